@@ -12,6 +12,7 @@ from ..compiler.steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToCells,
     ConvTransposeToPatches,
     Normalise,
     Pack,
@@ -62,6 +63,8 @@ def _computed(step: Step) -> int:
             return source.tensor.batch * prod(extents)
         case ConvTransposeToPatches(parts=parts, extents=extents):
             return parts[0].source.tensor.batch * prod(extents)
+        case ConvTransposeToCells(source=source, target=target):
+            return source.batch * prod(target.extents)
         case _:
             return 0
 
@@ -73,7 +76,13 @@ _OUTPUT = "output"
 def layer_of(step: Step) -> str:
     """The layer of the graph that a step belongs to."""
     match step:
-        case Convolve() | ConvolvePatches() | ConvolveToPatches() | ConvTransposeToPatches():
+        case (
+            Convolve()
+            | ConvolvePatches()
+            | ConvolveToPatches()
+            | ConvTransposeToPatches()
+            | ConvTransposeToCells()
+        ):
             return step.layer
         case Statistics(target=table):
             return table.name.removesuffix(".table")
@@ -104,6 +113,9 @@ def described(step: Step) -> str:
         case ConvTransposeToPatches(parts=parts, channels=channels, extents=extents):
             before = sum(part.source.channels for part in parts)
             return f"transposed conv 4x4x4, {before} to {channels}, {_times(extents)}"
+        case ConvTransposeToCells(source=source, target=target, statistics=statistics):
+            shape = f"{source.channels} to {target.channels}, {_times(target.extents)}"
+            return f"transposed conv 3x3x3, {shape}" + (", statistics" if statistics else "")
         case Statistics(source=source):
             return f"statistics, {source.channels}, {_times(source.extents)}"
         case Normalise(pointwise=pointwise):
@@ -142,6 +154,9 @@ def least_bytes(step: Step) -> int:
             translated = tensor.batch * channels * prod(extents) * _FLOAT
             read = sum(_viewed(part.source) for part in parts)
             return read + weight * NUMBER_BYTES[tensor.precision] + translated
+        case ConvTransposeToCells(source=source, target=target):
+            weight = 27 * source.channels * target.channels
+            return source.bytes + weight * NUMBER_BYTES[source.precision] + _viewed(target)
         case Statistics(source=source):
             return _viewed(source)
         case Normalise(pointwise=pointwise):

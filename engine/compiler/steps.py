@@ -218,6 +218,27 @@ class ConvolveToPatches:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvTransposeToCells:
+    """A transposed convolution that doubles its source, by the own kernel for warp groups.
+
+    3^3 of stride 2, padding 1 and output padding 1. weight: `weight_layout.doubling_operands`.
+    layer: its name. source: read whole. target: all of its tensor, in cells or not. statistics: of
+    the target, if it measures that too.
+    """
+
+    layer: str
+    source: Tensor
+    target: TensorView
+    weight: str
+    statistics: "Statistics | None" = None
+
+    @property
+    def outputs_at_once(self) -> int:
+        """Of the target's channels, in a product."""
+        return outputs_of_product(self.target.channels)
+
+
+@dataclass(frozen=True, slots=True)
 class ExpressedView:
     """activation(source * factor + summand), which a step computes as it reads.
 
@@ -464,6 +485,7 @@ Step: TypeAlias = (
     | Convolve
     | ConvolveToPatches
     | ConvTransposeToPatches
+    | ConvTransposeToCells
     | Statistics
     | Pointwise
     | Normalise
@@ -473,10 +495,10 @@ Step: TypeAlias = (
 )
 
 
-TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells"]
+TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "own"]
 """A transposed convolution of stride 2 as a data gradient, or as a convolution to cells of 2^3
 voxels: to those that the result is made of, or, for a kernel of even extents, to those that its
-pairs of taps lead to, where no tap is 0.
+pairs of taps lead to, where no tap is 0. Or by the own kernel, to the first kind of cells.
 """
 
 StridedForm: TypeAlias = Literal["strided", "cells"]

@@ -207,6 +207,51 @@ def cell_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     return LaidWeight(weight, shape, lay_out)
 
 
+def doubling_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+    """[C, K, 3, 3, 3] -> [K / n, stages, 3, 4, 64, 8]: first operands of m64n128k16.
+
+    Of a transposed convolution of stride 2, padding 1 and output padding 1, whose cells of 2^3
+    target voxels see 2^3 source voxels. n, of K, is `outputs_of_product`. The stages go by the
+    cell's two planes; with n = 64, by its two rows; by the source planes that these see; by 32
+    source channels; and by the source rows. The three operands of a stage lead from the first
+    source voxel of a row to the first of the cell's row, to the second, and from the second to the
+    second. Their 64 rows are the n outputs, with n = 32 of the cell's first row, then its second.
+    """
+    outputs = weight.shape[1]
+    each, chunks = outputs_of_product(outputs), source // 32
+    rows = (0, 1) if each == 64 else (None,)
+    order = [
+        (upper, below, plane, chunk, row)
+        for upper, below in product(range(2), rows)
+        for plane, chunk in product(range(upper + 1), range(chunks))
+        for row in range(2 if below is None else below + 1)
+    ]
+    shape = outputs // each, len(order), 3, 4, 64, 8
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
+        filled[:, list(slots)] = weight.transpose(1, 0, 2, 3, 4)
+        split = filled.reshape(-1, each, chunks, 4, 8, 3, 3, 3)
+        laid = np.zeros((*shape[:3], 4, 64 // each, each, 8), np.float32)
+        for stage, (upper, below, plane, chunk, row) in enumerate(order):
+            beside = (below,) if below is not None else (0, 1)
+            for place, own_row in enumerate(beside):
+                for operand, (right, column) in enumerate(((0, 0), (1, 0), (1, 1))):
+                    taps = [_tap(upper, plane), _tap(own_row, row), _tap(right, column)]
+                    if None not in taps:
+                        tap = split[:, :, chunk, :, :, taps[0], taps[1], taps[2]]
+                        laid[:, stage, operand, :, place] = tap.transpose(0, 2, 1, 3)
+        return laid.reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
+
+
+def _tap(parity: int, offset: int) -> int | None:
+    """Of 3, with padding 1, that leads from the source's voxel i + offset to 2 i + parity."""
+    tap = parity + 1 - 2 * offset
+    return tap if tap >= 0 else None
+
+
 def taps_as_outputs(
     weight: FloatArray, slots: Slots, source: int, target: int, lane_w: int
 ) -> LaidWeight:

@@ -23,6 +23,7 @@ ASSEMBLY = re.compile(r'asm(?: volatile)?\s*\((?:"(?:[^"\\]|\\.)*"|[^"])*?\)\s*;
 INSTEAD = {
     "atom.add": "before = on_cpu::add(barrier, added);",
     "ld.acquire": "now = on_cpu::read(barrier);",
+    "cp.async.bulk": "memcpy(target, source, bytes); on_cpu::tell(signal);",
     "mbarrier.init": "on_cpu::expect(signal, count);",
     "mbarrier.arrive": "on_cpu::tell(signal);",
     "mbarrier.try_wait": "over = on_cpu::is_over(signal, parity);",

@@ -12,6 +12,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToCells,
     ConvTransposeToPatches,
     Lowered,
     Normalise,
@@ -126,6 +127,10 @@ class _Memory:
                 self.convolve_to_patches(step)
             case ConvTransposeToPatches():
                 self.convolve_to_cells(step)
+            case ConvTransposeToCells():
+                self.double(step)
+                if step.statistics is not None:
+                    self.measure(step.statistics)
             case Convolve():
                 self.convolve(step)
             case Statistics():
@@ -226,6 +231,30 @@ class _Memory:
         total = cells[:, 1:-1, 1:-1, 1:-1]
         bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
         self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
+
+    def double(self, step: ConvTransposeToCells) -> None:
+        source, outputs = self.of(step.source), step.outputs_at_once
+        n, d, h, w, channels = source.shape
+        padded = np.pad(source, [(0, 0), (0, 1), (0, 1), (0, 1), (0, 0)])
+        cells = np.zeros((n, d, 2, h, 2, w, 2, step.target.channels), np.float32)
+        for part, operands in enumerate(self.weights[step.weight]):
+            made = cells[..., part * outputs : (part + 1) * outputs]
+            stages = iter(operands)
+            for upper, below in product(range(2), range(outputs // 32)):
+                rows = below + 1 if outputs == 64 else 2
+                places = product(range(upper + 1), range(0, channels, 32), range(rows))
+                for plane, first, row in places:
+                    lines = (0, 0), (1, 0), (1, 1)
+                    for (right, column), operand in zip(lines, next(stages), strict=True):
+                        seen = padded[:, plane : plane + d, row : row + h, column : column + w]
+                        weight = operand.transpose(1, 0, 2).reshape(-1, outputs, 32)
+                        for place, own in enumerate(weight):
+                            made[:, :, upper, :, below + place, :, right] += (
+                                seen[..., first : first + 32] @ own.T
+                            )
+        whole = cells.transpose(0, 1, 3, 5, 2, 4, 6, 7)
+        target = self.of(step.target.tensor)
+        target[...] = whole.reshape(target.shape)
 
     def convolve(self, step: Convolve) -> None:
         shape, region = step.shape, step.region

@@ -209,6 +209,22 @@ class ConvolvePatchesArguments(Structure):
     )
 
 
+class ConvTransposeToCellsArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("source", c_void_p),
+        ("weights", c_void_p),
+        ("target", c_void_p),
+        ("partials", c_void_p),
+        ("cell_strides", StridesArguments),
+        ("voxel_strides", Three),
+        ("source_extents", Three),
+        ("cells", Three),
+        ("outputs", c_int),
+        ("planes", c_int),
+    )
+
+
 class ConvolveStridedPatchesArguments(Structure):
     __slots__ = ()
     _fields_ = (

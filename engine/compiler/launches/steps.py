@@ -17,6 +17,7 @@ from ..steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToCells,
     ConvTransposeToPatches,
     Normalise,
     Pack,
@@ -30,6 +31,7 @@ from ..steps import (
     Unpack,
 )
 from . import arguments
+from .cells import blocks_of_cells, conv_transpose_to_cells
 from .launch import (
     Addresses,
     Launch,
@@ -78,6 +80,8 @@ def scratch_bytes(step: Step, card: CardProperties) -> int:
             parts, size = _measuring(source, card).chunks, _MOMENTS_BYTES
         case ConvolvePatches(statistics=Statistics(source=source)):
             parts, size = blocks_of_a_patch(step, card), _MOMENTS_BYTES
+        case ConvTransposeToCells(statistics=Statistics(source=source)):
+            parts, size = blocks_of_cells(step, card), _MOMENTS_BYTES
         case _:
             return 0
     return source.tensor.batch * parts * source.channels * size
@@ -92,6 +96,11 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
             measured = step.statistics
             launch = convolve_patches(step, at, card, scratch if measured else None)
             blocks = blocks_of_a_patch(step, card)
+            return [launch, *([conclude(measured, at, scratch, blocks)] if measured else [])]
+        case ConvTransposeToCells():
+            measured = step.statistics
+            launch = conv_transpose_to_cells(step, at, card, scratch if measured else None)
+            blocks = blocks_of_cells(step, card)
             return [launch, *([conclude(measured, at, scratch, blocks)] if measured else [])]
         case ConvolveToPatches():
             return [convolve_to_patches(step, at, card)]

@@ -11,11 +11,13 @@ from ...network.graph import Node
 from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Pad, Triple
 from ...network.subpixels import can_be_subpixels, reach_of
 from .. import weight_layout
+from ..launches import cells
 from ..steps import (
     NUMBER_BYTES,
     VECTOR_BYTES,
     Convolution,
     Convolve,
+    ConvTransposeToCells,
     Region,
     Tensor,
     TensorView,
@@ -125,7 +127,9 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
     if not _are_stored_apart(conv, value, tensor, channels):
         weight = weight_layout.block_diagonal(weight, conv.groups)
         conv = structs.replace(conv, groups=1)
-    form = _transposed_form(writer, node, conv)
+    form = _transposed_form(writer, node, conv, tensor)
+    if form == "own":
+        return _convolve_by_own_kernel(writer, node, conv, value.slots, tensor)
     if form == "cells":
         return _convolve_to_cells(writer, node, conv, value.slots, tensor)
     if tensor.scale is None and form == "gradient":
@@ -155,6 +159,37 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
     region = writer.all_patches
     emit(writer, node.name, laid, tensor, target, region, (1, 1, 1), (before, after))
     return biased(writer, node, TensorView(target, extents, shuffled=True), conv.bias)
+
+
+def _convolve_by_own_kernel(
+    writer: Writer, node: Node, conv: ConvTranspose3d, slots: Sequence[int], source: Tensor
+) -> Value:
+    weight = writer.weights[conv.weight]
+    laid = weight_layout.doubling_operands(weight, slots, source.channels)
+    target = writer.tensor(node.name, source.extents, 8 * conv.out_channels)
+    view = TensorView(target, writer.shapes[node.name].extents, shuffled=True)
+    key = writer.weight(f"{node.name}.stored", laid)
+    writer.steps.append(ConvTransposeToCells(node.name, source, view, key))
+    return biased(writer, node, view, conv.bias)
+
+
+def _fits_own_kernel(writer: Writer, conv: ConvTranspose3d, source: Tensor) -> bool:
+    form = ConvTranspose3d(
+        conv.in_channels,
+        conv.out_channels,
+        (3, 3, 3),
+        conv.weight,
+        conv.bias,
+        stride=_TWO,
+        padding=_ONE,
+        output_padding=_ONE,
+    )
+    return (
+        writer.layout.wgmma
+        and conv == form
+        and source.channels in cells.CHANNELS
+        and conv.out_channels % cells.OUTPUTS == 0
+    )
 
 
 def _convolve_to_cells(
@@ -209,8 +244,12 @@ def _convolve_subpixels(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
     return biased(writer, node, TensorView(target, extents, shuffled=True), conv.bias)
 
 
-def _transposed_form(writer: Writer, node: Node, conv: ConvTranspose3d) -> TransposedForm:
+def _transposed_form(
+    writer: Writer, node: Node, conv: ConvTranspose3d, source: Tensor
+) -> TransposedForm:
     asked = writer.layout.transposed.get(node.name)
+    if _fits_own_kernel(writer, conv, source) and asked in (None, "own"):
+        return "own"
     if _leads_to_cells(conv) and asked in (None, "cells"):
         return "cells"
     if not can_be_subpixels(conv):

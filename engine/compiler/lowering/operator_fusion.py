@@ -5,7 +5,15 @@ from dataclasses import replace
 from functools import partial
 
 from ..card_properties import CardProperties
-from ..steps import ConvolvePatches, Normalise, Pointwise, Statistics, Step, Unpack
+from ..steps import (
+    ConvolvePatches,
+    ConvTransposeToCells,
+    Normalise,
+    Pointwise,
+    Statistics,
+    Step,
+    Unpack,
+)
 
 BARRIER = "barrier"
 """Name of the constant by which the blocks of a joined launch wait for each other."""
@@ -17,7 +25,7 @@ _CACHED = 4, 5
 def joined(steps: Sequence[Step], card: CardProperties) -> tuple[Step, ...]:
     """The steps with each normalisation that may be one launch as one step.
 
-    That of the first layer, where it may not, is measured by its convolution.
+    That of a convolution by an own kernel, where it may not, is measured by the convolution.
     """
     normalised = _with_neighbours_joined(steps, partial(_normalised_at_once, steps, card))
     return tuple(_with_neighbours_joined(normalised, _measured_at_once))
@@ -50,16 +58,17 @@ def _normalised_at_once(
     return None
 
 
-def _measured_at_once(before: Step, step: Step) -> ConvolvePatches | None:
-    if (
-        isinstance(before, ConvolvePatches)
-        and before.stride == 1
-        and isinstance(step, Statistics)
-        and step.source.is_whole
-        and step.source.tensor == before.target
-    ):
-        return replace(before, statistics=step)
-    return None
+def _measured_at_once(before: Step, step: Step) -> Step | None:
+    if not isinstance(step, Statistics):
+        return None
+    match before:
+        case ConvolvePatches(stride=1, target=target):
+            is_measured = step.source.is_whole and step.source.tensor == target
+        case ConvTransposeToCells(target=target):
+            is_measured = step.source == target
+        case _:
+            return None
+    return replace(before, statistics=step) if is_measured else None
 
 
 def _is_only_use(statistics: Statistics, step: Pointwise, steps: Sequence[Step]) -> bool:

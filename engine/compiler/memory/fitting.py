@@ -25,7 +25,11 @@ _MATRIX_KERNELS = {
     "convolve_to_patches",
     "conv_transpose_to_patches",
 }
-_WGMMA_KERNELS = {"convolve_patches_wgmma", "convolve_to_patches_wgmma"}
+_WGMMA_KERNELS = {
+    "convolve_patches_wgmma",
+    "convolve_to_patches_wgmma",
+    "conv_transpose_to_cells",
+}
 SPLIT_KERNEL = "convolve_split_fp16"
 """The own kernel, by its .cu file, for what `Layout.split_fp16` asks for."""
 

@@ -12,6 +12,7 @@ from ..steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToCells,
     ConvTransposeToPatches,
     Lowered,
     Normalise,
@@ -140,6 +141,10 @@ def touched(step: Step) -> Iterator[Tensor | WeightTable]:
                 yield statistics.target
         case Convolve(source=source, target=target):
             yield from (source, target)
+        case ConvTransposeToCells(source=source, target=target, statistics=statistics):
+            yield from (source, target.tensor)
+            if statistics is not None:
+                yield statistics.target
         case Statistics(source=source, target=target):
             yield from (source.tensor, target)
         case Pointwise(source=source, target=target, table=table, residual=residual):

@@ -14,6 +14,7 @@ from ..steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToCells,
     ConvTransposeToPatches,
     Lowered,
     Normalise,
@@ -88,6 +89,8 @@ def made_by(step: Step) -> Iterator[str]:
             pass
         case Normalise(pointwise=pointwise):
             yield pointwise.target.name
+        case ConvTransposeToCells(target=target):
+            yield target.tensor.name
         case Pack() | ConvolvePatches() | Convolve() | Pointwise():
             yield step.target.name
 

@@ -89,6 +89,18 @@ struct Signal {
         asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address) : "memory");
     }
 
+    // When so many bytes, one behind the other, have come from global memory; by one lane.
+    __device__ __forceinline__ void tell_when_read(void* target, const void* source, int bytes) {
+        Signal* const signal = this;
+        const unsigned address = __cvta_generic_to_shared(signal);
+        const unsigned to = __cvta_generic_to_shared(target);
+        asm volatile(
+            "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %3; "
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%1], [%2], %3, [%0];"
+            ::"r"(address), "r"(to), "l"(source), "r"(bytes)
+            : "memory");
+    }
+
     // Until phase number `phase`, of which it may be the next but no more, is over.
     __device__ __forceinline__ void wait(int phase) {
         Signal* const signal = this;
@@ -146,6 +158,12 @@ struct Signal {
         NAMES_64 "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;}" \
         : SUMS_64 \
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b));
+#define SHARED_PRODUCT_128 \
+    asm volatile( \
+        "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n128k16." KINDS " {" \
+        NAMES_64 "}, %64, %65, p, 1, 1, 0, 0;}" \
+        : SUMS_64 \
+        : "l"(a), "l"(b));
 #define PRODUCT_72 \
     asm volatile( \
         "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n72k16." KINDS " {" \
@@ -187,7 +205,9 @@ template <int COUNT>
 __device__ __forceinline__ void multiply_add(
     float (&sums)[COUNT], unsigned long long a, unsigned long long b
 ) {
-    if constexpr (COUNT == 36) {
+    if constexpr (COUNT == 64) {
+        SHARED_PRODUCT_128
+    } else if constexpr (COUNT == 36) {
         PRODUCT_72
     } else if constexpr (COUNT == 52) {
         PRODUCT_104

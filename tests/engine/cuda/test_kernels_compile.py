@@ -16,7 +16,7 @@ from cuda_cyclegan.engine.errors import CudaError
 KERNELS = [path.stem for path in sorted(FOLDER.glob("*.cu"))]
 IN_BLOCKS = [name for name in KERNELS if "#ifdef IN_BLOCKS" in (FOLDER / f"{name}.cu").read_text()]
 IN_BLOCKS += ["pointwise", "sampled", "convolve_patches"]  # by the headers that they include
-WGMMA = ["convolve_patches_wgmma", "convolve_to_patches_wgmma"]
+WGMMA = ["convolve_patches_wgmma", "convolve_to_patches_wgmma", "conv_transpose_to_cells"]
 OLDEST, NEWEST = (7, 5), (12, 0)
 BETWEEN = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0)]
 ALIKE = {"fp16": [OLDEST, NEWEST], "bf16": [BETWEEN[0]], "fp32": [NEWEST]}

@@ -2,13 +2,14 @@
 
 import shutil
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 from support import cuda_on_cpu
 from support.cells import as_cells
 from support.described_cards import H200
-from support.step_interpreter import high_and_low
+from support.step_interpreter import high_and_low, voxels_of
 
 from cuda_cyclegan.engine.compiler import weight_layout
 from cuda_cyclegan.engine.compiler.launches.launch import OVERFLOW
@@ -20,6 +21,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Convolution,
     Convolve,
     ConvolvePatches,
+    ConvTransposeToCells,
     ConvTransposeToPatches,
     ExpressedView,
     Normalise,
@@ -153,6 +155,65 @@ def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extent
     np.testing.assert_allclose(found[0], factor, rtol=exactly)
     summand = -wanted.mean((1, 2, 3)) * factor
     np.testing.assert_allclose(found[1], summand, rtol=exactly, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "outputs", "cells", "is_shuffled"),
+    [
+        (1, 64, 32, (3, 5, 17), True),
+        (2, 128, 64, (2, 3, 9), False),
+        (1, 64, 64, (2, 18, 4), True),
+        (1, 128, 96, (3, 4, 7), False),
+    ],
+)
+def test_transposed_convolution_to_cells_and_its_statistics(
+    folder, batch, channels, outputs, cells, is_shuffled
+):
+    random = np.random.default_rng(0)
+    values = random.integers(-4, 5, (batch, *cells, channels)).astype(np.float32)
+    weight = random.integers(-1, 2, (channels, outputs, 3, 3, 3)).astype(np.float32)
+    extents = tuple(2 * extent for extent in cells)
+    source = Tensor("source", batch, cells, channels, "fp16")
+    made = Tensor("target", batch, extents, outputs, "fp16")
+    if is_shuffled:
+        made = Tensor("target", batch, cells, 8 * outputs, "fp16")
+    view, table = (
+        TensorView(made, extents, shuffled=is_shuffled),
+        WeightTable("table", batch, outputs),
+    )
+    statistics = Statistics(view, table, 1e-5, "scale", None)
+    step = ConvTransposeToCells("up", source, view, "weight", statistics)
+    laid = weight_layout.doubling_operands(weight, range(channels), channels)
+    memory = {
+        "source": values.astype(np.float16),
+        "weight": laid.numbers().astype(np.float16),
+        "target": np.full((batch, *made.extents, made.channels), np.nan, np.float16),
+        "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
+        "table": np.full((2, batch, outputs), np.nan, np.float32),
+    }
+    scratch = np.full(scratch_bytes(step, H200) // 4, np.nan, np.float32)
+    for launch in launches(step, lambda name: memory[name].ctypes.data, H200, scratch.ctypes.data):
+        cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
+    wanted = doubled(values, weight)
+    got = memory["target"].astype(np.float32)
+    if is_shuffled:
+        got = voxels_of(got).reshape(wanted.shape)
+    assert np.array_equal(got, wanted)
+    factor = memory["scale"] / np.sqrt(wanted.var((1, 2, 3)) + 1e-5)
+    np.testing.assert_allclose(memory["table"][0], factor, rtol=1e-5)
+    summand = -wanted.mean((1, 2, 3)) * factor
+    np.testing.assert_allclose(memory["table"][1], summand, rtol=1e-5, atol=1e-5)
+
+
+def doubled(values, weight):
+    """Each tap leads from voxel i to 2 i + tap - 1, of which there are twice as many as values."""
+    batch, depth, height, width, _ = values.shape
+    made = np.zeros((batch, 2 * depth + 1, 2 * height + 1, 2 * width + 1, weight.shape[1]))
+    for i, j, k in product(range(3), repeat=3):
+        made[:, i : i + 2 * depth : 2, j : j + 2 * height : 2, k : k + 2 * width : 2] += (
+            values @ weight[:, :, i, j, k]
+        )
+    return made[:, 1:, 1:, 1:].astype(np.float32)
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,13 @@ from cuda_cyclegan.engine.compiler.steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToCells,
     ConvTransposeToPatches,
     Layout,
     Normalise,
     Statistics,
 )
-from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
+from cuda_cyclegan.engine.network.architectures import Groups, ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Node
 from cuda_cyclegan.engine.network.layers import (
     Add,
@@ -235,6 +236,22 @@ def test_outer_layers_by_warp_groups_agree(width):
     assert isinstance(last, ConvolveToPatches)
     assert (first.wgmma, last.wgmma) == (True, True)
     check(graph, patch, matrix_kernels=True, wgmma=True)
+
+
+@pytest.mark.parametrize("norm", ["instance", "instance_affine", Groups(4), "stored"])
+@pytest.mark.parametrize("width", [32, 64])
+def test_transposed_convolutions_by_warp_groups_agree(width, norm):
+    spec = structs.replace(
+        RESNET, width=width, blocks=0, norm=norm, downsamplings=2 if width == 32 else 1
+    )
+    graph = build(spec)
+    patch = 4, 12, 8
+    layout = Layout(patch, 2, "fp16", matrix_kernels=True, wgmma=True)
+    steps = lower(random_network(graph, 0), layout, H200).steps
+    doubled = [step for step in steps if isinstance(step, ConvTransposeToCells)]
+    assert [step.source.channels for step in doubled] == ([128, 64] if width == 32 else [128])
+    assert all((step.statistics is None) == (norm == "stored") for step in doubled)
+    check(graph, patch, 2, matrix_kernels=True, wgmma=True)
 
 
 def convolutions(graph, patch: Triple) -> dict[str, bool]:

@@ -1,0 +1,78 @@
+"""Launches of transposed convolutions to cells of 2^3 voxels."""
+
+from ...network.layers import Triple
+from ..card_properties import CardProperties
+from ..steps import ConvTransposeToCells, TensorView
+from . import arguments
+from .launch import Addresses, Launch, strides_of
+
+CHANNELS, OUTPUTS = (64, 128), 32
+"""Of the source of conv_transpose_to_cells.cu, and of what those of its target are a multiple."""
+
+_SIDE, _THREADS = 16, 3 * 128
+_BOX, _STAGE = 4 * 290 * 16, 3 * 64 * 32 * 2  # bytes
+_BOXES_AND_STAGES = {64: (6, 8), 128: (8, 6)}  # by the channels of the source
+_BEGINNING = 0.4  # of the time of a plane, until the first products of a block
+
+
+def _shared(channels: int) -> int:
+    boxes, stages = _BOXES_AND_STAGES[channels]
+    return boxes * _BOX + stages * _STAGE + 8 * 16 * 12 + 8 * (2 * (boxes + stages) + 1)
+
+
+def _cells(view: TensorView) -> Triple:
+    depth, height, width = view.extents
+    return depth // 2, height // 2, width // 2
+
+
+def _walks(step: ConvTransposeToCells, card: CardProperties) -> tuple[Triple, int]:
+    """The grid, and the planes of cells of a block."""
+    depth, height, width = _cells(step.target)
+    boxes = -(-height // _SIDE) * -(-width // _SIDE)
+    parts = step.source.batch * step.target.channels // step.outputs_at_once
+
+    def cost(planes: int) -> float:
+        waves = -(-boxes * parts * -(-depth // planes) // card.multiprocessors)
+        return waves * (planes + _BEGINNING)
+
+    planes = min(range(1, depth + 1), key=cost)
+    return (boxes, -(-depth // planes), parts), planes
+
+
+def blocks_of_cells(step: ConvTransposeToCells, card: CardProperties) -> int:
+    """Blocks that measure a part of the same channels."""
+    (across, deep, _), _ = _walks(step, card)
+    return across * deep
+
+
+def conv_transpose_to_cells(
+    step: ConvTransposeToCells, at: Addresses, card: CardProperties, partials: int | None
+) -> Launch:
+    """The transposed convolution; partials: where the moments of its blocks go."""
+    view, tensor = step.target, step.target.tensor
+    grid, planes = _walks(step, card)
+    strides, channels = strides_of(tensor), view.channels
+    voxels = 4 * channels, 2 * channels, channels
+    if not view.shuffled:
+        voxels = strides.plane, strides.row, strides.voxel
+        strides = arguments.StridesArguments(
+            patch=strides.patch,
+            plane=2 * strides.plane,
+            row=2 * strides.row,
+            voxel=2 * strides.voxel,
+        )
+    values = arguments.ConvTransposeToCellsArguments(
+        source=at(step.source.name),
+        weights=at(step.weight),
+        target=at(tensor.name),
+        partials=partials,
+        cell_strides=strides,
+        voxel_strides=arguments.Three(*voxels),
+        source_extents=arguments.Three(*step.source.extents),
+        cells=arguments.Three(*_cells(view)),
+        outputs=channels,
+        planes=planes,
+    )
+    name = "conv_transpose_to_cells"
+    kernel = f"{name}_{step.source.channels}_{step.outputs_at_once}"
+    return Launch(name, kernel, grid, (_THREADS, 1, 1), _shared(step.source.channels), values)

@@ -1,0 +1,321 @@
+// A transposed convolution, 3^3 of stride 2, padding 1 and output padding 1, by wgmma, which measures
+// its result.
+//
+// source [N, D, H, W, C], C 64 or 128 -> target of N patches of as many cells of 2^3 voxels, K channels,
+// a multiple of 32. Along each axis, an even voxel of the target takes the middle tap of one of the
+// source; an odd one the last tap of the same and the first of the next. So a cell takes 27 products
+// for each pair of channels, where a 2^3 convolution to 8 K channels takes 64, of which 37 are zeros.
+//
+// The matrix product has as M 64 channels of one voxel of a cell, or 32 of two that lie below each
+// other; 128 cells as N; and as its depth 32 channels of a voxel that they see. Each group of four warps
+// sums up the left and the right voxels of its cells at once: of what they see both take the left,
+// and the right ones the right. Where there are 32 channels, some operands are half zeros: then it is 36
+// products in place of 27.
+//
+// A block walks through the planes of 16 x 16 cells. Two groups have half of their columns each; a
+// third one loads boxes of the source, which stay for all that see them, and the weights, again for
+// each plane. One group is ahead of the other, so that one has the matrix units while the other writes.
+
+#include "blocks.cuh"
+#include "matrix.cuh"
+#include "moments.cuh"
+#include "wgmma.cuh"
+
+struct ConvTransposeToCells {
+    const Element* source;
+    const Element* weights;  // operands in the order of use
+    Element* target;
+    Moments* partials;       // [N][blocks of a patch][K], or null
+    Strides cell_strides;    // of the target, from a cell to the next
+    int voxel_strides[3];    // from a voxel of a cell to the next along each axis
+    int source_extents[3];   // beyond which the source is 0
+    int cells[3];            // of a patch
+    int outputs;             // K
+    int planes;              // of cells, a block
+};
+
+#if !defined(ELEMENT_FLOAT) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+constexpr int SIDE = 16, SEEN = SIDE + 1;  // of a block's cells, and of the voxels that they see
+constexpr int COLUMNS = 8;                 // of cells, of a group
+constexpr int N = SIDE * COLUMNS;
+constexpr int DEPTH = 32, PIECES = DEPTH / 8;                        // channels of a box
+constexpr int PIECE = (SEEN * SEEN + 1) * 16, BOX = PIECES * PIECE;  // bytes; in different banks
+constexpr int OPERAND = 64 * DEPTH * 2, STAGE = 3 * OPERAND;         // bytes of weights
+constexpr int GROUP = 128, THREADS = 3 * GROUP;
+constexpr int LOADER_REGISTERS = 40, OTHER_REGISTERS = 232;
+constexpr int BOX_LOADERS = 96;  // the last warp of the third group loads weights
+
+// A slot of a ring; `round` times all of its slots were passed.
+template <int COUNT>
+struct RingSlot {
+    int number = 0, round = 0;
+
+    __device__ __forceinline__ void step_on() {
+        if (++number == COUNT) number = 0, ++round;
+    }
+};
+
+__device__ __forceinline__ void copy(unsigned target, const void* source, bool is_inside) {
+    const int size = is_inside ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+                 "r"(size)
+                 : "memory");
+}
+
+// What a block sees of one plane, of the channels from `source` on.
+__device__ __forceinline__ void load_box(
+    const ConvTransposeToCells& p, const Element* source, int channels, int d, int first_h,
+    int first_w, char* box
+) {
+    const int thread = threadIdx.x % GROUP, piece = thread % PIECES;
+    const unsigned to = __cvta_generic_to_shared(box + piece * PIECE);
+    const bool is_there = d < p.source_extents[0];
+    const Element* plane =
+        source + piece * 8 + (Index)d * p.source_extents[1] * p.source_extents[2] * channels;
+#pragma unroll 4
+    for (int voxel = thread / PIECES; voxel < SEEN * SEEN; voxel += BOX_LOADERS / PIECES) {
+        const int h = first_h + voxel / SEEN, w = first_w + voxel % SEEN;
+        const bool is_inside = is_there && h < p.source_extents[1] && w < p.source_extents[2];
+        const int place = (h * p.source_extents[2] + w) * channels;
+        copy(to + voxel * 16, is_inside ? plane + place : source, is_inside);
+    }
+}
+
+// Running sums of one channel's numbers, about the first of them.
+struct Sums {
+    float shift, sum, squares;
+
+    __device__ __forceinline__ void add(float value) {
+        const float deviation = value - shift;
+        sum += deviation;
+        squares = fmaf(deviation, deviation, squares);
+    }
+
+    __device__ __forceinline__ Moments moments(int count) const {
+        if (!count) return {0.0f, 0.0f, 0.0f};
+        const float offset = sum / count;
+        return {(float)count, shift + offset, squares - offset * sum};
+    }
+};
+
+__device__ __forceinline__ Moments of_four_lanes(Moments moments) {
+#pragma unroll
+    for (int distance = 1; distance < 4; distance *= 2) {
+        moments.join({__shfl_xor_sync(~0u, moments.count, distance),
+                      __shfl_xor_sync(~0u, moments.mean, distance),
+                      __shfl_xor_sync(~0u, moments.squares, distance)});
+    }
+    return moments;
+}
+
+// OUTPUTS: channels of the target that a block makes. Each plane is made in passes, of its lower and
+// its upper voxels, and, if OUTPUTS is 64, of those the farther and the nearer ones along H.
+template <int CHANNELS, int OUTPUTS, int BOXES, int STAGES>
+__device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
+    constexpr int CHUNKS = CHANNELS / DEPTH;
+    constexpr int PASSES = OUTPUTS == 64 ? 4 : 2;
+    constexpr int OF_PLANE = (OUTPUTS == 64 ? 9 : 6) * CHUNKS;  // stages
+    extern __shared__ char shared[];
+    char* boxes = shared;                // [BOXES][PIECES][voxels, 1][8]
+    char* stages = boxes + BOXES * BOX;  // [STAGES][3][PIECES][64][8]
+    Moments* joined = reinterpret_cast<Moments*>(stages + STAGES * STAGE);  // [8 warps][16]
+    Signal* loaded = reinterpret_cast<Signal*>(joined + 8 * 16);            // of each box
+    Signal* left = loaded + BOXES;
+    Signal* stage_loaded = left + BOXES;
+    Signal* stage_left = stage_loaded + STAGES;
+    Signal* begun = stage_left + STAGES;
+
+    const int blocks_w = (p.cells[2] + SIDE - 1) / SIDE;
+    const int first_w = blockIdx.x % blocks_w * SIDE, first_h = blockIdx.x / blocks_w * SIDE;
+    const int first_d = blockIdx.y * p.planes, planes = min(p.planes, p.cells[0] - first_d);
+    const int parts = p.outputs / OUTPUTS, part = blockIdx.z % parts, number = blockIdx.z / parts;
+    const int group = threadIdx.x / GROUP, warp = threadIdx.x % GROUP / 32;
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+
+    if (threadIdx.x < BOXES) {
+        loaded[threadIdx.x].expect(BOX_LOADERS);
+        left[threadIdx.x].expect(8);
+    }
+    if (threadIdx.x < STAGES) {
+        stage_loaded[threadIdx.x].expect(1);
+        stage_left[threadIdx.x].expect(8);
+    }
+    if (threadIdx.x == 0) begun->expect(4);
+    publish();
+    __syncthreads();
+
+    if (group == 2) {
+        give_registers<LOADER_REGISTERS>();
+        if (threadIdx.x % GROUP < BOX_LOADERS) {
+            const Element* patch = p.source + (Index)number * p.source_extents[0] *
+                                                  p.source_extents[1] * p.source_extents[2] *
+                                                  CHANNELS;
+            RingSlot<BOXES> box;
+            for (int i = 0; i < (planes + 1) * CHUNKS; ++i, box.step_on()) {
+                if (box.round) left[box.number].wait(box.round - 1);
+                load_box(p, patch + i % CHUNKS * DEPTH, CHANNELS, first_d + i / CHUNKS, first_h,
+                         first_w, boxes + box.number * BOX);
+                loaded[box.number].tell_when_copied();
+            }
+        } else if (lane == 0) {
+            const char* weights =
+                reinterpret_cast<const char*>(p.weights) + (Index)part * OF_PLANE * STAGE;
+            RingSlot<STAGES> stage;
+            for (int i = 0; i < planes * OF_PLANE; ++i, stage.step_on()) {
+                if (stage.round) stage_left[stage.number].wait(stage.round - 1);
+                stage_loaded[stage.number].tell_when_read(
+                    stages + stage.number * STAGE, weights + i % OF_PLANE * STAGE, STAGE
+                );
+            }
+        }
+        __syncwarp();
+    } else {
+        take_registers<OTHER_REGISTERS>();
+        const unsigned long long first_voxels =
+            described(boxes + group * COLUMNS * 16, PIECE, SEEN * 16);
+        const unsigned long long first_weights = described(stages, 64 * 16, 128);
+        const int own_row = 16 * warp / OUTPUTS, channel = part * OUTPUTS + 16 * warp % OUTPUTS;
+        const int column = first_w + group * COLUMNS;
+        Element* const own = p.target + (Index)number * p.cell_strides.patch +
+                             (Index)(first_h + t / 2) * p.cell_strides.row +
+                             (Index)(column + g) * p.cell_strides.voxel + channel + t % 2 * 8;
+        Sums low{0.0f, 0.0f, 0.0f}, high{0.0f, 0.0f, 0.0f};
+        int count = 0;           // of voxels that this lane has measured
+        float sums[2][N / 2];    // of the left voxels, and of the right ones
+        RingSlot<BOXES> here;       // first box of the plane
+        RingSlot<STAGES> stage;
+        int read_box = -1, read_stage = -1;
+        if (group == 1) begun->wait(0);
+
+        auto leave = [&] {
+            __syncwarp();
+            if (lane == 0) {
+                if (read_box >= 0) left[read_box].tell();
+                if (read_stage >= 0) stage_left[read_stage].tell();
+            }
+            read_box = read_stage = -1;
+        };
+        // The products of a stage with a box from its first row on, or from the next.
+        auto add = [&](const RingSlot<BOXES>& box, int below, bool is_last_use) {
+            loaded[box.number].wait(box.round);
+            stage_loaded[stage.number].wait(stage.round);
+            const unsigned long long b = first_voxels + box.number * (BOX / 16) + below * SEEN;
+            const unsigned long long a = first_weights + stage.number * (STAGE / 16);
+            begin_products();
+#pragma unroll
+            for (int step = 0; step < DEPTH / 16; ++step) {
+                const unsigned long long own_a = a + step * (2 * 64), own_b = b + step * (PIECE / 8);
+                multiply_add(sums[0], own_a, own_b);
+                multiply_add(sums[1], own_a + OPERAND / 16, own_b);
+                multiply_add(sums[1], own_a + 2 * OPERAND / 16, own_b + 1);
+            }
+            end_batch();
+            if (read_stage >= 0) {
+                wait_for_products<1>();
+                leave();
+            }
+            read_box = is_last_use ? box.number : -1;
+            read_stage = stage.number;
+            stage.step_on();
+        };
+        auto write = [&](int d, int upper, int below) {
+            Element* const plane =
+                own + d * p.cell_strides.plane + upper * p.voxel_strides[0] +
+                (below + own_row) * p.voxel_strides[1];
+#pragma unroll
+            for (int right = 0; right < 2; ++right)
+#pragma unroll
+                for (int i = 0; i < N / 2; i += 8) {
+                    const int row = first_h + i / 4;
+                    if (row >= p.cells[1]) break;
+                    if (p.partials) {
+                        if (!count) low.shift = sums[right][0], high.shift = sums[right][2];
+#pragma unroll
+                        for (int k = 0; k < 8; k += 4) {
+                            if (row + k / 4 >= p.cells[1]) break;
+#pragma unroll
+                            for (int odd = 0; odd < 2; ++odd) {
+                                if (column + 2 * t + odd >= p.cells[2]) break;
+                                low.add(sums[right][i + k + odd]);
+                                high.add(sums[right][i + k + 2 + odd]);
+                                ++count;
+                            }
+                        }
+                    }
+                    unsigned words[4];
+#pragma unroll
+                    for (int k = 0; k < 4; ++k) {
+                        words[k] = transposed_matrix(
+                            pair(sums[right][i + 2 * k], sums[right][i + 2 * k + 1])
+                        );
+                    }
+                    const uint4 vector = transposed(words[0], words[1], words[2], words[3], t);
+                    if (row + t / 2 < p.cells[1] && column + g < p.cells[2]) {
+                        *reinterpret_cast<uint4*>(
+                            plane + i / 4 * p.cell_strides.row + right * p.voxel_strides[2]
+                        ) = vector;
+                    }
+                }
+        };
+#pragma unroll 1
+        for (int pass = 0; pass < PASSES * planes; ++pass) {
+            const int upper = pass % PASSES / (PASSES / 2), below = OUTPUTS == 64 ? pass % 2 : 0;
+            const int rows = OUTPUTS == 64 ? 1 + below : 2;
+            const bool is_last = pass % PASSES == PASSES - 1;
+#pragma unroll
+            for (int right = 0; right < 2; ++right) {
+#pragma unroll
+                for (int i = 0; i < N / 2; ++i) sums[right][i] = 0.0f;
+                hold(sums[right]);
+            }
+            RingSlot<BOXES> box = here;
+#pragma unroll 1
+            for (int i = 0; i < (CHUNKS << upper) * rows; ++i) {
+                const int seen = i % rows;
+                add(box, seen, is_last && i < CHUNKS * rows && seen == rows - 1);
+                if (seen == rows - 1) box.step_on();
+                if (group == 0 && pass == 0 && i == 0) {
+                    wait_for_products<0>();
+                    if (lane == 0) begun->tell();
+                }
+            }
+            wait_for_products<0>();
+            hold(sums[0]);
+            hold(sums[1]);
+            leave();
+            if (is_last) {
+                for (int i = 0; i < CHUNKS; ++i) here.step_on();
+            }
+            write(first_d + pass / PASSES, upper, below);
+        }
+        if (p.partials) {
+            const Moments lower = of_four_lanes(low.moments(count));
+            const Moments upper = of_four_lanes(high.moments(count));
+            Moments* own = joined + (group * 4 + warp) * 16;
+            if (t == 0) own[g] = lower, own[8 + g] = upper;
+        }
+    }
+    if (!p.partials) return;
+    __syncthreads();
+    if (threadIdx.x >= OUTPUTS) return;
+    Moments moments{0.0f, 0.0f, 0.0f};
+    for (int other = threadIdx.x / 16; other < 8; other += OUTPUTS / 16) {
+        moments.join(joined[other * 16 + threadIdx.x % 16]);
+    }
+    const Index block = ((Index)number * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    p.partials[block * p.outputs + part * OUTPUTS + threadIdx.x] = moments;
+}
+
+#define CONV_TRANSPOSE_TO_CELLS(channels, outputs, boxes, stages)                  \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                       \
+        conv_transpose_to_cells_##channels##_##outputs(ConvTransposeToCells p) {   \
+        convolve<channels, outputs, boxes, stages>(p);                             \
+    }
+
+CONV_TRANSPOSE_TO_CELLS(64, 32, 6, 8)
+CONV_TRANSPOSE_TO_CELLS(64, 64, 6, 8)
+CONV_TRANSPOSE_TO_CELLS(128, 32, 8, 6)
+CONV_TRANSPOSE_TO_CELLS(128, 64, 8, 6)
+
+#endif
