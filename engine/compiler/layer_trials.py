@@ -1,4 +1,4 @@
-"""How a step of an outermost layer on the matrix units is tried: what plainly comes to the same.
+"""How a step of an own kernel for matrix units is tried: what plainly comes to the same.
 
 The trial is a plan alone: which memory both take, and how each has its weight.
 """
@@ -19,6 +19,7 @@ from .steps import (
     Convolution,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToCells,
     ConvTransposeToPatches,
     ExpressedView,
     Pack,
@@ -34,15 +35,19 @@ from .weight_layout import (
     Slots,
     cell_operands,
     column_operands,
+    doubling_operands,
     forward,
     matrix_operands,
     row_operands,
     strided_operands,
+    subpixels,
     transposed,
     turned_operands,
 )
 
-OuterStep: TypeAlias = ConvolvePatches | ConvolveToPatches | ConvTransposeToPatches
+TriedStep: TypeAlias = (
+    ConvolvePatches | ConvolveToPatches | ConvTransposeToPatches | ConvTransposeToCells
+)
 
 PLAIN_WEIGHT, STORED_WEIGHT = "plain weight", "stored weight"
 
@@ -57,7 +62,7 @@ class LayerTrial:
     their translation. measured: statistics that the step takes of it besides.
     """
 
-    step: OuterStep
+    step: TriedStep
     passes: tuple[Pack | Pointwise, ...]
     sizes: Mapping[str, int]
     shape: Convolution
@@ -68,7 +73,7 @@ class LayerTrial:
     measured: Statistics | None = None
 
 
-def of_one_patch(step: OuterStep) -> OuterStep:
+def of_one_patch(step: TriedStep) -> TriedStep:
     """The step of the first patch alone, which takes less memory."""
     match step:
         case ConvolvePatches(target=target):
@@ -78,13 +83,15 @@ def of_one_patch(step: OuterStep) -> OuterStep:
         case ConvTransposeToPatches(parts=parts):
             first = (replace(part, source=_first_patch(part.source)) for part in parts)
             return replace(step, parts=tuple(first))
+        case ConvTransposeToCells(source=source, target=target):
+            return replace(step, source=replace(source, batch=1), target=_first_patch(target))
 
 
 def _first_patch(view: TensorView) -> TensorView:
     return replace(view, tensor=replace(view.tensor, batch=1))
 
 
-def trial_of(step: OuterStep) -> LayerTrial:
+def trial_of(step: TriedStep) -> LayerTrial:
     """Without bias, activation and whatever else is not the convolution itself."""
     match step:
         case ConvolvePatches():
@@ -93,6 +100,8 @@ def trial_of(step: OuterStep) -> LayerTrial:
             return _last_layer(step)
         case ConvTransposeToPatches():
             return _transposed_last_layer(step)
+        case ConvTransposeToCells():
+            return _doubling_layer(step)
 
 
 def _first_layer(step: ConvolvePatches) -> LayerTrial:
@@ -160,6 +169,46 @@ def _transposed_last_layer(step: ConvTransposeToPatches) -> LayerTrial:
     bare = replace(step, parts=parts, weight=STORED_WEIGHT, bias=None, activation=IDENTITY)
     sources, passes = (view.tensor for view in views), _side_by_side(views, joined, whole)
     return _to_patches(bare, tuple(sources), tuple(passes), shape, transposed, cell_operands)
+
+
+def _doubling_layer(step: ConvTransposeToCells) -> LayerTrial:
+    """Plainly a convolution to as many channels as cells have, from what is written again."""
+    source, made = step.source, step.target.tensor
+    again = replace(source, name="again")
+    one, outputs = (1, 1, 1), step.target.channels
+    copy = Pointwise(
+        TensorView(source, source.extents),
+        again,
+        Region(0, source.batch),
+        source.extents,
+        (0, 0, 0),
+        "zero",
+    )
+    shape = replace(_plain_shape(again, made, (2, 2, 2)), after=one)
+    slots, kernel = range(source.channels), (outputs, source.channels, 3, 3, 3)
+    measured = step.statistics and _bare(step.statistics)
+
+    def plain(kernel: FloatArray) -> LaidWeight:
+        return subpixels(kernel.swapaxes(0, 1), one, slots, source.channels, outputs)
+
+    def stored(kernel: FloatArray) -> LaidWeight:
+        return doubling_operands(kernel.swapaxes(0, 1), slots, source.channels)
+
+    return LayerTrial(
+        step=replace(step, weight=STORED_WEIGHT, statistics=measured),
+        passes=(copy,),
+        sizes={
+            **{tensor.name: tensor.bytes for tensor in (source, again, made)},
+            PLAIN_WEIGHT: _weight_bytes(shape),
+            STORED_WEIGHT: 4 * stored(np.zeros(kernel, np.float32)).size,
+        },
+        shape=shape,
+        kernel=kernel,
+        weights={PLAIN_WEIGHT: plain, STORED_WEIGHT: stored},
+        sources=(source,),
+        made=made,
+        measured=measured,
+    )
 
 
 def _translated(step: ConvolveToPatches | ConvTransposeToPatches, source: Tensor) -> Tensor:

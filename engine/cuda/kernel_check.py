@@ -20,7 +20,7 @@ from ..compiler.launches import checks
 from ..compiler.launches.blocks import block_launches
 from ..compiler.launches.launch import OVERFLOW, Launch
 from ..compiler.launches.steps import launches, scratch_bytes
-from ..compiler.layer_trials import PLAIN_WEIGHT, LayerTrial, OuterStep, of_one_patch, trial_of
+from ..compiler.layer_trials import PLAIN_WEIGHT, LayerTrial, TriedStep, of_one_patch, trial_of
 from ..compiler.memory.plan import aligned
 from ..compiler.steps import (
     COUNTERS,
@@ -29,6 +29,7 @@ from ..compiler.steps import (
     TRANSLATED,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToCells,
     ConvTransposeToPatches,
     Lowered,
     Statistics,
@@ -86,7 +87,7 @@ def check_outer_layers(
     layout = lowered.layout
     grid = BlockGrid(layout.patch, layout.patch) if layout.in_blocks else None
     for step in lowered.steps:
-        if not isinstance(step, OuterStep):
+        if not isinstance(step, TriedStep):
             continue
         source = _source(step)
         shape = hashlib.sha256(repr((_VERSION, step, layout)).encode()).hexdigest()[:24]
@@ -101,7 +102,7 @@ def check_outer_layers(
             cache.put_kernel(key, "")
 
 
-def _source(step: OuterStep) -> str:
+def _source(step: TriedStep) -> str:
     match step:
         case ConvolvePatches(wgmma=True):
             return "convolve_patches_wgmma"
@@ -111,10 +112,12 @@ def _source(step: OuterStep) -> str:
             return "convolve_to_patches_wgmma" if wgmma else "convolve_to_patches"
         case ConvTransposeToPatches():
             return "conv_transpose_to_patches"
+        case ConvTransposeToCells():
+            return "conv_transpose_to_cells"
 
 
 def wrong_step(
-    step: OuterStep, kernels: Kernels, stream: Stream, grid: BlockGrid | None = None
+    step: TriedStep, kernels: Kernels, stream: Stream, grid: BlockGrid | None = None
 ) -> str | None:
     """What is wrong with a step of an outermost layer; None if nothing is.
 
@@ -200,11 +203,16 @@ class _LayerBench:
             stream.upload_now(self._places[name], encoded(laid, trial.shape.precision))
 
     def fill_unevenly(self) -> None:
-        """Patches whose parts have other means and variances each."""
+        """Patches whose parts have other means and variances each, or such a source."""
         step = self._trial.step
-        assert isinstance(step, ConvolvePatches)
-        patches = uneven_numbers((step.target.batch, step.channels, *step.extents))
-        self._stream.upload_now(self._places[PATCHES], patches.tobytes())
+        if isinstance(step, ConvolvePatches):
+            patches = uneven_numbers((step.target.batch, step.channels, *step.extents))
+            self._stream.upload_now(self._places[PATCHES], patches.tobytes())
+        for source in self._trial.sources:
+            voxels = uneven_numbers((source.batch, *source.extents))[..., None]
+            numbers = np.broadcast_to(voxels, (*voxels.shape[:-1], source.channels))
+            content = encoded(numbers, source.precision)
+            self._stream.upload_now(self._places[source.name], content)
 
     def plainly(self) -> None:
         """Queue the plain convolution."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.gpu_networks import random_network
 
-from cuda_cyclegan.engine.compiler.layer_trials import OuterStep, trial_of
+from cuda_cyclegan.engine.compiler.layer_trials import TriedStep, trial_of
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
@@ -204,7 +204,7 @@ def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
     network = random_network(build(spec), 0)
     wanted = ProgramRequest((40, 48, 56), 2, precision, kernels[precision].card)
     lowered = lower(network, next(wanted.layouts()), wanted.card)
-    outer = [s for s in lowered.steps if isinstance(s, OuterStep)]
+    outer = [s for s in lowered.steps if isinstance(s, TriedStep)]
     assert len(outer) == 2
     for step in outer:
         assert kernel_check.wrong_step(step, kernels[precision], stream) is None
@@ -258,7 +258,7 @@ def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path
     for _ in range(2):
         with open_cuda_generator(network, replace(options, cache=tmp_path / "wrong")) as generator:
             steps = generator._fitted.lowered.steps
-            assert not any(isinstance(s, OuterStep) for s in steps)
+            assert not any(isinstance(s, TriedStep) for s in steps)
             assert any(isinstance(s, Convolve) for s in steps)
             assert np.linalg.norm(generator(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)
     assert told

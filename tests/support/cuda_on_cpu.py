@@ -31,6 +31,8 @@ INSTEAD = {
     "cp.async.cg": "on_cpu::copy(target, source, is_inside);",
     "cp.async.": ";",
     "ldmatrix": "words = on_cpu::load_matrices(row);",
+    "stmatrix": "on_cpu::store_transposed(column, words);",
+    "barrier.sync": "on_cpu::wait_for_some(group + 1, GROUP);",
     "bar.sync": "on_cpu::wait_for_some(plane + 1, PARTS * 32);",
     "movmatrix": "word = on_cpu::transposed_matrix(word);",
     "wgmma.mma_async": "on_cpu::multiply_add_of_group(sums, a, b);",

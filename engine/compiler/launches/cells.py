@@ -11,13 +11,14 @@ CHANNELS, OUTPUTS = (64, 128), 32
 
 _SIDE, _THREADS = 16, 3 * 128
 _BOX, _STAGE = 4 * 290 * 16, 3 * 64 * 32 * 2  # bytes
-_BOXES_AND_STAGES = {64: (6, 8), 128: (8, 6)}  # by the channels of the source
+_STAGED = 2 * 4 * 128 * 16
+_BOXES_AND_STAGES = {64: (6, 8), 128: (8, 5)}  # by the channels of the source
 _BEGINNING = 0.4  # of the time of a plane, until the first products of a block
 
 
 def _shared(channels: int) -> int:
     boxes, stages = _BOXES_AND_STAGES[channels]
-    return boxes * _BOX + stages * _STAGE + 8 * 16 * 12 + 8 * (2 * (boxes + stages) + 1)
+    return boxes * _BOX + stages * _STAGE + _STAGED + 8 * 16 * 12 + 8 * (2 * (boxes + stages) + 1)
 
 
 def _cells(view: TensorView) -> Triple:

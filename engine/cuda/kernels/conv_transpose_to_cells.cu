@@ -42,6 +42,8 @@ constexpr int N = SIDE * COLUMNS;
 constexpr int DEPTH = 32, PIECES = DEPTH / 8;                        // channels of a box
 constexpr int PIECE = (SEEN * SEEN + 1) * 16, BOX = PIECES * PIECE;  // bytes; in different banks
 constexpr int OPERAND = 64 * DEPTH * 2, STAGE = 3 * OPERAND;         // bytes of weights
+constexpr int AT_ONCE = 4;  // rows of cells that a group brings into order to write them
+constexpr int ROW_UNITS = 128, ROW_BYTES = ROW_UNITS * 16, STAGED = AT_ONCE * ROW_BYTES;
 constexpr int GROUP = 128, THREADS = 3 * GROUP;
 constexpr int LOADER_REGISTERS = 40, OTHER_REGISTERS = 232;
 constexpr int BOX_LOADERS = 96;  // the last warp of the third group loads weights
@@ -109,17 +111,40 @@ __device__ __forceinline__ Moments of_four_lanes(Moments moments) {
     return moments;
 }
 
+// Place of 16 bytes of a row of cells: those of every second voxel lie in different banks.
+template <int OUTPUTS>
+__device__ __forceinline__ int swizzled_unit(int unit) {
+    return unit ^ (unit / (OUTPUTS / 4) & 7);
+}
+
+// Four 8 x 8 matrices of which each lane has two numbers of a row, column by column; `column`: address of one.
+__device__ __forceinline__ void store_transposed(unsigned column, const uint4& words) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     column
+                 ),
+                 "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
+                 : "memory");
+}
+
+__device__ __forceinline__ void wait_for_group(int group) {
+    asm volatile("barrier.sync.aligned %0, %1;" ::"r"(group + 1), "n"(GROUP) : "memory");
+}
+
 // OUTPUTS: channels of the target that a block makes. Each plane is made in passes, of its lower and
 // its upper voxels, and, if OUTPUTS is 64, of those the farther and the nearer ones along H.
 template <int CHANNELS, int OUTPUTS, int BOXES, int STAGES>
 __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
     constexpr int CHUNKS = CHANNELS / DEPTH;
     constexpr int PASSES = OUTPUTS == 64 ? 4 : 2;
+    constexpr int OF_FIRST = (OUTPUTS == 64 ? 1 : 2) * CHUNKS;  // stages of the first pass
+    constexpr int LAG = OF_FIRST < 3 ? OF_FIRST : 3;            // of one group behind the other
+    constexpr int VOXEL_UNITS = OUTPUTS / 8;                    // of 16 bytes
     constexpr int OF_PLANE = (OUTPUTS == 64 ? 9 : 6) * CHUNKS;  // stages
     extern __shared__ char shared[];
     char* boxes = shared;                // [BOXES][PIECES][voxels, 1][8]
     char* stages = boxes + BOXES * BOX;  // [STAGES][3][PIECES][64][8]
-    Moments* joined = reinterpret_cast<Moments*>(stages + STAGES * STAGE);  // [8 warps][16]
+    char* staged = stages + STAGES * STAGE;  // [2 groups][AT_ONCE][voxels][OUTPUTS], swizzled
+    Moments* joined = reinterpret_cast<Moments*>(staged + 2 * STAGED);  // [8 warps][16]
     Signal* loaded = reinterpret_cast<Signal*>(joined + 8 * 16);            // of each box
     Signal* left = loaded + BOXES;
     Signal* stage_loaded = left + BOXES;
@@ -175,13 +200,26 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
         const unsigned long long first_voxels =
             described(boxes + group * COLUMNS * 16, PIECE, SEEN * 16);
         const unsigned long long first_weights = described(stages, 64 * 16, 128);
-        const int own_row = 16 * warp / OUTPUTS, channel = part * OUTPUTS + 16 * warp % OUTPUTS;
-        const int column = first_w + group * COLUMNS;
+        const int first_column = first_w + group * COLUMNS;
+        // Of the sums: rows of cells, and columns of this lane, that lie in the patch.
+        const int rows = min(SIDE, p.cells[1] - first_h);
+        const int columns = p.cells[2] - first_column - 2 * t;
+        // Of what this lane writes: its place in a row of cells.
+        const int unit = threadIdx.x % GROUP, voxel = unit / VOXEL_UNITS % (2 * COLUMNS);
+        const int below_row = unit / VOXEL_UNITS / (2 * COLUMNS);
+        const bool is_inside = first_column + voxel / 2 < p.cells[2];
+        char* const own_stored = staged + group * STAGED;
+        const char* const read_from = own_stored + swizzled_unit<OUTPUTS>(unit) * 16;
+        const unsigned stored = __cvta_generic_to_shared(own_stored);
+        const int stored_unit = lane / 16 * ROW_UNITS + 16 * warp / OUTPUTS * (2 * COLUMNS * VOXEL_UNITS) +
+                                lane % 8 * 2 * VOXEL_UNITS + 16 * warp % OUTPUTS / 8 + lane / 8 % 2;
+        const unsigned own_unit = swizzled_unit<OUTPUTS>(stored_unit) * 16;
         Element* const own = p.target + (Index)number * p.cell_strides.patch +
-                             (Index)(first_h + t / 2) * p.cell_strides.row +
-                             (Index)(column + g) * p.cell_strides.voxel + channel + t % 2 * 8;
+                             (Index)first_h * p.cell_strides.row +
+                             (Index)(first_column + voxel / 2) * p.cell_strides.voxel +
+                             below_row * p.voxel_strides[1] + voxel % 2 * p.voxel_strides[2] +
+                             part * OUTPUTS + unit % VOXEL_UNITS * 8;
         Sums low{0.0f, 0.0f, 0.0f}, high{0.0f, 0.0f, 0.0f};
-        int count = 0;           // of voxels that this lane has measured
         float sums[2][N / 2];    // of the left voxels, and of the right ones
         RingSlot<BOXES> here;       // first box of the plane
         RingSlot<STAGES> stage;
@@ -219,44 +257,46 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             read_stage = stage.number;
             stage.step_on();
         };
-        auto write = [&](int d, int upper, int below) {
-            Element* const plane =
-                own + d * p.cell_strides.plane + upper * p.voxel_strides[0] +
-                (below + own_row) * p.voxel_strides[1];
+        // What this lane has of those voxels that lie in the patch.
+        auto measure = [&] {
 #pragma unroll
             for (int right = 0; right < 2; ++right)
 #pragma unroll
-                for (int i = 0; i < N / 2; i += 8) {
-                    const int row = first_h + i / 4;
-                    if (row >= p.cells[1]) break;
-                    if (p.partials) {
-                        if (!count) low.shift = sums[right][0], high.shift = sums[right][2];
+                for (int i = 0; i < SIDE; ++i) {
+                    if (i >= rows) break;
 #pragma unroll
-                        for (int k = 0; k < 8; k += 4) {
-                            if (row + k / 4 >= p.cells[1]) break;
-#pragma unroll
-                            for (int odd = 0; odd < 2; ++odd) {
-                                if (column + 2 * t + odd >= p.cells[2]) break;
-                                low.add(sums[right][i + k + odd]);
-                                high.add(sums[right][i + k + 2 + odd]);
-                                ++count;
-                            }
-                        }
-                    }
-                    unsigned words[4];
-#pragma unroll
-                    for (int k = 0; k < 4; ++k) {
-                        words[k] = transposed_matrix(
-                            pair(sums[right][i + 2 * k], sums[right][i + 2 * k + 1])
-                        );
-                    }
-                    const uint4 vector = transposed(words[0], words[1], words[2], words[3], t);
-                    if (row + t / 2 < p.cells[1] && column + g < p.cells[2]) {
-                        *reinterpret_cast<uint4*>(
-                            plane + i / 4 * p.cell_strides.row + right * p.voxel_strides[2]
-                        ) = vector;
+                    for (int odd = 0; odd < 2; ++odd) {
+                        if (odd >= columns) break;
+                        low.add(sums[right][4 * i + odd]);
+                        high.add(sums[right][4 * i + 2 + odd]);
                     }
                 }
+        };
+        // Through shared memory, so that a warp writes whole lines; some rows of cells after others.
+        auto write = [&](Element* pass_cells) {
+#pragma unroll
+            for (int first = 0; first < SIDE; first += AT_ONCE) {
+                wait_for_group(group);
+#pragma unroll
+                for (int right = 0; right < 2; ++right)
+#pragma unroll
+                    for (int i = 0; i < AT_ONCE; i += 2) {
+                        const float* own = &sums[right][4 * (first + i)];
+                        store_transposed(
+                            stored + (right * VOXEL_UNITS * 16 ^ own_unit) + i * ROW_BYTES,
+                            make_uint4(pair(own[0], own[1]), pair(own[2], own[3]),
+                                       pair(own[4], own[5]), pair(own[6], own[7]))
+                        );
+                    }
+                wait_for_group(group);
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) {
+                    if (first + i >= rows || !is_inside) break;
+                    *reinterpret_cast<uint4*>(
+                        pass_cells + (Index)(first + i) * p.cell_strides.row
+                    ) = *reinterpret_cast<const uint4*>(read_from + i * ROW_BYTES);
+                }
+            }
         };
 #pragma unroll 1
         for (int pass = 0; pass < PASSES * planes; ++pass) {
@@ -275,7 +315,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
                 const int seen = i % rows;
                 add(box, seen, is_last && i < CHUNKS * rows && seen == rows - 1);
                 if (seen == rows - 1) box.step_on();
-                if (group == 0 && pass == 0 && i == 0) {
+                if (group == 0 && pass == 0 && i == LAG - 1) {
                     wait_for_products<0>();
                     if (lane == 0) begun->tell();
                 }
@@ -287,9 +327,15 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             if (is_last) {
                 for (int i = 0; i < CHUNKS; ++i) here.step_on();
             }
-            write(first_d + pass / PASSES, upper, below);
+            if (p.partials) {
+                if (pass == 0) low.shift = sums[0][0], high.shift = sums[0][2];
+                measure();
+            }
+            write(own + (first_d + pass / PASSES) * p.cell_strides.plane +
+                  upper * p.voxel_strides[0] + below * p.voxel_strides[1]);
         }
         if (p.partials) {
+            const int count = PASSES * planes * 2 * rows * max(0, min(2, columns));
             const Moments lower = of_four_lanes(low.moments(count));
             const Moments upper = of_four_lanes(high.moments(count));
             Moments* own = joined + (group * 4 + warp) * 16;
@@ -315,7 +361,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
 
 CONV_TRANSPOSE_TO_CELLS(64, 32, 6, 8)
 CONV_TRANSPOSE_TO_CELLS(64, 64, 6, 8)
-CONV_TRANSPOSE_TO_CELLS(128, 32, 8, 6)
-CONV_TRANSPOSE_TO_CELLS(128, 64, 8, 6)
+CONV_TRANSPOSE_TO_CELLS(128, 32, 8, 5)
+CONV_TRANSPOSE_TO_CELLS(128, 64, 8, 5)
 
 #endif

@@ -17,12 +17,13 @@ from support.checks_in_memory import HostBuffer, HostKernels, HostStream, at
 from support.described_cards import CARDS, H200
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
-from cuda_cyclegan.engine.compiler.layer_trials import of_one_patch, trial_of
+from cuda_cyclegan.engine.compiler.layer_trials import STORED_WEIGHT, of_one_patch, trial_of
 from cuda_cyclegan.engine.compiler.memory.fitting import SPLIT_KERNEL, ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToCells,
     ConvTransposeToPatches,
     ExpressedView,
     Layout,
@@ -89,7 +90,7 @@ class LaneKernels(HostKernels):
         self.first_layers = []
 
     def launch(self, _stream, launch) -> None:
-        if launch.source.endswith(("_patches", "_wgmma")):
+        if launch.source.endswith(("_patches", "_wgmma", "_to_cells")):
             self.first_layers.append(launch)
         cuda_on_cpu.run(launch, "fp16", self._folder, launch.grid)
 
@@ -144,7 +145,7 @@ def _now_and_then(partials, run):
 
 
 class SpoiltPartials(LaneKernels):
-    """A first layer whose kernel is wrong in what it measures alone."""
+    """A kernel that is wrong in what it measures alone."""
 
     def __init__(self, folder, fault) -> None:
         super().__init__(folder)
@@ -152,7 +153,7 @@ class SpoiltPartials(LaneKernels):
 
     def launch(self, stream, launch) -> None:
         super().launch(stream, launch)
-        if launch.source == "convolve_patches":
+        if launch.source in ("convolve_patches", "conv_transpose_to_cells"):
             blocks = launch.grid[0] * launch.grid[1]
             assert blocks > 1
             partials = at(launch.arguments.partials, np.float32, 2, blocks, 32, 3)
@@ -178,6 +179,47 @@ def test_a_first_layer_that_measures_wrongly_is_found(fault, words, folder, monk
     assert not cache.kernels
     check(kernels=LaneKernels(folder), stream=HostStream())
     assert list(cache.kernels.values()) == [""]
+
+
+def _doubling(outputs):
+    """Two patches of two blocks each."""
+    cells, extents = (2, 1, 17), (4, 2, 34)
+    view = TensorView(Tensor("target", 2, cells, 8 * outputs, "fp16"), extents, shuffled=True)
+    statistics = Statistics(view, WeightTable("table", 2, outputs), 1e-5, "scale", "shift")
+    source = Tensor("source", 2, cells, 64, "fp16")
+    return ConvTransposeToCells("up", source, view, "weight", statistics)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(folder, monkeypatch, cache):
+    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
+    monkeypatch.setattr(kernel_check, "RUNS", 2)
+    kernels, stream, step = LaneKernels(folder), HostStream(), _doubling(64)
+    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
+    assert list(cache.kernels.values()) == [""]
+    right = trial_of(step)
+    laid = right.weights[STORED_WEIGHT]
+    turned = {**right.weights, STORED_WEIGHT: lambda kernel: laid(kernel.swapaxes(3, 4))}
+    monkeypatch.setattr(kernel_check, "trial_of", lambda _: replace(right, weights=turned))
+    assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(step, kernels, stream)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (_left_out, "wrong statistics"),
+        (_counted_twice, "wrong statistics"),
+        (_now_and_then, "other statistics in 1 of 2 runs"),
+    ],
+)
+def test_a_doubling_layer_that_measures_wrongly_is_found(fault, words, folder, monkeypatch, cache):
+    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
+    monkeypatch.setattr(kernel_check, "RUNS", 2)
+    check = partial(check_outer_layers, replace(LOWERED, steps=(_doubling(32),)), cache=cache)
+    with pytest.raises(WrongKernelError, match=words):
+        check(kernels=SpoiltPartials(folder, fault), stream=HostStream())
+    assert not cache.kernels
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
@@ -261,6 +303,7 @@ def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch
         ({"convolve_to_patches"}, "bf16", False, False, False),
         ({"convolve_patches_wgmma"}, "fp16", True, False, False),
         ({"convolve_to_patches_wgmma"}, "bf16", True, False, False),
+        ({"conv_transpose_to_cells"}, "fp16", True, False, False),
         ({SPLIT_KERNEL}, "fp16", True, True, False),
         (set(), "fp32", False, False, True),
         ({SPLIT_KERNEL}, "tf32", False, False, False),
