@@ -148,8 +148,8 @@ MAY_IMPORT = {
     ),
     "engine.cores": "",
     "engine.cuda": (
-        "engine.compiler engine.compiler.launches engine.compiler.memory engine.decoding "
-        "engine.errors engine.network engine.options engine.probe engine.scaling "
+        "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
+        "engine.decoding engine.errors engine.network engine.options engine.probe engine.scaling "
         "engine.sliding_window"
     ),
     "engine.cuda.volume": (

@@ -6,9 +6,17 @@ from dataclasses import dataclass, replace
 
 from ..compiler.card_properties import CardProperties
 from ..compiler.launches.variants import LaunchVariants, launch_variants
+from ..compiler.lowering.forms import OTHER_FORMS
 from ..compiler.memory.fitting import Fitted, MemoryBudget, ProgramRequest, Way, fit
 from ..compiler.ring_buffers import rings
-from ..compiler.steps import Convolution, Convolve, Lowered, Step
+from ..compiler.steps import (
+    Convolution,
+    Convolve,
+    ConvTransposeToCells,
+    Lowered,
+    Step,
+    TransposedForm,
+)
 from ..network.graph import Graph, Network
 from ..options import Effort
 from ..sliding_window import PatchGrid
@@ -74,6 +82,26 @@ def program_key(graph: Graph, fitted: Fitted[Way]) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()[:24]
 
 
+def form_key(step: ConvTransposeToCells) -> str:
+    """Under which is kept how long a layer takes in each of its forms."""
+    source, outputs = step.source, step.target.channels
+    parts = source.batch, source.extents, source.channels, outputs, step.statistics is not None
+    return f"transposed convolution {parts}"
+
+
+OWN_FORM: TransposedForm = "own"
+
+
+def faster_forms(lowered: Lowered, cache: TuningCache) -> Mapping[str, TransposedForm]:
+    """Forms of layers that were faster than the own kernel, by layer."""
+    found: dict[str, TransposedForm] = {}
+    for step in lowered.steps:
+        if isinstance(step, ConvTransposeToCells):
+            names = {one.plan for one in cache.get(form_key(step)).candidates[:1]}
+            found.update((step.layer, form) for form in OTHER_FORMS if form in names)
+    return found
+
+
 def plan_program(
     network: Network, wanted: ProgramRequest, room: MemoryBudget, cache: TuningCache, effort: Effort
 ) -> ProgramPlan | None:
@@ -87,6 +115,8 @@ def plan_program(
 
     try:
         fitted = fit(network, wanted, room, known)
+        if forms := faster_forms(fitted.lowered, cache):
+            fitted = fit(network, replace(wanted, transposed=forms), room, known)
     except _UnknownError:
         return None
     lowered = _as_kept(fitted.lowered, fitted.algorithms, cache)

@@ -1,7 +1,7 @@
 """The generator on an NVIDIA card: cuDNN plans and own kernels in one block of device memory."""
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -23,7 +23,7 @@ from ..probe.cards import cuda_devices
 from ..scaling import Stored
 from ..sliding_window import PatchWindow, Timing
 from .cudnn import Cudnn
-from .device_plan import DevicePlan, plan_program, program_key
+from .device_plan import DevicePlan, faster_forms, plan_program, program_key
 from .driver import Context, PinnedBuffer, Stream
 from .kernel_check import (
     WrongKernelError,
@@ -174,14 +174,17 @@ def _fitted(
     """The program of plans and own kernels that were checked on this card."""
     search = PlanSearch(card.library, card.kernels, card.stream, card.cache)
     launches = LaunchSearch(card.kernels, card.stream, card.cache)
+
+    def choose(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Algorithm]:
+        return search.algorithms(shapes, workspace, options.search)
+
     while True:
         try:
-            fitted = fit(
-                network,
-                card.wanted(network, options),
-                room,
-                lambda shapes, workspace: search.algorithms(shapes, workspace, options.search),
-            )
+            wanted = card.wanted(network, options)
+            fitted = fit(network, wanted, room, choose)
+            launches.compare_forms(network, fitted.lowered, search, options.search)
+            if forms := faster_forms(fitted.lowered, card.cache):
+                fitted = fit(network, replace(wanted, transposed=forms), room, choose)
             lowered = launches.tuned(fitted.lowered, fitted.algorithms, options.search)
             fitted = replace(fitted, lowered=lowered)
             check_outer_layers(fitted.lowered, card.kernels, card.stream, card.cache)

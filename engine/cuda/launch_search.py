@@ -18,8 +18,9 @@ from ..compiler.card_properties import CardProperties
 from ..compiler.checks import NOISE
 from ..compiler.launches import checks
 from ..compiler.launches.launch import OVERFLOW
-from ..compiler.launches.steps import launches
+from ..compiler.launches.steps import launches, scratch_bytes
 from ..compiler.launches.variants import LaunchVariants
+from ..compiler.lowering.forms import other_forms
 from ..compiler.memory.fitting import Way
 from ..compiler.memory.plan import aligned, touched
 from ..compiler.steps import (
@@ -27,21 +28,25 @@ from ..compiler.steps import (
     TRANSLATED,
     Convolution,
     Convolve,
+    ConvTransposeToCells,
     ConvTransposeToPatches,
     Lowered,
     Pointwise,
+    Statistics,
     Step,
     Tensor,
+    TensorView,
     WeightTable,
 )
 from ..errors import DeviceMemoryError
-from .device_plan import own_launch_variants
+from ..network.graph import Network
+from .device_plan import OWN_FORM, form_key, own_launch_variants
 from .driver import DeviceBuffer, Stream
 from .kernel_images import Kernels
 from .plan_bench import GUARD, run_time
 from .plan_cache import Candidate, Findings, Progress, TuningCache, worth_keeping
 from .plan_check import RUNS, Fingerprints
-from .plan_search import SearchSettings
+from .plan_search import PlanSearch, SearchSettings
 
 _VERSION = "1"
 """Raised when the check finds more than before, so that what was kept is checked again."""
@@ -49,6 +54,10 @@ _VERSION = "1"
 _GAIN = 0.97
 """Of the usual way's time; less is what two measurings of one way are apart."""
 
+_WORKSPACE = 64 << 20
+"""Bytes besides its tensors that a plan may take that an own kernel is compared with."""
+
+_SCRATCH = "partial sums"
 _NAN = 0xFF  # every byte of one, in all precisions
 
 
@@ -80,6 +89,46 @@ class LaunchSearch:
         if is_told:
             search.progress("", 1.0)
         return replace(lowered, steps=tuple(steps))
+
+    def compare_forms(
+        self, network: Network, lowered: Lowered, plans: PlanSearch, search: SearchSettings
+    ) -> None:
+        """Keep how long layers of an own kernel take by it, and by cuDNN and a pass of statistics.
+
+        plans: finds how cuDNN does it, by a quick search.
+        """
+        for step in lowered.steps:
+            if not isinstance(step, ConvTransposeToCells) or search.effort == "off":
+                continue
+            if not self._cache.get(form_key(step)).candidates:
+                try:
+                    took = self._times_of_forms(network, lowered, step, plans, search)
+                except DeviceMemoryError:
+                    continue
+                measured = [Candidate(name, 0, each) for name, each in took.items()]
+                self._cache.put(form_key(step), Findings("full", 0, worth_keeping(measured)))
+
+    def _times_of_forms(
+        self,
+        network: Network,
+        lowered: Lowered,
+        step: ConvTransposeToCells,
+        plans: PlanSearch,
+        search: SearchSettings,
+    ) -> dict[str, float]:
+        took: dict[str, float] = {OWN_FORM: self._time(step, lowered)}
+        for form in other_forms(network, lowered, step):
+            shape = form.convolve.shape
+            plans.algorithms([shape], _WORKSPACE, replace(search, effort="quick"))
+            best = self._cache.best(shape, _WORKSPACE, "quick")
+            if best is not None:
+                measuring = self._time(form.statistics, form.lowered) if form.statistics else 0.0
+                took[form.name] = best.microseconds + measuring
+        return took
+
+    def _time(self, step: Step, lowered: Lowered) -> float:
+        with _open_bench(step, lowered, self._kernels, self._stream) as bench:
+            return bench.time(step, inf)
 
     def _proven(self, variants: LaunchVariants) -> str | None:
         """The kept way, if it was checked as the kernel is compiled now."""
@@ -172,7 +221,7 @@ class _LaunchBench:
         return self.places[name]
 
     def _queue(self, way: Step) -> None:
-        for launch in launches(way, self._at, self.card):
+        for launch in launches(way, self._at, self.card, self.places[_SCRATCH]):
             self.kernels.launch(self.stream, launch)
 
 
@@ -201,7 +250,7 @@ def _open_bench(
                 kernels.launch(stream, fill)
             else:
                 stream.upload_now(places[item.name], _table(item))
-        places[OVERFLOW] = place(4)
+        places[OVERFLOW], places[_SCRATCH] = place(4), place(scratch_bytes(step, lowered.card))
         fingerprints = Fingerprints(kernels, stream, place(8 * RUNS))
         yield _LaunchBench(step, lowered.card, places, made, kernels, stream, fingerprints)
 
@@ -227,6 +276,10 @@ def _made_by(step: Step, lowered: Lowered) -> _Made:
         case ConvTransposeToPatches(channels=channels, extents=extents):
             size = 4 * lowered.layout.batch * channels * prod(extents)
             return _Made(TRANSLATED, size, 4)
+        case ConvTransposeToCells(target=TensorView(tensor=tensor)):
+            return _Made(tensor.name, tensor.bytes, NUMBER_BYTES[tensor.precision])
+        case Statistics(target=table):
+            return _Made(table.name, table.bytes, 4)
         case _:
             raise ValueError(f"a {type(step).__name__} has one way")
 

@@ -1,7 +1,7 @@
 """The largest batch and the fastest plans that fit into device memory; touches no card."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import log2, prod, sqrt
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -14,7 +14,7 @@ from ...options import Precision
 from ..card_properties import WGMMA_CAPABILITY, CardProperties
 from ..lowering.lowering import lower
 from ..lowering.split_fp16 import split_fp16_pays
-from ..steps import Convolution, Convolve, Layout, Lowered
+from ..steps import Convolution, Convolve, Layout, Lowered, TransposedForm
 from .plan import MemoryPlan, plan_memory
 
 _SLABS = (112 << 20, 48 << 20, 16 << 20)
@@ -85,7 +85,7 @@ class ProgramRequest:
     """What a network is compiled for; batch: patches in one run at most.
 
     patch: (D, H, W). precision: of its arithmetic. card: on which it is to run. without: own
-    kernels, by their .cu files, that are wrong on this card.
+    kernels, by their .cu files, that are wrong on this card. transposed: as of `Layout`.
     """
 
     patch: Triple
@@ -93,6 +93,7 @@ class ProgramRequest:
     precision: Precision
     card: CardProperties
     without: frozenset[str] = frozenset()
+    transposed: Mapping[str, TransposedForm] = field(default_factory=dict[str, TransposedForm])
 
     def layouts(self) -> Iterator[Layout]:
         """From what is fast to what is small."""
@@ -114,6 +115,7 @@ class ProgramRequest:
                     slab_bytes,
                     has_matrix,
                     has_wgmma,
+                    self.transposed,
                     split_fp16=split_fp16,
                 )
             batch //= 2

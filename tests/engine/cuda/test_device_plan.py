@@ -1,5 +1,6 @@
 """What a card will hold and take is told from earlier measurements, or not at all."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,15 @@ from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.memory.fitting import MemoryBudget, ProgramRequest, fit
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
-from cuda_cyclegan.engine.cuda.device_plan import DevicePlan, ProgramPlan, plan_program, program_key
+from cuda_cyclegan.engine.compiler.steps import ConvTransposeToCells
+from cuda_cyclegan.engine.cuda.device_plan import (
+    DevicePlan,
+    ProgramPlan,
+    faster_forms,
+    form_key,
+    plan_program,
+    program_key,
+)
 from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCache, key_of
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES
@@ -56,6 +65,34 @@ def test_after_it_bytes_and_seconds_are_those_of_the_program(cache, tmp_path) ->
     assert plan.seconds(5) == pytest.approx(3 * 0.003)
     other = TuningCache(tmp_path, {"card": "another"})
     assert plan_program(NETWORK, WANTED, ROOM, other, "quick") is None
+
+
+def test_a_layer_that_is_slower_by_its_own_kernel_is_planned_as_it_is_faster(cache) -> None:
+    network = random_network(build(ResNetSpec(1, 1, width=32, blocks=0, downsamplings=1)), 0)
+
+    def measured(shapes, workspace):
+        found = {}
+        for shape in shapes:
+            found[shape] = Candidate("plan", WORKSPACE, 10.0)
+            cache.put(key_of(shape), Findings("full", workspace, (found[shape],)))
+        return found
+
+    def planned(took: dict[str, float]) -> ProgramPlan | None:
+        candidates = tuple(Candidate(form, 0, each) for form, each in took.items())
+        cache.put(form_key(own), Findings("full", 0, candidates))
+        return plan_program(network, WANTED, ROOM, cache, "full")
+
+    fitted = fit(network, WANTED, ROOM, measured)
+    [own] = [step for step in fitted.lowered.steps if isinstance(step, ConvTransposeToCells)]
+    cache.put_time(program_key(network.graph, fitted), 3.0)
+    assert planned({"own": 1.0, "subpixel": 2.0}) == ProgramPlan(fitted.memory.bytes, 2, 0.003)
+    assert planned({"subpixel": 1.0, "own": 2.0}) is None
+    forms = faster_forms(fitted.lowered, cache)
+    assert forms == {own.layer: "subpixel"}
+    other = fit(network, replace(WANTED, transposed=forms), ROOM, measured)
+    assert not any(isinstance(step, ConvTransposeToCells) for step in other.lowered.steps)
+    cache.put_time(program_key(network.graph, other), 2.0)
+    assert planned({"subpixel": 1.0, "own": 2.0}) == ProgramPlan(other.memory.bytes, 2, 0.002)
 
 
 def test_a_harder_search_than_was_made_is_still_to_come(cache: TuningCache) -> None:

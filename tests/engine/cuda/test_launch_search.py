@@ -15,14 +15,17 @@ from support import cuda_on_cpu
 from support.checks_in_memory import HostBuffer, HostKernels, HostStream, at
 from support.cudnn_stand_in import cudnn_where_there_is_none
 from support.described_cards import H200
+from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler import weight_layout
 from cuda_cyclegan.engine.compiler.launches.variants import launch_variants
+from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
     Activation,
     Convolution,
     Convolve,
+    ConvTransposeToCells,
     ConvTransposeToPatches,
     ExpressedView,
     Layout,
@@ -33,8 +36,10 @@ from cuda_cyclegan.engine.compiler.steps import (
     TensorView,
     WeightTable,
 )
-from cuda_cyclegan.engine.cuda.plan_cache import OWN, Candidate, Findings, TuningCache
+from cuda_cyclegan.engine.cuda.device_plan import form_key
+from cuda_cyclegan.engine.cuda.plan_cache import OWN, Candidate, Findings, TuningCache, key_of
 from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.layers import Downsample, Upsample
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
@@ -220,6 +225,46 @@ def test_without_memory_to_try_in_nothing_is_kept(searched, monkeypatch):
         patched.setattr(launch_search, "DeviceBuffer", full)
         assert start(PASS, {}) == (PASS, 0)
     assert start(PASS, {})[1] > 0
+
+
+@pytest.mark.usefixtures("searched")
+@pytest.mark.parametrize("full", [False, True])
+def test_forms_of_a_layer_are_compared_with_their_statistics(folder, monkeypatch, full):
+    """full: whether there is no memory to compare them in."""
+    from cuda_cyclegan.engine.cuda import launch_search
+    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+
+    network = random_network(build(ResNetSpec(1, 1, width=32, blocks=0, downsamplings=1)), 0)
+    layout = Layout((4, 4, 6), 1, "fp16", matrix_kernels=True, wgmma=True)
+    lowered, cache = lower(network, layout, SMALL), TuningCache(None, {"card": "host"})
+    [own] = [step for step in lowered.steps if isinstance(step, ConvTransposeToCells)]
+
+    class Plans:
+        def algorithms(self, shapes, workspace, _search) -> None:
+            for shape in shapes:
+                plan = Candidate("plan", 0, 2.0 if shape.transposed else 1.0)
+                cache.put(key_of(shape), Findings("quick", workspace, (plan,)))
+
+    def run_time(_stream, queue, _best) -> float:
+        queue()
+        return next(times)
+
+    if full:
+        monkeypatch.setattr(launch_search, "DeviceBuffer", FullCard)
+    monkeypatch.setattr(launch_search, "run_time", run_time)
+    times = iter((7.0, 3.0, 5.0))
+    search = launch_search.LaunchSearch(LaneKernels(folder), HostStream(), cache)
+    search.compare_forms(network, lowered, Plans(), SearchSettings("off"))
+    assert cache.get(form_key(own)).candidates == ()
+    for _ in range(2):
+        search.compare_forms(network, lowered, Plans(), SearchSettings())
+        found = {one.plan: one.microseconds for one in cache.get(form_key(own)).candidates}
+        assert found == ({} if full else {"gradient": 5.0, "subpixel": 6.0, "own": 7.0})
+
+
+class FullCard:
+    def __init__(self, _size) -> None:
+        raise DeviceMemoryError("full")
 
 
 def test_findings_of_a_version_without_own_launches_are_read(searched, tmp_path):
