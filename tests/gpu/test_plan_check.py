@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from support.gpu_networks import random_network
 
-from cuda_cyclegan.engine.compiler.layer_trials import TriedStep, trial_of
+from cuda_cyclegan.engine.compiler.card_properties import WGMMA_CAPABILITY
+from cuda_cyclegan.engine.compiler.layer_trials import STORED_WEIGHT, TriedStep, trial_of
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     Convolution,
     Convolve,
     ConvolvePatches,
+    ConvTransposeToCells,
     ConvTransposeToPatches,
 )
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
@@ -204,7 +206,8 @@ def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
     network = random_network(build(spec), 0)
     wanted = ProgramRequest((40, 48, 56), 2, precision, kernels[precision].card)
     lowered = lower(network, next(wanted.layouts()), wanted.card)
-    outer = [s for s in lowered.steps if isinstance(s, TriedStep)]
+    tried = [s for s in lowered.steps if isinstance(s, TriedStep)]
+    outer = [s for s in tried if not isinstance(s, ConvTransposeToCells)]
     assert len(outer) == 2
     for step in outer:
         assert kernel_check.wrong_step(step, kernels[precision], stream) is None
@@ -218,16 +221,40 @@ def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_statistics_of_the_first_layer(card, precision, monkeypatch):
+@pytest.mark.parametrize("extents", [(40, 48, 56), (36, 100, 132)])
+def test_kernels_of_doubling_layers(card, extents, precision, monkeypatch):
+    from cuda_cyclegan.engine.cuda import kernel_check
+
+    _, kernels, stream = card
+    network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
+    wanted = ProgramRequest(extents, 2, precision, kernels[precision].card)
+    lowered = lower(network, next(wanted.layouts()), wanted.card)
+    doubling = [s for s in lowered.steps if isinstance(s, ConvTransposeToCells)]
+    assert len(doubling) == (2 if wanted.card.capability == WGMMA_CAPABILITY else 0)
+    for step in doubling:
+        assert kernel_check.wrong_step(step, kernels[precision], stream) is None
+        right = trial_of(step)
+        laid = right.weights[STORED_WEIGHT]
+        turned = {**right.weights, STORED_WEIGHT: lambda k, laid=laid: laid(k.swapaxes(3, 4))}
+        wrong = replace(right, weights=turned)
+        with monkeypatch.context() as patched:
+            patched.setattr(kernel_check, "trial_of", lambda _, wrong=wrong: wrong)
+            assert "wrong results" in kernel_check.wrong_step(step, kernels[precision], stream)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_statistics_of_layers_by_own_kernels(card, precision, monkeypatch):
     from cuda_cyclegan.engine.cuda import kernel_check
 
     _, kernels, stream = card
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
     wanted = ProgramRequest((128, 128, 128), 2, precision, kernels[precision].card)
     lowered = lower(network, next(wanted.layouts()), wanted.card)
-    [step] = [s for s in lowered.steps if isinstance(s, ConvolvePatches)]
-    assert step.statistics is not None
-    assert kernel_check.wrong_step(step, kernels[precision], stream) is None
+    kinds = ConvolvePatches | ConvTransposeToCells
+    measured = [s for s in lowered.steps if isinstance(s, kinds) and s.statistics is not None]
+    assert isinstance(measured[0], ConvolvePatches)
+    for step in measured:
+        assert kernel_check.wrong_step(step, kernels[precision], stream) is None
     launches = kernel_check.launches
 
     def without_the_last_block(*given):
@@ -238,7 +265,8 @@ def test_statistics_of_the_first_layer(card, precision, monkeypatch):
         return made
 
     monkeypatch.setattr(kernel_check, "launches", without_the_last_block)
-    assert "wrong statistics" in kernel_check.wrong_step(step, kernels[precision], stream)
+    for step in measured:
+        assert "wrong statistics" in kernel_check.wrong_step(step, kernels[precision], stream)
 
 
 def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path):

@@ -117,7 +117,8 @@ __device__ __forceinline__ int swizzled_unit(int unit) {
     return unit ^ (unit / (OUTPUTS / 4) & 7);
 }
 
-// Four 8 x 8 matrices of which each lane has two numbers of a row, column by column; `column`: address of one.
+// Four 8 x 8 matrices of which each lane has two numbers of a row, column by column. Lane 8 m + c
+// says where column c of matrix m goes.
 __device__ __forceinline__ void store_transposed(unsigned column, const uint4& words) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
                      column
@@ -141,8 +142,8 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
     constexpr int VOXEL_UNITS = OUTPUTS / 8;                    // of 16 bytes
     constexpr int OF_PLANE = (OUTPUTS == 64 ? 9 : 6) * CHUNKS;  // stages
     extern __shared__ char shared[];
-    char* boxes = shared;                // [BOXES][PIECES][voxels, 1][8]
-    char* stages = boxes + BOXES * BOX;  // [STAGES][3][PIECES][64][8]
+    char* boxes = shared;                    // [BOXES][PIECES][voxels, 1][8]
+    char* stages = boxes + BOXES * BOX;      // [STAGES][3][PIECES][64][8]
     char* staged = stages + STAGES * STAGE;  // [2 groups][AT_ONCE][voxels][OUTPUTS], swizzled
     Moments* joined = reinterpret_cast<Moments*>(staged + 2 * STAGED);  // [8 warps][16]
     Signal* loaded = reinterpret_cast<Signal*>(joined + 8 * 16);            // of each box
@@ -211,8 +212,9 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
         char* const own_stored = staged + group * STAGED;
         const char* const read_from = own_stored + swizzled_unit<OUTPUTS>(unit) * 16;
         const unsigned stored = __cvta_generic_to_shared(own_stored);
-        const int stored_unit = lane / 16 * ROW_UNITS + 16 * warp / OUTPUTS * (2 * COLUMNS * VOXEL_UNITS) +
-                                lane % 8 * 2 * VOXEL_UNITS + 16 * warp % OUTPUTS / 8 + lane / 8 % 2;
+        const int stored_unit = lane / 16 * ROW_UNITS +
+                                (16 * warp / OUTPUTS * COLUMNS + lane % 8) * 2 * VOXEL_UNITS +
+                                16 * warp % OUTPUTS / 8 + lane / 8 % 2;
         const unsigned own_unit = swizzled_unit<OUTPUTS>(stored_unit) * 16;
         Element* const own = p.target + (Index)number * p.cell_strides.patch +
                              (Index)first_h * p.cell_strides.row +
@@ -220,8 +222,8 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
                              below_row * p.voxel_strides[1] + voxel % 2 * p.voxel_strides[2] +
                              part * OUTPUTS + unit % VOXEL_UNITS * 8;
         Sums low{0.0f, 0.0f, 0.0f}, high{0.0f, 0.0f, 0.0f};
-        float sums[2][N / 2];    // of the left voxels, and of the right ones
-        RingSlot<BOXES> here;       // first box of the plane
+        float sums[2][N / 2];  // of the left voxels, and of the right ones
+        RingSlot<BOXES> here;  // first box of the plane
         RingSlot<STAGES> stage;
         int read_box = -1, read_stage = -1;
         if (group == 1) begun->wait(0);
@@ -301,7 +303,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
 #pragma unroll 1
         for (int pass = 0; pass < PASSES * planes; ++pass) {
             const int upper = pass % PASSES / (PASSES / 2), below = OUTPUTS == 64 ? pass % 2 : 0;
-            const int rows = OUTPUTS == 64 ? 1 + below : 2;
+            const int source_rows = OUTPUTS == 64 ? 1 + below : 2;
             const bool is_last = pass % PASSES == PASSES - 1;
 #pragma unroll
             for (int right = 0; right < 2; ++right) {
@@ -311,10 +313,11 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             }
             RingSlot<BOXES> box = here;
 #pragma unroll 1
-            for (int i = 0; i < (CHUNKS << upper) * rows; ++i) {
-                const int seen = i % rows;
-                add(box, seen, is_last && i < CHUNKS * rows && seen == rows - 1);
-                if (seen == rows - 1) box.step_on();
+            for (int i = 0; i < (CHUNKS << upper) * source_rows; ++i) {
+                const int row = i % source_rows;
+                const bool is_last_row = row == source_rows - 1;
+                add(box, row, is_last && is_last_row && i < CHUNKS * source_rows);
+                if (is_last_row) box.step_on();
                 if (group == 0 && pass == 0 && i == LAG - 1) {
                     wait_for_products<0>();
                     if (lane == 0) begun->tell();

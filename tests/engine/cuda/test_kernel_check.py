@@ -209,7 +209,6 @@ def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(folder, monkeypatc
     ("fault", "words"),
     [
         (_left_out, "wrong statistics"),
-        (_counted_twice, "wrong statistics"),
         (_now_and_then, "other statistics in 1 of 2 runs"),
     ],
 )
