@@ -222,8 +222,8 @@ class ConvTransposeToCells:
     """A transposed convolution that doubles its source, by the own kernel for warp groups.
 
     3^3 of stride 2, padding 1 and output padding 1. weight: `weight_layout.doubling_operands`.
-    layer: its name. source: read whole. target: all of its tensor, in cells or not. statistics: of
-    the target, if it measures that too.
+    layer: its name. source: read whole. target: all of its tensor, shuffled. statistics: of the
+    target, if it measures that too.
     """
 
     layer: str

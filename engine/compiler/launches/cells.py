@@ -2,7 +2,7 @@
 
 from ...network.layers import Triple
 from ..card_properties import CardProperties
-from ..steps import ConvTransposeToCells, TensorView
+from ..steps import ConvTransposeToCells
 from . import arguments
 from .launch import Addresses, Launch, strides_of
 
@@ -21,14 +21,9 @@ def _shared(channels: int) -> int:
     return boxes * _BOX + stages * _STAGE + _STAGED + 8 * 16 * 12 + 8 * (2 * (boxes + stages) + 1)
 
 
-def _cells(view: TensorView) -> Triple:
-    depth, height, width = view.extents
-    return depth // 2, height // 2, width // 2
-
-
 def _walks(step: ConvTransposeToCells, card: CardProperties) -> tuple[Triple, int]:
     """The grid, and the planes of cells of a block."""
-    depth, height, width = _cells(step.target)
+    depth, height, width = step.target.tensor.extents
     boxes = -(-height // _SIDE) * -(-width // _SIDE)
     parts = step.source.batch * step.target.channels // step.outputs_at_once
 
@@ -52,26 +47,15 @@ def conv_transpose_to_cells(
     """The transposed convolution; partials: where the moments of its blocks go."""
     view, tensor = step.target, step.target.tensor
     grid, planes = _walks(step, card)
-    strides, channels = strides_of(tensor), view.channels
-    voxels = 4 * channels, 2 * channels, channels
-    if not view.shuffled:
-        voxels = strides.plane, strides.row, strides.voxel
-        strides = arguments.StridesArguments(
-            patch=strides.patch,
-            plane=2 * strides.plane,
-            row=2 * strides.row,
-            voxel=2 * strides.voxel,
-        )
     values = arguments.ConvTransposeToCellsArguments(
         source=at(step.source.name),
         weights=at(step.weight),
         target=at(tensor.name),
         partials=partials,
-        cell_strides=strides,
-        voxel_strides=arguments.Three(*voxels),
+        target_strides=strides_of(tensor),
         source_extents=arguments.Three(*step.source.extents),
-        cells=arguments.Three(*_cells(view)),
-        outputs=channels,
+        cells=arguments.Three(*tensor.extents),
+        outputs=view.channels,
         planes=planes,
     )
     name = "conv_transpose_to_cells"

@@ -27,7 +27,6 @@ from ..weight_layout import LaidWeight
 from .split_fp16 import power_of_two
 from .writer import Value, ValuePart, Writer, in_memory, whole
 
-DENSE: set[str] = set()
 _ZERO: Triple = (0, 0, 0)
 _ONE: Triple = (1, 1, 1)
 _TWO: Triple = (2, 2, 2)
@@ -168,11 +167,8 @@ def _convolve_by_own_kernel(
     weight = writer.weights[conv.weight]
     laid = weight_layout.doubling_operands(weight, slots, source.channels)
     extents = writer.shapes[node.name].extents
-    if node.name in DENSE:
-        view = whole(writer.tensor(node.name, extents, conv.out_channels))
-    else:
-        target = writer.tensor(node.name, source.extents, 8 * conv.out_channels)
-        view = TensorView(target, extents, shuffled=True)
+    target = writer.tensor(node.name, source.extents, 8 * conv.out_channels)
+    view = TensorView(target, extents, shuffled=True)
     key = writer.weight(f"{node.name}.stored", laid)
     writer.steps.append(ConvTransposeToCells(node.name, source, view, key))
     return biased(writer, node, view, conv.bias)

@@ -26,8 +26,7 @@ struct ConvTransposeToCells {
     const Element* weights;  // operands in the order of use
     Element* target;
     Moments* partials;       // [N][blocks of a patch][K], or null
-    Strides cell_strides;    // of the target, from a cell to the next
-    int voxel_strides[3];    // from a voxel of a cell to the next along each axis
+    Strides target_strides;
     int source_extents[3];   // beyond which the source is 0
     int cells[3];            // of a patch
     int outputs;             // K
@@ -205,6 +204,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
         // Of the sums: rows of cells, and columns of this lane, that lie in the patch.
         const int rows = min(SIDE, p.cells[1] - first_h);
         const int columns = p.cells[2] - first_column - 2 * t;
+        const bool is_full = rows == SIDE && first_column + COLUMNS <= p.cells[2];
         // Of what this lane writes: its place in a row of cells.
         const int unit = threadIdx.x % GROUP, voxel = unit / VOXEL_UNITS % (2 * COLUMNS);
         const int below_row = unit / VOXEL_UNITS / (2 * COLUMNS);
@@ -216,10 +216,10 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
                                 (16 * warp / OUTPUTS * COLUMNS + lane % 8) * 2 * VOXEL_UNITS +
                                 16 * warp % OUTPUTS / 8 + lane / 8 % 2;
         const unsigned own_unit = swizzled_unit<OUTPUTS>(stored_unit) * 16;
-        Element* const own = p.target + (Index)number * p.cell_strides.patch +
-                             (Index)first_h * p.cell_strides.row +
-                             (Index)(first_column + voxel / 2) * p.cell_strides.voxel +
-                             below_row * p.voxel_strides[1] + voxel % 2 * p.voxel_strides[2] +
+        Element* const own = p.target + (Index)number * p.target_strides.patch +
+                             (Index)first_h * p.target_strides.row +
+                             (Index)(first_column + voxel / 2) * p.target_strides.voxel +
+                             (below_row * 2 + voxel % 2) * p.outputs +
                              part * OUTPUTS + unit % VOXEL_UNITS * 8;
         Sums low{0.0f, 0.0f, 0.0f}, high{0.0f, 0.0f, 0.0f};
         float sums[2][N / 2];  // of the left voxels, and of the right ones
@@ -259,16 +259,16 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             read_stage = stage.number;
             stage.step_on();
         };
-        // What this lane has of those voxels that lie in the patch.
-        auto measure = [&] {
+        // What this lane has of those voxels that lie in the patch; is_full: whether all do.
+        auto measure = [&](bool is_full) {
 #pragma unroll
             for (int right = 0; right < 2; ++right)
 #pragma unroll
                 for (int i = 0; i < SIDE; ++i) {
-                    if (i >= rows) break;
+                    if (!is_full && i >= rows) break;
 #pragma unroll
                     for (int odd = 0; odd < 2; ++odd) {
-                        if (odd >= columns) break;
+                        if (!is_full && odd >= columns) break;
                         low.add(sums[right][4 * i + odd]);
                         high.add(sums[right][4 * i + 2 + odd]);
                     }
@@ -295,7 +295,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
                 for (int i = 0; i < AT_ONCE; ++i) {
                     if (first + i >= rows || !is_inside) break;
                     *reinterpret_cast<uint4*>(
-                        pass_cells + (Index)(first + i) * p.cell_strides.row
+                        pass_cells + (Index)(first + i) * p.target_strides.row
                     ) = *reinterpret_cast<const uint4*>(read_from + i * ROW_BYTES);
                 }
             }
@@ -332,10 +332,10 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             }
             if (p.partials) {
                 if (pass == 0) low.shift = sums[0][0], high.shift = sums[0][2];
-                measure();
+                is_full ? measure(true) : measure(false);
             }
-            write(own + (first_d + pass / PASSES) * p.cell_strides.plane +
-                  upper * p.voxel_strides[0] + below * p.voxel_strides[1]);
+            write(own + (first_d + pass / PASSES) * p.target_strides.plane +
+                  (upper * 4 + below * 2) * p.outputs);
         }
         if (p.partials) {
             const int count = PASSES * planes * 2 * rows * max(0, min(2, columns));

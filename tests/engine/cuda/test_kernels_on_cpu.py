@@ -158,27 +158,25 @@ def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extent
 
 
 @pytest.mark.parametrize(
-    ("batch", "channels", "outputs", "cells", "is_shuffled"),
+    ("batch", "channels", "outputs", "cells"),
     [
-        (1, 64, 32, (3, 5, 17), True),
-        (2, 128, 64, (2, 3, 9), False),
-        (1, 64, 64, (2, 18, 4), True),
-        (1, 128, 96, (3, 4, 7), False),
+        (1, 64, 32, (3, 5, 17)),
+        (2, 128, 64, (2, 3, 9)),
+        (1, 64, 64, (2, 18, 4)),
+        (1, 128, 96, (3, 16, 7)),
     ],
 )
 def test_transposed_convolution_to_cells_and_its_statistics(
-    folder, batch, channels, outputs, cells, is_shuffled
+    folder, batch, channels, outputs, cells
 ):
     random = np.random.default_rng(0)
     values = random.integers(-4, 5, (batch, *cells, channels)).astype(np.float32)
     weight = random.integers(-1, 2, (channels, outputs, 3, 3, 3)).astype(np.float32)
     extents = tuple(2 * extent for extent in cells)
     source = Tensor("source", batch, cells, channels, "fp16")
-    made = Tensor("target", batch, extents, outputs, "fp16")
-    if is_shuffled:
-        made = Tensor("target", batch, cells, 8 * outputs, "fp16")
+    made = Tensor("target", batch, cells, 8 * outputs, "fp16")
     view, table = (
-        TensorView(made, extents, shuffled=is_shuffled),
+        TensorView(made, extents, shuffled=True),
         WeightTable("table", batch, outputs),
     )
     statistics = Statistics(view, table, 1e-5, "scale", None)
@@ -195,9 +193,7 @@ def test_transposed_convolution_to_cells_and_its_statistics(
     for launch in launches(step, lambda name: memory[name].ctypes.data, H200, scratch.ctypes.data):
         cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
     wanted = doubled(values, weight)
-    got = memory["target"].astype(np.float32)
-    if is_shuffled:
-        got = voxels_of(got).reshape(wanted.shape)
+    got = voxels_of(memory["target"].astype(np.float32)).reshape(wanted.shape)
     assert np.array_equal(got, wanted)
     factor = memory["scale"] / np.sqrt(wanted.var((1, 2, 3)) + 1e-5)
     np.testing.assert_allclose(memory["table"][0], factor, rtol=1e-5)
