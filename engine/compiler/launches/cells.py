@@ -13,6 +13,7 @@ _SIDE, _THREADS = 16, 3 * 128
 _BOX, _STAGE = 4 * 290 * 16, 3 * 64 * 32 * 2  # bytes
 _STAGED = 2 * 4 * 128 * 16
 _BOXES_AND_STAGES = {64: (6, 8), 128: (8, 5)}  # by the channels of the source
+_FILLED = 0.8  # share of a card that is at work, where there are as many blocks
 _BEGINNING = 0.4  # of the time of a plane, until the first products of a block
 
 
@@ -31,7 +32,10 @@ def _walks(step: ConvTransposeToCells, card: CardProperties) -> tuple[Triple, in
         waves = -(-boxes * parts * -(-depth // planes) // card.multiprocessors)
         return waves * (planes + _BEGINNING)
 
-    planes = min(range(1, depth + 1), key=cost)
+    def fills(planes: int) -> bool:
+        return boxes * parts * -(-depth // planes) >= _FILLED * card.multiprocessors
+
+    planes = min(filter(fills, range(1, depth + 1)), key=cost, default=1)
     return (boxes, -(-depth // planes), parts), planes
 
 
