@@ -4,7 +4,7 @@ from math import prod
 
 import pytest
 
-from cuda_cyclegan.engine.compiler.layer_trials import OuterStep, of_one_patch, trial_of
+from cuda_cyclegan.engine.compiler.layer_trials import TriedStep, of_one_patch, trial_of
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
     PATCHES,
@@ -19,7 +19,7 @@ from cuda_cyclegan.engine.compiler.steps import (
 
 EXTENTS, KERNEL, ORIGIN = (4, 6, 8), (3, 3, 3), (-1, -1, -1)
 VIEW = TensorView(Tensor("map", 3, EXTENTS, 32, "fp16"), EXTENTS)
-STEPS: dict[str, OuterStep] = {
+STEPS: dict[str, TriedStep] = {
     "first": ConvolvePatches(
         "first", VIEW.tensor, 1, EXTENTS, ORIGIN, "replicate", KERNEL, "weight"
     ),
