@@ -21,7 +21,8 @@ from cuda_cyclegan.engine.compiler.volume.memory import (
     volume_memory,
 )
 from cuda_cyclegan.engine.compiler.volume.passes import Pass, passes_of
-from cuda_cyclegan.engine.compiler.volume.recomputed import recomputed
+from cuda_cyclegan.engine.compiler.volume.recomputed import recomputed, recomputed_twice
+from cuda_cyclegan.engine.compiler.volume.widened import widened
 from cuda_cyclegan.engine.cuda.volume.program import (
     BlockProgram,
     HostCopies,
@@ -125,10 +126,16 @@ class VolumeOnCpu:
         wanted = VolumeRequest(self.program.lowered, self.passes, self.grid, self.channels, (0, 0))
         return volume_memory(wanted, room)
 
-    def memory_anew(self) -> VolumeMemory:
-        """What it takes where maps of full resolution are made anew, and all others kept."""
+    def memory_anew(self, *, twice: bool = False) -> VolumeMemory:
+        """What it takes where maps of full resolution are made anew, and all others kept.
+
+        twice: and those that were widened made anew, too.
+        """
         passes = recomputed(self.passes)
-        wanted = VolumeRequest(self.program.lowered, passes, self.grid, self.channels, (0, 0))
+        if twice:
+            passes = recomputed_twice(self.passes, self.grid.block)
+        lowered = self.program.lowered
+        wanted = VolumeRequest(lowered, passes, self.grid, self.channels, (0, 0), anew=False)
         return replace(volume_memory(wanted, 1 << 40), is_anew=True)
 
     def __call__(
@@ -168,9 +175,13 @@ def volume_on_cpu(
     wgmma: bool = False,
     slab_bytes: int = 112 << 20,
     split_fp16: bool = False,
+    widens: bool = False,
     convolve: PlacedConvolution = convolved_by_torch,
 ) -> VolumeOnCpu:
-    """The network, compiled for the blocks of a grid; batch: blocks in a run."""
+    """The network, compiled for the blocks of a grid; batch: blocks in a run.
+
+    widens: whether all maps that may hold what is around their blocks do.
+    """
     layout = Layout(
         grid.block,
         batch,
@@ -182,6 +193,8 @@ def volume_on_cpu(
         in_blocks=True,
     )
     lowered = lower(network, layout, H200)
+    if widens:
+        lowered = widened(lowered, grid, worth=0, most=100)
     offsets, size = constants_of(lowered)
     weights = poisoned(size)
     for name, content in lowered.encoded_constants():

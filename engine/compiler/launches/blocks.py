@@ -79,7 +79,7 @@ def block_launches(
             blocks = [_blocks(grid, step.extents, first), source]
         case Statistics(source=source):
             launch = measure(step, at, card, scratch, None)
-            level = source.tensor.extents if source.shuffled else source.extents
+            level = _halves(source.extents) if source.shuffled else source.extents
             launch = replace(launch, grid=(*launch.grid[:2], count))
             return [_in_blocks(launch, [_blocks(grid, level, first)])]
         case ConvolveToPatches(source=source):
@@ -113,6 +113,10 @@ def _region(step: Step, run: BlockRun) -> Region:
             return region if region.first < run.count else replace(region, count=0)
         case _:
             return Region(0, run.count)
+
+
+def _halves(extents: Triple) -> Triple:
+    return extents[0] // 2, extents[1] // 2, extents[2] // 2
 
 
 def _of_blocks(view: TensorView, count: int) -> TensorView:

@@ -25,7 +25,8 @@ from ..steps import (
     Unpack,
 )
 from .passes import Pass, made_by, maps_of
-from .recomputed import recomputed
+from .recomputed import recomputed, recomputed_twice
+from .rolling import RollingMaps, rolling_maps
 
 WORKSPACE = "workspace"
 """Name of what all convolutions may take besides their tensors, one after another."""
@@ -69,6 +70,7 @@ class VolumeMemory:
     offsets, host_offsets: in each. bytes, host_bytes: of both. maps: tensors that are there for all
     blocks. constants: bytes of weights and tables, with a block of their own, which all volumes of
     the same blocks share. passes: in which the network runs. is_anew: whether these make maps anew.
+    from_the_end: maps that are made from their last block on.
     """
 
     offsets: Mapping[str, int]
@@ -79,6 +81,7 @@ class VolumeMemory:
     constants: int
     passes: Sequence[Pass]
     is_anew: bool
+    from_the_end: frozenset[str]
 
     @property
     def residence(self) -> Residence:
@@ -105,21 +108,29 @@ def volume_memory(wanted: VolumeRequest, room: int) -> VolumeMemory:
     To make them anew takes less time than to bring them back. Raises DeviceMemoryError, which names
     the least that would do.
     """
-    kept = _Choice(wanted)
-    if (memory := kept.memory(())).device_bytes <= room:
-        return memory
-    passes = recomputed(wanted.passes)
-    if not wanted.anew or passes == tuple(wanted.passes):
-        return _with_maps_on_the_host(kept, room)
-    anew = _Choice(replace(wanted, passes=passes), is_anew=True)
-    try:
-        return _with_maps_on_the_host(anew, room)
-    except DeviceMemoryError as error:
-        least = error.wanted
-    try:
-        return _with_maps_on_the_host(kept, room)
-    except DeviceMemoryError as error:
-        raise _too_little(wanted, min(error.wanted or 0, least or 0), room) from error
+    choices = list(_choices(wanted))
+    for choice in choices:
+        if (memory := choice.memory(())).device_bytes <= room:
+            return memory
+    least: list[int] = []
+    for choice in reversed(choices):
+        try:
+            return _with_maps_on_the_host(choice, room)
+        except DeviceMemoryError as error:
+            least.append(error.wanted or 0)
+    raise _too_little(wanted, min(least), room)
+
+
+def _choices(wanted: VolumeRequest) -> Iterator["_Choice"]:
+    """All maps kept, those of full resolution made anew, and those that hold what is around too."""
+    yield _Choice(wanted)
+    if not wanted.anew:
+        return
+    found = [tuple(wanted.passes)]
+    for passes in (recomputed(wanted.passes), recomputed_twice(wanted.passes, wanted.grid.block)):
+        if passes not in found:
+            found.append(passes)
+            yield _Choice(replace(wanted, passes=passes), is_anew=True)
 
 
 def _with_maps_on_the_host(choice: "_Choice", room: int) -> VolumeMemory:
@@ -150,10 +161,15 @@ class _Choice:
         self.wanted = wanted
         self._is_anew = is_anew
         self._maps = maps_of(wanted.lowered, wanted.passes)
-        self._alive = [*_ends(wanted), *_tensors(wanted, self._maps), *_scratches(wanted)]
+        self._rolling = {
+            _name_of_all(one): one
+            for one in rolling_maps(wanted.passes, self._maps, wanted.grid, wanted.batch)
+        }
+        tensors = _rolled(list(_tensors(wanted, self._maps)), self._rolling)
+        self._alive = [*_ends(wanted), *tensors, *_scratches(wanted)]
         self._made_in = _passes_that_make(wanted, self._maps)
         self._constants = constants_of(wanted.lowered)[1]
-        names = self._made_in.keys() | {PATCHES, TRANSLATED}
+        names = self._made_in.keys() | self._rolling.keys() | {PATCHES, TRANSLATED}
         self.may_leave = sorted(
             (one for one in self._alive if one.name in names),
             key=lambda one: (-one.bytes, one.first, one.name),
@@ -162,19 +178,41 @@ class _Choice:
     def memory(self, away: Sequence[Lifetime]) -> VolumeMemory:
         """With some maps in host memory."""
         gone = {one.name for one in away}
-        stages = [stage for name in gone for stage in _stages(name, self._made_in, self._maps)]
+        left = {name for one in gone for name in self._names(one)}
+        stages = [stage for name in left for stage in _stages(name, self._made_in, self._maps)]
         device = arrange([*(one for one in self._alive if one.name not in gone), *stages])
         host = arrange(away)
         return VolumeMemory(
-            device.offsets,
+            self._with_rolling(device.offsets),
             device.bytes,
-            host.offsets,
+            self._with_rolling(host.offsets),
             host.bytes,
             self._maps,
             self._constants,
             self.wanted.passes,
             self._is_anew,
+            frozenset(
+                name
+                for one in self._rolling.values()
+                for name in one.names
+                if one.starts_at_the_end(name)
+            ),
         )
+
+    def _names(self, name: str) -> Sequence[str]:
+        """Of the maps that lie where memory of a name does."""
+        return self._rolling[name].names if name in self._rolling else (name,)
+
+    def _with_rolling(self, offsets: Mapping[str, int]) -> Mapping[str, int]:
+        """Offsets with those of maps that take over each other's memory."""
+        found: dict[str, int] = {}
+        for name, offset in offsets.items():
+            if name in self._rolling:
+                one = self._rolling[name]
+                found.update({each: offset + one.offset(each) for each in one.names})
+            else:
+                found[name] = offset
+        return found
 
 
 def _too_little(wanted: VolumeRequest, least: int, room: int) -> DeviceMemoryError:
@@ -186,6 +224,20 @@ def _too_little(wanted: VolumeRequest, least: int, room: int) -> DeviceMemoryErr
         wanted=least,
         free=max(0, room),
     )
+
+
+def _name_of_all(rolling: RollingMaps) -> str:
+    return f"{rolling.names[0]} to {rolling.names[-1]}"
+
+
+def _rolled(tensors: Sequence[Lifetime], rolling: Mapping[str, RollingMaps]) -> Iterator[Lifetime]:
+    """What is alive, where some maps take over each other's memory."""
+    others = {one.name: one for one in tensors}
+    for name, row in rolling.items():
+        members = [others.pop(each) for each in row.names]
+        first, last = min(one.first for one in members), max(one.last for one in members)
+        yield Lifetime(name, row.bytes, first, last)
+    yield from others.values()
 
 
 def staged_name(name: str, stage: int) -> str:

@@ -95,6 +95,11 @@ def made_by(step: Step) -> Iterator[str]:
             yield step.target.name
 
 
+def reads_of(step: Step) -> set[str]:
+    """Names of what a step reads of what steps make."""
+    return {item.name for item in touched(step)} - set(made_by(step))
+
+
 def _needed_whole(step: Step) -> Iterator[str]:
     """Names of what must be there for all blocks before a step runs for any."""
     match step:

@@ -6,7 +6,7 @@ rows they take together, and windows begin at such a row; of a plan of cuDNN it 
 on the card.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ...network.layers import Triple
@@ -21,15 +21,31 @@ from ..steps import (
     Tensor,
     TensorView,
 )
-from .passes import Pass
+from .passes import Pass, made_by
 
 
 def recomputed(passes: Sequence[Pass]) -> tuple[Pass, ...]:
     """The passes without maps of full resolution; as they are where that cannot be."""
+    return _numbered(_with_last_anew(_with_first_anew(passes)))
+
+
+def recomputed_twice(passes: Sequence[Pass], block: Triple) -> tuple[Pass, ...]:
+    """Those without maps of full resolution, and without maps whose blocks hold what is around.
+
+    block: extents of those of the volume's grid.
+    """
+    found = list(recomputed(passes))
+    for one in passes:
+        for step in one.steps:
+            if isinstance(step, Pointwise) and step.around is not None:
+                found = _without_map(found, step.source.tensor, block)
+    return _numbered(found)
+
+
+def _numbered(passes: Sequence[Pass]) -> tuple[Pass, ...]:
     found: list[Pass] = []
-    for one in _with_last_anew(_with_first_anew(passes)):
-        first = found[-1].last + 1 if found else 0
-        found.append(replace(one, first=first))
+    for one in passes:
+        found.append(replace(one, first=found[-1].last + 1 if found else 0))
     return tuple(found)
 
 
@@ -83,15 +99,100 @@ def _with_last_anew(passes: Sequence[Pass]) -> Sequence[Pass]:
     return [one for some in kept for one in some]
 
 
+def _without_map(passes: Sequence[Pass], tensor: Tensor, block: Triple) -> list[Pass]:
+    """Each pass that reads a map makes it itself; as they are where one cannot."""
+    maker = next(one for one in passes if tensor.name in {n for s in one.steps for n in made_by(s)})
+    making = [step for step in maker.steps if not isinstance(step, Statistics)]
+    found: list[Pass] = []
+    for one in passes:
+        if one is maker:
+            found += _measuring(one)
+        elif any(_touches(step, tensor) for step in one.steps):
+            with_it = _making_first(making, one, tensor, block)
+            if with_it is None:
+                return list(passes)
+            found.append(with_it)
+        else:
+            found.append(one)
+    return found
+
+
+def _making_first(
+    making: Sequence[Step], reader: Pass, tensor: Tensor, block: Triple
+) -> Pass | None:
+    """A pass that makes what it reads around each of its blocks."""
+    reads = next(step for step in reader.steps if _touches(step, tensor))
+    assert isinstance(reads, Pointwise)
+    around = reads.around
+    if reader.block is not None:
+        moved = _elsewhere(making, reads, reader.block, block)
+        if moved is None:
+            return None
+        making, around = moved
+    made = {name for step in making for name in made_by(step)}
+    own = {name: f"{name} again for step {reader.first}" for name in made}
+    renamed = [_renamed(step, own) for step in making]
+    target = replace(tensor, name=own[tensor.name])
+    extents = _times(target.extents, 2 if reads.source.shuffled else 1)
+    view = TensorView(target, extents, shuffled=reads.source.shuffled)
+    reading = replace(reads, source=view, around=around)
+    others = (reading if step is reads else step for step in reader.steps)
+    return replace(reader, steps=(*renamed, *others))
+
+
+def _elsewhere(
+    making: Sequence[Step], reads: Pointwise, block: Triple, usual: Triple
+) -> tuple[Sequence[Step], Triple] | None:
+    """The steps for blocks of other extents, and the first voxel of what they make from a block's.
+
+    What is made has the extents of a block of the usual grid.
+    """
+    if len(making) != 2:
+        return None
+    writes, conv = making
+    if not isinstance(writes, Pointwise) or not isinstance(conv, Convolve):
+        return None
+    if writes.around is not None or conv.shape.stride != (1, 1, 1):
+        return None
+    cell = 2 if reads.source.shuffled else 1
+    first = _triple(origin // cell for origin in reads.origin)
+    usual_first = _triple(-origin // cell for origin in reads.source.origin)
+    last = _sum(_times(first, cell), _times(conv.target.extents, cell))
+    if any(a > b for a, b in zip(_sum(reads.origin, reads.target.extents), last, strict=True)):
+        return None
+    sizes = list(zip(writes.extents, block, usual, strict=True))
+    if any(own * size % whole for own, size, whole in sizes):
+        return None
+    extents = _triple(own * size // whole for own, size, whole in sizes)
+    origin = _sum(writes.origin, _difference(first, usual_first))
+    moved = replace(writes, extents=extents, origin=origin)
+    return (moved, conv), _times(first, cell)
+
+
+def _renamed(step: Step, names: Mapping[str, str]) -> Step:
+    """The step with other names for some of its tensors."""
+
+    def own(tensor: Tensor) -> Tensor:
+        return replace(tensor, name=names.get(tensor.name, tensor.name))
+
+    match step:
+        case ConvolvePatches(target=target):
+            return replace(step, target=own(target))
+        case Convolve(source=source, target=target):
+            return replace(step, source=own(source), target=own(target))
+        case Pointwise(source=source, target=target):
+            view = replace(source, tensor=own(source.tensor))
+            return replace(step, source=view, target=own(target))
+        case _:
+            return step
+
+
 def _makes(one: Pass, tensor: Tensor) -> bool:
     """Whether a pass writes operands, and by one convolution of them a tensor."""
     *before, conv = (step for step in one.steps if not isinstance(step, Statistics))
     if not isinstance(conv, Convolve) or conv.target != tensor or conv.shape.stride != (1, 1, 1):
         return False
-    is_plain = all(
-        isinstance(step, Pointwise) and step.around is None and step.target == conv.source
-        for step in before
-    )
+    is_plain = all(isinstance(step, Pointwise) and step.target == conv.source for step in before)
     return is_plain and len({step.extents for step in before if isinstance(step, Pointwise)}) == 1
 
 
@@ -115,7 +216,7 @@ def _blocks_anew(maker: Pass, read: Pointwise, last: ConvolveToPatches) -> Pass 
     steps = (
         *(
             replace(
-                step,
+                _among_neighbours(step),
                 target=operand,
                 extents=_without(level, coarse),
                 origin=_difference(step.origin, coarse),
@@ -133,6 +234,15 @@ def _blocks_anew(maker: Pass, read: Pointwise, last: ConvolveToPatches) -> Pass 
         replace(last, source=TensorView(bordered, bordered.extents), extents=block),
     )
     return Pass(0, steps, block)
+
+
+def _among_neighbours(step: Pointwise) -> Pointwise:
+    """The same step where blocks lie elsewhere, so that its source's are not around its own."""
+    if step.around is None:
+        return step
+    inner = _difference((0, 0, 0), step.around)
+    source = replace(step.source, extents=step.extents, origin=inner)
+    return replace(step, source=source, around=None)
 
 
 def _only_reader(
@@ -174,6 +284,10 @@ def _difference(one: Triple, other: Triple) -> Triple:
 def _without(extents: Triple, border: Triple) -> Triple:
     """What is left of extents between two borders."""
     return _difference(_difference(extents, border), border)
+
+
+def _times(extents: Triple, factor: int) -> Triple:
+    return factor * extents[0], factor * extents[1], factor * extents[2]
 
 
 def _triple(numbers: Iterator[int]) -> Triple:

@@ -18,6 +18,7 @@ from ...compiler.volume.memory import (
     volume_memory,
 )
 from ...compiler.volume.passes import Pass, passes_of
+from ...compiler.volume.widened import widened
 from ...network.graph import Graph, Network
 from ...options import Precision
 from ..generator import OpenCard
@@ -73,7 +74,7 @@ def lowered_blocks(
     """
     request = ProgramRequest(grid.block, grid.batch, precision, card, without)
     fastest = next(request.layouts())
-    return lower(network, replace(fastest, in_blocks=True), card)
+    return widened(lower(network, replace(fastest, in_blocks=True), card), grid)
 
 
 def memory_of(

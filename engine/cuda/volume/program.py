@@ -100,7 +100,10 @@ class PlacedVolume:
         leaving = sorted(made & self.memory.maps.keys() & self.memory.host_offsets.keys())
         grid = BlockGrid(self.grid.extents, one.block) if one.block else self.grid
         batch = grid.blocks if one.is_whole else lowered.layout.batch
-        for number, run in enumerate(grid.runs(batch)):
+        runs = list(grid.runs(batch))
+        if made & self.memory.from_the_end:
+            runs.reverse()
+        for number, run in enumerate(runs):
             placed = _PlacedRun(self, run, number % STAGES, leaving, grid)
             if leaving:
                 self._wait_for_copy(number % STAGES)

@@ -156,6 +156,32 @@ def test_maps_made_anew_are_those_that_were_kept(folder: Path, changes: Any) -> 
     assert error(network, volume, wanted) <= LIMITS["fp16"]
 
 
+@pytest.mark.parametrize("changes", [{}, {"padding": "zero", "down_padding": "reflect"}])
+def test_maps_that_hold_what_is_around_their_blocks_can_be_made_anew(
+    folder: Path, changes: Any
+) -> None:
+    spec = ResNetSpec(1, 1, 32, 1, first_kernel=5, last_kernel=5)
+    network = random_network(build(structs.replace(spec, **changes)), seed=1)
+    grid = BlockGrid((20, 16, 16), (16, 16, 16))
+    volume = noise(network.graph, grid.extents)
+    made = volume_on_cpu(
+        network,
+        grid,
+        "fp16",
+        folder,
+        matrix_kernels=True,
+        widens=True,
+        convolve=convolved_exactly,
+    )
+    wanted = made(volume)
+    once, twice = made.memory_anew(), made.memory_anew(twice=True)
+    assert made(volume, memory=once).tobytes() == wanted.tobytes()
+    assert made(volume, memory=twice).tobytes() == wanted.tobytes()
+    assert error(network, volume, wanted) <= LIMITS["fp16"]
+    assert {name.split(".")[1] for name in once.maps} >= {"down0", "up0"}
+    assert not {name.split(".")[1] for name in twice.maps} & {"first", "down0", "up0", "up1"}
+
+
 @pytest.mark.parametrize(
     "name", [name for name in ODD_GRAPHS if not volume_refusal(ODD_GRAPHS[name])]
 )

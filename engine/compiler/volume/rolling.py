@@ -1,0 +1,95 @@
+"""Maps that take over each other's memory block by block, in place of a second map.
+
+A pass reads a block and those around it, and writes the block's result where it has read before: a
+few blocks further on, so that nothing is lost that a later run reads. The next pass goes the other
+way, and ends where the first began.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..blocks import BlockGrid
+from ..memory.plan import aligned
+from ..steps import Pointwise, Tensor
+from .passes import Pass, made_by, reads_of
+
+
+@dataclass(frozen=True, slots=True)
+class RollingMaps:
+    """Maps of blocks of one size, each of which is written over the one before it.
+
+    names: in order. apart: bytes between the places of every other one. bytes: of all of them.
+    """
+
+    names: tuple[str, ...]
+    apart: int
+    bytes: int
+
+    def offset(self, name: str) -> int:
+        """Of a map in the memory of all; the pass that makes it starts at that end."""
+        return 0 if self.names.index(name) % 2 else self.apart
+
+    def starts_at_the_end(self, name: str) -> bool:
+        """Whether the pass that makes a map goes through its blocks from the last one on."""
+        number = self.names.index(name)
+        return number > 0 and not number % 2
+
+
+def rolling_maps(
+    passes: Sequence[Pass], maps: Mapping[str, Tensor], grid: BlockGrid, batch: int
+) -> list[RollingMaps]:
+    """Those between whose first and last one all passes do nothing else with them.
+
+    The first map of a row and its last one stand for themselves: the passes that make the one and
+    read the other need memory besides, so that both may have to leave.
+    """
+    followers: dict[str, str] = {}
+    for before, after in _followers(passes, maps):
+        if after not in followers.values():
+            followers[before] = after
+    found: list[RollingMaps] = []
+    for first in followers.keys() - set(followers.values()):
+        row = [first]
+        while row[-1] in followers:
+            row.append(followers[row[-1]])
+        if len(row) > 3:
+            found += _with_memory(row[1:-1], maps, grid, batch)
+    return sorted(found, key=lambda one: one.names)
+
+
+def _with_memory(
+    names: Sequence[str], maps: Mapping[str, Tensor], grid: BlockGrid, batch: int
+) -> Iterator[RollingMaps]:
+    tensor = maps[names[0]]
+    each = tensor.bytes // tensor.batch
+    # The blocks around one are at most so many before and behind it; a run reads before it writes.
+    lag = grid.counts[1] * grid.counts[2] + grid.counts[2] + 1 + batch
+    stored = grid.stored_blocks(batch)
+    if 2 * lag < stored:
+        apart = aligned(lag * each)
+        yield RollingMaps(tuple(names), apart, apart + stored * each)
+
+
+def _followers(passes: Sequence[Pass], maps: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
+    """Maps with the one that the last pass to read them writes in the same blocks."""
+    for number, one in enumerate(passes):
+        if one.block is not None or one.is_whole:
+            continue
+        later = {
+            name for other in passes[number + 1 :] for s in other.steps for name in reads_of(s)
+        }
+        made = [maps[name] for step in one.steps for name in made_by(step) if name in maps]
+        for step in one.steps:
+            if not isinstance(step, Pointwise) or step.sampling is not None:
+                continue
+            source = step.source.tensor
+            readers = [other for other in one.steps if source.name in reads_of(other)]
+            if source.name not in maps or source.name in later or readers != [step]:
+                continue
+            alike = [other for other in made if _alike(other, source) and other != step.target]
+            if len(alike) == 1:
+                yield source.name, alike[0].name
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return (one.extents, one.channels, one.bytes) == (other.extents, other.channels, other.bytes)
