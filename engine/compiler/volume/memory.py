@@ -272,8 +272,8 @@ def _ends(wanted: VolumeRequest) -> Iterator[Lifetime]:
     given, made = (count * prod(wanted.grid.extents) * 4 for count in wanted.channels)
     yield Lifetime(PATCHES, given, before, last)
     yield Lifetime(TRANSLATED, made, first, behind)
-    yield Lifetime(VOXELS_IN, wanted.voxels[0], before, before)
-    yield Lifetime(VOXELS_OUT, wanted.voxels[1], behind, behind)
+    yield Lifetime(VOXELS_IN, wanted.voxels[0], before, wanted.passes[0].last)
+    yield Lifetime(VOXELS_OUT, wanted.voxels[1], wanted.passes[-1].first, behind)
     yield Lifetime(OVERFLOW, 4, before, behind)
     yield Lifetime(WORKSPACE, WORKSPACE_BYTES, 0, behind - 1)
 

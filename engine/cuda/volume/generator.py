@@ -31,6 +31,7 @@ from .compiled import (
     memory_of,
     time_key,
 )
+from .overlap import RunsByRows
 from .place_check import gives_the_same_anywhere
 from .program import BlockProgram, HostCopies, PlacedVolume
 from .transfer import PinnedSlots, bring_in, open_slots, slot_voxels, take_out
@@ -173,31 +174,45 @@ class CudaVolumeGenerator:
     def _run(
         self, ready: _Ready, source: Stored, target: Stored, on_share: Callable[[float], None]
     ) -> list[Timing]:
-        stream = self._card.stream
+        placed, slots = ready.placed, ready.slots
+        first, *others = placed.memory.passes
         with ExitStack() as opened:
-            marks = [opened.enter_context(CudaEvent()) for _ in range(4)]
-            marks[0].record(stream)
-            bring_in(ready.placed, source, ready.slots)
-            marks[1].record(stream)
+            marks = _Marks(self._card.stream, opened)
+            marks.put("arriving")
+            placed.queue_start()
+            coming = RunsByRows(
+                placed.in_runs(first),
+                lambda: marks.put("computing"),
+                lambda: marks.put("computed"),
+            )
+            bring_in(placed, source, slots, coming.queue_those_that_read)
+            marks.put("arrived")
+            coming.queue_all()
             self._compute(ready, on_share, opened)
-            marks[2].record(stream)
-            is_finite = take_out(ready.placed, target, ready.slots)
-            marks[3].record(stream)
-            marks[3].wait()
-            self._keep_time(ready, marks[2].seconds_since(marks[1]))
-            timings = _timings(marks, perf_counter())
+            going = RunsByRows(
+                placed.in_runs(others[-1] if others else first),
+                _nothing,
+                lambda: marks.put("computed"),
+            )
+            marks.put("leaving")
+            needed = going.queue_those_that_write if others else _nothing
+            is_finite = take_out(placed, target, slots, needed)
+            marks.put("left")
+            timings = marks.timings()
+            self._keep_time(ready, marks.seconds("computing", "computed"))
         if not is_finite:
             raise PrecisionOverflowError.of(self.options.precision)
         on_share(1.0)
         return timings
 
     def _compute(self, ready: _Ready, on_share: Callable[[float], None], opened: ExitStack) -> None:
-        """Queue all passes; the host stays one pass ahead of the card, to tell how far it is."""
+        """Queue all passes but the first and the last; the host stays one pass ahead of the card,
+        to tell how far it is.
+        """
         stream, passes = self._card.stream, ready.placed.memory.passes
         shares = costs_of(passes)
         total, done, before = sum(shares), 0.0, None
-        ready.placed.queue_start()
-        for number, one in enumerate(passes):
+        for number, one in enumerate(passes[1:-1]):
             if ready.graphs:
                 ready.graphs[number].launch()
             else:
@@ -206,7 +221,7 @@ class CudaVolumeGenerator:
             mark.record(stream)
             if before is not None:
                 before.wait()
-                done += shares[number - 1]
+                done += shares[number]
                 on_share(done / total)
             before = mark
 
@@ -272,9 +287,9 @@ class CudaVolumeGenerator:
         return self._compiled is not None and self._compiled.algorithms[shape].plans is None
 
     def _captured(self, ready: _Ready) -> list[CapturedGraph]:
-        """Each pass as one launch: a volume like the one before costs the host next to nothing."""
+        """Each pass between the first and the last as one launch, which costs the host nothing."""
         graphs: list[CapturedGraph] = []
-        for one in ready.placed.memory.passes:
+        for one in ready.placed.memory.passes[1:-1]:
             graph = CapturedGraph(self._card.stream, lambda one=one: ready.placed.queue_pass(one))
             graphs.append(self._held.graphs.enter_context(graph))
         return graphs
@@ -371,10 +386,38 @@ class _Held:
         return self._slots
 
 
-def _timings(marks: list[CudaEvent], now: float) -> list[Timing]:
-    """On the host's clock, on which it is `now` at the last mark."""
-    phases: tuple[Phase, ...] = ("copy in", "compute", "copy out")
-    return [
-        Timing(phase, now - marks[3].seconds_since(start), now - marks[3].seconds_since(stop))
-        for phase, start, stop in zip(phases, marks, marks[1:], strict=False)
-    ]
+class _Marks:
+    """Events in a stream, by what begins or ends there."""
+
+    def __init__(self, stream: Stream, opened: ExitStack) -> None:
+        self._stream = stream
+        self._opened = opened
+        self._events: dict[str, CudaEvent] = {}
+
+    def put(self, name: str) -> None:
+        """Behind what is queued; of the same name, the last one stays."""
+        event = self._opened.enter_context(CudaEvent())
+        event.record(self._stream)
+        self._events[name] = event
+
+    def seconds(self, start: str, stop: str) -> float:
+        """Between two that have been reached."""
+        return self._events[stop].seconds_since(self._events[start])
+
+    def timings(self) -> list[Timing]:
+        """On the host's clock, once all has left. The first and the last pass run beside copies."""
+        self._events["left"].wait()
+        now = perf_counter()
+        phases: tuple[tuple[Phase, str, str], ...] = (
+            ("copy in", "arriving", "arrived"),
+            ("compute", "computing", "computed"),
+            ("copy out", "leaving", "left"),
+        )
+        return [
+            Timing(phase, now - self.seconds(start, "left"), now - self.seconds(stop, "left"))
+            for phase, start, stop in phases
+        ]
+
+
+def _nothing(*_: object) -> None:
+    pass

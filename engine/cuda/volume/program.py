@@ -5,8 +5,9 @@ written on the card, run by run; while the next run is computed, a stream of the
 the last one made out.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Protocol, TypeAlias
 
 from ...compiler.blocks import BlockGrid, BlockRun
@@ -95,46 +96,30 @@ class PlacedVolume:
 
     def queue_pass(self, one: Pass) -> None:
         """Queue a pass over all blocks."""
-        lowered = self.program.lowered
+        queued = self.in_runs(one)
+        for run in queued.runs:
+            queued.queue(run)
+        queued.finish()
+
+    def in_runs(self, one: Pass) -> "PassInRuns":
+        """A pass, run by run."""
         made = {name for step in one.steps for name in made_by(step)}
         leaving = sorted(made & self.memory.maps.keys() & self.memory.host_offsets.keys())
         grid = BlockGrid(self.grid.extents, one.block) if one.block else self.grid
-        batch = grid.blocks if one.is_whole else lowered.layout.batch
+        batch = grid.blocks if one.is_whole else self.program.lowered.layout.batch
         runs = list(grid.runs(batch))
         if made & self.memory.from_the_end:
             runs.reverse()
-        for number, run in enumerate(runs):
-            placed = _PlacedRun(self, run, number % STAGES, leaving, grid)
-            if leaving:
-                self._wait_for_copy(number % STAGES)
-            for step_number, step in enumerate(one.steps, one.first):
-                if not self._is_measured_at_once(step, leaving):
-                    self._queue_step(step_number, step, placed)
-            if leaving:
-                self._queue_copies(placed)
-        for stage in range(STAGES):
-            self._wait_for_copy(stage)
-        for number, step in one.measured:
-            if self._is_measured_at_once(step, leaving):
-                everything = _PlacedRun(self, BlockRun(0, grid.blocks), 0, (), grid)
-                self._queue_step(number, step, everything)
-            partials = self.at(scratch_name(number))
-            self._launch(measured_volume(step, self.at, lowered.card, partials, self.grid.blocks))
+        return PassInRuns(self, one, grid, tuple(runs), leaving)
 
-    def _is_measured_at_once(self, step: Step, leaving: Collection[str]) -> bool:
-        """Whether a map is measured in one launch, once all of it is there on the card."""
-        if not isinstance(step, Statistics):
-            return False
-        name = step.source.tensor.name
-        return name in self.memory.maps and name not in leaving
-
-    def _wait_for_copy(self, stage: int) -> None:
+    def wait_for_copy(self, stage: int) -> None:
+        """Let what is queued next wait until what a stage held is copied."""
         if self.copies is not None and stage in self._busy:
             self.program.stream.after(self.copies.copied[stage])
             self._busy.discard(stage)
 
-    def _queue_copies(self, placed: "_PlacedRun") -> None:
-        """Of what a run made of maps in host memory."""
+    def queue_copies(self, placed: "_PlacedRun") -> None:
+        """Queue copies of what a run made of maps in host memory."""
         copies, stage = self.copies, placed.stage
         assert copies is not None
         copies.made[stage].record(self.program.stream)
@@ -151,7 +136,8 @@ class PlacedVolume:
         tensor = self.memory.maps[name]
         return tensor.bytes // tensor.batch
 
-    def _queue_step(self, number: int, step: Step, placed: "_PlacedRun") -> None:
+    def queue_step(self, number: int, step: Step, placed: "_PlacedRun") -> None:
+        """Queue a step for one run, or for all blocks as one."""
         run, card = placed.run, self.program.lowered.card
         if isinstance(step, Convolve) and self._convolved(step, placed):
             return
@@ -160,7 +146,7 @@ class PlacedVolume:
             scratch = self.at(scratch_name(number)) + run.first * partial_bytes(step, card)
         stored = None if placed.grid == self.grid else self.grid
         for launch in block_launches(step, placed.at, card, placed.grid, run, scratch, stored):
-            self._launch(launch)
+            self.launch(launch)
 
     def _convolved(self, step: Convolve, placed: "_PlacedRun") -> bool:
         """Whether the convolution is queued, or is for none of the run's blocks."""
@@ -170,8 +156,56 @@ class PlacedVolume:
         source, weight = placed.at(step.source.name), self.at(step.weight)
         return self.program.convolve(step, (source, weight, target, self.at(WORKSPACE)))
 
-    def _launch(self, launch: Launch) -> None:
+    def launch(self, launch: Launch) -> None:
+        """Queue an own kernel."""
         self.program.kernels.launch(self.program.stream, launch)
+
+
+@dataclass(frozen=True, slots=True)
+class PassInRuns:
+    """A pass whose runs are queued one by one, in whichever order, and then what joins them.
+
+    one: the pass. grid: of its blocks. runs: all of them, in their usual order. leaving: maps that
+    it makes for host memory.
+    """
+
+    volume: PlacedVolume
+    one: Pass
+    grid: BlockGrid
+    runs: tuple[BlockRun, ...]
+    leaving: Sequence[str]
+    _stages: Iterator[int] = field(default_factory=lambda: cycle(range(STAGES)))
+
+    def queue(self, run: BlockRun) -> None:
+        """Queue all steps for some blocks."""
+        volume, stage = self.volume, next(self._stages)
+        placed = _PlacedRun(volume, run, stage, self.leaving, self.grid)
+        if self.leaving:
+            volume.wait_for_copy(stage)
+        for number, step in enumerate(self.one.steps, self.one.first):
+            if not self._is_measured_at_once(step):
+                volume.queue_step(number, step, placed)
+        if self.leaving:
+            volume.queue_copies(placed)
+
+    def finish(self) -> None:
+        """Queue what waits for all runs."""
+        volume, card = self.volume, self.volume.program.lowered.card
+        for stage in range(STAGES):
+            volume.wait_for_copy(stage)
+        for number, step in self.one.measured:
+            if self._is_measured_at_once(step):
+                everything = BlockRun(0, self.grid.blocks)
+                volume.queue_step(number, step, _PlacedRun(volume, everything, 0, (), self.grid))
+            partials, blocks = volume.at(scratch_name(number)), volume.grid.blocks
+            volume.launch(measured_volume(step, volume.at, card, partials, blocks))
+
+    def _is_measured_at_once(self, step: Step) -> bool:
+        """Whether a map is measured in one launch, once all of it is there on the card."""
+        if not isinstance(step, Statistics):
+            return False
+        name = step.source.tensor.name
+        return name in self.volume.memory.maps and name not in self.leaving
 
 
 @dataclass(frozen=True, slots=True)

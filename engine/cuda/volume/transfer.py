@@ -4,7 +4,7 @@ Voxels come and go as they are stored: the card maps their intensities. While th
 to or from one of two pinned slots, the card works on those of the other.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import prod
@@ -20,7 +20,9 @@ from ...compiler.volume.memory import VOXELS_IN, VOXELS_OUT
 from ...cores import beside_each_other
 from ...network.layers import Triple
 from ...scaling import Stored, VoxelArray
+from ...sliding_window import NeededRows
 from ..driver import CudaEvent, PinnedBuffer
+from .overlap import Rows
 from .program import PlacedVolume
 
 
@@ -66,12 +68,17 @@ def open_slots(voxels: int, opened: ExitStack) -> PinnedSlots:
     return PinnedSlots(buffers, events, voxels)
 
 
-def bring_in(placed: PlacedVolume, source: Stored, slots: PinnedSlots) -> None:
-    """Queue the volume's voxels [C, D, H, W]; the network's extents beyond them repeat the last."""
+def bring_in(
+    placed: PlacedVolume, source: Stored, slots: PinnedSlots, came: Callable[[Rows], None]
+) -> None:
+    """Queue the volume's voxels [C, D, H, W]; the network's extents beyond them repeat the last.
+
+    came: told after each piece which rows of the network's extents have been queued so far.
+    """
     program, padded = placed.program, placed.grid.extents
     order = MemoryOrder.of(source.values)
     seen = order.seen(source.values)
-    for number, (channel, rows) in enumerate(_pieces(seen, order, slots.voxels)):
+    for number, (rows, channel) in enumerate(_pieces(len(seen), order, slots.voxels)):
         slot = slots.free(number % 2)
         staged = _staged(slot, (len(rows), *order.extents[1:]), seen.dtype)
         _copy(staged, seen[channel, rows.start : rows.stop])
@@ -81,17 +88,25 @@ def bring_in(placed: PlacedVolume, source: Stored, slots: PinnedSlots) -> None:
         volume = placed.at(PATCHES) + channel * prod(padded) * 4
         launch = rows_into_volume(order, rows, source, stored, volume, padded)
         program.kernels.launch(program.stream, launch)
+        if channel == len(seen) - 1:
+            came(_so_far(order, rows.stop, padded))
 
 
-def take_out(placed: PlacedVolume, target: Stored, slots: PinnedSlots) -> bool:
-    """Fill the array [C, D, H, W] with what was made; whether all of it is finite. Waits."""
+def take_out(
+    placed: PlacedVolume, target: Stored, slots: PinnedSlots, needed: Callable[[Rows], None]
+) -> bool:
+    """Fill the array [C, D, H, W] with what was made; whether all of it is finite. Waits.
+
+    needed: told before each piece which rows are to go out, so that what makes them can be queued.
+    """
     program, padded = placed.program, placed.grid.extents
     order = MemoryOrder.of(target.values)
     seen = order.seen(target.values)
     floats = placed.at(VOXELS_OUT)
     stored = floats + 4 * slots.voxels
     waiting: list[tuple[CudaEvent, VoxelArray, VoxelArray]] = []
-    for number, (channel, rows) in enumerate(_pieces(seen, order, slots.voxels)):
+    for number, (rows, channel) in enumerate(_pieces(len(seen), order, slots.voxels)):
+        needed(_along(order, rows))
         if len(waiting) == 2:
             _put(*waiting.pop(0))
         staged = _staged(slots.slots[number % 2], (len(rows), *order.extents[1:]), seen.dtype)
@@ -113,10 +128,27 @@ def take_out(placed: PlacedVolume, target: Stored, slots: PinnedSlots) -> bool:
     return not flag[0]
 
 
-def _pieces(seen: VoxelArray, order: MemoryOrder, voxels: int) -> Iterator[tuple[int, Any]]:
-    for channel in range(len(seen)):
-        for rows in order.pieces(voxels):
-            yield channel, rows
+def _pieces(channels: int, order: MemoryOrder, voxels: int) -> Iterator[tuple[NeededRows, int]]:
+    """Rows of all channels before the next rows."""
+    for rows in order.pieces(voxels):
+        for channel in range(channels):
+            yield rows, channel
+
+
+def _along(order: MemoryOrder, rows: NeededRows) -> Rows:
+    """Rows of an array's slowest axis as those of the network's."""
+    axis, extent = order.axes[0], order.extents[0]
+    if order.flips[0]:
+        return Rows(axis, extent - rows.stop, extent - rows.start)
+    return Rows(axis, rows.start, rows.stop)
+
+
+def _so_far(order: MemoryOrder, stop: int, padded: Triple) -> Rows:
+    """All rows that are there once those up to `stop` are: with the last voxel what repeats it."""
+    rows = _along(order, NeededRows(0, stop))
+    if rows.stop == order.extents[0]:
+        return Rows(rows.axis, rows.start, padded[rows.axis])
+    return rows
 
 
 def _staged(slot: PinnedBuffer, shape: tuple[int, ...], voxel: "np.dtype[Any]") -> VoxelArray:

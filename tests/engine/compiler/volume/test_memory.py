@@ -31,8 +31,15 @@ from cuda_cyclegan.engine.compiler.volume.memory import (
     staged_name,
     volume_memory,
 )
-from cuda_cyclegan.engine.compiler.volume.passes import made_by, passes_of, sees_neighbours
+from cuda_cyclegan.engine.compiler.volume.passes import (
+    made_by,
+    maps_of,
+    passes_of,
+    sees_neighbours,
+)
 from cuda_cyclegan.engine.compiler.volume.recomputed import convolutions_anew, recomputed
+from cuda_cyclegan.engine.compiler.volume.rolling import rolling_maps
+from cuda_cyclegan.engine.compiler.volume.widened import widened
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.layers import Triple
@@ -41,6 +48,7 @@ NETWORKS = {
     "resnet": zero_network(build(ResNetSpec(1, 1, 32, 2))),
     "sum": zero_network(build(ResNetSpec(1, 1, 32, 1, adds_input=True))),
     "plain": zero_network(build(ResNetSpec(1, 1, 32, 2, norm="stored"))),
+    "long": zero_network(build(ResNetSpec(1, 1, 32, 4))),
     "unet": zero_network(build(UNetSpec(1, 1, 16, 4))),
 }
 
@@ -71,6 +79,11 @@ def alive(wanted: VolumeRequest, memory: VolumeMemory, number: int) -> Mapping[s
         for name, tensor in memory.maps.items()
         if name in before & later | _tensors(one.steps) and name not in memory.host_offsets
     }
+    for row in rolling_maps(memory.passes, memory.maps, wanted.grid, batch):
+        there = sizes.keys() & set(row.names)
+        sizes = {name: size for name, size in sizes.items() if name not in there}
+        if there:
+            sizes[min(row.names, key=lambda name: memory.offsets[name])] = row.bytes
     for name in memory.host_offsets:
         if staged_name(name, 0) in memory.offsets and name in _written(one.steps):
             sizes |= {staged_name(name, stage): memory.maps[name].bytes for stage in range(2)}
@@ -167,6 +180,48 @@ def test_other_networks_keep_their_maps(name: str) -> None:
     """Those of other forms of the outermost layers, or without the own kernels for them."""
     wanted = request(name, (256, 256, 192), matrix_kernels=name == "unet")
     assert recomputed(wanted.passes) == wanted.passes
+
+
+def test_maps_of_half_resolution_are_made_anew_before_any_leaves() -> None:
+    wanted = request("resnet", (1024, 1024, 800), matrix_kernels=True)
+    lowered = widened(wanted.lowered, wanted.grid)
+    wanted = replace(wanted, lowered=lowered, passes=passes_of(lowered))
+    once, twice = (volume_memory(wanted, room << 30) for room in (32, 16))
+    assert (once.residence, twice.residence) == ("recomputed", "recomputed")
+    halves = {name for name in once.maps if name.endswith(("down0", "up0"))}
+    assert len(halves) == 2
+    assert not halves & twice.maps.keys()
+    assert volume_memory(wanted, 4 << 30).host_bytes < 9 << 30
+
+
+@pytest.mark.parametrize(
+    ("extents", "batch"), [((1024, 1024, 800), 4), ((1024, 128, 256), 1), ((1024, 256, 384), 2)]
+)
+def test_no_run_reads_what_one_before_it_wrote_over(extents: Triple, batch: int) -> None:
+    """Of all blocks around its own, whichever way it goes."""
+    wanted = request("long", extents)
+    grid, maps = wanted.grid, maps_of(wanted.lowered, wanted.passes)
+    [row] = rolling_maps(wanted.passes, maps, grid, batch)
+    _, height, width = grid.counts
+    size = (row.bytes - row.apart) // grid.stored_blocks(batch)
+    for before, after in pairwise(row.names):
+        holds = {row.offset(before) + size * n: n for n in range(grid.blocks)}
+        runs = list(grid.runs(batch))
+        if row.starts_at_the_end(after):
+            runs.reverse()
+        lost: set[int] = set()
+        for run in runs:
+            blocks = range(run.first, run.first + run.count)
+            assert not lost & {n + step for n in blocks for step in _around(height, width)}
+            for number in range(run.first, run.first + batch):
+                place = row.offset(after) + size * number
+                assert 0 <= place <= row.bytes - size
+                lost |= {n for start, n in holds.items() if abs(start - place) < size}
+
+
+def _around(height: int, width: int) -> set[int]:
+    steps = (-1, 0, 1)
+    return {(d * height + h) * width + w for d in steps for h in steps for w in steps}
 
 
 @pytest.mark.parametrize("share", [0.6, 0.75, 0.9])

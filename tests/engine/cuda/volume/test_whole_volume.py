@@ -156,12 +156,9 @@ def test_maps_made_anew_are_those_that_were_kept(folder: Path, changes: Any) -> 
     assert error(network, volume, wanted) <= LIMITS["fp16"]
 
 
-@pytest.mark.parametrize("changes", [{}, {"padding": "zero", "down_padding": "reflect"}])
-def test_maps_that_hold_what_is_around_their_blocks_can_be_made_anew(
-    folder: Path, changes: Any
-) -> None:
-    spec = ResNetSpec(1, 1, 32, 1, first_kernel=5, last_kernel=5)
-    network = random_network(build(structs.replace(spec, **changes)), seed=1)
+def test_maps_that_hold_what_is_around_their_blocks_can_be_made_anew(folder: Path) -> None:
+    spec = ResNetSpec(1, 1, 32, 0, first_kernel=5, last_kernel=5, down_padding="reflect")
+    network = random_network(build(spec), seed=1)
     grid = BlockGrid((20, 16, 16), (16, 16, 16))
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(
@@ -180,6 +177,24 @@ def test_maps_that_hold_what_is_around_their_blocks_can_be_made_anew(
     assert error(network, volume, wanted) <= LIMITS["fp16"]
     assert {name.split(".")[1] for name in once.maps} >= {"down0", "up0"}
     assert not {name.split(".")[1] for name in twice.maps} & {"first", "down0", "up0", "up1"}
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_maps_that_take_over_each_others_memory(
+    folder: Path, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = random_network(build(ResNetSpec(1, 1, 8, 3)), seed=1)
+    grid = BlockGrid((60, 8, 4), (4, 4, 4))
+    volume = noise(network.graph, grid.extents)
+    made = volume_on_cpu(network, grid, "fp32", folder, batch=batch, convolve=convolved_exactly)
+    memory = made.memory()
+    assert memory.from_the_end
+    rolling = made(volume)
+    assert made(volume, least(made)).tobytes() == rolling.tobytes()
+    monkeypatch.setattr("cuda_cyclegan.engine.compiler.volume.memory.rolling_maps", lambda *_: [])
+    assert not made.memory().from_the_end
+    assert made(volume).tobytes() == rolling.tobytes()
+    assert error(network, volume, rolling) <= LIMITS["fp32"]
 
 
 @pytest.mark.parametrize(

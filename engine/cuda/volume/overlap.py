@@ -1,0 +1,102 @@
+"""Runs of the first pass as their voxels come in, and of the last one as theirs are to go out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ...compiler.blocks import BlockGrid, BlockRun
+from ...compiler.steps import ConvolvePatches, ConvolveToPatches, SumTaps, Unpack
+from ...compiler.volume.passes import Pass
+from .program import PassInRuns
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows [start, stop) of a volume along one of its axes, of which 0 is D."""
+
+    axis: int
+    start: int
+    stop: int
+
+    def hold(self, other: "Rows") -> bool:
+        """Whether all of the others, of the same axis, are among them."""
+        return self.start <= other.start and other.stop <= self.stop
+
+    def meet(self, other: "Rows") -> bool:
+        """Whether some of the others, of the same axis, are among them."""
+        return self.start < other.stop and other.start < self.stop
+
+
+@dataclass(frozen=True, slots=True)
+class RunsByRows:
+    """A pass whose runs are queued by where they lie.
+
+    on_first, on_last: told before the first run is queued, and behind the last one.
+    """
+
+    queued: PassInRuns
+    on_first: Callable[[], None]
+    on_last: Callable[[], None]
+    _done: set[int] = field(default_factory=set[int])
+
+    def queue_those_that_read(self, rows: Rows) -> None:
+        """Queue all runs that need no other rows of the volume that comes in."""
+        if _reads_rows(self.queued.one):
+            self._queue_if(lambda run: rows.hold(self._read_by(run, rows.axis)))
+
+    def queue_those_that_write(self, rows: Rows) -> None:
+        """Queue all runs that make some of these rows of the volume that goes out."""
+        if _writes_rows(self.queued.one):
+            self._queue_if(lambda run: rows.meet(self._written_by(run, rows.axis)))
+        else:
+            self.queue_all()
+
+    def queue_all(self) -> None:
+        """Queue what is left."""
+        self._queue_if(lambda _: True)
+
+    def _queue_if(self, is_due: Callable[[BlockRun], bool]) -> None:
+        for run in self.queued.runs:
+            if run.first in self._done or not is_due(run):
+                continue
+            if not self._done:
+                self.on_first()
+            self._done.add(run.first)
+            self.queued.queue(run)
+            if len(self._done) == len(self.queued.runs):
+                self.queued.finish()
+                self.on_last()
+
+    def _written_by(self, run: BlockRun, axis: int) -> Rows:
+        grid = self.queued.grid
+        places = [_place(grid, run.first + number, axis) for number in range(run.count)]
+        size = grid.block[axis]
+        return Rows(axis, min(places) * size, (max(places) + 1) * size)
+
+    def _read_by(self, run: BlockRun, axis: int) -> Rows:
+        """Past the volume nothing is read, but what continues it: as far within it at most."""
+        own = self._written_by(run, axis)
+        start, stop = own.start, own.stop
+        for step in self.queued.one.steps:
+            if isinstance(step, ConvolvePatches):
+                beyond = step.origin[axis] + step.kernel[axis] - 1
+                start = min(start, own.start + step.origin[axis])
+                stop = max(stop, own.stop + beyond)
+        end = self.queued.grid.extents[axis]
+        return Rows(axis, max(0, start), min(end, stop))
+
+
+def _place(grid: BlockGrid, number: int, axis: int) -> int:
+    """Of a block, which along an axis."""
+    _, height, width = grid.counts
+    return (number // (height * width), number // width % height, number % width)[axis]
+
+
+def _reads_rows(one: Pass) -> bool:
+    """Whether the blocks of a pass need only rows around them of the volume that comes in."""
+    [first, *_] = one.steps
+    return isinstance(first, ConvolvePatches) and first.stride == 1
+
+
+def _writes_rows(one: Pass) -> bool:
+    """Whether the blocks of a pass are all that makes their rows of the volume that goes out."""
+    return isinstance(one.steps[-1], ConvolveToPatches | SumTaps | Unpack)
