@@ -286,7 +286,7 @@ class PinnedBuffer:
         try:
             self.address = int(call(driver.cuMemHostAlloc, size, 0))
         except DeviceMemoryError as error:
-            free = _free_host_bytes()
+            free = free_host_bytes()
             left = "" if free is None else f" ({free / _MIB:.0f} MiB are free)"
             raise DeviceMemoryError(
                 f"The host has no {size / _MIB:.0f} MiB left that can be pinned for copies to "
@@ -307,7 +307,7 @@ class PinnedBuffer:
         return np.ctypeslib.as_array(memory).reshape(shape)
 
 
-def _free_host_bytes() -> int | None:
+def free_host_bytes() -> int | None:
     """Bytes of host memory that nobody uses; None where the system does not tell."""
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

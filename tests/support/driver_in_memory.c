@@ -128,6 +128,23 @@ int cuMemFreeHost(void *address) {
     return given_back(address);
 }
 
+static size_t registered;  // bytes of the one block that is
+
+int cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
+    held += registered = size;
+    return SUCCESS;
+}
+
+int cuMemHostGetDevicePointer_v2(uint64_t *found, void *address, unsigned flags) {
+    *found = (uint64_t)address;
+    return SUCCESS;
+}
+
+int cuMemHostUnregister(void *address) {
+    held -= registered;
+    return SUCCESS;
+}
+
 static int copy(void *target, const void *source, size_t size, void *stream) {
     memcpy(target, source, size);
     return SUCCESS;
@@ -206,6 +223,9 @@ static const struct {
     {"cuMemFree", cuMemFree_v2},
     {"cuMemHostAlloc", cuMemHostAlloc},
     {"cuMemFreeHost", cuMemFreeHost},
+    {"cuMemHostRegister", cuMemHostRegister_v2},
+    {"cuMemHostGetDevicePointer", cuMemHostGetDevicePointer_v2},
+    {"cuMemHostUnregister", cuMemHostUnregister},
     {"cuMemcpyHtoDAsync", copy},
     {"cuMemcpyDtoHAsync", copy},
     {"cuMemcpyDtoDAsync", copy},

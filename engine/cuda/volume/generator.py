@@ -19,7 +19,7 @@ from ...options import Precision
 from ...scaling import Stored
 from ...sliding_window import Phase, Timing
 from ...whole_volume import VolumePlan, padded_extents, volume_refusal
-from ..driver import CapturedGraph, CudaEvent, DeviceBuffer, PinnedBuffer, Stream
+from ..driver import CapturedGraph, CudaEvent, DeviceBuffer, Stream
 from ..generator import OpenCard, open_card
 from ..kernel_check import refused_kernels
 from ..plan_search import SearchSettings
@@ -31,6 +31,7 @@ from .compiled import (
     memory_of,
     time_key,
 )
+from .host_maps import pinned_maps
 from .overlap import RunsByRows
 from .place_check import gives_the_same_anywhere
 from .program import BlockProgram, HostCopies, PlacedVolume
@@ -336,7 +337,7 @@ class _Held:
         self.graphs = ExitStack()
         self._marks = ExitStack()
         self._device: DeviceBuffer | None = None
-        self._host: PinnedBuffer | None = None
+        self._host, self._host_size = 0, 0
         self._slots: PinnedSlots | None = None
         self.marks: tuple[list[CudaEvent], list[CudaEvent]] = ([], [])
 
@@ -366,11 +367,12 @@ class _Held:
 
     def host_for(self, size: int) -> int:
         """Address of so many pinned bytes, 0 for none. Raises DeviceMemoryError."""
-        if size and (self._host is None or self._host.size < size):
-            self._host = None
+        if self._host_size < size:
+            self._host_size = 0
             self._parts["host"].close()
-            self._host = self._parts["host"].enter_context(PinnedBuffer(size))
-        return self._host.address if size and self._host else 0
+            self._host = self._parts["host"].enter_context(pinned_maps(size))
+            self._host_size = size
+        return self._host if size else 0
 
     def constants_for(self, size: int) -> int:
         """Address of so many bytes of the card, in place of those before."""

@@ -161,12 +161,14 @@ def _put(copied: CudaEvent, staged: VoxelArray, target: VoxelArray) -> None:
     _copy(target, staged)
 
 
-_SHARE = 1 << 20
+_SHARE = 1 << 19
 """Bytes of a copy between arrays of the host that are worth a thread."""
 
 
 def _copy(target: VoxelArray, source: VoxelArray) -> None:
-    """Some rows of the slowest axis at a time, on several cores."""
+    """Some rows of the slowest axis at a time, or of a run of voxels, on several cores."""
+    if target.flags.c_contiguous and source.flags.c_contiguous:
+        target, source = target.reshape(-1), source.reshape(-1)
     rows = max(1, len(target) * _SHARE // max(1, target.nbytes))
 
     def copy_from(first: int) -> None:

@@ -157,7 +157,7 @@ def test_maps_made_anew_are_those_that_were_kept(folder: Path, changes: Any) -> 
 
 
 def test_maps_that_hold_what_is_around_their_blocks_can_be_made_anew(folder: Path) -> None:
-    spec = ResNetSpec(1, 1, 32, 0, first_kernel=5, last_kernel=5, down_padding="reflect")
+    spec = ResNetSpec(1, 1, 32, 1, first_kernel=5, last_kernel=5, down_padding="reflect")
     network = random_network(build(spec), seed=1)
     grid = BlockGrid((20, 16, 16), (16, 16, 16))
     volume = noise(network.graph, grid.extents)
