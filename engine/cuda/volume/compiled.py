@@ -1,7 +1,7 @@
 """A network compiled for the blocks of volumes: steps, passes, and plans that were checked."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -93,13 +93,21 @@ def memory_of(
 
 
 def compiled_blocks(
-    network: Network, card: OpenCard, grid: BlockGrid, settings: SearchSettings
+    network: Network,
+    card: OpenCard,
+    grid: BlockGrid,
+    settings: SearchSettings,
+    on_lowered: Callable[[Lowered], None],
 ) -> CompiledBlocks:
-    """The program of plans and own kernels that were checked on this card."""
+    """The program of plans and own kernels that were checked on this card.
+
+    on_lowered: told the steps before plans are looked for, which takes longest.
+    """
     search = PlanSearch(card.library, card.kernels, card.stream, card.cache)
     while True:
         without = refused_kernels(card.cache, card.kernels)
         lowered = lowered_blocks(network, grid, card.kernels.precision, card.context.card, without)
+        on_lowered(lowered)
         shapes = [step.shape for step in lowered.steps if isinstance(step, Convolve)]
         try:
             algorithms = search.algorithms(shapes, WORKSPACE_BYTES, settings)

@@ -5,21 +5,20 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter
 
 from ...compiler.blocks import BlockGrid, grid_of
 from ...compiler.memory.fitting import MemoryBudget
-from ...compiler.steps import Convolution, Convolve
+from ...compiler.steps import Convolution, Convolve, Lowered
 from ...compiler.volume.memory import VolumeMemory
 from ...compiler.volume.recomputed import convolutions_anew
-from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
+from ...errors import CudaError, DeviceMemoryError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
 from ...options import Precision
 from ...scaling import Stored
-from ...sliding_window import Phase, Timing
+from ...sliding_window import Timing
 from ...whole_volume import VolumePlan, padded_extents, volume_refusal
-from ..driver import CapturedGraph, CudaEvent, DeviceBuffer, Stream
+from ..driver import CapturedGraph, CudaEvent, Stream
 from ..generator import OpenCard, open_card
 from ..kernel_check import refused_kernels
 from ..plan_search import SearchSettings
@@ -31,11 +30,12 @@ from .compiled import (
     memory_of,
     time_key,
 )
-from .host_maps import pinned_maps
+from .held_memory import HeldMemory
 from .overlap import RunsByRows
 from .place_check import gives_the_same_anywhere
 from .program import BlockProgram, HostCopies, PlacedVolume
-from .transfer import PinnedSlots, bring_in, open_slots, slot_voxels, take_out
+from .stream_marks import StreamMarks
+from .transfer import PinnedSlots, bring_in, slot_voxels, take_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class CudaVolumeGenerator:
         self._card = card
         self._room = room
         self._copies = copies
-        self._held = opened.enter_context(_Held())
+        self._held = opened.enter_context(HeldMemory())
         self._turn = threading.Lock()
         self._compiled: CompiledBlocks | None = None
         self._constants: dict[str, int] = {}
@@ -178,7 +178,7 @@ class CudaVolumeGenerator:
         placed, slots = ready.placed, ready.slots
         first, *others = placed.memory.passes
         with ExitStack() as opened:
-            marks = _Marks(self._card.stream, opened)
+            marks = StreamMarks(self._card.stream, opened)
             marks.put("arriving")
             placed.queue_start()
             coming = RunsByRows(
@@ -254,7 +254,7 @@ class CudaVolumeGenerator:
         """The program with its memory; anew: whether maps may be made anew."""
         memory = memory_of(compiled.lowered, grid, self.graph, self._room, anew)
         base = self._held.device_for(memory.bytes)
-        host = self._held.host_for(memory.host_bytes)
+        host = self._held.host_for(memory.host_bytes, self._card.context)
         program = BlockProgram(
             compiled.lowered,
             self._constants,
@@ -302,7 +302,13 @@ class CudaVolumeGenerator:
         self._compiled = None
         self._same_anywhere.clear()
         self._held.release()
-        compiled = compiled_blocks(self._network, self._card, grid, self.options.search)
+        compiled = compiled_blocks(
+            self._network,
+            self._card,
+            grid,
+            self.options.search,
+            lambda lowered: self._take_host_memory(lowered, grid),
+        )
         offsets, size = compiled.constants
         base = self._held.constants_for(size)
         self._constants = {name: base + offset for name, offset in offsets.items()}
@@ -310,6 +316,12 @@ class CudaVolumeGenerator:
             self._card.stream.upload_now(self._constants[name], content)
         self._compiled = compiled
         return compiled
+
+    def _take_host_memory(self, lowered: Lowered, grid: BlockGrid) -> None:
+        """Begin to pin what a volume will need, which takes a second for some gigabytes."""
+        with suppress(DeviceMemoryError):  # which is raised when it is needed
+            memory = memory_of(lowered, grid, self.graph, self._room)
+            self._held.begin_host(memory.host_bytes, self._card.context)
 
     def _convolve(self, step: Convolve, places: tuple[int, int, int, int]) -> bool:
         """Queue a convolution by cuDNN's plan, if it has one."""
@@ -327,98 +339,6 @@ class CudaVolumeGenerator:
     def memory(self) -> VolumeMemory | None:
         """Memory of the last volume, laid out before any of it was allocated."""
         return self._ready.placed.memory if self._ready else None
-
-
-class _Held:
-    """Memory of the card and the host, kept from one volume to the next, and grown when needed."""
-
-    def __init__(self) -> None:
-        self._parts = {name: ExitStack() for name in ("device", "host", "constants", "slots")}
-        self.graphs = ExitStack()
-        self._marks = ExitStack()
-        self._device: DeviceBuffer | None = None
-        self._host, self._host_size = 0, 0
-        self._slots: PinnedSlots | None = None
-        self.marks: tuple[list[CudaEvent], list[CudaEvent]] = ([], [])
-
-    def __enter__(self) -> "_Held":
-        for marks in self.marks:
-            marks.extend(self._marks.enter_context(CudaEvent()) for _ in range(2))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.graphs.close()
-        self._marks.close()
-        for part in self._parts.values():
-            part.close()
-
-    def release(self) -> None:
-        """Give the card's memory back."""
-        self.graphs.close()
-        self._device = None
-        self._parts["device"].close()
-
-    def device_for(self, size: int) -> int:
-        """Address of so many bytes of the card. Raises DeviceMemoryError."""
-        if self._device is None or self._device.size < size:
-            self.release()
-            self._device = self._parts["device"].enter_context(DeviceBuffer(size))
-        return self._device.address
-
-    def host_for(self, size: int) -> int:
-        """Address of so many pinned bytes, 0 for none. Raises DeviceMemoryError."""
-        if self._host_size < size:
-            self._host_size = 0
-            self._parts["host"].close()
-            self._host = self._parts["host"].enter_context(pinned_maps(size))
-            self._host_size = size
-        return self._host if size else 0
-
-    def constants_for(self, size: int) -> int:
-        """Address of so many bytes of the card, in place of those before."""
-        self._parts["constants"].close()
-        return self._parts["constants"].enter_context(DeviceBuffer(size)).address
-
-    def slots_for(self, voxels: int) -> PinnedSlots:
-        """Pinned slots that have room for so many voxels each."""
-        if self._slots is None or self._slots.voxels < voxels:
-            self._slots = None
-            self._parts["slots"].close()
-            self._slots = open_slots(voxels, self._parts["slots"])
-        return self._slots
-
-
-class _Marks:
-    """Events in a stream, by what begins or ends there."""
-
-    def __init__(self, stream: Stream, opened: ExitStack) -> None:
-        self._stream = stream
-        self._opened = opened
-        self._events: dict[str, CudaEvent] = {}
-
-    def put(self, name: str) -> None:
-        """Behind what is queued; of the same name, the last one stays."""
-        event = self._opened.enter_context(CudaEvent())
-        event.record(self._stream)
-        self._events[name] = event
-
-    def seconds(self, start: str, stop: str) -> float:
-        """Between two that have been reached."""
-        return self._events[stop].seconds_since(self._events[start])
-
-    def timings(self) -> list[Timing]:
-        """On the host's clock, once all has left. The first and the last pass run beside copies."""
-        self._events["left"].wait()
-        now = perf_counter()
-        phases: tuple[tuple[Phase, str, str], ...] = (
-            ("copy in", "arriving", "arrived"),
-            ("compute", "computing", "computed"),
-            ("copy out", "leaving", "left"),
-        )
-        return [
-            Timing(phase, now - self.seconds(start, "left"), now - self.seconds(stop, "left"))
-            for phase, start, stop in phases
-        ]
 
 
 def _nothing(*_: object) -> None:

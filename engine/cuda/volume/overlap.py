@@ -10,18 +10,18 @@ from .program import PassInRuns
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class AxisRows:
     """Rows [start, stop) of a volume along one of its axes, of which 0 is D."""
 
     axis: int
     start: int
     stop: int
 
-    def hold(self, other: "Rows") -> bool:
+    def hold(self, other: "AxisRows") -> bool:
         """Whether all of the others, of the same axis, are among them."""
         return self.start <= other.start and other.stop <= self.stop
 
-    def meet(self, other: "Rows") -> bool:
+    def meet(self, other: "AxisRows") -> bool:
         """Whether some of the others, of the same axis, are among them."""
         return self.start < other.stop and other.start < self.stop
 
@@ -38,12 +38,12 @@ class RunsByRows:
     on_last: Callable[[], None]
     _done: set[int] = field(default_factory=set[int])
 
-    def queue_those_that_read(self, rows: Rows) -> None:
+    def queue_those_that_read(self, rows: AxisRows) -> None:
         """Queue all runs that need no other rows of the volume that comes in."""
         if _reads_rows(self.queued.one):
             self._queue_if(lambda run: rows.hold(self._read_by(run, rows.axis)))
 
-    def queue_those_that_write(self, rows: Rows) -> None:
+    def queue_those_that_write(self, rows: AxisRows) -> None:
         """Queue all runs that make some of these rows of the volume that goes out."""
         if _writes_rows(self.queued.one):
             self._queue_if(lambda run: rows.meet(self._written_by(run, rows.axis)))
@@ -66,13 +66,13 @@ class RunsByRows:
                 self.queued.finish()
                 self.on_last()
 
-    def _written_by(self, run: BlockRun, axis: int) -> Rows:
+    def _written_by(self, run: BlockRun, axis: int) -> AxisRows:
         grid = self.queued.grid
         places = [_place(grid, run.first + number, axis) for number in range(run.count)]
         size = grid.block[axis]
-        return Rows(axis, min(places) * size, (max(places) + 1) * size)
+        return AxisRows(axis, min(places) * size, (max(places) + 1) * size)
 
-    def _read_by(self, run: BlockRun, axis: int) -> Rows:
+    def _read_by(self, run: BlockRun, axis: int) -> AxisRows:
         """Past the volume nothing is read, but what continues it: as far within it at most."""
         own = self._written_by(run, axis)
         start, stop = own.start, own.stop
@@ -82,7 +82,7 @@ class RunsByRows:
                 start = min(start, own.start + step.origin[axis])
                 stop = max(stop, own.stop + beyond)
         end = self.queued.grid.extents[axis]
-        return Rows(axis, max(0, start), min(end, stop))
+        return AxisRows(axis, max(0, start), min(end, stop))
 
 
 def _place(grid: BlockGrid, number: int, axis: int) -> int:

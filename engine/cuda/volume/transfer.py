@@ -22,7 +22,7 @@ from ...network.layers import Triple
 from ...scaling import Stored, VoxelArray
 from ...sliding_window import NeededRows
 from ..driver import CudaEvent, PinnedBuffer
-from .overlap import Rows
+from .overlap import AxisRows
 from .program import PlacedVolume
 
 
@@ -69,7 +69,7 @@ def open_slots(voxels: int, opened: ExitStack) -> PinnedSlots:
 
 
 def bring_in(
-    placed: PlacedVolume, source: Stored, slots: PinnedSlots, came: Callable[[Rows], None]
+    placed: PlacedVolume, source: Stored, slots: PinnedSlots, came: Callable[[AxisRows], None]
 ) -> None:
     """Queue the volume's voxels [C, D, H, W]; the network's extents beyond them repeat the last.
 
@@ -93,7 +93,7 @@ def bring_in(
 
 
 def take_out(
-    placed: PlacedVolume, target: Stored, slots: PinnedSlots, needed: Callable[[Rows], None]
+    placed: PlacedVolume, target: Stored, slots: PinnedSlots, needed: Callable[[AxisRows], None]
 ) -> bool:
     """Fill the array [C, D, H, W] with what was made; whether all of it is finite. Waits.
 
@@ -135,19 +135,19 @@ def _pieces(channels: int, order: MemoryOrder, voxels: int) -> Iterator[tuple[Ne
             yield rows, channel
 
 
-def _along(order: MemoryOrder, rows: NeededRows) -> Rows:
+def _along(order: MemoryOrder, rows: NeededRows) -> AxisRows:
     """Rows of an array's slowest axis as those of the network's."""
     axis, extent = order.axes[0], order.extents[0]
     if order.flips[0]:
-        return Rows(axis, extent - rows.stop, extent - rows.start)
-    return Rows(axis, rows.start, rows.stop)
+        return AxisRows(axis, extent - rows.stop, extent - rows.start)
+    return AxisRows(axis, rows.start, rows.stop)
 
 
-def _so_far(order: MemoryOrder, stop: int, padded: Triple) -> Rows:
+def _so_far(order: MemoryOrder, stop: int, padded: Triple) -> AxisRows:
     """All rows that are there once those up to `stop` are: with the last voxel what repeats it."""
     rows = _along(order, NeededRows(0, stop))
     if rows.stop == order.extents[0]:
-        return Rows(rows.axis, rows.start, padded[rows.axis])
+        return AxisRows(rows.axis, rows.start, padded[rows.axis])
     return rows
 
 

@@ -1,0 +1,96 @@
+"""Memory of the card and the host that a generator of volumes keeps from one to the next."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+
+from ...errors import CudaError, DeviceMemoryError
+from ..driver import Context, CudaEvent, DeviceBuffer
+from .host_maps import pinned_maps
+from .transfer import PinnedSlots, open_slots
+
+
+class HeldMemory:
+    """Memory of the card and the host, kept from one volume to the next, and grown when needed."""
+
+    def __init__(self) -> None:
+        self._parts = {name: ExitStack() for name in ("device", "constants", "slots")}
+        self.graphs = ExitStack()
+        self._marks = ExitStack()
+        self._device: DeviceBuffer | None = None
+        self._host: Future[tuple[int, ExitStack]] | None = None
+        self._host_size = 0
+        self._pinning = ThreadPoolExecutor(1, "pinning")
+        self._slots: PinnedSlots | None = None
+        self.marks: tuple[list[CudaEvent], list[CudaEvent]] = ([], [])
+
+    def __enter__(self) -> "HeldMemory":
+        for marks in self.marks:
+            marks.extend(self._marks.enter_context(CudaEvent()) for _ in range(2))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.graphs.close()
+        self._marks.close()
+        self._close_host()
+        self._pinning.shutdown()
+        for part in self._parts.values():
+            part.close()
+
+    def release(self) -> None:
+        """Give the card's memory back."""
+        self.graphs.close()
+        self._device = None
+        self._parts["device"].close()
+
+    def device_for(self, size: int) -> int:
+        """Address of so many bytes of the card. Raises DeviceMemoryError."""
+        if self._device is None or self._device.size < size:
+            self.release()
+            self._device = self._parts["device"].enter_context(DeviceBuffer(size))
+        return self._device.address
+
+    def begin_host(self, size: int, context: Context) -> None:
+        """Begin to pin so many bytes, in place of those before if these are fewer."""
+        if size <= self._host_size:
+            return
+        self._close_host()
+        self._host_size = size
+
+        def pinned() -> tuple[int, ExitStack]:
+            context.use()
+            with ExitStack() as opened:
+                address = opened.enter_context(pinned_maps(size))
+                return address, opened.pop_all()
+
+        self._host = self._pinning.submit(pinned)
+
+    def host_for(self, size: int, context: Context) -> int:
+        """Address of so many pinned bytes, 0 for none. Raises DeviceMemoryError."""
+        self.begin_host(size, context)
+        if not size or self._host is None:
+            return 0
+        try:
+            address, _ = self._host.result()
+        except BaseException:
+            self._host, self._host_size = None, 0
+            raise
+        return address
+
+    def _close_host(self) -> None:
+        if self._host is not None:
+            with suppress(DeviceMemoryError, CudaError):  # it was not pinned
+                self._host.result()[1].close()
+        self._host, self._host_size = None, 0
+
+    def constants_for(self, size: int) -> int:
+        """Address of so many bytes of the card, in place of those before."""
+        self._parts["constants"].close()
+        return self._parts["constants"].enter_context(DeviceBuffer(size)).address
+
+    def slots_for(self, voxels: int) -> PinnedSlots:
+        """Pinned slots that have room for so many voxels each."""
+        if self._slots is None or self._slots.voxels < voxels:
+            self._slots = None
+            self._parts["slots"].close()
+            self._slots = open_slots(voxels, self._parts["slots"])
+        return self._slots
