@@ -1,6 +1,8 @@
 """A network over a whole volume whose own kernels run on the CPU, in one block of memory."""
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -143,10 +145,17 @@ class VolumeOnCpu:
     ) -> FloatArray:
         """What the passes make of a volume [C, D, H, W]; what none has written is NaN."""
         memory = memory or self.memory(room)
+        with self.placed(memory) as placed:
+            return self._made(placed, volume)
+
+    @contextmanager
+    def placed(self, memory: VolumeMemory | None = None) -> Iterator[PlacedVolume]:
+        """The program with poisoned memory."""
+        memory = memory or self.memory()
         block, host = poisoned(memory.bytes), poisoned(memory.host_bytes)
         marks: list[Any] = [EventAtOnce() for _ in range(2)]
         stream: Any = self.program.stream
-        placed = PlacedVolume(
+        yield PlacedVolume(
             self.program,
             self.grid,
             memory,
@@ -154,10 +163,12 @@ class VolumeOnCpu:
             host.ctypes.data,
             HostCopies(stream, marks, marks),
         )
+
+    def _made(self, placed: PlacedVolume, volume: FloatArray) -> FloatArray:
         given = np.ascontiguousarray(volume, np.float32)
         ctypes.memmove(placed.at(PATCHES), given.ctypes.data, given.nbytes)
         placed.queue_start()
-        for one in memory.passes:
+        for one in placed.memory.passes:
             placed.queue_pass(one)
         made = np.empty((self.channels[1], *self.grid.extents), np.float32)
         ctypes.memmove(made.ctypes.data, placed.at(TRANSLATED), made.nbytes)

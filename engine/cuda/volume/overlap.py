@@ -30,13 +30,14 @@ class AxisRows:
 class RunsByRows:
     """A pass whose runs are queued by where they lie.
 
-    on_first, on_last: told before the first run is queued, and behind the last one.
+    on_first, on_last: told before the first run is queued, and behind the last one. done: first
+    blocks of the runs that were queued.
     """
 
     queued: PassInRuns
     on_first: Callable[[], None]
     on_last: Callable[[], None]
-    _done: set[int] = field(default_factory=set[int])
+    done: set[int] = field(default_factory=set[int])
 
     def queue_those_that_read(self, rows: AxisRows) -> None:
         """Queue all runs that need no other rows of the volume that comes in."""
@@ -56,13 +57,13 @@ class RunsByRows:
 
     def _queue_if(self, is_due: Callable[[BlockRun], bool]) -> None:
         for run in self.queued.runs:
-            if run.first in self._done or not is_due(run):
+            if run.first in self.done or not is_due(run):
                 continue
-            if not self._done:
+            if not self.done:
                 self.on_first()
-            self._done.add(run.first)
+            self.done.add(run.first)
             self.queued.queue(run)
-            if len(self._done) == len(self.queued.runs):
+            if len(self.done) == len(self.queued.runs):
                 self.queued.finish()
                 self.on_last()
 
@@ -78,9 +79,10 @@ class RunsByRows:
         start, stop = own.start, own.stop
         for step in self.queued.one.steps:
             if isinstance(step, ConvolvePatches):
-                beyond = step.origin[axis] + step.kernel[axis] - 1
-                start = min(start, own.start + step.origin[axis])
-                stop = max(stop, own.stop + beyond)
+                first = step.origin[axis]
+                seen = step.target.extents[axis] + step.kernel[axis] - 1
+                start = min(start, own.start + first)
+                stop = max(stop, own.stop - self.queued.grid.block[axis] + first + seen)
         end = self.queued.grid.extents[axis]
         return AxisRows(axis, max(0, start), min(end, stop))
 

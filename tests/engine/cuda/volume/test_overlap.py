@@ -1,0 +1,87 @@
+"""The first pass as rows come in, and the last one as they go out, kernel by kernel on the CPU."""
+
+import ctypes
+import shutil
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.gpu_networks import random_network
+from support.volume_on_cpu import VolumeOnCpu, convolved_exactly, volume_on_cpu
+
+pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+pytest.importorskip("torch")
+
+from cuda_cyclegan.engine.compiler.blocks import BlockGrid
+from cuda_cyclegan.engine.compiler.steps import PATCHES, TRANSLATED
+from cuda_cyclegan.engine.cuda.volume.overlap import AxisRows, RunsByRows
+from cuda_cyclegan.engine.cuda.volume.program import PlacedVolume
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.layers import FloatArray
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+
+SPEC = ResNetSpec(1, 1, 32, 0, downsamplings=1, first_kernel=5, last_kernel=5)
+GRID = BlockGrid((10, 4, 10), (4, 4, 4))
+
+
+@cache
+def small(folder: Path) -> VolumeOnCpu:
+    network = random_network(build(SPEC), seed=1)
+    return volume_on_cpu(
+        network, GRID, "fp16", folder, matrix_kernels=True, convolve=convolved_exactly
+    )
+
+
+@cache
+def noise_and_result(folder: Path) -> tuple[FloatArray, FloatArray]:
+    given = np.random.default_rng(2).uniform(-1, 1, (1, *GRID.extents)).astype(np.float32)
+    return given, small(folder)(given)
+
+
+def rows_of(placed: PlacedVolume, name: str) -> FloatArray:
+    """The volume at an address, as an array."""
+    memory = (ctypes.c_float * int(np.prod(GRID.extents))).from_address(placed.at(name))
+    return np.ctypeslib.as_array(memory).reshape(1, *GRID.extents)
+
+
+def pieces(axis: int, *, is_turned: bool) -> list[tuple[int, int]]:
+    ends = [
+        (start, min(start + 3, GRID.extents[axis])) for start in range(0, GRID.extents[axis], 3)
+    ]
+    return ends[::-1] if is_turned else ends
+
+
+def nothing() -> None: ...
+
+
+@pytest.mark.parametrize(("axis", "is_turned"), [(0, False), (2, True)])
+def test_no_run_reads_rows_that_are_not_there_nor_leaves_some_out(
+    folder: Path, axis: int, is_turned: bool
+) -> None:
+    given, wanted = noise_and_result(folder)
+    made = small(folder)
+    first, *between, last = made.passes
+    with made.placed() as placed:
+        arriving, leaving = rows_of(placed, PATCHES), rows_of(placed, TRANSLATED)
+        coming = RunsByRows(placed.in_runs(first), nothing, nothing)
+        queued: list[int] = []
+        placed.queue_start()
+        for start, stop in pieces(axis, is_turned=is_turned):
+            part = (slice(None),) * (axis + 1) + (slice(start, stop),)
+            arriving[part] = given[part]
+            there = (start, GRID.extents[axis]) if is_turned else (0, stop)
+            coming.queue_those_that_read(AxisRows(axis, *there))
+            queued.append(len(coming.done))
+        assert 0 < queued[len(queued) // 2] < queued[-1] == len(coming.queued.runs)
+        for one in between:
+            placed.queue_pass(one)
+        going = RunsByRows(placed.in_runs(last), nothing, nothing)
+        left: list[int] = []
+        for start, stop in pieces(axis, is_turned=is_turned):
+            part = (slice(None),) * (axis + 1) + (slice(start, stop),)
+            going.queue_those_that_write(AxisRows(axis, start, stop))
+            left.append(len(going.done))
+            assert leaving[part].tobytes() == wanted[part].tobytes()
+        assert left[0] < left[-1] == len(going.queued.runs)
