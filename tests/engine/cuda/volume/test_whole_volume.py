@@ -184,7 +184,7 @@ def test_maps_that_take_over_each_others_memory(
     folder: Path, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = random_network(build(ResNetSpec(1, 1, 8, 3)), seed=1)
-    grid = BlockGrid((60, 8, 4), (4, 4, 4))
+    grid = BlockGrid((60, 8, 8), (4, 4, 8))
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(network, grid, "fp32", folder, batch=batch, convolve=convolved_exactly)
     memory = made.memory()
