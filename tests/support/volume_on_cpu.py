@@ -158,6 +158,7 @@ class VolumeOnCpu:
         yield PlacedVolume(
             self.program,
             self.grid,
+            self.channels[0],
             memory,
             block.ctypes.data,
             host.ctypes.data,
@@ -165,9 +166,9 @@ class VolumeOnCpu:
         )
 
     def _made(self, placed: PlacedVolume, volume: FloatArray) -> FloatArray:
+        placed.queue_start()
         given = np.ascontiguousarray(volume, np.float32)
         ctypes.memmove(placed.at(PATCHES), given.ctypes.data, given.nbytes)
-        placed.queue_start()
         for one in placed.memory.passes:
             placed.queue_pass(one)
         made = np.empty((self.channels[1], *self.grid.extents), np.float32)

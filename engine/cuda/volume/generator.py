@@ -186,7 +186,8 @@ class CudaVolumeGenerator:
                 lambda: marks.put("computing"),
                 lambda: marks.put("computed"),
             )
-            bring_in(placed, source, slots, coming.queue_those_that_read)
+            came = coming.queue_those_that_read if placed.takes_runs_early else _nothing
+            bring_in(placed, source, slots, came)
             marks.put("arrived")
             coming.queue_all()
             self._compute(ready, on_share, opened)
@@ -263,7 +264,8 @@ class CudaVolumeGenerator:
             self._card.stream,
         )
         copies = HostCopies(self._copies, *self._held.marks)
-        return PlacedVolume(program, grid, memory, base, host, copies)
+        channels = self.graph.in_channels
+        return PlacedVolume(program, grid, channels, memory, base, host, copies)
 
     def _is_same_anywhere(self, placed: PlacedVolume) -> bool:
         """Whether plans for blocks that lie elsewhere than measured give the same bytes there."""

@@ -4,15 +4,12 @@ import mmap
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
-from cuda.bindings import driver as _driver
 
 from ...cores import beside_each_other
-from ..driver import PinnedBuffer, call, free_host_bytes
+from ..driver import PinnedBuffer, call, driver, free_host_bytes
 
-driver: Any = _driver
 _SHARE = 32 << 20
 """Bytes that a thread takes at a time."""
 

@@ -8,13 +8,14 @@ the last one made out.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
+from math import prod
 from typing import Protocol, TypeAlias
 
 from ...compiler.blocks import BlockGrid, BlockRun
 from ...compiler.launches.blocks import block_launches, measured_volume, partial_bytes
 from ...compiler.launches.launch import OVERFLOW, Launch, region_address
 from ...compiler.memory.plan import scratch_name
-from ...compiler.steps import Convolve, Lowered, Statistics, Step
+from ...compiler.steps import PATCHES, Convolve, Lowered, Statistics, Step
 from ...compiler.volume.memory import STAGES, WORKSPACE, VolumeMemory, staged_name
 from ...compiler.volume.passes import Pass, made_by
 from ..driver import CudaEvent, Stream
@@ -64,12 +65,13 @@ class HostCopies:
 class PlacedVolume:
     """A program over one volume.
 
-    grid: of its blocks. memory: as laid out. base, host_base: where that begins on the card and in
+    grid: of its blocks. channels: of what comes in. memory: as laid out. base, host_base: where that begins on the card and in
     pinned memory of the host. copies: what takes maps there, if any lie there.
     """
 
     program: BlockProgram
     grid: BlockGrid
+    channels: int
     memory: VolumeMemory
     base: int
     host_base: int = 0
@@ -91,8 +93,20 @@ class PlacedVolume:
         return source, weight, target, workspace
 
     def queue_start(self) -> None:
-        """Queue what comes before the first pass."""
-        self.program.stream.fill(self.at(OVERFLOW), 0, 4)
+        """Queue what comes before the first pass.
+
+        Products with weights that are 0 may meet voxels that have not come in yet: those must be
+        numbers.
+        """
+        stream = self.program.stream
+        stream.fill(self.at(OVERFLOW), 0, 4)
+        if self.takes_runs_early:
+            stream.fill(self.at(PATCHES), 0, 4 * self.channels * prod(self.grid.extents))
+
+    @property
+    def takes_runs_early(self) -> bool:
+        """Whether runs may be queued before all of the volume has come in: if it lies on the card."""
+        return PATCHES not in self.memory.host_offsets
 
     def queue_pass(self, one: Pass) -> None:
         """Queue a pass over all blocks."""
