@@ -65,8 +65,9 @@ class HostCopies:
 class PlacedVolume:
     """A program over one volume.
 
-    grid: of its blocks. channels: of what comes in. memory: as laid out. base, host_base: where that begins on the card and in
-    pinned memory of the host. copies: what takes maps there, if any lie there.
+    grid: of its blocks. channels: of what comes in. memory: as laid out. base, host_base: where
+    that begins on the card and in pinned memory of the host. copies: what takes maps there, if any
+    lie there.
     """
 
     program: BlockProgram
@@ -105,7 +106,7 @@ class PlacedVolume:
 
     @property
     def takes_runs_early(self) -> bool:
-        """Whether runs may be queued before all of the volume has come in: if it lies on the card."""
+        """Whether runs are queued before all has come in: if the volume lies on the card."""
         return PATCHES not in self.memory.host_offsets
 
     def queue_pass(self, one: Pass) -> None:
