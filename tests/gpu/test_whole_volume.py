@@ -1,5 +1,6 @@
 """A volume through a network on the card at once: PyTorch's single pass, at every limit."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 from support.gpu_networks import untrained_network
 
+from cuda_cyclegan.engine.compiler.volume.widened import widened
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import Groups, ResNetSpec, Spec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
@@ -98,9 +100,18 @@ def test_a_volume_is_what_a_single_pass_makes(name: str, precision: Precision, c
     assert error <= LIMITS[precision]
 
 
-@pytest.mark.parametrize("spec", [RESNET, UNET], ids=["resnet", "unet"])
-def test_no_limit_changes_a_byte(spec: Spec, cache: Path) -> None:
+@pytest.mark.parametrize(
+    ("spec", "is_widened"),
+    [(RESNET, False), (RESNET, True), (UNET, False)],
+    ids=["resnet", "resnet, half resolution anew", "unet"],
+)
+def test_no_limit_changes_a_byte(
+    spec: Spec, is_widened: bool, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Wherever maps are kept, in a first run and in a second, which runs captured graphs."""
+    if is_widened:
+        worth_it = partial(widened, worth=0)
+        monkeypatch.setattr("cuda_cyclegan.engine.cuda.volume.compiled.widened", worth_it)
     network = untrained_network(build(spec), 1)
     volume = noise(network.graph, (300, 201, 279))
     with opened(network, options(cache)) as generator:
