@@ -24,7 +24,7 @@ from ..steps import (
     Tensor,
     Unpack,
 )
-from .passes import Pass, made_by, maps_of
+from .passes import Pass, made_block_by_block, made_by, maps_of
 from .recomputed import recomputed, recomputed_twice
 from .rolling import RollingMaps, rolling_maps
 
@@ -292,6 +292,7 @@ def _tensors(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> Iterator[Life
     sizes: dict[str, int] = {}
     lives: dict[str, tuple[int, int]] = {}
     for one in wanted.passes:
+        narrow = {tensor.name for _, tensor in made_block_by_block(one, maps)}
         for number, step in enumerate(one.steps, one.first):
             for item in touched(step):
                 name = item.name
@@ -304,6 +305,8 @@ def _tensors(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> Iterator[Life
                     last = one.last  # a table is made when all runs are done
                 lives[name] = lives.get(name, (first, last))[0], last
                 sizes[name] = _bytes_a_block(maps[name]) * blocks if name in maps else item.bytes
+                if isinstance(item, Tensor) and name in narrow:
+                    sizes[name] = _bytes_a_block(item)
     for name, (first, last) in lives.items():
         yield Lifetime(name, sizes[name], first, last)
 

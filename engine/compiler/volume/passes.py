@@ -4,8 +4,9 @@ Within a pass each run of blocks goes through all steps before the next run does
 a step needs more than its own blocks: voxels of others, or statistics of the volume.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ...network.layers import Triple
 from ..memory.plan import touched
@@ -72,6 +73,19 @@ def passes_of(lowered: Lowered) -> tuple[Pass, ...]:
         made.update(made_by(step))
     passes.append(Pass(len(lowered.steps) - len(steps), tuple(steps)))
     return tuple(passes)
+
+
+def made_block_by_block(one: Pass, maps: Mapping[str, Tensor]) -> Iterator[tuple[int, Tensor]]:
+    """Places in a pass of steps whose result the next step alone reads, both own kernels.
+
+    There is memory for one block of it: a run takes both steps block by block.
+    """
+    for place, (step, reader) in enumerate(pairwise(one.steps)):
+        if isinstance(step, ConvolvePatches) and isinstance(reader, Pointwise):
+            others = (other for other in one.steps if other is not step and other is not reader)
+            is_read = any(step.target.name in reads_of(other) for other in others)
+            if step.target.name not in maps and not is_read:
+                yield place, step.target
 
 
 def _is_alone(step: Step) -> bool:

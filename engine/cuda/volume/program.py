@@ -6,7 +6,7 @@ the last one made out.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from math import prod
 from typing import Protocol, TypeAlias
@@ -14,10 +14,10 @@ from typing import Protocol, TypeAlias
 from ...compiler.blocks import BlockGrid, BlockRun
 from ...compiler.launches.blocks import block_launches, measured_volume, partial_bytes
 from ...compiler.launches.launch import OVERFLOW, Launch, region_address
-from ...compiler.memory.plan import scratch_name
-from ...compiler.steps import PATCHES, Convolve, Lowered, Statistics, Step
+from ...compiler.memory.plan import scratch_name, touched
+from ...compiler.steps import PATCHES, Convolve, Lowered, Statistics, Step, Tensor
 from ...compiler.volume.memory import STAGES, WORKSPACE, VolumeMemory, staged_name
-from ...compiler.volume.passes import Pass, made_by
+from ...compiler.volume.passes import Pass, made_block_by_block, made_by
 from ..driver import CudaEvent, Stream
 
 PlacedConvolution: TypeAlias = Callable[[Convolve, tuple[int, int, int, int]], bool]
@@ -197,11 +197,29 @@ class PassInRuns:
         placed = _PlacedRun(volume, run, stage, self.leaving, self.grid)
         if self.leaving:
             volume.wait_for_copy(stage)
-        for number, step in enumerate(self.one.steps, self.one.first):
-            if not self._is_measured_at_once(step):
-                volume.queue_step(number, step, placed)
+        narrow = dict(made_block_by_block(self.one, volume.memory.maps))
+        for place, step in enumerate(self.one.steps):
+            if place in narrow:
+                self._queue_block_by_block(place, placed)
+            elif place - 1 not in narrow and not self._is_measured_at_once(step):
+                volume.queue_step(self.one.first + place, step, placed)
         if self.leaving:
             volume.queue_copies(placed)
+
+    def _queue_block_by_block(self, place: int, placed: "_PlacedRun") -> None:
+        """A step and the next one, which reads of what it made one block at a time."""
+        maker, reader = self.one.steps[place : place + 2]
+        [narrow] = made_by(maker)
+        sizes = {
+            item.name: item.bytes // item.batch
+            for item in touched(reader)
+            if isinstance(item, Tensor) and item.name != narrow
+        }
+        for number in range(placed.run.count):
+            block = BlockRun(placed.run.first + number, 1)
+            one = replace(placed, run=block, beside=number, sizes=sizes)
+            for step_number, step in enumerate((maker, reader), self.one.first + place):
+                self.volume.queue_step(step_number, step, one)
 
     def finish(self) -> None:
         """Queue what waits for all runs."""
@@ -227,7 +245,8 @@ class PassInRuns:
 class _PlacedRun:
     """Where a run finds its blocks. leaving: maps that it makes for host memory, in a stage.
 
-    grid: of its blocks.
+    grid: of its blocks. beside: blocks of a larger run before it, whose tensors it shares. sizes:
+    of a block of these tensors.
     """
 
     volume: PlacedVolume
@@ -235,13 +254,18 @@ class _PlacedRun:
     stage: int
     leaving: Sequence[str]
     grid: BlockGrid
+    beside: int = 0
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def at(self, name: str) -> int:
         """Address of the run's first block; of maps by another grid, of their first one."""
         volume = self.volume
         if name in self.leaving:
-            return volume.base + volume.memory.offsets[staged_name(name, self.stage)]
+            staged = volume.base + volume.memory.offsets[staged_name(name, self.stage)]
+            return staged + self.beside * self.sizes.get(name, 0)
         address = volume.at(name)
-        if name not in volume.memory.maps or self.grid != volume.grid:
+        if name not in volume.memory.maps:
+            return address + self.beside * self.sizes.get(name, 0)
+        if self.grid != volume.grid:
             return address
         return address + self.run.first * volume.block_bytes(name)
