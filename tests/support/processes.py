@@ -3,7 +3,7 @@
 import os
 import subprocess
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,13 @@ def started(
 
 def children_of(process: int) -> list[int]:
     """Those that it started itself, also those that have ended and were not waited for."""
-    try:
-        return [
-            int(child)
-            for task in Path(f"/proc/{process}/task").iterdir()
-            for child in (task / "children").read_text().split()
-        ]
-    except OSError:
-        return []
+    while True:
+        try:
+            tasks = list(Path(f"/proc/{process}/task").iterdir())
+        except OSError:
+            return []
+        with suppress(OSError):  # a thread has ended, and what it started is another's now
+            return [int(one) for task in tasks for one in (task / "children").read_text().split()]
 
 
 def descendants(process: int) -> list[int]:
