@@ -184,16 +184,14 @@ inline uint4 load_matrices(unsigned row) {
 // column r of what lanes hold.
 inline void store_transposed(unsigned row, const uint4& own) {
     const int lane = thread % 32;
-    const unsigned held[4] = {own.x, own.y, own.z, own.w};
-    for (int matrix = 0; matrix < 4; ++matrix) {
-        warp().words[lane] = held[matrix];
-        warp().all.arrive_and_wait();
-        for (int column = 0; column < 8 && lane / 8 == matrix; ++column) {
-            const unsigned short half = warp().words[column * 4 + lane % 8 / 2] >> lane % 2 * 16;
-            memcpy(block->shared.data() + row + 2 * column, &half, 2);
-        }
-        warp().all.arrive_and_wait();
+    memcpy(warp().words[lane], &own, 16);
+    warp().all.arrive_and_wait();
+    for (int column = 0; column < 8; ++column) {
+        const unsigned both = warp().words[column * 4 + lane % 8 / 2][lane / 8];
+        const unsigned short half = both >> lane % 2 * 16;
+        memcpy(block->shared.data() + row + 2 * column, &half, 2);
     }
+    warp().all.arrive_and_wait();
 }
 
 // Not inlined, as a half becomes a double in software alone.

@@ -28,7 +28,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir()
     model = cc.load_model(tiny_model(folder / "m.safetensors"))
-    decisions.choose_devices = lambda _, limits: (
+    decisions.choose_devices = lambda _, limits, cards: (
         replace(Device("cuda", "fp32", ("fp32",)), limits=limits),
     )
     opened: list[int] = []
