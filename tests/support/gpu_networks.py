@@ -80,6 +80,20 @@ def _grouped(name: str, into: int, out: int, groups: int, kernel: int = 3) -> Co
 _ONE = (1, 1, 1)
 _DOUBLE = (2, 2, 2)
 
+_TWICE, _HALF = (4, 4, 4), (2, 2, 2)
+NORM_READ_TWICE = Graph(
+    1,
+    (
+        Node("down", Conv3d(1, 32, _TWICE, "down.weight", None, _HALF, _ONE), (INPUT,)),
+        Node("norm", InstanceNorm(32), ("down",)),
+        Node("relu", Relu(), ("norm",)),
+        Node("conv", _conv("conv", 32, 32), ("relu",)),
+        Node("join", Concat(), ("norm", "conv")),
+        Node("up", ConvTranspose3d(64, 1, _TWICE, "up.weight", None, _HALF, _ONE), ("join",)),
+    ),
+)
+"""A convolution reads the norm's result through an activation, the last layer reads it without."""
+
 ODD_GRAPHS = {
     "one norm": chain(3, ("norm", InstanceNorm(3, "norm.scale", "norm.shift"))),
     "global residual": chain(

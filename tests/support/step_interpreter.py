@@ -140,6 +140,7 @@ class _Memory:
             case Normalise():
                 self.measure(step.statistics)
                 self.pass_over(step.pointwise)
+                del self.tables[step.statistics.target.name]  # the launch keeps it to itself
             case SumTaps():
                 self.sum_taps(step)
             case Unpack():

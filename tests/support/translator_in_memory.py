@@ -28,7 +28,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir()
     model = cc.load_model(tiny_model(folder / "m.safetensors"))
-    decisions.choose_devices = lambda _, limits, cards: (
+    decisions.choose_devices = lambda _, limits, __: (
         replace(Device("cuda", "fp32", ("fp32",)), limits=limits),
     )
     opened: list[int] = []

@@ -8,11 +8,13 @@ from ..card_properties import CardProperties
 from ..steps import (
     ConvolvePatches,
     ConvTransposeToCells,
+    ConvTransposeToPatches,
     Normalise,
     Pointwise,
     Statistics,
     Step,
     Unpack,
+    WeightTable,
 )
 
 BARRIER = "barrier"
@@ -72,9 +74,19 @@ def _measured_at_once(before: Step, step: Step) -> Step | None:
 
 
 def _is_only_use(statistics: Statistics, step: Pointwise, steps: Sequence[Step]) -> bool:
-    users = (s for s in steps if isinstance(s, Pointwise | Unpack))
-    uses = [user for user in users if user.table == statistics.target]
+    uses = [table for user in steps for table in _tables(user) if table == statistics.target]
     return step.table == statistics.target and step.source == statistics.source and len(uses) == 1
+
+
+def _tables(step: Step) -> tuple[WeightTable | None, ...]:
+    """By which a step normalises what it reads."""
+    match step:
+        case Pointwise() | Unpack():
+            return (step.table,)
+        case ConvTransposeToPatches():
+            return tuple(part.table for part in step.parts)
+        case _:
+            return ()
 
 
 def _fits(statistics: Statistics, step: Pointwise, card: CardProperties) -> bool:
