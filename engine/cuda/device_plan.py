@@ -3,11 +3,12 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ..compiler.card_properties import CardProperties
 from ..compiler.launches.variants import LaunchVariants, launch_variants
 from ..compiler.lowering.forms import OTHER_FORMS
-from ..compiler.memory.fitting import Fitted, MemoryBudget, ProgramRequest, Way, fit
+from ..compiler.memory.fitting import Choose, Fitted, MemoryBudget, ProgramRequest, Way, fit
 from ..compiler.ring_buffers import rings
 from ..compiler.steps import (
     Convolution,
@@ -17,10 +18,13 @@ from ..compiler.steps import (
     Step,
     TransposedForm,
 )
+from ..errors import DeviceMemoryError
 from ..network.graph import Graph, Network
 from ..options import Effort
 from ..sliding_window import PatchGrid
 from .plan_cache import OWN, Candidate, TuningCache, key_of
+
+_Way = TypeVar("_Way", bound=Way)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,24 @@ def faster_forms(lowered: Lowered, cache: TuningCache) -> Mapping[str, Transpose
     return found
 
 
+def in_faster_forms(
+    network: Network,
+    wanted: ProgramRequest,
+    fitted: Fitted[_Way],
+    room: MemoryBudget,
+    choose: Choose[_Way],
+    cache: TuningCache,
+) -> Fitted[_Way]:
+    """The program with the forms of layers that were the fastest, where there is room for it."""
+    forms = faster_forms(fitted.lowered, cache)
+    if not forms:
+        return fitted
+    try:
+        return fit(network, replace(wanted, transposed=forms), room, choose)
+    except DeviceMemoryError:
+        return fitted
+
+
 def plan_program(
     network: Network, wanted: ProgramRequest, room: MemoryBudget, cache: TuningCache, effort: Effort
 ) -> ProgramPlan | None:
@@ -115,8 +137,7 @@ def plan_program(
 
     try:
         fitted = fit(network, wanted, room, known)
-        if forms := faster_forms(fitted.lowered, cache):
-            fitted = fit(network, replace(wanted, transposed=forms), room, known)
+        fitted = in_faster_forms(network, wanted, fitted, room, known, cache)
     except _UnknownError:
         return None
     lowered = _as_kept(fitted.lowered, fitted.algorithms, cache)

@@ -23,7 +23,7 @@ from ..probe.cards import cuda_devices
 from ..scaling import Stored
 from ..sliding_window import PatchWindow, Timing
 from .cudnn import Cudnn
-from .device_plan import DevicePlan, faster_forms, plan_program, program_key
+from .device_plan import DevicePlan, in_faster_forms, plan_program, program_key
 from .driver import Context, PinnedBuffer, Stream
 from .kernel_check import (
     WrongKernelError,
@@ -183,8 +183,7 @@ def _fitted(
             wanted = card.wanted(network, options)
             fitted = fit(network, wanted, room, choose)
             launches.compare_forms(network, fitted.lowered, search, options.search)
-            if forms := faster_forms(fitted.lowered, card.cache):
-                fitted = fit(network, replace(wanted, transposed=forms), room, choose)
+            fitted = in_faster_forms(network, wanted, fitted, room, choose, card.cache)
             lowered = launches.tuned(fitted.lowered, fitted.algorithms, options.search)
             fitted = replace(fitted, lowered=lowered)
             check_outer_layers(fitted.lowered, card.kernels, card.stream, card.cache)

@@ -21,7 +21,8 @@ OTHER_FORMS: tuple[TransposedForm, ...] = ("gradient", "subpixel")
 class OtherForm:
     """A convolution by cuDNN that gives what the own kernel gives, and a pass for the statistics.
 
-    lowered: the program that has them. statistics: None where the own kernel takes none.
+    name: of the form. lowered: the program that has them. convolve: the convolution. statistics:
+    the pass; None where the own kernel takes none.
     """
 
     name: TransposedForm

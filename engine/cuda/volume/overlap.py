@@ -11,7 +11,10 @@ from .program import PassInRuns
 
 @dataclass(frozen=True, slots=True)
 class AxisRows:
-    """Rows [start, stop) of a volume along one of its axes, of which 0 is D."""
+    """Rows of a volume along one of its axes.
+
+    axis: 0 for D. start, stop: rows [start, stop).
+    """
 
     axis: int
     start: int

@@ -34,6 +34,8 @@ class Card:
         card = self
 
         class Context:
+            bus = "0000:01:00.0"
+
             @property
             def memory(self) -> tuple[int, int]:
                 return card.free, 10 << 30

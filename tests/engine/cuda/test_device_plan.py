@@ -16,6 +16,7 @@ from cuda_cyclegan.engine.cuda.device_plan import (
     ProgramPlan,
     faster_forms,
     form_key,
+    in_faster_forms,
     plan_program,
     program_key,
 )
@@ -93,6 +94,10 @@ def test_a_layer_that_is_slower_by_its_own_kernel_is_planned_as_it_is_faster(cac
     assert not any(isinstance(step, ConvTransposeToCells) for step in other.lowered.steps)
     cache.put_time(program_key(network.graph, other), 2.0)
     assert planned({"subpixel": 1.0, "own": 2.0}) == ProgramPlan(other.memory.bytes, 2, 0.002)
+    faster = in_faster_forms(network, WANTED, fitted, ROOM, measured, cache)
+    assert faster.memory == other.memory
+    none = MemoryBudget(ROOM.free, allowed=1)
+    assert in_faster_forms(network, WANTED, fitted, none, measured, cache) is fitted
 
 
 def test_a_harder_search_than_was_made_is_still_to_come(cache: TuningCache) -> None:
