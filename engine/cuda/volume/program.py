@@ -180,8 +180,8 @@ class PlacedVolume:
 class PassInRuns:
     """A pass whose runs are queued one by one, in whichever order, and then what joins them.
 
-    volume: of which it is one. one: the pass. grid: of its blocks. runs: all of them, in their usual
-    order. leaving: maps that it makes for host memory.
+    volume: of which it is one. one: the pass. grid: of its blocks. runs: all of them, in their
+    usual order. leaving: maps that it makes for host memory.
     """
 
     volume: PlacedVolume
