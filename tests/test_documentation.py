@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import nibabel as nib
@@ -240,6 +241,16 @@ def test_the_engine_is_as_fast_as_the_pages_say() -> None:
     )
     assert f"| cuda-cyclegan, fp16 | {narrow} | {wide} |" in BENCHMARKS
     assert f"| one 128^3 patch, fp16 | {narrow} | {wide} |" in README.read_text("utf-8")
+
+
+def test_networks_are_as_fast_since_as_the_pages_say() -> None:
+    found = json.loads((RESULTS / "network_times.json").read_text())["networks"]
+    narrow, wide, *small = (
+        f"{median(found[name]['ms']):.2f} ms" for name in ("R32", "R64", "R32-96", "R64-96")
+    )
+    assert f"of torch.compile above) | {narrow} | {wide} |" in BENCHMARKS
+    assert f"on 2026-11-21) | {small[0]} | {small[1]} |" in BENCHMARKS
+    assert f"| the same since new kernels of 2026-11-22 | {narrow} | {wide} |" in README.read_text()
 
 
 def test_a_batch_is_as_fast_as_the_pages_say() -> None:
