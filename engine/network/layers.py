@@ -3,6 +3,7 @@
 All tensors are [N, C, D, H, W]. A layer names its weights.
 """
 
+from collections.abc import Iterable
 from math import comb
 from typing import Literal, TypeAlias
 
@@ -13,6 +14,12 @@ from ..decoding import Tagged
 
 Triple: TypeAlias = tuple[int, int, int]
 FloatArray: TypeAlias = npt.NDArray[np.float32]
+
+
+def triple(numbers: Iterable[int]) -> Triple:
+    """Three numbers, one along each axis."""
+    depth, height, width = numbers
+    return depth, height, width
 
 
 class Constant(Tagged, frozen=True, tag="constant"):

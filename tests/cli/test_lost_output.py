@@ -100,7 +100,7 @@ def assert_lost(
     report = json.loads(folders.report.read_text())
     failed = [row for row in report["studies"] if row["status"] == "failed"]
     assert len(failed) == report["totals"]["failed"] >= fewest
-    assert {row["class"] for row in failed} == {"write"}
+    assert {row["class"] for row in failed} == {"write"}, failed
     assert all("moved or removed" in row["reason"] for row in failed), failed
 
 

@@ -175,19 +175,10 @@ def _convolve_by_own_kernel(
 
 
 def _fits_own_kernel(writer: Writer, conv: ConvTranspose3d, source: Tensor) -> bool:
-    form = ConvTranspose3d(
-        conv.in_channels,
-        conv.out_channels,
-        (3, 3, 3),
-        conv.weight,
-        conv.bias,
-        stride=_TWO,
-        padding=_ONE,
-        output_padding=_ONE,
-    )
     return (
         writer.layout.wgmma
-        and conv == form
+        and can_be_subpixels(conv)
+        and (conv.kernel, conv.padding) == ((3, 3, 3), _ONE)
         and source.channels in cells.CHANNELS
         and conv.out_channels % cells.OUTPUTS == 0
     )

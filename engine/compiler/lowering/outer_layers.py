@@ -6,6 +6,7 @@ from math import prod
 
 from ...network.graph import Node
 from ...network.layers import Constant, Conv3d, ConvTranspose3d, Pad, Triple
+from ...network.subpixels import can_be_subpixels
 from .. import weight_layout
 from ..launches.outer_layers import (
     WARP_GROUP_CHANNELS,
@@ -365,20 +366,12 @@ def ends_in_cells(writer: Writer, node: Node) -> bool:
     conv = node.layer
     if not isinstance(conv, ConvTranspose3d) or writer.is_input(node.inputs[0]):
         return False
-    form = ConvTranspose3d(
-        conv.in_channels,
-        conv.out_channels,
-        (4, 4, 4),
-        conv.weight,
-        conv.bias,
-        stride=(2, 2, 2),
-        padding=_ONE,
-    )
     value = writer.values[node.inputs[0]]
     return (
         writer.layout.matrix_kernels
         and not writer.layout.in_blocks  # it looks at neighbours
-        and conv == form
+        and can_be_subpixels(conv)
+        and (conv.kernel, conv.padding) == ((4, 4, 4), _ONE)
         and _tail(writer, node) is not None
         and value.is_in_place
         and len(value.parts) <= _MOST_PARTS

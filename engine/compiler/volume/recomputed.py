@@ -9,7 +9,7 @@ on the card.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ...network.layers import Triple
+from ...network.layers import Triple, triple
 from ..memory.plan import touched
 from ..steps import (
     Convolve,
@@ -155,15 +155,15 @@ def _elsewhere(
     if writes.around is not None or conv.shape.stride != (1, 1, 1):
         return None
     cell = 2 if reads.source.shuffled else 1
-    first = _triple(origin // cell for origin in reads.origin)
-    usual_first = _triple(-origin // cell for origin in reads.source.origin)
+    first = triple(origin // cell for origin in reads.origin)
+    usual_first = triple(-origin // cell for origin in reads.source.origin)
     last = _sum(_times(first, cell), _times(conv.target.extents, cell))
     if any(a > b for a, b in zip(_sum(reads.origin, reads.target.extents), last, strict=True)):
         return None
     sizes = list(zip(writes.extents, block, usual, strict=True))
     if any(own * size % whole for own, size, whole in sizes):
         return None
-    extents = _triple(own * size // whole for own, size, whole in sizes)
+    extents = triple(own * size // whole for own, size, whole in sizes)
     origin = _sum(writes.origin, _difference(first, usual_first))
     moved = replace(writes, extents=extents, origin=origin)
     return (moved, conv), _times(first, cell)
@@ -205,8 +205,8 @@ def _blocks_anew(maker: Pass, read: Pointwise, last: ConvolveToPatches) -> Pass 
         max(-origin, size + origin - extent)
         for origin, size, extent in zip(read.origin, target, read.extents, strict=True)
     )
-    coarse = _triple(-(-size // each) for size, each in zip(reach, scale, strict=True))
-    fine = _triple(size * each for size, each in zip(coarse, scale, strict=True))
+    coarse = triple(-(-size // each) for size, each in zip(reach, scale, strict=True))
+    fine = triple(size * each for size, each in zip(coarse, scale, strict=True))
     block = _without(read.extents, fine)
     if min(block) <= 0:
         return None
@@ -288,8 +288,3 @@ def _without(extents: Triple, border: Triple) -> Triple:
 
 def _times(extents: Triple, factor: int) -> Triple:
     return factor * extents[0], factor * extents[1], factor * extents[2]
-
-
-def _triple(numbers: Iterator[int]) -> Triple:
-    depth, height, width = numbers
-    return depth, height, width

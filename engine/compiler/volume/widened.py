@@ -4,11 +4,11 @@ A map of half the volume's resolution is then read block by block, and may as we
 the very launches that measured it: the same plan at the same place, so the same bytes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from ...network.layers import Triple
+from ...network.layers import Triple, triple
 from ..blocks import BlockGrid
 from ..memory.plan import touched
 from ..steps import Convolve, Lowered, Pointwise, Region, Statistics, Step, Tensor, TensorView
@@ -61,26 +61,26 @@ def _with_one_widened(
     needed = _needed(steps, reads)
     if needed is None:
         return tuple(steps)
-    first = _triple(origin // cell for origin in reads.origin)
+    first = triple(origin // cell for origin in reads.origin)
     last = (-(-(o + size) // cell) for o, size in zip(reads.origin, needed, strict=True))
-    extents = _triple(end - begin for begin, end in zip(first, last, strict=True))
+    extents = triple(end - begin for begin, end in zip(first, last, strict=True))
     if prod(extents) > most * prod(conv.target.extents):
         return tuple(steps)
     stride = conv.shape.stride
-    given = _triple(
+    given = triple(
         (size - 1) * step + taps
         for size, step, taps in zip(extents, stride, conv.shape.kernel, strict=True)
     )
     operand = replace(conv.source, extents=given)
     target = replace(conv.target, extents=extents)
-    around = _triple(cell * begin for begin in first)
+    around = triple(cell * begin for begin in first)
     moved = zip(writes.origin, first, stride, strict=True)
-    origin = _triple(own + begin * step for own, begin, step in moved)
+    origin = triple(own + begin * step for own, begin, step in moved)
     shape = replace(conv.shape, source_extents=given, target_extents=extents)
-    seen = _triple(cell * size for size in extents)
+    seen = triple(cell * size for size in extents)
     shuffled = reads.source.shuffled
     view = TensorView(target, seen, shuffled=shuffled)
-    inner = _triple(-begin for begin in around)
+    inner = triple(-begin for begin in around)
 
     def replaced(step: Step) -> Step:
         if step is writes:
@@ -125,13 +125,8 @@ def _needed(steps: Sequence[Step], reads: Pointwise) -> Triple | None:
         return None
     shape = convs[0].shape
     sizes = zip(shape.target_extents, shape.stride, shape.kernel, shape.dilation, strict=True)
-    return _triple((size - 1) * step + (taps - 1) * apart + 1 for size, step, taps, apart in sizes)
+    return triple((size - 1) * step + (taps - 1) * apart + 1 for size, step, taps, apart in sizes)
 
 
 def _touches(step: Step, tensor: Tensor) -> bool:
     return any(item.name == tensor.name for item in touched(step))
-
-
-def _triple(numbers: Iterable[int]) -> Triple:
-    depth, height, width = numbers
-    return depth, height, width

@@ -88,33 +88,6 @@ __device__ __forceinline__ void load_box(
     }
 }
 
-// Running sums of one channel's numbers, about the first of them.
-struct Sums {
-    float shift, sum, squares;
-
-    __device__ __forceinline__ void add(float value) {
-        const float deviation = value - shift;
-        sum += deviation;
-        squares = fmaf(deviation, deviation, squares);
-    }
-
-    __device__ __forceinline__ Moments moments(int count) const {
-        if (!count) return {0.0f, 0.0f, 0.0f};
-        const float offset = sum / count;
-        return {(float)count, shift + offset, squares - offset * sum};
-    }
-};
-
-__device__ __forceinline__ Moments of_four_lanes(Moments moments) {
-#pragma unroll
-    for (int distance = 1; distance < 4; distance *= 2) {
-        moments.join({__shfl_xor_sync(~0u, moments.count, distance),
-                      __shfl_xor_sync(~0u, moments.mean, distance),
-                      __shfl_xor_sync(~0u, moments.squares, distance)});
-    }
-    return moments;
-}
-
 // Place of 16 bytes of a row of cells: those of every second voxel lie in different banks.
 template <int OUTPUTS>
 __device__ __forceinline__ int swizzled_unit(int unit) {

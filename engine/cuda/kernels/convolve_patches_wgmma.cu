@@ -104,33 +104,6 @@ public:
     }
 };
 
-// Running sums of one channel's numbers, about the first of them.
-struct Sums {
-    float shift, sum, squares;
-
-    __device__ __forceinline__ void add(float value) {
-        const float deviation = value - shift;
-        sum += deviation;
-        squares = fmaf(deviation, deviation, squares);
-    }
-
-    __device__ __forceinline__ Moments moments(int count) const {
-        if (!count) return {0.0f, 0.0f, 0.0f};
-        const float offset = sum / count;
-        return {(float)count, shift + offset, squares - offset * sum};
-    }
-};
-
-__device__ __forceinline__ Moments of_four_lanes(Moments moments) {
-#pragma unroll
-    for (int distance = 1; distance < 4; distance *= 2) {
-        moments.join({__shfl_xor_sync(~0u, moments.count, distance),
-                      __shfl_xor_sync(~0u, moments.mean, distance),
-                      __shfl_xor_sync(~0u, moments.squares, distance)});
-    }
-    return moments;
-}
-
 template <int OUTPUTS, int COLUMNS>
 __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     constexpr int TILE_ROWS = 64 / OUTPUTS, TILES = 4, ROWS = TILES * TILE_ROWS;

@@ -111,18 +111,19 @@ def test_other_layouts(folder: Path, choices: Any) -> None:
     assert error(network, volume, made) <= LIMITS["fp32"]
 
 
+OUTERMOST = ResNetSpec(1, 1, 32, 0, downsamplings=1, first_kernel=5, last_kernel=5)
+MATRIX_KERNELS: dict[str, Any] = {"matrix_kernels": True, "convolve": convolved_exactly}
+"""By which results are the same to the last bit, wherever a block begins."""
+
+
 def test_the_outermost_layers_on_the_matrix_units(folder: Path) -> None:
-    spec = ResNetSpec(1, 1, 32, 0, downsamplings=1, first_kernel=5, last_kernel=5)
-    network = random_network(build(spec), seed=1)
+    network = random_network(build(OUTERMOST), seed=1)
     grid = BlockGrid((12, 8, 10), (8, 8, 8))
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(network, grid, "fp16", folder, matrix_kernels=True)
     kinds = {type(step).__name__ for one in made.passes for step in one.steps}
     assert {"ConvolvePatches", "ConvolveToPatches"} <= kinds
     assert error(network, volume, made(volume)) <= LIMITS["fp16"]
-
-
-OUTERMOST = ResNetSpec(1, 1, 32, 0, downsamplings=1, first_kernel=5, last_kernel=5)
 
 
 @pytest.mark.parametrize(
@@ -138,13 +139,7 @@ def test_maps_made_anew_are_those_that_were_kept(folder: Path, changes: Any) -> 
     grid = BlockGrid((12, 8, 10), (8, 8, 8))
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(
-        network,
-        grid,
-        "fp16",
-        folder,
-        matrix_kernels=True,
-        wgmma="first_kernel" in changes,
-        convolve=convolved_exactly,
+        network, grid, "fp16", folder, wgmma="first_kernel" in changes, **MATRIX_KERNELS
     )
     kept = made.memory()
     wanted = made(volume, memory=kept)
@@ -161,15 +156,7 @@ def test_maps_that_hold_what_is_around_their_blocks_can_be_made_anew(folder: Pat
     network = random_network(build(spec), seed=1)
     grid = BlockGrid((20, 16, 16), (16, 16, 16))
     volume = noise(network.graph, grid.extents)
-    made = volume_on_cpu(
-        network,
-        grid,
-        "fp16",
-        folder,
-        matrix_kernels=True,
-        widens=True,
-        convolve=convolved_exactly,
-    )
+    made = volume_on_cpu(network, grid, "fp16", folder, widens=True, **MATRIX_KERNELS)
     wanted = made(volume)
     once, twice = made.memory_anew(), made.memory_anew(twice=True)
     assert made(volume, memory=once).tobytes() == wanted.tobytes()
