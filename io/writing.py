@@ -2,16 +2,16 @@
 
 import io
 import math
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import nibabel as _nibabel
 import numpy as np
 
-from .errors import WriteError
-from .files.atomic import Gate, whole_file, whole_files, whole_folder
-from .files.streams import is_gzip_name, open_reader, open_writer, write_voxels
+from .errors import ScanError, WriteError
+from .files.atomic import whole_file, whole_files, whole_folder
+from .files.parts import NO_GATE, Gate
+from .files.streams import GZIP_ERRORS, is_gzip_name, open_reader, open_writer, write_voxels
 from .formats.nifti import (
     Header,
     SpmHeader,
@@ -42,7 +42,7 @@ def write(
     volume: Volume,
     target: Path,
     derivation: Derivation | None = None,
-    gate: Gate = nullcontext,
+    gate: Gate = NO_GATE,
 ) -> dict[str, str]:
     """Store `volume` at `target` in its source's format and header; the suffix says which variant.
 
@@ -171,8 +171,14 @@ def _stored(header: Header) -> bytes:
 
 def _verify(part: Path, target: Path, header: Header, volume: Volume) -> None:
     """Raise WriteError unless the header on disk is the one meant and says what `volume` says."""
-    with open_reader(part, is_gzip_name(target)) as stream:
-        found = read_header(stream, target)
+    try:
+        with open_reader(part, is_gzip_name(target)) as stream:
+            found = read_header(stream, target)
+    except (ScanError, EOFError, *GZIP_ERRORS) as error:
+        raise WriteError(
+            f"{target} was not written whole, as its header cannot be read again; choose another "
+            "output folder."
+        ) from error
     source = _nifti_header(volume)
     affine = affine_of(source, target) if isinstance(volume.header, SpmHeader) else volume.affine
     same = (

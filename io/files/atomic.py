@@ -4,18 +4,18 @@ import errno
 import os
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import DiskFullError, WriteError
 from .disk import flush
-from .parts import Gate, part_beside
+from .parts import NO_GATE, Gate, part_beside
 
 FLUSHING_THREADS = 16
 
 
 @contextmanager
-def whole_file(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
+def whole_file(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
     """Yield the path of an empty file, in a `.part` folder, that becomes `target` at the end.
 
     Missing parent folders are made. If the body raises, the part is removed and an existing target
@@ -27,7 +27,7 @@ def whole_file(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
 
 
 @contextmanager
-def whole_files(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
+def whole_files(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
     """As `whole_file` for a result of several files, such as a header and its voxels.
 
     Yield a path named as `target` in an empty `.part` folder. All files that the body writes in
@@ -39,14 +39,14 @@ def whole_files(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
         for part in parts:
             flush(part)
             _refuse_folder(target.parent / part.name)
-        with gate(parts):
+        with gate.passed(parts):
             for part in parts:
                 part.replace(target.parent / part.name)
         flush_folder(target.parent)
 
 
 @contextmanager
-def whole_folder(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
+def whole_folder(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
     """As `whole_file` for a result that is a folder: yield an empty folder in a `.part` folder.
 
     A folder that stands at `target` moves aside first and is removed when the new one is in place;
@@ -62,7 +62,7 @@ def whole_folder(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
             list(pool.map(flush, files))
         flush(new)
         try:
-            with gate(files):
+            with gate.passed(files):
                 if os.path.lexists(target):
                     target.replace(old)
                 new.replace(target)

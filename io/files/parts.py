@@ -16,9 +16,9 @@ import shutil
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias
 from zlib import crc32
 
 from .locks import folder_lock, start_of_system
@@ -28,22 +28,32 @@ SUFFIX = ".part"
 ABANDONED_AFTER_SECONDS = 24 * 3600
 _NO_LOCKS = "unlocked"
 
-Gate: TypeAlias = Callable[[Sequence[Path]], AbstractContextManager[object]]
-"""Entered for each step that makes a part or moves it into place; refuses it by raising.
 
-It is told the files, complete and on disk, that are about to move; none when a part is made.
-"""
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What a part passes on its way into its place.
+
+    passed: entered for each step that makes a part or moves it; refuses it by raising. It is told
+    the files, complete and on disk, that are about to move; none when a part is made. root: a
+    folder that is not made if it is missing, nor what it lies in; None where all folders may be.
+    """
+
+    passed: Callable[[Sequence[Path]], AbstractContextManager[object]] = nullcontext
+    root: Path | None = None
+
+
+NO_GATE = Gate()
 
 
 @contextmanager
-def part_beside(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
+def part_beside(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
     """An empty folder beside `target`, locked while the block runs, and gone after it.
 
-    Missing parent folders of `target` are made. Raises OSError.
+    Missing parent folders of `target` are made, below the gate's root. Raises OSError.
     """
     with ExitStack() as stack:
-        with gate(()):
-            target.parent.mkdir(parents=True, exist_ok=True)
+        with gate.passed(()):
+            _make_folder(target.parent, gate.root)
             part = _made_in(target.parent, stack)
         try:
             yield part
@@ -88,6 +98,16 @@ def _remove_folder(folder: Path) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
                 return
+
+
+def _make_folder(folder: Path, root: Path | None) -> None:
+    """Make a folder and those it lies in, down from `root`, which may go away at any moment."""
+    if root is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        return
+    for missing in (*reversed(folder.parents), folder):
+        if missing != root and missing.is_relative_to(root):
+            missing.mkdir(exist_ok=True)
 
 
 def _made_in(folder: Path, stack: ExitStack) -> Path:

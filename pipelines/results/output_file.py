@@ -1,9 +1,9 @@
 """Files that the user names as an output: never over another one unasked, never half written."""
 
-from contextlib import nullcontext
 from pathlib import Path
 
-from ...io.files.atomic import Gate, whole_file
+from ...io.files.atomic import whole_file
+from ...io.files.parts import NO_GATE, Gate
 from ..errors import OccupiedError
 
 
@@ -17,7 +17,7 @@ def check_free(target: Path, *, replace: bool, sources: tuple[Path, ...]) -> Non
         raise OccupiedError(f"{target} is there already; choose another name or say setting force.")
 
 
-def save(target: Path, content: bytes, gate: Gate = nullcontext) -> None:
+def save(target: Path, content: bytes, gate: Gate = NO_GATE) -> None:
     """Write a file whole or not at all; raises WriteError."""
     with whole_file(target, gate) as part, part.open("r+b") as file:
         file.write(content)

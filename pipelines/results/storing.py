@@ -148,7 +148,7 @@ class Store:
                 place.check()
                 yield
 
-        return announced
+        return Gate(announced, place.output)
 
     def put_preview(
         self, planned: PlannedStudy, picture: bytes, barrier: Barrier = nullcontext
@@ -177,7 +177,7 @@ class Store:
 
         try:
             place.check()
-            save(file, picture, recorded)
+            save(file, picture, Gate(recorded, place.output))
         except OSError as error:
             raise refused(f"{file} was not stored", error) from error
 

@@ -6,10 +6,10 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import nibabel
 import numpy as np
@@ -18,10 +18,12 @@ import SimpleITK
 from support.io_files import OBLIQUE, ramp, read_file, save_nifti
 from support.io_users import open_folder, ordinary_user
 
+from cuda_cyclegan.io import writing
 from cuda_cyclegan.io.errors import WriteError
 from cuda_cyclegan.io.files.atomic import whole_file, whole_files, whole_folder
 from cuda_cyclegan.io.files.parts import Gate, is_part, remove_leftovers
 from cuda_cyclegan.io.files.parts import remove_parts_of_this_process as remove_own_parts
+from cuda_cyclegan.io.files.streams import open_reader
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.io.writing import write
 
@@ -97,6 +99,21 @@ def test_a_full_disk_leaves_nothing_and_keeps_what_was_there(tmp_path: Path, suf
     with largest_file(20_000):
         refusal(volume.with_voxels(volume.voxels + 1), folder / f"a{suffix}")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("kept", [0, 100, 200])
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".hdr"])
+def test_a_disk_that_loses_bytes_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, kept: int
+) -> None:
+    def from_a_bad_disk(path: Path, *rest: Any) -> AbstractContextManager[BinaryIO]:
+        os.truncate(path, kept)
+        return open_reader(path, *rest)
+
+    volume = volume_in(tmp_path, suffix)
+    monkeypatch.setattr(writing, "open_reader", from_a_bad_disk)
+    assert "written whole" in refusal(volume, tmp_path / "out" / f"a{suffix}")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.parametrize("suffix", [".nii.gz", ".hdr", ".nrrd", ".mha"])
@@ -246,13 +263,13 @@ def gate_for(steps: int, after: Callable[[], object] = lambda: None) -> Gate:
     left = iter(range(steps))
 
     @contextmanager
-    def gate(_: object) -> Generator[None]:
+    def passed(_: object) -> Generator[None]:
         if next(left, None) is None:
             raise Refused
         yield
         after()
 
-    return gate
+    return Gate(passed)
 
 
 @pytest.mark.parametrize("steps", [0, 1])
