@@ -154,7 +154,7 @@ def test_maps_made_anew_are_those_that_were_kept(folder: Path, changes: Any) -> 
 def test_maps_that_hold_what_is_around_their_blocks_can_be_made_anew(folder: Path) -> None:
     spec = ResNetSpec(1, 1, 32, 1, first_kernel=5, last_kernel=5, down_padding="reflect")
     network = random_network(build(spec), seed=1)
-    grid = BlockGrid((20, 16, 16), (16, 16, 16))
+    grid = BlockGrid((12, 8, 8), (8, 8, 8))
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(network, grid, "fp16", folder, widens=True, **MATRIX_KERNELS)
     wanted = made(volume)
@@ -225,7 +225,7 @@ def least(made: VolumeOnCpu) -> int:
     return refused.value.wanted
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(
     st.tuples(*[st.integers(1, 4).map(lambda n: 2 * n)] * 3),
     st.tuples(*[st.sampled_from([2, 4])] * 3),
