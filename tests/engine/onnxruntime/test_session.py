@@ -28,7 +28,7 @@ from cuda_cyclegan.engine.network.layers import (
     Upsample,
 )
 from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator, session_options
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
@@ -226,6 +226,11 @@ def test_runs_only_while_open() -> None:
 def test_device_names_threads_and_runtime() -> None:
     with open_cpu_generator(small_network(), threads=3) as generator:
         assert generator.device.startswith("CPU, 3 threads, ONNX")
+
+
+def test_threads_do_not_wait_busily() -> None:
+    entry = session_options(2).get_session_config_entry("session.intra_op.allow_spinning")
+    assert entry == "0"
 
 
 def test_the_exported_model_is_valid_onnx() -> None:
