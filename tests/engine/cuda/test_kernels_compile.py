@@ -25,7 +25,7 @@ WGMMA = {
 
 OLDEST, NEWEST = (7, 5), (12, 0)
 BETWEEN = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0)]
-ALIKE = {"fp16": [OLDEST, NEWEST], "bf16": [BETWEEN[0]], "fp32": [NEWEST]}
+ALIKE = {"fp16": [OLDEST, NEWEST], "bf16": [BETWEEN[0]], "fp32": [OLDEST]}
 """For each precision, chips of kernels whose text is the same for all; the oldest has no bf16."""
 
 
@@ -52,9 +52,11 @@ def test_each_kernel_compiles(name, precision, kept):
         assert compiled(name, precision, chip, kept).startswith(b"\x7fELF")
 
 
-@pytest.mark.parametrize(("precision", "chip"), [("fp16", OLDEST), ("fp32", NEWEST)])
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
 @pytest.mark.parametrize("name", IN_BLOCKS)
-def test_each_kernel_of_blocks_compiles(name, precision, chip, kept):
+def test_each_kernel_of_blocks_compiles(name, precision, kept):
+    # Each precision at one end; the compiler takes thrice as long for fp16 of the oldest.
+    chip = OLDEST if (precision == "fp16") == (name in BY_CHIP) else NEWEST
     image = compiled(name, precision, chip, kept, in_blocks=True)
     assert image.startswith(b"\x7fELF")
     assert image != compiled(name, precision, chip, kept)
