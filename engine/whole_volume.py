@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from .errors import PatchShapeError
 from .network.graph import Graph, Node
 from .network.layer_shapes import TensorShape, times
-from .network.layers import Conv3d, ConvTranspose3d, Pad, Triple, kind_of
+from .network.layers import Conv3d, ConvTranspose3d, Pad, Triple, kind_of, triple
 from .network.subpixels import can_be_subpixels
 
 Residence: TypeAlias = Literal["card", "recomputed", "host"]
@@ -70,8 +70,7 @@ def volume_refusal(graph: Graph) -> str | None:
 
 
 def _shapes(graph: Graph, edge: int) -> dict[str, TensorShape]:
-    depth, height, width = (edge * step for step in graph.stride)
-    extents: Triple = depth, height, width
+    extents = triple(edge * step for step in graph.stride)
     graph.check_patch(extents)
     return graph.shapes(extents)
 

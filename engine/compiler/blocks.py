@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import lcm, prod
 
-from ..network.layers import Triple
+from ..network.layers import Triple, triple
 
 _LONGEST, _STEPS = 128, (16, 20)
 """Extent of a block at most, and of which of two it is a multiple, unless the network's stride is
@@ -39,8 +39,7 @@ class BlockGrid:
     def counts(self) -> Triple:
         """Blocks along D, H and W."""
         sizes = zip(self.extents, self.block, strict=True)
-        depth, height, width = (-(-extent // block) for extent, block in sizes)
-        return depth, height, width
+        return triple(-(-extent // block) for extent, block in sizes)
 
     @property
     def blocks(self) -> int:
@@ -57,8 +56,7 @@ class BlockGrid:
     def volume_at(self, block: Triple) -> Triple:
         """Extents of the volume at the resolution at which a block has these."""
         sizes = zip(self.extents, block, self.block, strict=True)
-        depth, height, width = (extent * own // base for extent, own, base in sizes)
-        return depth, height, width
+        return triple(extent * own // base for extent, own, base in sizes)
 
     def runs(self, batch: int) -> "Iterator[BlockRun]":
         """All blocks, so many at once."""
@@ -85,8 +83,7 @@ def grid_of(extents: Triple, stride: Triple) -> BlockGrid:
     convolutions are tuned for each.
     """
     sizes = zip(extents, stride, strict=True)
-    depth, height, width = (_block_extent(extent, step) for extent, step in sizes)
-    return BlockGrid(extents, (depth, height, width))
+    return BlockGrid(extents, triple(_block_extent(extent, step) for extent, step in sizes))
 
 
 def _block_extent(extent: int, stride: int) -> int:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..network.layers import FloatArray, Triple
+from ..network.layers import FloatArray, Triple, triple
 from .steps import (
     IDENTITY,
     NUMBER_BYTES,
@@ -281,5 +281,4 @@ def _weight_bytes(shape: Convolution) -> int:
 def _grown(extents: Triple, kernel: Triple, stride: int = 1) -> Triple:
     """What a kernel reads for so many voxels of its result."""
     sizes = zip(extents, kernel, strict=True)
-    depth, height, width = ((extent - 1) * stride + taps for extent, taps in sizes)
-    return depth, height, width
+    return triple((extent - 1) * stride + taps for extent, taps in sizes)

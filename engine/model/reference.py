@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ..errors import ModelFileError
 from ..network.flops import flops, held_bytes
 from ..network.graph import Graph, Network
-from ..network.layers import FloatArray, Triple
+from ..network.layers import FloatArray, Triple, triple
 from ..onnxruntime.session import open_cpu_generator
 from ..options import Precision
 from .model import Model
@@ -135,8 +135,7 @@ def reference_extents(graph: Graph) -> Triple:
     """Smallest multiples of the network's stride that are 32 or more, or the only ones it takes."""
     if graph.patch:
         return graph.patch
-    depth, height, width = (-(-_SMALLEST_EXTENT // step) * step for step in graph.stride)
-    return depth, height, width
+    return triple(-(-_SMALLEST_EXTENT // step) * step for step in graph.stride)
 
 
 def reference_input(channels: int, extents: Triple) -> FloatArray:

@@ -33,6 +33,7 @@ from .layers import (
     Tanh,
     Triple,
     Upsample,
+    triple,
 )
 
 
@@ -378,8 +379,7 @@ def _up(net: _Builder, spec: ResNetSpec, name: str, width: int) -> None:
 
 def _unet(spec: UNetSpec) -> Graph:
     net = _Builder(spec)
-    depth, height, width = (factor + 2 for factor in spec.stride)
-    kernel = depth, height, width
+    kernel = triple(factor + 2 for factor in spec.stride)
     skips: list[str] = []
     for level in range(spec.levels):
         outermost, innermost = level == 0, level == spec.levels - 1

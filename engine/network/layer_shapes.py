@@ -23,6 +23,7 @@ from .layers import (
     Subtract,
     Triple,
     Upsample,
+    triple,
 )
 
 
@@ -144,8 +145,7 @@ def _reflected(layer: Layer) -> Triple:
     """The most voxels that a layer mirrors at either end of each axis."""
     match layer:
         case Pad("reflect", before, after):
-            depth, height, width = map(max, before, after)
-            return depth, height, width
+            return triple(map(max, before, after))
         case Downsample(mode="reflect", after=after):
             return after
         case _:

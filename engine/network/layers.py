@@ -303,5 +303,4 @@ def kind_of(layer: Layer) -> str:
 
 def _reach(kernel: Triple, dilation: Triple) -> Triple:
     sizes = zip(kernel, dilation, strict=True)
-    depth, height, width = ((taps - 1) * step + 1 for taps, step in sizes)
-    return depth, height, width
+    return triple((taps - 1) * step + 1 for taps, step in sizes)

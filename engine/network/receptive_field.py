@@ -14,13 +14,13 @@ from .layers import (
     Pool,
     Triple,
     Upsample,
+    triple,
 )
 
 
 def receptive_field(graph: Graph) -> Triple:
     """Voxels along D, H and W that convolutions, pooling and sampling reach; norms aside."""
-    depth, height, width = (_along(graph, axis) for axis in range(3))
-    return depth, height, width
+    return triple(_along(graph, axis) for axis in range(3))
 
 
 def sees_whole_patch(graph: Graph) -> bool:

@@ -6,7 +6,7 @@ from functools import lru_cache, reduce
 
 import numpy as np
 
-from ...engine.network.layers import FloatArray, Triple
+from ...engine.network.layers import FloatArray, Triple, triple
 from ..settings import Blend
 from .tiling import Origins, Tile, Tiling
 
@@ -27,8 +27,7 @@ def patch_weights(tiling: Tiling, blend: Blend, axes: Triple = (0, 1, 2)) -> Flo
     steps = tiling.patch
     if blend == "linear":
         pairs = zip(tiling.patch, tiling.origins, strict=True)
-        depth, height, width = (_farthest(edge, origins) for edge, origins in pairs)
-        steps = depth, height, width
+        steps = triple(_farthest(edge, origins) for edge, origins in pairs)
     return _weights(tiling.patch, steps, blend, axes)
 
 

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from ...errors import CheckpointError
 from ...network.architectures import End, Groups, Norm, Rectifier, Residual, Upsampling
-from ...network.layers import Constant, Elu, LeakyRelu, PadMode, Relu, Triple
+from ...network.layers import Constant, Elu, LeakyRelu, PadMode, Relu, Triple, triple
 
 PLAIN_PADS = ("reflect", "replicate", "zero")
 ENDS: tuple[End, ...] = get_args(End)
@@ -119,8 +119,7 @@ def norm_kind(word: str, *, affine: bool) -> Norm:
 
 def stride_of(word: str) -> Triple:
     """D, H and W of a stride."""
-    depth, height, width = map(int, word.split(","))
-    return depth, height, width
+    return triple(map(int, word.split(",")))
 
 
 def with_said(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from ...network.layers import Triple
+from ...network.layers import Triple, triple
 from ..card_properties import CardProperties
 from ..steps import (
     NUMBER_BYTES,
@@ -222,8 +222,7 @@ def convolve_patches(
 def _limit(step: ConvolvePatches) -> Triple:
     """The end of what the first layer sees of a patch, which may lie past the patch's own."""
     sizes = zip(step.target.extents, step.kernel, step.origin, strict=True)
-    depth, height, width = ((e - 1) * step.stride + k + o for e, k, o in sizes)
-    return depth, height, width
+    return triple((e - 1) * step.stride + k + o for e, k, o in sizes)
 
 
 def _convolve_strided_patches(step: ConvolvePatches, at: Addresses) -> Launch:

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from ...network.graph import Graph, Network, Node
 from ...network.layer_shapes import TensorShape
-from ...network.layers import Conv3d, Downsample, Layer, Pad, Triple
+from ...network.layers import Conv3d, Downsample, Layer, Pad, Triple, triple
 
 _NONE: Triple = (0, 0, 0)
 
@@ -47,5 +47,4 @@ def _unmirrored(layer: Layer) -> Layer:
 
 def largest_volume(graph: Graph) -> Triple:
     """Extents for which values are bounded, whatever those of a volume."""
-    depth, height, width = (-(-_LARGEST_VOLUME // step) * step for step in graph.stride)
-    return depth, height, width
+    return triple(-(-_LARGEST_VOLUME // step) * step for step in graph.stride)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...network.graph import INPUT, Network
-from ...network.layers import FloatArray, Layer, Pad, PadMode, Triple
+from ...network.layers import FloatArray, Layer, Pad, PadMode, Triple, triple
 from ..card_properties import CardProperties
 from ..steps import (
     COUNTERS,
@@ -101,8 +101,7 @@ class Value:
         if self.pad is None:
             return self.extents
         sizes = zip(self.extents, self.pad.before, self.pad.after, strict=True)
-        depth, height, width = (extent - before - after for extent, before, after in sizes)
-        return depth, height, width
+        return triple(extent - before - after for extent, before, after in sizes)
 
     @property
     def border(self) -> PadMode:
@@ -120,9 +119,9 @@ def whole(tensor: Tensor) -> TensorView:
     return TensorView(tensor, tensor.extents)
 
 
-def negative(triple: Triple) -> Triple:
-    """The triple with its signs turned."""
-    return -triple[0], -triple[1], -triple[2]
+def negative(numbers: Triple) -> Triple:
+    """The numbers with their signs turned."""
+    return triple(-number for number in numbers)
 
 
 class Writer:
@@ -260,8 +259,8 @@ class Writer:
         value = self.operand(name)
         pad = value.pad or Pad("zero", border, border)
         sizes = zip(value.sampled_extents, pad.before, pad.after, strict=True)
-        depth, height, width = ((e + before + after) // 2 for e, before, after in sizes)
-        cells, channels = (depth, height, width), 8 * value.stored
+        cells = triple((e + before + after) // 2 for e, before, after in sizes)
+        channels = 8 * value.stored
         tensor = self.tensor(name, cells, channels, scale=self.scale(name))
         self.write_part(value, tensor, self.all_patches, negative(pad.before), shuffles=True)
         inner = TensorView(tensor, value.sampled_extents, pad.before, shuffled=True)

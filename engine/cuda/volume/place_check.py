@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...compiler.steps import NUMBER_BYTES, Convolution
-from ...network.layers import Triple
+from ...network.layers import Triple, triple
 from ..driver import Stream
 
 
@@ -36,7 +36,6 @@ def gives_the_same_anywhere(
 
 def _moves(shape: Convolution) -> Triple:
     """Voxels along each axis, of which some are no multiple of any tile."""
-    depth, height, width = (
+    return triple(
         min(step, extent - 1) for step, extent in zip((1, 2, 3), shape.target_extents, strict=True)
     )
-    return depth, height, width
