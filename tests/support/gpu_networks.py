@@ -223,6 +223,12 @@ ODD_GRAPHS = {
         ("again", InstanceNorm(16)),
         ("leave", _conv("leave", 16, 2, kernel=1)),
     ),
+    "groups that share vectors": chain(
+        1,
+        ("a", Conv3d(1, 12, (3, 3, 3), "a.weight", None, _DOUBLE, _ONE)),
+        ("up", ConvTranspose3d(12, 6, (4, 4, 4), "u.weight", "u.bias", _DOUBLE, _ONE, groups=2)),
+        ("leave", _conv("leave", 6, 1, kernel=1)),
+    ),
     "each channel by itself": chain(
         1,
         ("a", _conv("a", 1, 24)),

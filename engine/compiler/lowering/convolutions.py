@@ -129,9 +129,9 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
         conv = structs.replace(conv, groups=1)
     form = _transposed_form(writer, node, conv, tensor)
     if form == "own":
-        return _convolve_by_own_kernel(writer, node, conv, value.slots, tensor)
+        return _convolve_by_own_kernel(writer, node, conv, weight, value.slots, tensor)
     if form == "cells":
-        return _convolve_to_cells(writer, node, conv, value.slots, tensor)
+        return _convolve_to_cells(writer, node, conv, weight, value.slots, tensor)
     if tensor.scale is None and form == "gradient":
         outputs = channels // conv.groups
         laid = weight_layout.transposed(weight, value.slots, tensor.channels, outputs)
@@ -162,9 +162,13 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
 
 
 def _convolve_by_own_kernel(
-    writer: Writer, node: Node, conv: ConvTranspose3d, slots: Sequence[int], source: Tensor
+    writer: Writer,
+    node: Node,
+    conv: ConvTranspose3d,
+    weight: FloatArray,
+    slots: Sequence[int],
+    source: Tensor,
 ) -> Value:
-    weight = writer.weights[conv.weight]
     laid = weight_layout.doubling_operands(weight, slots, source.channels)
     extents = writer.shapes[node.name].extents
     target = writer.tensor(node.name, source.extents, 8 * conv.out_channels)
@@ -185,7 +189,12 @@ def _fits_own_kernel(writer: Writer, conv: ConvTranspose3d, source: Tensor) -> b
 
 
 def _convolve_to_cells(
-    writer: Writer, node: Node, conv: ConvTranspose3d, slots: Sequence[int], source: Tensor
+    writer: Writer,
+    node: Node,
+    conv: ConvTranspose3d,
+    weight: FloatArray,
+    slots: Sequence[int],
+    source: Tensor,
 ) -> Value:
     """To all cells that the kernel reaches, of which the padding cuts some voxels off."""
     channels = writer.stored(conv.out_channels)
@@ -193,7 +202,6 @@ def _convolve_to_cells(
     border = depth, height, width
     sizes = zip(source.extents, border, strict=True)
     depth, height, width = (extent + beside for extent, beside in sizes)
-    weight = writer.weights[conv.weight]
     laid = weight_layout.cells_as_outputs(weight, slots, source.channels, channels)
     target = writer.tensor(node.name, (depth, height, width), 8 * channels)
     emit(writer, node.name, laid, source, target, writer.all_patches, _ONE, (border, border))

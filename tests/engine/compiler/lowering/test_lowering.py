@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 from support.described_cards import B200, H200, T4
-from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, random_network
+from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, chain, random_network
 from support.network_features import FEATURES
 from support.step_interpreter import interpret
 
@@ -252,6 +252,24 @@ def test_transposed_convolutions_by_warp_groups_agree(width, norm):
     assert [step.source.channels for step in doubled] == ([128, 64] if width == 32 else [128])
     assert all((step.statistics is None) == (norm == "stored") for step in doubled)
     check(graph, patch, 2, matrix_kernels=True, wgmma=True)
+
+
+def test_groups_of_few_channels_by_warp_groups_agree():
+    graph = chain(
+        1,
+        ("down", Conv3d(1, 64, (3, 3, 3), "d.weight", None, (2, 2, 2), (1, 1, 1))),
+        (
+            "up",
+            ConvTranspose3d(
+                64, 64, (3, 3, 3), "u.weight", None, (2, 2, 2), (1, 1, 1), (1, 1, 1), groups=16
+            ),
+        ),
+        ("leave", Conv3d(64, 1, (1, 1, 1), "l.weight")),
+    )
+    layout = Layout((8, 8, 8), 1, "fp16", matrix_kernels=True, wgmma=True)
+    steps = lower(random_network(graph, 0), layout, H200).steps
+    assert any(isinstance(step, ConvTransposeToCells) for step in steps)
+    check(graph, (8, 8, 8), matrix_kernels=True, wgmma=True)
 
 
 def convolutions(graph, patch: Triple) -> dict[str, bool]:
