@@ -1,14 +1,14 @@
-"""Convolutions between tensors in memory, and the two forms of a transposed one."""
+"""Convolutions between tensors in memory, and the forms of a transposed one."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 from msgspec import structs
 
 from ...network.graph import Node
-from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Pad, Triple
+from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Pad, Triple, triple
 from ...network.subpixels import can_be_subpixels, reach_of
 from .. import weight_layout
 from ..launches import cells
@@ -30,6 +30,26 @@ from .writer import Value, ValuePart, Writer, in_memory, whole
 _ZERO: Triple = (0, 0, 0)
 _ONE: Triple = (1, 1, 1)
 _TWO: Triple = (2, 2, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """How the kernel of a convolution moves over its source.
+
+    stride, dilation: along D, H and W. before, after: zero padding on each side of each axis.
+    groups: into which the channels fall. transposed: source and target change places; all else is
+    that of the forward convolution.
+    """
+
+    stride: Triple = _ONE
+    before: Triple = _ZERO
+    after: Triple = _ZERO
+    dilation: Triple = _ONE
+    groups: int = 1
+    transposed: bool = False
+
+
+PLAIN = Geometry()
 
 _SUBPIXEL_CHANNELS = 32
 """Output channels up to which sub-pixels beat the data gradient; measured on an H200."""
@@ -66,8 +86,7 @@ def _convolve_cells(writer: Writer, node: Node, conv: Conv3d) -> Value:
     target = writer.tensor(node.name, shape.extents, writer.stored(shape.channels))
     weight = writer.weights[conv.weight]
     laid = weight_layout.cells_as_inputs(weight, slots, source.channels // 8, target.channels)
-    region = writer.all_patches
-    emit(writer, node.name, laid, source, target, region, _ONE, (_ZERO, _ZERO))
+    emit(writer, node.name, laid, source, target)
     return biased(writer, node, whole(target), conv.bias)
 
 
@@ -84,20 +103,9 @@ def convolve_dense(
     elif groups > 1:
         slots, channels = range(weight.shape[1]), weight.shape[1]
     laid = weight_layout.forward(weight, slots, channels, target.channels)
-    border = conv.padding, conv.padding
-    region, dilation = writer.all_patches, conv.dilation
-    emit(
-        writer,
-        name,
-        laid,
-        tensor,
-        target,
-        region,
-        conv.stride,
-        border,
-        dilation=dilation,
-        groups=groups,
-    )
+    border = conv.padding
+    geometry = Geometry(conv.stride, border, border, conv.dilation, groups)
+    emit(writer, name, laid, tensor, target, geometry)
     return target
 
 
@@ -116,66 +124,55 @@ def _are_stored_apart(
     return each == [1, 1] or not any(channels % lanes for channels in each)
 
 
+@dataclass(frozen=True, slots=True)
+class _Operands:
+    """What a transposed convolution reads.
+
+    source: read whole. slots: stored position of each of its channels. weight: [in, out / groups,
+    kD, kH, kW], with zeros between groups whose channels share vectors.
+    """
+
+    source: Tensor
+    slots: Sequence[int]
+    weight: FloatArray
+
+
 def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Value:
     """A transposed convolution; its bias is left to the next pass."""
     if writer.layout.in_blocks:
-        return _convolve_subpixels(writer, node, conv)
-    value, tensor = writer.dense(node.inputs[0])
-    extents = writer.shapes[node.name].extents
-    channels = writer.stored(conv.out_channels)
-    weight = writer.weights[conv.weight]
-    if not _are_stored_apart(conv, value, tensor, channels):
-        weight = weight_layout.block_diagonal(weight, conv.groups)
+        operands = _bordered_operands(writer, node, conv)
+        view = _to_subpixels(writer, node, conv, operands, PLAIN)
+        return biased(writer, node, view, conv.bias)
+    value, source = writer.dense(node.inputs[0])
+    operands = _Operands(source, value.slots, writer.weights[conv.weight])
+    if not _are_stored_apart(conv, value, source, writer.stored(conv.out_channels)):
+        weight = weight_layout.block_diagonal(operands.weight, conv.groups)
+        operands = replace(operands, weight=weight)
         conv = structs.replace(conv, groups=1)
-    form = _transposed_form(writer, node, conv, tensor)
-    if form == "own":
-        return _convolve_by_own_kernel(writer, node, conv, weight, value.slots, tensor)
-    if form == "cells":
-        return _convolve_to_cells(writer, node, conv, weight, value.slots, tensor)
-    if tensor.scale is None and form == "gradient":
-        outputs = channels // conv.groups
-        laid = weight_layout.transposed(weight, value.slots, tensor.channels, outputs)
-        target = writer.tensor(node.name, extents, channels)
-        border = conv.padding, conv.padding
-        emit(
-            writer,
-            node.name,
-            laid,
-            tensor,
-            target,
-            writer.all_patches,
-            conv.stride,
-            border,
-            True,
-            conv.dilation,
-            conv.groups,
-        )
-        return biased(writer, node, whole(target), conv.bias)
-    laid = weight_layout.subpixels(weight, conv.padding, value.slots, tensor.channels, channels)
-    target = writer.tensor(node.name, tensor.extents, 8 * channels)
-    reach = reach_of(conv)
-    before: Triple = -reach[0][0], -reach[1][0], -reach[2][0]
-    after: Triple = reach[0][1], reach[1][1], reach[2][1]
-    region = writer.all_patches
-    emit(writer, node.name, laid, tensor, target, region, (1, 1, 1), (before, after))
-    return biased(writer, node, TensorView(target, extents, shuffled=True), conv.bias)
+    match _transposed_form(writer, node, conv, source):
+        case "own":
+            view = _by_own_kernel(writer, node, conv, operands)
+        case "cells":
+            view = _to_cells(writer, node, conv, operands)
+        case "gradient":
+            view = _as_gradient(writer, node, conv, operands)
+        case "subpixel":
+            before, after = _reach_beside(conv)
+            geometry = Geometry(before=before, after=after)
+            view = _to_subpixels(writer, node, conv, operands, geometry)
+    return biased(writer, node, view, conv.bias)
 
 
-def _convolve_by_own_kernel(
-    writer: Writer,
-    node: Node,
-    conv: ConvTranspose3d,
-    weight: FloatArray,
-    slots: Sequence[int],
-    source: Tensor,
-) -> Value:
-    laid = weight_layout.doubling_operands(weight, slots, source.channels)
-    extents = writer.shapes[node.name].extents
+def _by_own_kernel(
+    writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Operands
+) -> TensorView:
+    source = operands.source
+    laid = weight_layout.doubling_operands(operands.weight, operands.slots, source.channels)
     target = writer.tensor(node.name, source.extents, 8 * conv.out_channels)
-    view = TensorView(target, extents, shuffled=True)
+    view = TensorView(target, writer.shapes[node.name].extents, shuffled=True)
     key = writer.weight(f"{node.name}.stored", laid)
     writer.steps.append(ConvTransposeToCells(node.name, source, view, key))
-    return biased(writer, node, view, conv.bias)
+    return view
 
 
 def _fits_own_kernel(writer: Writer, conv: ConvTranspose3d, source: Tensor) -> bool:
@@ -188,25 +185,18 @@ def _fits_own_kernel(writer: Writer, conv: ConvTranspose3d, source: Tensor) -> b
     )
 
 
-def _convolve_to_cells(
-    writer: Writer,
-    node: Node,
-    conv: ConvTranspose3d,
-    weight: FloatArray,
-    slots: Sequence[int],
-    source: Tensor,
-) -> Value:
+def _to_cells(writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Operands) -> TensorView:
     """To all cells that the kernel reaches, of which the padding cuts some voxels off."""
-    channels = writer.stored(conv.out_channels)
-    depth, height, width = (k // 2 - 1 for k in conv.kernel)
-    border = depth, height, width
+    source, channels = operands.source, writer.stored(conv.out_channels)
+    border = triple(extent // 2 - 1 for extent in conv.kernel)
     sizes = zip(source.extents, border, strict=True)
-    depth, height, width = (extent + beside for extent, beside in sizes)
-    laid = weight_layout.cells_as_outputs(weight, slots, source.channels, channels)
-    target = writer.tensor(node.name, (depth, height, width), 8 * channels)
-    emit(writer, node.name, laid, source, target, writer.all_patches, _ONE, (border, border))
-    extents = writer.shapes[node.name].extents
-    return biased(writer, node, TensorView(target, extents, conv.padding, True), conv.bias)
+    cells_made = triple(extent + beside for extent, beside in sizes)
+    laid = weight_layout.cells_as_outputs(
+        operands.weight, operands.slots, source.channels, channels
+    )
+    target = writer.tensor(node.name, cells_made, 8 * channels)
+    emit(writer, node.name, laid, source, target, Geometry(before=border, after=border))
+    return TensorView(target, writer.shapes[node.name].extents, conv.padding, shuffled=True)
 
 
 def _leads_to_cells(conv: ConvTranspose3d) -> bool:
@@ -216,32 +206,53 @@ def _leads_to_cells(conv: ConvTranspose3d) -> bool:
     return conv.stride == _TWO and is_even and is_plain
 
 
-def _convolve_subpixels(writer: Writer, node: Node, conv: ConvTranspose3d) -> Value:
-    """A transposed convolution whose source is written with the border that sub-pixels see."""
-    name, bordered = node.inputs[0], f"{node.name}.bordered"
+def _as_gradient(
+    writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Operands
+) -> TensorView:
+    source, channels = operands.source, writer.stored(conv.out_channels)
+    outputs = channels // conv.groups
+    laid = weight_layout.transposed(operands.weight, operands.slots, source.channels, outputs)
+    target = writer.tensor(node.name, writer.shapes[node.name].extents, channels)
+    border = conv.padding
+    geometry = Geometry(conv.stride, border, border, conv.dilation, conv.groups, transposed=True)
+    emit(writer, node.name, laid, source, target, geometry)
+    return whole(target)
+
+
+def _to_subpixels(
+    writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Operands, geometry: Geometry
+) -> TensorView:
+    """To one cell for each voxel of the source, but for those of a border that it may have."""
+    source, channels = operands.source, writer.stored(conv.out_channels)
+    laid = weight_layout.subpixels(
+        operands.weight, conv.padding, operands.slots, source.channels, channels
+    )
+    extents = writer.shapes[node.name].extents
+    target = writer.tensor(node.name, triple(extent // 2 for extent in extents), 8 * channels)
+    emit(writer, node.name, laid, source, target, geometry)
+    return TensorView(target, extents, shuffled=True)
+
+
+def _reach_beside(conv: ConvTranspose3d) -> tuple[Triple, Triple]:
+    """Voxels of the source that sub-pixels see before and behind their own."""
     reach = reach_of(conv)
-    before: Triple = -reach[0][0], -reach[1][0], -reach[2][0]
-    after: Triple = reach[0][1], reach[1][1], reach[2][1]
+    return triple(-first for first, _ in reach), triple(last for _, last in reach)
+
+
+def _bordered_operands(writer: Writer, node: Node, conv: ConvTranspose3d) -> _Operands:
+    """A source that is written with the border that sub-pixels see."""
+    name, bordered = node.inputs[0], f"{node.name}.bordered"
     value = writer.operand(name)
     if value.pad is not None:
         value, _ = writer.view(name)
-    inside = value.extents
-    depth, height, width = (sum(sizes) for sizes in zip(inside, before, after, strict=True))
+    before, after = _reach_beside(conv)
+    extents = triple(sum(sizes) for sizes in zip(value.extents, before, after, strict=True))
     border = Pad("zero", before, after)
-    writer.values[bordered] = replace(
-        value, extents=(depth, height, width), pad=border, unpadded=name
-    )
+    writer.values[bordered] = replace(value, extents=extents, pad=border, unpadded=name)
     if name in writer.scales:
         writer.scales[bordered] = writer.scales[name]
-    value, tensor = writer.dense(bordered)
-    channels = writer.stored(conv.out_channels)
-    weight = writer.weights[conv.weight]
-    laid = weight_layout.subpixels(weight, conv.padding, value.slots, tensor.channels, channels)
-    target = writer.tensor(node.name, inside, 8 * channels)
-    region, none = writer.all_patches, (0, 0, 0)
-    emit(writer, node.name, laid, tensor, target, region, (1, 1, 1), (none, none))
-    extents = writer.shapes[node.name].extents
-    return biased(writer, node, TensorView(target, extents, shuffled=True), conv.bias)
+    value, source = writer.dense(bordered)
+    return _Operands(source, value.slots, writer.weights[conv.weight])
 
 
 def _transposed_form(
@@ -254,6 +265,8 @@ def _transposed_form(
         return "cells"
     if not can_be_subpixels(conv):
         return "gradient"
+    if source.scale is not None:
+        return "subpixel"  # split fp16 is for convolutions that are not transposed
     if asked in ("gradient", "subpixel"):
         return asked
     if writer.layout.precision == "fp32":
@@ -281,42 +294,43 @@ def emit(
     weight: LaidWeight,
     source: Tensor,
     target: Tensor,
-    region: Region,
-    stride: Triple,
-    border: tuple[Triple, Triple],
-    transposed: bool = False,
-    dilation: Triple = (1, 1, 1),
-    groups: int = 1,
+    geometry: Geometry = PLAIN,
+    region: Region | None = None,
 ) -> None:
-    """Append a convolution into a region, with its weight as laid out for source and target.
+    """Append a convolution, with its weight as laid out for source and target.
 
-    border: the zero padding before and behind.
+    region: of the target, None for all of it.
     """
-    _, depth, height, width, _ = weight.shape
-    kernel = depth, height, width
+    _, *kernel, _ = weight.shape
     extents = target.extents
-    if not transposed:  # of a slab, as many planes as the source gives
-        reach = (depth - 1) * dilation[0] + 1
-        planes = (source.extents[0] + border[0][0] + border[1][0] - reach) // stride[0] + 1
-        extents = (planes, *extents[1:])
-    shape = Convolution(
-        source.batch,
-        source.extents,
-        source.channels,
-        extents,
-        target.channels,
-        kernel,
-        stride,
-        *border,
-        source.precision,
-        transposed,
-        source.scale is not None,
-        dilation,
-        groups,
-    )
+    if not geometry.transposed:  # of a slab, as many planes as the source gives
+        extents = _planes(source, kernel[0], geometry), *extents[1:]
     scale = 1.0
     if source.scale is not None:
         power = power_of_two(float(np.abs(weight.trained).max()))
         weight, scale = weight.split_fp16(power), 1 / (power * source.scale)
+    shape = Convolution(
+        batch=source.batch,
+        source_extents=source.extents,
+        source_channels=source.channels,
+        target_extents=extents,
+        target_channels=target.channels,
+        kernel=triple(kernel),
+        stride=geometry.stride,
+        before=geometry.before,
+        after=geometry.after,
+        precision=source.precision,
+        transposed=geometry.transposed,
+        split_fp16=source.scale is not None,
+        dilation=geometry.dilation,
+        groups=geometry.groups,
+    )
     key = writer.weight(f"{layer}.stored", weight)
+    region = region or writer.all_patches
     writer.steps.append(Convolve(layer, shape, source, target, region, key, scale))
+
+
+def _planes(source: Tensor, taps: int, geometry: Geometry) -> int:
+    """Planes of the target that a convolution makes of all planes of its source."""
+    given = source.extents[0] + geometry.before[0] + geometry.after[0]
+    return (given - (taps - 1) * geometry.dilation[0] - 1) // geometry.stride[0] + 1

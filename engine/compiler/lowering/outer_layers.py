@@ -29,7 +29,7 @@ from ..steps import (
     TensorView,
 )
 from .activations import activation_of
-from .convolutions import biased, emit
+from .convolutions import Geometry, biased, emit
 from .writer import Value, ValuePart, Writer, negative, whole
 
 _MOST_TAPS = 256
@@ -110,7 +110,7 @@ def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
                 (conv.stride[1], conv.stride[2]) if folds else (1, 1),
             )
         )
-        emit(writer, node.name, laid, source, target, region, stride, (_ZERO, _ZERO))
+        emit(writer, node.name, laid, source, target, Geometry(stride), region)
     return biased(writer, node, whole(target), conv.bias)
 
 
@@ -328,16 +328,8 @@ def convolve_to_taps(writer: Writer, node: Node) -> None:
         summands = writer.tensor(
             f"{node.name}.taps", (planes, height, width), channels, region.count
         )
-        emit(
-            writer,
-            node.name,
-            laid,
-            source,
-            summands,
-            Region(0, region.count),
-            (1, 1, 1),
-            (_ZERO, _ZERO),
-        )
+        whole_slab = Region(0, region.count)
+        emit(writer, node.name, laid, source, summands, region=whole_slab)
         writer.steps.append(
             SumTaps(summands, region, conv.out_channels, extents, taps, lane, bias, activation)
         )
