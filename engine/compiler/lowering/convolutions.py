@@ -168,8 +168,10 @@ def _by_own_kernel(
 ) -> TensorView:
     source = operands.source
     laid = weight_layout.doubling_operands(operands.weight, operands.slots, source.channels)
-    target = writer.tensor(node.name, source.extents, 8 * conv.out_channels)
-    view = TensorView(target, writer.shapes[node.name].extents, shuffled=True)
+    extents = writer.shapes[node.name].extents
+    cells_made = triple(extent // 2 for extent in extents)
+    target = writer.tensor(node.name, cells_made, 8 * conv.out_channels)
+    view = TensorView(target, extents, shuffled=True)
     key = writer.weight(f"{node.name}.stored", laid)
     writer.steps.append(ConvTransposeToCells(node.name, source, view, key))
     return view

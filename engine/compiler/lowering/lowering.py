@@ -109,10 +109,8 @@ def _value(writer: Writer, node: Node) -> Value:
             return convolve(writer, node, conv)
         case ConvTranspose3d() as conv:
             return convolve_transposed(writer, node, conv)
-        case InstanceNorm() as norm:
+        case InstanceNorm() | GroupNorm() as norm:
             return _normalise(writer, node, norm)
-        case GroupNorm() as norm:
-            return _normalise_groups(writer, node, norm)
         case ChannelAffine() as affine:
             return _scale(writer, node, affine)
         case (
@@ -169,32 +167,29 @@ def _activations(writer: Writer, node: Node, layer: Layer, value: Value) -> Iter
         first = last
 
 
-def _normalise(writer: Writer, node: Node, layer: InstanceNorm) -> Value:
-    value, part = _linear(writer, node.inputs[0])
+def _normalise(writer: Writer, node: Node, layer: InstanceNorm | GroupNorm) -> Value:
+    name = node.inputs[0]
+    if isinstance(layer, GroupNorm):
+        name = _in_order(writer, name)
+    value, part = _linear(writer, name)
     scale, shift = (
         key and writer.constant(f"{node.name}.{role}", writer.by_slot(key, value))
         for role, key in (("scale", layer.scale), ("shift", layer.shift))
     )
-    table = writer.measured_table(node.name, part.source.channels)
-    # A bias before the norm is a constant that its mean takes away again.
-    writer.steps.append(Statistics(part.source, table, layer.epsilon, scale, shift))
-    return replace(value, parts=(ValuePart(part.source, table),))
-
-
-def _normalise_groups(writer: Writer, node: Node, layer: GroupNorm) -> Value:
-    value, part = _linear(writer, _in_order(writer, node.inputs[0]))
-    scale, shift = (
-        key and writer.constant(f"{node.name}.{role}", writer.by_slot(key, value))
-        for role, key in (("scale", layer.scale), ("shift", layer.shift))
-    )
-    bias = None
-    if part.table is not None:
-        summand = writer.constants[part.table.name][1, 0]
-        bias = writer.constant(f"{node.name}.bias", summand)
-    groups = ChannelGroups(layer.groups, layer.channels // layer.groups, bias)
+    groups = None
+    # Before an instance norm a bias is a constant that the mean takes away again.
+    if isinstance(layer, GroupNorm):
+        groups = _channel_groups(writer, node.name, layer, part)
     table = writer.measured_table(node.name, part.source.channels)
     writer.steps.append(Statistics(part.source, table, layer.epsilon, scale, shift, groups))
     return replace(value, parts=(ValuePart(part.source, table),))
+
+
+def _channel_groups(writer: Writer, name: str, layer: GroupNorm, part: ValuePart) -> ChannelGroups:
+    bias = None
+    if part.table is not None:
+        bias = writer.constant(f"{name}.bias", writer.constants[part.table.name][1, 0])
+    return ChannelGroups(layer.groups, layer.channels // layer.groups, bias)
 
 
 def _scale(writer: Writer, node: Node, layer: ChannelAffine) -> Value:

@@ -198,29 +198,29 @@ def _tail(writer: Writer, node: Node) -> Activation | None:
 
 
 def _fits_last_kernel(writer: Writer, value: Value, conv: Conv3d) -> bool:
+    """Whether convolve_to_patches.cu takes a value; that of blocks is written for it."""
     part = value.parts[0]
+    numbers = prod(value.extents) * value.stored
+    if not writer.layout.in_blocks:
+        numbers = prod(part.source.tensor.extents) * part.source.tensor.channels
     return (
         writer.layout.matrix_kernels
-        and len(value.parts) == 1
-        and value.sampling is None
-        and not isinstance(value.border, Constant)
-        and part.residual is None
-        and not (part.source.shuffled and (part.activation.slopes or any(part.source.origin)))
-        and prod(part.source.tensor.extents) * part.source.tensor.channels < _MOST_NUMBERS
+        and (writer.layout.in_blocks or _is_read_by_last_kernel(value, part))
+        and numbers < _MOST_NUMBERS
         and value.stored % 32 == 0
         and max(conv.kernel) <= _MATRIX_KERNEL
         and last_layer_shared(conv.kernel, value.stored) <= most_shared(writer.card)
     )
 
 
-def _fits_kernel_of_blocks(writer: Writer, value: Value, conv: Conv3d) -> bool:
-    """Whether the last kernel can take the value once it is written with its border."""
+def _is_read_by_last_kernel(value: Value, part: ValuePart) -> bool:
+    """Whether the kernel finds a value, but for its table and activation, where its source is."""
     return (
-        writer.layout.matrix_kernels
-        and prod(value.extents) * value.stored < _MOST_NUMBERS
-        and value.stored % 32 == 0
-        and max(conv.kernel) <= _MATRIX_KERNEL
-        and last_layer_shared(conv.kernel, value.stored) <= most_shared(writer.card)
+        len(value.parts) == 1
+        and value.sampling is None
+        and not isinstance(value.border, Constant)
+        and part.residual is None
+        and not (part.source.shuffled and (part.activation.slopes or any(part.source.origin)))
     )
 
 
@@ -297,8 +297,7 @@ def convolve_to_taps(writer: Writer, node: Node) -> None:
     value = Value(value.parts, value.slots, padded, value.sampling, pad)
     activation = _tail(writer, node) or IDENTITY
     bias = conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias])
-    fits = _fits_kernel_of_blocks if writer.layout.in_blocks else _fits_last_kernel
-    if fits(writer, value, conv):
+    if _fits_last_kernel(writer, value, conv):
         _convolve_to_patches(writer, node, conv, value, activation, bias)
         return
     taps, lane = conv.kernel[1:], writer.stored(conv.kernel[2])
