@@ -14,8 +14,20 @@ Two = c_int * 2
 Seven = c_float * 7
 
 
+_GEOMETRY = (
+    ("source_extents", Three),
+    ("source_channels", c_int),
+    ("target_extents", Three),
+    ("target_channels", c_int),
+    ("kernel", Three),
+    ("stride", Three),
+    ("before", Three),
+)
+"""By which every kernel that convolves knows the shape of its work."""
+
+
 def convolution_geometry(shape: Convolution) -> dict[str, Any]:
-    """The fields by which every kernel that convolves knows the shape of its work."""
+    """The fields of `_GEOMETRY`."""
     return {
         "source_extents": Three(*shape.source_extents),
         "source_channels": shape.source_channels,
@@ -344,13 +356,7 @@ _CONVOLVED = (
     ("target", c_void_p),
     ("source_patch", c_longlong),
     ("target_patch", c_longlong),
-    ("source_extents", Three),
-    ("source_channels", c_int),
-    ("target_extents", Three),
-    ("target_channels", c_int),
-    ("kernel", Three),
-    ("stride", Three),
-    ("before", Three),
+    *_GEOMETRY,
     ("patches", c_int),
 )
 
@@ -461,13 +467,7 @@ class PlainArguments(Structure):
         ("source", c_void_p),
         ("weight", c_void_p),
         ("target", c_void_p),
-        ("source_extents", Three),
-        ("source_channels", c_int),
-        ("target_extents", Three),
-        ("target_channels", c_int),
-        ("kernel", Three),
-        ("stride", Three),
-        ("before", Three),
+        *_GEOMETRY,
         ("dilation", Three),
         ("groups", c_int),
         ("patches", c_int),
@@ -484,13 +484,7 @@ class ExpectArguments(Structure):
         ("weight", c_void_p),
         ("voxels", c_void_p),
         ("sums", c_void_p),
-        ("source_extents", Three),
-        ("source_channels", c_int),
-        ("target_extents", Three),
-        ("target_channels", c_int),
-        ("kernel", Three),
-        ("stride", Three),
-        ("before", Three),
+        *_GEOMETRY,
         ("dilation", Three),
         ("groups", c_int),
         ("samples", c_int),

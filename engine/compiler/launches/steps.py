@@ -2,18 +2,15 @@
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
-from ...network.layers import Downsample, Pool, Triple, Upsample
+from ...network.layers import Triple
 from ..card_properties import CardProperties
 from ..steps import (
     COUNTERS,
-    IDENTITY,
     NUMBER_BYTES,
     VECTOR_BYTES,
     AddPatches,
     ChannelGroups,
-    Combination,
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
@@ -21,9 +18,7 @@ from ..steps import (
     ConvTransposeToPatches,
     Normalise,
     Pack,
-    PassTile,
     Pointwise,
-    Sampling,
     Statistics,
     Step,
     SumTaps,
@@ -32,18 +27,8 @@ from ..steps import (
 )
 from . import arguments
 from .cells import blocks_of_cells, conv_transpose_to_cells
-from .launch import (
-    Addresses,
-    Launch,
-    activation_of,
-    address_of,
-    block_shape,
-    border_of,
-    region_address,
-    strides_of,
-    table_addresses,
-    vectors,
-)
+from .convolutions import convolve
+from .launch import Addresses, Launch, address_of, strides_of, vectors
 from .outer_layers import (
     add_patches,
     blocks_of_a_patch,
@@ -54,7 +39,7 @@ from .outer_layers import (
     sum_taps,
     unpack,
 )
-from .tiles import usual_tile
+from .passes import is_linear, pass_arguments, pointwise
 
 _MEASURING, _MEASURERS = 2, 512
 """Blocks for each multiprocessor that a pass of statistics is spread over, and their threads."""
@@ -63,12 +48,7 @@ _EACH = 4  # voxels that a thread measures at least, which it reads at once
 _CONCLUDED, _PARTS = 4, 256  # channels of a block that joins partial sums, and threads for each
 _GROUPED = 256  # threads of a block that joins those of a group
 _MOMENTS_BYTES, _SUMS_BYTES = 12, 8  # of moments.cuh, and of normalise.cu
-_COMBINATIONS: dict[Combination, int] = {"add": 0, "subtract": 1, "multiply": 2, "gate": 3}
-"""The `Combination` of pass.cuh."""
-
 _JOINED, _ACROSS, _LEAST_SHARE = 512, 4, 64  # of normalise.cu: threads, and voxels that pay
-_RUN = 4  # voxels of a thread of convolve_depthwise.cu
-_STAGES, _PIECE_BYTES = 3, 128  # of convolve_split_fp16.cu
 
 
 def scratch_bytes(step: Step, card: CardProperties) -> int:
@@ -109,7 +89,7 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
         case Statistics():
             return _statistics(step, at, card, scratch)
         case Pointwise():
-            return [_pointwise(step, at, card)]
+            return [pointwise(step, at, card)]
         case Normalise():
             return [_normalise(step, at, card, scratch)]
         case SumTaps():
@@ -119,7 +99,7 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
         case AddPatches():
             return [add_patches(step, at)]
         case Convolve():
-            return [_convolve(step, at)]
+            return [convolve(step, at)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +226,7 @@ def _normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: in
     columns, shares = _columns_and_shares(step, card)
     lanes = VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
     values = arguments.NormaliseArguments(
-        pointwise=_pass(replace(step.pointwise, table=None), at, None),
+        pointwise=pass_arguments(replace(step.pointwise, table=None), at, None),
         partials=scratch,
         scale=at(statistics.scale) if statistics.scale else None,
         shift=at(statistics.shift) if statistics.shift else None,
@@ -257,195 +237,9 @@ def _normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: in
         epsilon=statistics.epsilon,
     )
     kernel = "normalise" if step.pointwise.residual is None else "normalise_residual"
-    if not _is_linear(step.pointwise):
+    if not is_linear(step.pointwise):
         kernel = "normalise_general"
     # First the sums of each warp, then the table and partial sums of every thread.
     shared = max((_JOINED // 32 * 8 + 4) * _ACROSS * lanes, _ACROSS * lanes * 8 + _JOINED * 8)
     block = _ACROSS, _JOINED // _ACROSS, 1
     return Launch("normalise", kernel, (shares, columns, 1), block, shared, values, waits=True)
-
-
-def _pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
-    view, target = step.source, step.target
-    across, _ = block_shape(view.channels, target.precision)
-    columns = -(-vectors(view.channels, target.precision) // across)
-    depth, height, _ = step.target_extents
-    tile, sampling = step.tile or usual_tile(step, card), step.sampling
-    kernel = f"pointwise_{_sampled(sampling)}" if sampling else "pointwise"
-    if not _is_linear(step):
-        kernel += "_general"
-    elif step.residual:
-        kernel += "_residual"
-    grid = -(-depth * height // tile.rows), columns, step.patches.count
-    block = across, tile.columns, 1
-    source = "sampled" if sampling else "pointwise"
-    return Launch(source, kernel, grid, block, 0, _pass(step, at, tile))
-
-
-def _is_linear(step: Pointwise) -> bool:
-    """Whether a pass is none of the form GENERAL of pass.cuh."""
-    activation = step.activation
-    has_one_slope = activation.curve == "linear" and activation.slopes is None
-    return has_one_slope and step.after == IDENTITY and step.combination == "add"
-
-
-def _sampled(sampling: Sampling) -> str:
-    """What a kernel's name says of a sampling."""
-    match sampling:
-        case Downsample():
-            return "binomial"
-        case Pool(mode):
-            return mode
-        case Upsample(mode, align_corners=align_corners):
-            return f"{mode}_corners" if align_corners else mode
-
-
-def _factors(sampling: Sampling | None) -> Triple:
-    match sampling:
-        case Pool(stride=factors) | Upsample(factor=factors) | Downsample(factor=factors):
-            return factors
-        case None:
-            return 1, 1, 1
-
-
-def _window(sampling: Sampling | None) -> arguments.WindowArguments:
-    if not isinstance(sampling, Pool):
-        return arguments.WindowArguments()
-    return arguments.WindowArguments(
-        kernel=arguments.Three(*sampling.kernel),
-        padding=arguments.Three(*sampling.padding),
-        counts_padding=sampling.counts_padding,
-    )
-
-
-def _filter(sampling: Sampling | None) -> arguments.FilterArguments:
-    if not isinstance(sampling, Downsample):
-        return arguments.FilterArguments()
-    border, value = border_of(sampling.mode)
-    row = arguments.Seven(*sampling.filter.tolist())
-    return arguments.FilterArguments(taps=sampling.taps, border=border, border_value=value, row=row)
-
-
-def _pass(step: Pointwise, at: Addresses, tile: PassTile | None) -> arguments.PointwiseArguments:
-    view, target, sampling = step.source, step.target, step.sampling
-    size, first = NUMBER_BYTES[target.precision], step.patches.first
-    factor, summand, stride = table_addresses(step.table, at)
-    residual, residual_strides = None, arguments.StridesArguments()
-    if step.residual is not None:
-        residual_strides = strides_of(step.residual.tensor)
-        residual = address_of(step.residual, at) + first * residual_strides.patch * size
-    source_strides = strides_of(view.tensor)
-    border, border_value = border_of(step.mode)
-    return arguments.PointwiseArguments(
-        source=address_of(view, at) + first * source_strides.patch * size,
-        residual=residual,
-        target=at(target.name) + step.first_channel * size,
-        factor=factor and factor + first * stride * 4,
-        summand=summand and summand + first * stride * 4,
-        source_strides=source_strides,
-        residual_strides=residual_strides,
-        target_strides=strides_of(target),
-        channels=view.channels,
-        table_stride=stride,
-        table_channels=step.table.channels if step.table else view.channels,
-        source_extents=arguments.Three(*view.extents),
-        extents=arguments.Three(*step.extents),
-        target_extents=arguments.Three(*step.target_extents),
-        origin=arguments.Three(*step.origin),
-        factors=arguments.Three(*_factors(sampling)),
-        border=border,
-        rows=tile.rows if tile else 0,
-        run=tile.run if tile else 0,
-        shuffled=view.shuffled,
-        source_origin=arguments.Three(*view.origin),
-        target_cell=target.channels // 8 if step.shuffles else 0,
-        source_unit=_unit(view),
-        residual_unit=_unit(step.residual),
-        target_scale=target.scale or 0.0,
-        combination=_COMBINATIONS[step.combination],
-        activation=activation_of(step.activation, at),
-        after=activation_of(step.after, at),
-        border_value=border_value,
-        filter=_filter(sampling),
-        window=_window(sampling),
-    )
-
-
-def _unit(view: TensorView | None) -> float:
-    """What 1 stands for in a tensor of split fp16; 0 for any other."""
-    return 1 / view.tensor.scale if view and view.tensor.scale else 0.0
-
-
-def _convolve(step: Convolve, at: Addresses) -> Launch:
-    if step.shape.split_fp16:
-        return _convolve_split_fp16(step, at)
-    return (_convolve_depthwise if step.shape.is_depthwise else _convolve_plainly)(step, at)
-
-
-def _convolve_split_fp16(step: Convolve, at: Addresses) -> Launch:
-    shape, width = step.shape, step.outputs or usual_outputs(step)
-    tile = 64 if width == 128 else 128
-    border = "_border" if any(shape.before + shape.after) else ""
-    return Launch(
-        source="convolve_split_fp16",
-        kernel=f"convolve_split_fp16_{width}{border}",
-        grid=_tiles(step, tile, width),
-        block=(tile * width // 64, 1, 1),
-        shared=_STAGES * (tile + width) * _PIECE_BYTES,
-        arguments=arguments.ConvolveSplitFp16Arguments(**_convolved(step, at), scale=step.scale),
-    )
-
-
-def _convolve_plainly(step: Convolve, at: Addresses) -> Launch:
-    width = step.outputs or usual_outputs(step)
-    kind = "gradient" if step.shape.transposed else "convolve"
-    values = arguments.ConvolveArguments(
-        **_convolved(step, at),
-        dilation=arguments.Three(*step.shape.dilation),
-        inputs=step.shape.summed_channels,
-        outputs=step.shape.target_channels // step.shape.groups,
-    )
-    grid = _tiles(step, 8192 // width, width)
-    return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, values)
-
-
-def _convolve_depthwise(step: Convolve, at: Addresses) -> Launch:
-    shape = step.shape
-    kind = "gradient" if shape.transposed else "convolve"
-    values = arguments.ConvolveDepthwiseArguments(
-        **_convolved(step, at), dilation=arguments.Three(*shape.dilation)
-    )
-    across, beside = block_shape(shape.target_channels, shape.precision)
-    depth, height, width = shape.target_extents
-    runs = shape.batch * depth * height * -(-width // _RUN)
-    columns = -(-vectors(shape.target_channels, shape.precision) // across)
-    grid, block = (-(-runs // beside), columns, 1), (across, beside, 1)
-    return Launch("convolve_depthwise", f"{kind}_depthwise", grid, block, 0, values)
-
-
-def usual_outputs(step: Convolve) -> int:
-    """Channels that a block of the own kernel makes."""
-    outputs = step.shape.target_channels // step.shape.groups
-    return next((width for width in (32, 64) if outputs <= width), 128)
-
-
-def _tiles(step: Convolve, voxels: int, outputs: int) -> Triple:
-    """The grid of blocks that each make so many outputs of so many voxels."""
-    shape = step.shape
-    made = shape.batch * prod(shape.target_extents)
-    columns = shape.groups * -(-shape.target_channels // shape.groups // outputs)
-    return -(-made // voxels), columns, 1
-
-
-def _convolved(step: Convolve, at: Addresses) -> dict[str, Any]:
-    """What both kinds of convolution take."""
-    shape = step.shape
-    return {
-        "source": at(step.source.name),
-        "weight": at(step.weight),
-        "target": region_address(step, at),
-        "source_patch": prod(shape.source_extents) * shape.source_channels,
-        "target_patch": prod(shape.target_extents) * shape.target_channels,
-        **arguments.convolution_geometry(shape),
-        "patches": shape.batch,
-    }

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 from ..card_properties import CardProperties
 from ..steps import Convolve, ConvTransposeToPatches, Pointwise, Step
+from .convolutions import usual_outputs
 from .launch import Launch
-from .steps import launches, usual_outputs
-from .tiles import other_tiles, usual_tile
+from .passes import other_tiles, usual_tile
+from .steps import launches
 
 _NARROWEST = 32
 """Channels that a block of a convolution makes at least."""

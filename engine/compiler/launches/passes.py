@@ -1,0 +1,210 @@
+"""Launches of passes over voxels, and how these are cut into blocks: as is usual, and otherwise."""
+
+from collections.abc import Iterator
+
+from ...network.layers import Downsample, Pool, Triple, Upsample
+from ..card_properties import CardProperties
+from ..steps import (
+    IDENTITY,
+    NUMBER_BYTES,
+    Combination,
+    PassTile,
+    Pointwise,
+    Sampling,
+    TensorView,
+)
+from . import arguments
+from .launch import (
+    Addresses,
+    Launch,
+    activation_of,
+    address_of,
+    block_shape,
+    border_of,
+    strides_of,
+    table_addresses,
+    vectors,
+)
+
+_COMBINATIONS: dict[Combination, int] = {"add": 0, "subtract": 1, "multiply": 2, "gate": 3}
+"""The `Combination` of pass.cuh."""
+
+_ROW_BLOCKS = 32
+"""Blocks for each multiprocessor that the rows of a pass are spread over, at most."""
+
+_WIDE_BLOCK, _NARROW_BLOCK, _AT_ONCE = 320, 64, 2
+"""Of pointwise.cu: threads of a block at most and at least, and voxels that each reads at once."""
+
+_LONGEST_RUN, _THREADS = 8, 1024
+"""Voxels of a run, as long as each multiprocessor has so many threads by that."""
+
+
+def pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
+    """A pass over voxels."""
+    view, target = step.source, step.target
+    across, _ = block_shape(view.channels, target.precision)
+    columns = -(-vectors(view.channels, target.precision) // across)
+    depth, height, _ = step.target_extents
+    tile, sampling = step.tile or usual_tile(step, card), step.sampling
+    kernel = f"pointwise_{_sampled(sampling)}" if sampling else "pointwise"
+    if not is_linear(step):
+        kernel += "_general"
+    elif step.residual:
+        kernel += "_residual"
+    grid = -(-depth * height // tile.rows), columns, step.patches.count
+    block = across, tile.columns, 1
+    source = "sampled" if sampling else "pointwise"
+    return Launch(source, kernel, grid, block, 0, pass_arguments(step, at, tile))
+
+
+def is_linear(step: Pointwise) -> bool:
+    """Whether a pass is none of the form GENERAL of pass.cuh."""
+    activation = step.activation
+    has_one_slope = activation.curve == "linear" and activation.slopes is None
+    return has_one_slope and step.after == IDENTITY and step.combination == "add"
+
+
+def _sampled(sampling: Sampling) -> str:
+    """What a kernel's name says of a sampling."""
+    match sampling:
+        case Downsample():
+            return "binomial"
+        case Pool(mode):
+            return mode
+        case Upsample(mode, align_corners=align_corners):
+            return f"{mode}_corners" if align_corners else mode
+
+
+def _factors(sampling: Sampling | None) -> Triple:
+    match sampling:
+        case Pool(stride=factors) | Upsample(factor=factors) | Downsample(factor=factors):
+            return factors
+        case None:
+            return 1, 1, 1
+
+
+def _window(sampling: Sampling | None) -> arguments.WindowArguments:
+    if not isinstance(sampling, Pool):
+        return arguments.WindowArguments()
+    return arguments.WindowArguments(
+        kernel=arguments.Three(*sampling.kernel),
+        padding=arguments.Three(*sampling.padding),
+        counts_padding=sampling.counts_padding,
+    )
+
+
+def _filter(sampling: Sampling | None) -> arguments.FilterArguments:
+    if not isinstance(sampling, Downsample):
+        return arguments.FilterArguments()
+    border, value = border_of(sampling.mode)
+    row = arguments.Seven(*sampling.filter.tolist())
+    return arguments.FilterArguments(taps=sampling.taps, border=border, border_value=value, row=row)
+
+
+def pass_arguments(
+    step: Pointwise, at: Addresses, tile: PassTile | None
+) -> arguments.PointwiseArguments:
+    """What kernels take of a pass; tile: None where they do not go by it."""
+    view, target, sampling = step.source, step.target, step.sampling
+    size, first = NUMBER_BYTES[target.precision], step.patches.first
+    factor, summand, stride = table_addresses(step.table, at)
+    residual, residual_strides = None, arguments.StridesArguments()
+    if step.residual is not None:
+        residual_strides = strides_of(step.residual.tensor)
+        residual = address_of(step.residual, at) + first * residual_strides.patch * size
+    source_strides = strides_of(view.tensor)
+    border, border_value = border_of(step.mode)
+    return arguments.PointwiseArguments(
+        source=address_of(view, at) + first * source_strides.patch * size,
+        residual=residual,
+        target=at(target.name) + step.first_channel * size,
+        factor=factor and factor + first * stride * 4,
+        summand=summand and summand + first * stride * 4,
+        source_strides=source_strides,
+        residual_strides=residual_strides,
+        target_strides=strides_of(target),
+        channels=view.channels,
+        table_stride=stride,
+        table_channels=step.table.channels if step.table else view.channels,
+        source_extents=arguments.Three(*view.extents),
+        extents=arguments.Three(*step.extents),
+        target_extents=arguments.Three(*step.target_extents),
+        origin=arguments.Three(*step.origin),
+        factors=arguments.Three(*_factors(sampling)),
+        border=border,
+        rows=tile.rows if tile else 0,
+        run=tile.run if tile else 0,
+        shuffled=view.shuffled,
+        source_origin=arguments.Three(*view.origin),
+        target_cell=target.channels // 8 if step.shuffles else 0,
+        source_unit=_unit(view),
+        residual_unit=_unit(step.residual),
+        target_scale=target.scale or 0.0,
+        combination=_COMBINATIONS[step.combination],
+        activation=activation_of(step.activation, at),
+        after=activation_of(step.after, at),
+        border_value=border_value,
+        filter=_filter(sampling),
+        window=_window(sampling),
+    )
+
+
+def _unit(view: TensorView | None) -> float:
+    """What 1 stands for in a tensor of split fp16; 0 for any other."""
+    return 1 / view.tensor.scale if view and view.tensor.scale else 0.0
+
+
+def usual_tile(step: Pointwise, card: CardProperties) -> PassTile:
+    """As is good on most cards."""
+    depth, height, width = step.target_extents
+    rows = -(-depth * height // (_ROW_BLOCKS * card.multiprocessors))
+    run = _run(step, card) if is_blended(step) else 1
+    across, _ = block_shape(step.source.channels, step.target.precision)
+    return PassTile(rows, _columns(across, width, run if is_blended(step) else _AT_ONCE), run)
+
+
+def other_tiles(step: Pointwise, card: CardProperties) -> Iterator[PassTile]:
+    """What may be faster, not all of it different."""
+    usual, width = usual_tile(step, card), step.target_extents[2]
+    across, _ = block_shape(step.source.channels, step.target.precision)
+
+    def tile(rows: float, columns: float, run: float = 1) -> PassTile:
+        run = max(1, int(usual.run * run))
+        most = min(_WIDE_BLOCK // across, -(-width // run))
+        wanted = max(int(usual.columns * columns), _NARROW_BLOCK // across)
+        return PassTile(max(1, int(usual.rows * rows)), min(most, wanted), run)
+
+    yield from (tile(2, 1), tile(0.5, 1), tile(1, 0.5), tile(1, 2))
+    if is_blended(step):
+        yield from (tile(1, 2, 0.5), tile(1, 1, 2))
+    else:
+        yield from (tile(4, 1), tile(2, 0.5), tile(2, 2))
+
+
+def is_blended(step: Pointwise) -> bool:
+    """Whether a voxel of the target lies between those that it is made of."""
+    match step.sampling:
+        case Downsample():
+            return True
+        case Upsample(mode):
+            return mode == "trilinear"
+        case _:
+            return False
+
+
+def _run(step: Pointwise, card: CardProperties) -> int:
+    depth, height, width = step.target_extents
+    beside = depth * height * step.patches.count
+    beside *= vectors(step.source.channels, step.target.precision)
+    run = _LONGEST_RUN
+    while run > 1 and beside * -(-width // run) < _THREADS * card.multiprocessors:
+        run //= 2
+    return run
+
+
+def _columns(across: int, width: int, each: int) -> int:
+    """Columns of a block such that whole blocks cover a row with little to spare."""
+    turns = 1
+    while (columns := -(-width // (each * turns))) * across > _WIDE_BLOCK:
+        turns += 1
+    return max(columns, _NARROW_BLOCK // across)
