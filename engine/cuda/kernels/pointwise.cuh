@@ -215,18 +215,33 @@ struct Row {
     }
 };
 
+// The first of the LANES channels that a thread owns, in a block (vectors, columns or runs of them).
+__device__ __forceinline__ int first_channel() {
+    return (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
+}
+
+// Behind the last row of the target that a block walks over.
+__device__ __forceinline__ int end_of_rows(const Pointwise& p) {
+    const int rows = p.target_extents[0] * p.target_extents[1];
+    return min((int)(blockIdx.x + 1) * p.rows, rows);
+}
+
+// The column of the value that one of the target shows; below 0 for none.
+__device__ __forceinline__ int shown_column(const Pointwise& p, const Start& start, int column) {
+    return continued(column + p.origin[2] + start.at[2], padded_extents(p)[2], p.border);
+}
+
 // Block (vectors, columns): a thread owns LANES channels and walks over the rows of its block,
 // AT_ONCE voxels at a time so that as many loads are under way.
 template <Form FORM>
 __device__ __forceinline__ void plain(const Pointwise& p) {
     constexpr int AT_ONCE = 2;
-    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
+    const int channel = first_channel();
     if (channel >= p.channels) return;
     const Channels<FORM> channels = scaled<FORM>(p, channel);
     const Start start = start_of(p, blockIdx.z);
-    const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
-    const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
-    for (int index = blockIdx.x * p.rows; index < last; ++index) {
+    const int width = p.target_extents[2], end = end_of_rows(p);
+    for (int index = blockIdx.x * p.rows; index < end; ++index) {
         const Row row(p, start, index, channel);
         for (int first = threadIdx.y; first < width; first += AT_ONCE * blockDim.y) {
             Vector from[AT_ONCE], beside[AT_ONCE];
@@ -234,7 +249,7 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
                 const int column = first + i * blockDim.y;
-                const int w = continued(column + p.origin[2] + start.at[2], padded_extents(p)[2], p.border);
+                const int w = shown_column(p, start, column);
                 places[i] = column < width && row.d >= 0 && row.h >= 0 ? w : -1;
                 if (places[i] < 0) continue;
                 from[i] = channels.source_at(row.d, row.h, w);
@@ -255,16 +270,15 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
 
 template <int SAMPLING, Form FORM>
 __device__ __forceinline__ void sampled(const Pointwise& p) {
-    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
+    const int channel = first_channel();
     if (channel >= p.channels) return;
     const Channels<FORM> channels = scaled<FORM>(p, channel);
     const Start start = start_of(p, blockIdx.z);
-    const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
-    const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
-    for (int index = blockIdx.x * p.rows; index < last; ++index) {
+    const int width = p.target_extents[2], end = end_of_rows(p);
+    for (int index = blockIdx.x * p.rows; index < end; ++index) {
         const Row row(p, start, index, channel);
         for (int column = threadIdx.y; column < width; column += blockDim.y) {
-            const int w = continued(column + p.origin[2] + start.at[2], padded_extents(p)[2], p.border);
+            const int w = shown_column(p, start, column);
             float values[LANES];
             channels.fill(values);
             if (row.d >= 0 && row.h >= 0 && w >= 0) {
@@ -278,18 +292,17 @@ __device__ __forceinline__ void sampled(const Pointwise& p) {
 // Block (vectors, runs): a thread makes p.run neighbouring voxels of a row, one after another.
 template <class Axis, Form FORM>
 __device__ __forceinline__ void blended(const Pointwise& p) {
-    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
+    const int channel = first_channel();
     if (channel >= p.channels) return;
     const Channels<FORM> channels = scaled<FORM>(p, channel);
     const Start start = start_of(p, blockIdx.z);
-    const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
-    const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
-    for (int index = blockIdx.x * p.rows; index < last; ++index) {
+    const int width = p.target_extents[2], end = end_of_rows(p);
+    for (int index = blockIdx.x * p.rows; index < end; ++index) {
         const Row row(p, start, index, channel);
         for (int first = threadIdx.y * p.run; first < width; first += blockDim.y * p.run) {
             Columns<Axis, FORM> columns(channels, row.d, row.h);
             for (int column = first; column < min(first + p.run, width); ++column) {
-                const int w = continued(column + p.origin[2] + start.at[2], padded_extents(p)[2], p.border);
+                const int w = shown_column(p, start, column);
                 float values[LANES];
                 channels.fill(values);
                 if (row.d >= 0 && row.h >= 0 && w >= 0) {
