@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from .network.layers import FloatArray, Triple
+from .network.layers import FloatArray, Triple, triple
 
 Phase: TypeAlias = Literal["copy in", "cut", "compute", "blend", "copy out"]
 SmallVolumePadding: TypeAlias = Literal["edge", "reflect", "minimum"]
@@ -38,11 +38,10 @@ class PatchGrid:
         """Voxels of a patch, as the network takes it, from one to its next along each axis."""
         _, height, width = (self.patch[self.axes.index(axis)] for axis in range(3))
         step = height * width, width, 1
-        first, second, third = (
+        return triple(
             -step[axis] if flip != self.mirrored[axis] else step[axis]
             for axis, flip in zip(self.axes, self.flips, strict=True)
         )
-        return first, second, third
 
     @property
     def patch_start(self) -> int:

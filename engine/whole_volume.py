@@ -36,15 +36,16 @@ def padded_extents(graph: Graph, extents: Triple) -> Triple:
 
     Raises PatchShapeError if the graph cannot take such a volume, which the message names.
     """
-    d, h, w = (-(-edge // step) * step for edge, step in zip(extents, graph.stride, strict=True))
+    sizes = zip(extents, graph.stride, strict=True)
+    padded = triple(-(-edge // step) * step for edge, step in sizes)
     try:
-        graph.check_patch((d, h, w))
+        graph.check_patch(padded)
     except PatchShapeError as error:
         raise PatchShapeError(
             f"A volume of {times(extents)} cannot pass through this network at once ({error}); "
             "use setting inference=patches."
         ) from error
-    return d, h, w
+    return padded
 
 
 _EDGES = 24, 48

@@ -5,7 +5,7 @@ All tensors are [N, C, D, H, W]. A layer names its weights.
 
 from collections.abc import Iterable
 from math import comb
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,12 @@ from ..decoding import Tagged
 Triple: TypeAlias = tuple[int, int, int]
 FloatArray: TypeAlias = npt.NDArray[np.float32]
 
+Each = TypeVar("Each")
 
-def triple(numbers: Iterable[int]) -> Triple:
-    """Three numbers, one along each axis."""
-    depth, height, width = numbers
+
+def triple(values: Iterable[Each]) -> tuple[Each, Each, Each]:
+    """Three values, one along each axis; raises ValueError for any other number of them."""
+    depth, height, width = values
     return depth, height, width
 
 

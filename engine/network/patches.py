@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ..errors import PatchShapeError
 from .graph import Graph
-from .layers import Triple
+from .layers import Triple, triple
 
 _STEPS = 64
 """Sizes that are looked at between nothing and the whole patch."""
@@ -29,8 +29,7 @@ def largest_patch(graph: Graph, patch: Triple, fits: Callable[[Triple], bool]) -
 
 
 def _scaled(patch: Triple, step: int) -> Triple:
-    d, h, w = (max(1, edge * step // _STEPS) for edge in patch)
-    return _rounded(d), _rounded(h), _rounded(w)
+    return triple(_rounded(max(1, edge * step // _STEPS)) for edge in patch)
 
 
 def _rounded(edge: int) -> int:

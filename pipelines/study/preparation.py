@@ -8,7 +8,7 @@ import numpy as np
 
 from ...engine.cores import beside_each_other
 from ...engine.model.card import ModelCard
-from ...engine.network.layers import FloatArray
+from ...engine.network.layers import FloatArray, triple
 from ...engine.scaling import Scaling, Stored
 from ...io.volume import AnyArray, Empty, Volume
 from ..errors import PreparationError
@@ -46,8 +46,8 @@ class Prepared:
         plan = self.plan
         spacing = plan.orientation.sorted_spacing(self.source.spacing)
         steps = plan.resampling.steps if plan.resampling else (1.0, 1.0, 1.0)
-        d, h, w = (edge * step for edge, step in zip(spacing, steps, strict=True))
-        return input_figures(self.given, (d, h, w), spacing)
+        edges = triple(edge * step for edge, step in zip(spacing, steps, strict=True))
+        return input_figures(self.given, edges, spacing)
 
 
 def prepare(

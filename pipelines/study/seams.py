@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.network.layers import FloatArray
+from ...engine.network.layers import FloatArray, triple
 from ..settings import Blend
 from .blending import patch_weights
 from .row_figures import SeamScore
@@ -28,7 +28,7 @@ def seam_score(
     Below 1.0 the overlaps are smoother than the rest, since a mean of tiles has less noise.
     """
     weights = patch_weights(tiling, blend)
-    d, h, w = (
+    scores = triple(
         _ratio(change, after, before)
         for change, after, before in zip(
             (_change_of_mix(tiling, weights, axis) for axis in range(3)),
@@ -37,7 +37,7 @@ def seam_score(
             strict=True,
         )
     )
-    return SeamScore((d, h, w))
+    return SeamScore(scores)
 
 
 def _change_of_mix(tiling: Tiling, weights: FloatArray, axis: int) -> Steps:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...engine.errors import DeviceMemoryError
 from ...engine.generator import Generator, WindowStreaming
-from ...engine.network.layers import FloatArray, Triple
+from ...engine.network.layers import FloatArray, Triple, triple
 from ...engine.scaling import Stored, VoxelArray
 from ...engine.sliding_window import PatchGrid, PatchWindow, Phase, SmallVolumePadding, Timing
 from ..errors import PreparationError
@@ -149,7 +149,7 @@ def _patch_window(array: VoxelArray, window: SlidingWindow) -> PatchWindow:
 def window_grid(array: VoxelArray, tiling: Tiling) -> PatchGrid:
     """Tiles of an array [C, D, H, W] along its axes as they lie in memory."""
     axes = memory_order(array[0])
-    d, h, w = (array.strides[1 + axis] < 0 for axis in range(3))
+    flips = triple(array.strides[1 + axis] < 0 for axis in range(3))
     origins = [
         tuple(origin - before for origin in row)
         for row, before in zip(tiling.origins, tiling.before, strict=True)
@@ -157,7 +157,7 @@ def window_grid(array: VoxelArray, tiling: Tiling) -> PatchGrid:
     mirrored = [
         tuple(extent - edge - origin for origin in reversed(row)) if flip else row
         for row, extent, edge, flip in zip(
-            origins, tiling.extents, tiling.patch, (d, h, w), strict=True
+            origins, tiling.extents, tiling.patch, flips, strict=True
         )
     ]
     return PatchGrid(
@@ -165,7 +165,7 @@ def window_grid(array: VoxelArray, tiling: Tiling) -> PatchGrid:
         patch=_picked(tiling.patch, axes),
         origins=_picked(mirrored, axes),
         axes=axes,
-        flips=_picked((d, h, w), axes),
+        flips=_picked(flips, axes),
         voxel_bytes=array.itemsize,
     )
 
@@ -177,8 +177,7 @@ def _as_it_lies(array: VoxelArray, grid: PatchGrid) -> VoxelArray:
 
 
 def _picked(values: Sequence[Value], axes: Triple) -> tuple[Value, Value, Value]:
-    first, second, third = (values[axis] for axis in axes)
-    return first, second, third
+    return triple(values[axis] for axis in axes)
 
 
 def _store(slab: BlendedSlab, target: Stored) -> None:

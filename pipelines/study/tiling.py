@@ -6,7 +6,7 @@ from itertools import product
 from math import prod
 from typing import TypeAlias
 
-from ...engine.network.layers import Triple
+from ...engine.network.layers import Triple, triple
 
 Box: TypeAlias = tuple[slice, slice, slice]
 Origins: TypeAlias = tuple[int, ...]
@@ -40,32 +40,28 @@ class Tiling:
     @property
     def padded(self) -> Triple:
         """Extents of the volume after padding: at least those of the patch."""
-        d, h, w = (max(e, p) for e, p in zip(self.extents, self.patch, strict=True))
-        return d, h, w
+        return triple(max(e, p) for e, p in zip(self.extents, self.patch, strict=True))
 
     @property
     def before(self) -> Triple:
         """Voxels of padding before the volume; an odd one goes behind, as in MONAI."""
-        d, h, w = ((n - e) // 2 for n, e in zip(self.padded, self.extents, strict=True))
-        return d, h, w
+        return triple((n - e) // 2 for n, e in zip(self.padded, self.extents, strict=True))
 
     def within_volume(self, tile: Tile) -> Box:
         """The part of the volume that a tile covers."""
         starts = [o - b for o, b in zip(tile.origin, self.before, strict=True)]
-        d, h, w = (
+        return triple(
             slice(max(start, 0), min(start + p, e))
             for start, p, e in zip(starts, self.patch, self.extents, strict=True)
         )
-        return d, h, w
 
     def within_patch(self, tile: Tile) -> Box:
         """The part of a tile's patch that lies in the volume; the rest is padding."""
         starts = [o - b for o, b in zip(tile.origin, self.before, strict=True)]
-        d, h, w = (
+        return triple(
             slice(covered.start - start, covered.stop - start)
             for covered, start in zip(self.within_volume(tile), starts, strict=True)
         )
-        return d, h, w
 
 
 def tile(extents: Triple, patch: Triple, overlap: float, stride: Triple = (1, 1, 1)) -> Tiling:
@@ -87,11 +83,11 @@ def tile(extents: Triple, patch: Triple, overlap: float, stride: Triple = (1, 1,
         raise ValueError(f"overlap {overlap} is not in [0, 1)")
     if min(*extents, *patch, *stride) < 1:
         raise ValueError(f"extents {extents}, patch {patch} and stride {stride} must be positive")
-    d, h, w = (
+    origins = triple(
         _origins(e, p, max(int(p * (1 - overlap)), 1), s)
         for e, p, s in zip(extents, patch, stride, strict=True)
     )
-    return Tiling(extents, patch, (d, h, w))
+    return Tiling(extents, patch, origins)
 
 
 def _origins(extent: int, patch: int, interval: int, stride: int) -> Origins:

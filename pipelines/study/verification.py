@@ -24,7 +24,7 @@ import numpy as np
 from ...engine.generator import Generator
 from ...engine.model.model import Model
 from ...engine.model.reference import tolerance
-from ...engine.network.layers import FloatArray, Triple
+from ...engine.network.layers import FloatArray, Triple, triple
 from ...engine.onnxruntime.session import open_cpu_generator
 from ...engine.onnxruntime.slabs.generator import open_cpu_volume_generator
 from ...engine.scaling import Stored
@@ -197,8 +197,7 @@ def _place(tiling: Tiling, tile: Tile) -> Place:
         start, stop, sharing = _around_the_middle(origins, patch, origin)
         boxes.append(slice(max(start - before, 0), min(stop - before, extent)))
         rows.append(sharing)
-    depth, height, width = boxes
-    return Place((depth, height, width), tuple(Tile((d, h, w)) for d, h, w in product(*rows)))
+    return Place(triple(boxes), tuple(Tile((d, h, w)) for d, h, w in product(*rows)))
 
 
 def _around_the_middle(
@@ -245,8 +244,6 @@ def _difference(target: Stored, wanted: FloatArray, box: Box) -> tuple[float, fl
 def _shares(tiling: Tiling, place: Place) -> Iterator[tuple[Tile, Box]]:
     """The tiles of a place, and where it lies in each."""
     for tile in place.tiles:
-        depth, height, width = (
-            slice(box.start + before - origin, box.stop + before - origin)
-            for box, before, origin in zip(place.box, tiling.before, tile.origin, strict=True)
-        )
-        yield tile, (depth, height, width)
+        moves = [before - origin for before, origin in zip(tiling.before, tile.origin, strict=True)]
+        boxes = zip(place.box, moves, strict=True)
+        yield tile, triple(slice(box.start + move, box.stop + move) for box, move in boxes)

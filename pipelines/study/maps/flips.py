@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ....engine.network.layers import FloatArray
+from ....engine.network.layers import FloatArray, triple
 
 Flip: TypeAlias = tuple[bool, bool, bool]
 """Along which of a patch's D, H and W it is mirrored."""
@@ -25,8 +25,7 @@ def flips(count: int, axes: str) -> Iterator[Flip]:
     """
     order = [next(at for at, side in enumerate(axes) if side in pair) for pair in _SIDES]
     for number in range(count):
-        d, h, w = (bool(number >> order.index(axis) & 1) for axis in range(3))
-        yield d, h, w
+        yield triple(bool(number >> order.index(axis) & 1) for axis in range(3))
 
 
 def flipped(patches: FloatArray, flip: Flip) -> FloatArray:

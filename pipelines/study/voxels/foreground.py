@@ -4,7 +4,7 @@ from math import ceil
 
 import numpy as np
 
-from ....engine.network.layers import FloatArray, Triple
+from ....engine.network.layers import FloatArray, Triple, triple
 from ....engine.scaling import Stored
 
 _BINS = 256
@@ -53,11 +53,10 @@ def foreground_level(values: FloatArray) -> float:
 
 def extents_of(inside: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> Triple:
     """Voxels along each axis of a 3D mask, from plane to plane, that hold nearly all of it."""
-    d, h, w = (
+    return triple(
         _covered(np.count_nonzero(inside, axis=tuple(n for n in range(3) if n != axis)))
         for axis in range(3)
     )
-    return d, h, w
 
 
 def _covered(planes: "np.ndarray[tuple[int, ...], np.dtype[np.int_]]") -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....engine.model.calibration import DEVIATIONS, PERCENTILES, Expectations, Typical
+from ....engine.network.layers import triple
 from ....engine.scaling import Stored
 from .foreground import extents_of, foreground_level, sample_of
 from .resampling import VoxelSpacing
@@ -47,19 +48,19 @@ def input_figures(given: Stored, edges: VoxelSpacing, spacing: VoxelSpacing) -> 
     seen, steps = sample_of(given)
     inside = seen > foreground_level(seen)
     p5, p25, p50, p75, p95 = map(float, np.percentile(seen[inside], PERCENTILES))
-    d, h, w = (
+    extent = triple(
         count * step * edge
         for count, step, edge in zip(extents_of(inside), steps, edges, strict=True)
     )
-    return InputFigures((p5, p25, p50, p75, p95), (d, h, w), spacing)
+    return InputFigures((p5, p25, p50, p75, p95), extent, spacing)
 
 
 def expectations(studies: Sequence[InputFigures]) -> Expectations:
     """What scans of a reference set are like; of two studies or more."""
     p5, p25, p50, p75, p95 = _over([study.intensity for study in studies])
-    high, wide, deep = _over([study.extent for study in studies])
-    d, h, w = _over([study.spacing for study in studies])
-    return Expectations(len(studies), (p5, p25, p50, p75, p95), (high, wide, deep), (d, h, w))
+    extent = triple(_over([study.extent for study in studies]))
+    spacing = triple(_over([study.spacing for study in studies]))
+    return Expectations(len(studies), (p5, p25, p50, p75, p95), extent, spacing)
 
 
 def differences(found: InputFigures, expected: Expectations) -> tuple[str, ...]:

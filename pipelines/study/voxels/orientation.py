@@ -6,7 +6,7 @@ from typing import Any
 import nibabel.orientations as _orientations
 import numpy as np
 
-from ....engine.network.layers import Triple
+from ....engine.network.layers import Triple, triple
 from ....io.volume import Affine, AnyArray
 from ...errors import PreparationError
 
@@ -30,16 +30,14 @@ class Orientation:
 
     def place(self, voxel: Triple, extents: Triple) -> Triple:
         """Where a voxel (i, j, k) of a scan of these extents is found among the oriented ones."""
-        d, h, w = (
+        return triple(
             extents[axis] - 1 - voxel[axis] if flip else voxel[axis]
             for axis, flip in zip(self.order, self.flips, strict=True)
         )
-        return d, h, w
 
     def sorted_spacing(self, spacing: tuple[float, float, float]) -> tuple[float, float, float]:
         """Spacing along D, H and W, given that along i, j and k."""
-        d, h, w = (spacing[axis] for axis in self.order)
-        return d, h, w
+        return triple(spacing[axis] for axis in self.order)
 
 
 def orientation(affine: Affine, axes: str) -> Orientation:
@@ -56,15 +54,13 @@ def orientation(affine: Affine, axes: str) -> Orientation:
     wanted = orientations.axcodes2ornt(tuple(axes))
     target, flip = orientations.ornt_transform(scan, wanted).T
     order = np.argsort(target)
-    d, h, w = (int(axis) for axis in order)
-    flip_d, flip_h, flip_w = (bool(flip[axis] < 0) for axis in order)
-    return Orientation((d, h, w), (flip_d, flip_h, flip_w))
+    flips = triple(bool(flip[axis] < 0) for axis in order)
+    return Orientation(triple(int(axis) for axis in order), flips)
 
 
 def memory_order(array: AnyArray) -> Triple:
     """The axes of a 3D array from the slowest in memory to the fastest."""
-    slowest, middle, fastest = sorted(range(3), key=lambda axis: -abs(array.strides[axis]))
-    return slowest, middle, fastest
+    return triple(sorted(range(3), key=lambda axis: -abs(array.strides[axis])))
 
 
 def _spans_space(affine: Affine) -> bool:

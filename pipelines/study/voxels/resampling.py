@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....engine.network.layers import FloatArray, Triple
+from ....engine.network.layer_shapes import times
+from ....engine.network.layers import FloatArray, Triple, triple
 from ...errors import PreparationError
 
 VoxelSpacing: TypeAlias = tuple[float, float, float]
@@ -44,8 +45,7 @@ class Resampling:
     @property
     def inverse(self) -> "Resampling":
         """From the made grid back onto the read one."""
-        d, h, w = (1 / step for step in self.steps)
-        return Resampling(self.target, self.extents, (d, h, w))
+        return Resampling(self.target, self.extents, triple(1 / step for step in self.steps))
 
     def rows(self, read: ResampledRows, start: int, stop: int) -> FloatArray:
         """Rows [start, stop) of the made grid; `read` is asked for those rows they lie between.
@@ -87,30 +87,30 @@ def resampling(
     """
     if wanted is None:
         return None
-    d, h, w = (
+    steps = triple(
         1.0 if abs(want / have - 1) <= SAME_SPACING else want / have
         for want, have in zip(wanted, spacing, strict=True)
     )
-    steps = (d, h, w)
     if steps == (1.0, 1.0, 1.0):
         return None
-    d, h, w = (
+    target = triple(
         max(ceil(extent / step - SAME_SPACING), 1)
         for extent, step in zip(extents, steps, strict=True)
     )
-    if d * h * w > LARGEST:
+    voxels, given = prod(target), max(prod(extents), 1)
+    if voxels > LARGEST:
         raise PreparationError(
-            f"At the model's spacing the scan would have {d}x{h}x{w} voxels; its header says "
-            f"{_times(spacing)} mm a voxel, so check that."
+            f"At the model's spacing the scan would have {times(target)} voxels; its header says "
+            f"{_edges(spacing)} mm a voxel, so check that."
         )
-    if d * h * w > FINEST * max(prod(extents), 1):
+    if voxels > FINEST * given:
         raise PreparationError(
-            f"At the model's spacing of {_times(wanted)} mm the scan of {_times(spacing)} mm would "
-            f"have {d}x{h}x{w} voxels, {d * h * w / prod(extents):.0f} for each of its own; the "
-            "model is for much finer scans, or one of the two spacings is wrong."
+            f"At the model's spacing of {_edges(wanted)} mm the scan of {_edges(spacing)} mm would "
+            f"have {times(target)} voxels, {voxels / given:.0f} for each of its own; the model is "
+            "for much finer scans, or one of the two spacings is wrong."
         )
-    return Resampling(extents, (d, h, w), steps)
+    return Resampling(extents, target, steps)
 
 
-def _times(spacing: VoxelSpacing) -> str:
+def _edges(spacing: VoxelSpacing) -> str:
     return " x ".join(f"{edge:g}" for edge in spacing)
