@@ -212,17 +212,22 @@ class _Converter:
         operator = "InstanceNormalization"
         yield helper.make_node(operator, inputs, [normal], normal, epsilon=norm.epsilon)
         yield helper.make_node("Shape", [source], [shape], shape)
-        if norm.scale is None or norm.shift is None:
+        if norm.scale is None and norm.shift is None:
             yield _made(node, "Reshape", [normal, shape])
             return
         parted = f"{name}.parted"
         yield helper.make_node("Reshape", [normal, shape], [parted], parted)
         yield from self._affine(node, parted, norm.scale, norm.shift)
 
-    def _affine(self, node: Node, source: str, scale: str, shift: str) -> Iterable[NodeProto]:
+    def _affine(
+        self, node: Node, source: str, scale: str | None, shift: str | None
+    ) -> Iterable[NodeProto]:
         factor, summand = (
-            self._constant(node, suffix, self._weights[key].reshape(1, -1, 1, 1, 1))
-            for suffix, key in (("scale", scale), ("shift", shift))
+            self._constant(node, suffix, numbers.reshape(1, -1, 1, 1, 1))
+            for suffix, numbers in (
+                ("scale", self._weights[scale] if scale else np.ones(1, np.float32)),
+                ("shift", self._weights[shift] if shift else np.zeros(1, np.float32)),
+            )
         )
         scaled = f"{node.name}.scaled"
         yield helper.make_node("Mul", [source, factor], [scaled], scaled)

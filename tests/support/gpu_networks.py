@@ -14,6 +14,7 @@ from cuda_cyclegan.engine.network.layers import (
     ConvTranspose3d,
     Crop,
     Elu,
+    GroupNorm,
     InstanceNorm,
     Layer,
     LeakyRelu,
@@ -96,6 +97,18 @@ NORM_READ_TWICE = Graph(
 
 ODD_GRAPHS = {
     "one norm": chain(3, ("norm", InstanceNorm(3, "norm.scale", "norm.shift"))),
+    "norms with a scale or a shift alone": chain(
+        1,
+        ("conv", _conv("conv", 1, 8)),
+        ("scaled", GroupNorm(8, 2, scale="scaled.scale")),
+        ("relu", Relu()),
+        ("shifted", GroupNorm(8, 4, shift="shifted.shift")),
+        ("elu", Elu()),
+        ("each scaled", InstanceNorm(8, scale="each.scale")),
+        ("elu2", Elu()),
+        ("each shifted", InstanceNorm(8, shift="each.shift")),
+        ("leave", _conv("leave", 8, 1, kernel=1)),
+    ),
     "global residual": chain(
         2, ("conv", _conv("conv", 2, 2)), ("sum", Add(), (INPUT, "conv")), ("tanh", Tanh())
     ),
