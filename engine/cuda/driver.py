@@ -16,6 +16,8 @@ driver: Any = import_module(
     "cuda.bindings.driver"
 )  # the package's types are generated and incomplete
 
+_MIB = 1 << 20
+
 _STICKY = (
     "CONTAINED",
     "ILLEGAL_ADDRESS",
@@ -69,9 +71,6 @@ def _error(name: str, status: Any) -> CudaError | DeviceMemoryError:
     if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
         return DeviceMemoryError(str(error))
     return error
-
-
-_MIB = 1 << 20
 
 
 class Context:
@@ -214,16 +213,12 @@ class Stream:
     def timed(self) -> Generator[list[float]]:
         """Milliseconds between entering and leaving, appended to the list that is handed out."""
         elapsed: list[float] = []
-        events = [call(driver.cuEventCreate, 0) for _ in range(2)]
-        try:
-            call(driver.cuEventRecord, events[0], self.handle)
+        with CudaEvent() as start, CudaEvent() as stop:
+            start.record(self)
             yield elapsed
-            call(driver.cuEventRecord, events[1], self.handle)
-            call(driver.cuEventSynchronize, events[1])
-            elapsed.append(float(call(driver.cuEventElapsedTime, *events)))
-        finally:
-            for event in events:
-                driver.cuEventDestroy(event)
+            stop.record(self)
+            stop.wait()
+            elapsed.append(1000 * stop.seconds_since(start))
 
 
 class CudaEvent:

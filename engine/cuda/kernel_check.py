@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from ..compiler.blocks import BlockGrid, BlockRun
+from ..compiler.card_properties import CardProperties
 from ..compiler.checks import Filling, host_signs, kernel_numbers, uneven_numbers
 from ..compiler.launches import checks
 from ..compiler.launches.blocks import block_launches
 from ..compiler.launches.launch import OVERFLOW, Launch
 from ..compiler.launches.steps import launches, scratch_bytes
+from ..compiler.launches.variants import anywhere
 from ..compiler.layer_trials import PLAIN_WEIGHT, LayerTrial, TriedStep, of_one_patch, trial_of
 from ..compiler.memory.plan import aligned
 from ..compiler.steps import (
@@ -28,9 +30,6 @@ from ..compiler.steps import (
     PATCHES,
     TRANSLATED,
     ConvolvePatches,
-    ConvolveToPatches,
-    ConvTransposeToCells,
-    ConvTransposeToPatches,
     Lowered,
     Statistics,
 )
@@ -89,7 +88,7 @@ def check_outer_layers(
     for step in lowered.steps:
         if not isinstance(step, TriedStep):
             continue
-        source = _source(step)
+        source = _source(step, lowered.card)
         shape = hashlib.sha256(repr((_VERSION, step, layout)).encode()).hexdigest()[:24]
         key = f"{source} {kernels.image_key(source)} {shape}"
         if key not in cache.kernels:
@@ -102,18 +101,10 @@ def check_outer_layers(
             cache.put_kernel(key, "")
 
 
-def _source(step: TriedStep) -> str:
-    match step:
-        case ConvolvePatches(wgmma=True):
-            return "convolve_patches_wgmma"
-        case ConvolvePatches(stride=stride):
-            return "convolve_patches" if stride == 1 else "convolve_strided_patches"
-        case ConvolveToPatches(wgmma=wgmma):
-            return "convolve_to_patches_wgmma" if wgmma else "convolve_to_patches"
-        case ConvTransposeToPatches():
-            return "conv_transpose_to_patches"
-        case ConvTransposeToCells():
-            return "conv_transpose_to_cells"
+def _source(step: TriedStep, card: CardProperties) -> str:
+    """The .cu file of what convolves."""
+    convolving, *_ = launches(step, anywhere, card)
+    return convolving.source
 
 
 def wrong_step(

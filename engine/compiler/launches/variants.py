@@ -44,7 +44,7 @@ def launch_variants(step: Step, card: CardProperties) -> LaunchVariants | None:
     ways = {variant_name(way): way for way in _ways(step, card)}
     if len(ways) < 2:
         return None
-    [launch] = launches(step, _anywhere, card)
+    [launch] = launches(step, anywhere, card)
     ways[next(iter(ways))] = step
     return LaunchVariants(launch.source, _key(launch), ways)
 
@@ -69,7 +69,7 @@ def _ways(step: Step, card: CardProperties) -> Iterator[Step]:
             for tile in (usual_tile(step, card), *other_tiles(step, card)):
                 yield replace(step, tile=tile)
         case ConvTransposeToPatches():
-            usual = launches(step, _anywhere, card)[0].arguments.rows
+            usual = launches(step, anywhere, card)[0].arguments.rows
             for rows in (usual, usual // 2, 2 * usual, 4 * usual):
                 if 0 < rows <= step.parts[0].source.extents[1] + 1:
                     yield replace(step, rows=rows)
@@ -82,7 +82,8 @@ def _ways(step: Step, card: CardProperties) -> Iterator[Step]:
             pass
 
 
-def _anywhere(name: str) -> int:  # noqa: ARG001 (by a name, as `Addresses` is called)
+def anywhere(name: str) -> int:  # noqa: ARG001 (by a name, as `Addresses` is called)
+    """The address of everything in launches that are looked at, and not queued."""
     return _SOMEWHERE
 
 
