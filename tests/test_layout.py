@@ -300,7 +300,7 @@ MAY_IMPORT = {
     "pipelines.report": (
         "engine.cores engine.decoding engine.errors engine.options engine.probe io.errors io.files "
         "pipelines.cycle pipelines.errors pipelines.host pipelines.settings pipelines.stopwatch "
-        "pipelines.study pipelines.study.maps"
+        "pipelines.study"
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.choice io.discovery io.errors io.files io.maps io.reading "

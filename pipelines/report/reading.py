@@ -15,8 +15,7 @@ from ..errors import ReportFileError
 from ..host.memory import PeakMemory
 from ..settings import Blend, TranslateOptions
 from ..stopwatch import STAGES, Stage
-from ..study.maps.spread_figures import SpreadFigures
-from ..study.row_figures import SeamScore, Verified
+from ..study.row_figures import SeamScore, SpreadFigures, Verified
 from .report import (
     BatchReport,
     Content,

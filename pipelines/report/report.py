@@ -11,8 +11,7 @@ from ..cycle.cycle_error import CycleError
 from ..host.memory import PeakMemory
 from ..settings import TranslateOptions
 from ..stopwatch import NOT_ALWAYS, STAGES, Stage
-from ..study.maps.spread_figures import SpreadFigures
-from ..study.row_figures import SeamScore, Verified
+from ..study.row_figures import SeamScore, SpreadFigures, Verified
 
 StudyStatus: TypeAlias = Literal["translated", "up to date", "failed", "interrupted"]
 FailureClass: TypeAlias = Literal[

@@ -23,7 +23,7 @@ from ...io.files.own_files import held_folder, identity, open_own, open_unlinked
 from ..cycle.cycle_error import CycleError
 from ..errors import OutputFolderError
 from ..report.report import Content
-from ..study.maps.spread_figures import SpreadFigures
+from ..study.row_figures import SpreadFigures
 from .record_folder import NAME, OutputPlace, check_writable, found_record, made_record
 
 ASIDE = "manifest.unreadable"

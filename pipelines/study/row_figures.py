@@ -1,5 +1,5 @@
-"""What seams and second computations came to, as a study's row holds it; `seams` and `verification`
-measure them.
+"""What seams, spreads and second computations came to, as a study's row holds it; `seams`,
+`maps/spread` and `verification` measure them.
 """
 
 from dataclasses import dataclass
@@ -40,3 +40,13 @@ class Verified:
     def passed(self) -> bool:
         """Whether the result is what the second computation gives, but for rounding."""
         return self.error <= self.allowed
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadFigures:
+    """flips: ways in which patches were mirrored, none of them counted too. deviation: mean over
+    the foreground of the standard deviation between them, in the unit of the result.
+    """
+
+    flips: int
+    deviation: float

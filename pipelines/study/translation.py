@@ -22,11 +22,10 @@ from ..stopwatch import Stopwatch
 from .finishing import Canvas, canvas, finish, finish_map, map_canvas, note_of_one_value
 from .maps.flips import UNFLIPPED, Flip, flips
 from .maps.spread import SpreadMoments, mean_in_foreground
-from .maps.spread_figures import SpreadFigures, spread_marks
-from .maps.study_map import StudyMap, is_shown
+from .maps.study_map import StudyMap, is_shown, spread_marks
 from .plan import StudyPlan, check_volume, plan_study
 from .preparation import Prepared, prepare
-from .row_figures import SeamScore
+from .row_figures import SeamScore, SpreadFigures
 from .seams import seam_score
 from .slices import Slice, mid_slices
 from .sliding_window import SlidingWindow, translate_array

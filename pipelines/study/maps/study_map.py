@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from ....io.maps import MapKind, MapMark
 from ....io.volume import Volume
 from ...settings import TranslateOptions
-from .spread_figures import spread_marks
 
 _LIKE_RESULTS: tuple[MapKind, ...] = ("spread-mean",)
 
@@ -28,6 +27,15 @@ def maps_asked_for(options: TranslateOptions) -> tuple[MapMark, ...]:
     spread = spread_marks(options.spread) if options.spread else ()
     check = options.cycle_check
     return (*spread, cycle_mark(check.sha256)) if check and check.has_map else spread
+
+
+def spread_marks(count: int) -> tuple[MapMark, MapMark]:
+    """Of the mean of so many translations, and of the standard deviation between them."""
+    recipe = f"{count} flips"
+    return (
+        MapMark("spread-mean", f"mean of {recipe}", recipe),
+        MapMark("spread-sd", f"sd of {recipe}", recipe),
+    )
 
 
 def cycle_mark(back: str) -> MapMark:
