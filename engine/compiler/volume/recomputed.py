@@ -36,8 +36,11 @@ def recomputed_twice(passes: Sequence[Pass], block: Triple) -> tuple[Pass, ...]:
     """
     found = list(recomputed(passes))
     for one in passes:
+        own = {name for step in one.steps for name in made_by(step)}
         for step in one.steps:
-            if isinstance(step, Pointwise) and step.around is not None:
+            if not isinstance(step, Pointwise) or step.around is None:
+                continue
+            if step.source.tensor.name not in own:  # else it is no map, and gone after each run
                 found = _without_map(found, step.source.tensor, block)
     return _numbered(found)
 

@@ -166,6 +166,18 @@ def test_maps_that_hold_what_is_around_their_blocks_can_be_made_anew(folder: Pat
     assert not {name.split(".")[1] for name in twice.maps} & {"first", "down0", "up0", "up1"}
 
 
+@pytest.mark.parametrize("norm", ["stored", "none"])
+def test_what_no_statistics_part_from_its_reader_is_no_map(folder: Path, norm: Any) -> None:
+    """A convolution that makes what is around its blocks is read in the same pass then."""
+    network = random_network(build(structs.replace(RESNET, norm=norm)), seed=1)
+    grid = BlockGrid((16, 8, 16), (8, 8, 16))
+    volume = noise(network.graph, grid.extents)
+    made = volume_on_cpu(network, grid, "fp32", folder, widens=True)
+    assert error(network, volume, made(volume)) <= LIMITS["fp32"]
+    anew = made.memory_anew(twice=True)
+    assert error(network, volume, made(volume, memory=anew)) <= LIMITS["fp32"]
+
+
 def test_maps_that_take_over_each_others_memory(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
