@@ -11,7 +11,17 @@ from math import prod
 from ...network.layers import Triple, triple
 from ..blocks import BlockGrid
 from ..memory.plan import touched
-from ..steps import Convolve, Lowered, Pointwise, Region, Statistics, Step, Tensor, TensorView
+from ..steps import (
+    Convolution,
+    Convolve,
+    Lowered,
+    Pointwise,
+    Region,
+    Statistics,
+    Step,
+    Tensor,
+    TensorView,
+)
 from .passes import sees_neighbours
 
 WORTH_WIDENING = 1 << 30
@@ -67,10 +77,7 @@ def _with_one_widened(
     if prod(extents) > most * prod(conv.target.extents):
         return tuple(steps)
     stride = conv.shape.stride
-    given = triple(
-        (size - 1) * step + taps
-        for size, step, taps in zip(extents, stride, conv.shape.kernel, strict=True)
-    )
+    given = _read_for(extents, conv.shape)
     operand = replace(conv.source, extents=given)
     target = replace(conv.target, extents=extents)
     around = triple(cell * begin for begin in first)
@@ -123,8 +130,12 @@ def _needed(steps: Sequence[Step], reads: Pointwise) -> Triple | None:
     convs = [step for step in steps if isinstance(step, Convolve) and step.source == reads.target]
     if len(convs) != 1:
         return None
-    shape = convs[0].shape
-    sizes = zip(shape.target_extents, shape.stride, shape.kernel, shape.dilation, strict=True)
+    return _read_for(convs[0].shape.target_extents, convs[0].shape)
+
+
+def _read_for(extents: Triple, shape: Convolution) -> Triple:
+    """Voxels that a convolution without padding reads for a target of these extents."""
+    sizes = zip(extents, shape.stride, shape.kernel, shape.dilation, strict=True)
     return triple((size - 1) * step + (taps - 1) * apart + 1 for size, step, taps, apart in sizes)
 
 

@@ -166,6 +166,23 @@ def test_maps_that_hold_what_is_around_their_blocks_can_be_made_anew(folder: Pat
     assert not {name.split(".")[1] for name in twice.maps} & {"first", "down0", "up0", "up1"}
 
 
+def test_dilated_convolutions_make_what_is_around_their_blocks(folder: Path) -> None:
+    two: Triple = (2, 2, 2)
+    graph = chain(
+        1,
+        ("first", Conv3d(1, 8, (3, 3, 3), "first.weight", padding=ONE)),
+        ("norm", InstanceNorm(8)),
+        ("dilated", Conv3d(8, 8, (3, 3, 3), "dilated.weight", padding=two, dilation=two)),
+        ("again", InstanceNorm(8)),
+        ("last", Conv3d(8, 1, (3, 3, 3), "last.weight", padding=ONE)),
+    )
+    network = random_network(graph, seed=1)
+    grid = BlockGrid((16, 8, 16), (8, 8, 16))
+    volume = noise(graph, grid.extents)
+    made = volume_on_cpu(network, grid, "fp32", folder, widens=True)
+    assert error(network, volume, made(volume)) <= LIMITS["fp32"]
+
+
 @pytest.mark.parametrize("norm", ["stored", "none"])
 def test_what_no_statistics_part_from_its_reader_is_no_map(folder: Path, norm: Any) -> None:
     """A convolution that makes what is around its blocks is read in the same pass then."""
