@@ -1,0 +1,209 @@
+"""Random graphs of all kinds of layers that keep the extents of a patch, small enough for NumPy."""
+
+from math import prod
+from random import Random
+
+from cuda_cyclegan.engine.errors import PatchShapeError
+from cuda_cyclegan.engine.network.graph import INPUT, Graph, Node
+from cuda_cyclegan.engine.network.layer_shapes import TensorShape
+from cuda_cyclegan.engine.network.layers import (
+    Add,
+    ChannelAffine,
+    Channels,
+    Clip,
+    Concat,
+    Constant,
+    Conv3d,
+    ConvTranspose3d,
+    Downsample,
+    Elu,
+    GroupNorm,
+    InstanceNorm,
+    Layer,
+    LeakyRelu,
+    Multiply,
+    Pad,
+    Pool,
+    PRelu,
+    Relu,
+    Sigmoid,
+    Softplus,
+    Subtract,
+    Tanh,
+    Triple,
+    Upsample,
+    triple,
+)
+
+_MOST_NUMBERS, _MOST_WEIGHTS = 200_000, 200_000
+_CHANNELS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
+_KERNELS: tuple[Triple, ...] = ((1, 1, 1), (3, 3, 3), (5, 5, 5), (7, 7, 7), (1, 3, 3), (3, 1, 5))
+_HALVING = (3, 1), (4, 1), (2, 0)
+"""Kernel and padding of convolutions of stride 2."""
+_DOUBLING = (3, 1, 1), (4, 1, 0), (2, 0, 0), (6, 2, 0), (5, 2, 1)
+"""Kernel, padding and output padding of transposed ones."""
+_DEEPEST = 2
+
+
+def random_graph(random: Random, patch: Triple) -> Graph | None:
+    """For a patch of even extents at both halvings; None where the dice gave none."""
+    growing = _Growing(random, patch)
+    for _ in range(random.randint(2, 8)):
+        random.choice(
+            (
+                growing.convolve,
+                growing.halve,
+                growing.double,
+                growing.join,
+                growing.act,
+                growing.act,
+            )
+        )()
+    while growing.level and growing.double():
+        pass
+    growing.convolve()
+    used = {name for node in growing.nodes for name in node.inputs}
+    is_whole = all(node.name in used for node in growing.nodes[:-1])
+    return growing.finished() if is_whole else None
+
+
+class _Growing:
+    """A graph to which layers are added; each that does not fit is left out."""
+
+    def __init__(self, random: Random, patch: Triple) -> None:
+        self._random = random
+        self.channels = random.choice((1, 1, 2, 3))
+        self.nodes: list[Node] = []
+        self.level = 0
+        self._patch = patch
+        self._shapes = {INPUT: TensorShape(self.channels, patch)}
+        self._last = INPUT
+
+    def finished(self) -> Graph | None:
+        """The graph, if a patch leaves it as it came."""
+        is_kept = self.nodes and self._shapes[self._last].extents == self._patch
+        return Graph(self.channels, tuple(self.nodes)) if is_kept else None
+
+    def convolve(self) -> bool:
+        """A convolution that keeps the extents, padded by itself or before."""
+        kernel, dilation = self._random.choice(_KERNELS), self._random.choice((1, 1, 1, 2))
+        padding = triple(dilation * (taps - 1) // 2 for taps in kernel)
+        if self._random.random() < 0.4:
+            modes = "reflect", "replicate", "zero", Constant(0.5)
+            if not self._add(Pad(self._random.choice(modes), padding, padding)):
+                return False
+            padding = 0, 0, 0
+        return self._add_convolution(kernel, (1, 1, 1), padding, (dilation,) * 3)
+
+    def halve(self) -> bool:
+        """A convolution of stride 2, a pooling, or a filter."""
+        kernel, padding = self._random.choice(_HALVING)
+        kind = self._random.randrange(4)
+        if self.level == _DEEPEST:
+            return False
+        if kind < 2:
+            made = self._add_convolution((kernel,) * 3, (2, 2, 2), (padding,) * 3, (1, 1, 1))
+        elif kind == 2:
+            mode = self._random.choice(("largest", "mean"))
+            made = self._add(Pool(mode, (2, 2, 2), (2, 2, 2)))
+        else:
+            made = self._add(Downsample(self._random.choice((3, 4)), (2, 2, 2), "replicate"))
+        self.level += made
+        return made
+
+    def double(self) -> bool:
+        """A transposed convolution of stride 2, or sampling."""
+        if not self.level:
+            return False
+        if self._random.random() < 0.3:
+            mode = self._random.choice(("nearest", "trilinear"))
+            made = self._add(Upsample(mode, (2, 2, 2)))
+        else:
+            into, out, groups = self._ends()
+            kernel, padding, extra = self._random.choice(_DOUBLING)
+            name = f"{len(self.nodes)}.weight"
+            made = self._add(
+                ConvTranspose3d(
+                    into,
+                    out,
+                    (kernel,) * 3,
+                    name,
+                    self._bias(),
+                    (2, 2, 2),
+                    (padding,) * 3,
+                    (extra,) * 3,
+                    groups=groups,
+                )
+            )
+        self.level -= made
+        return made
+
+    def join(self) -> bool:
+        """The last tensor with one before it."""
+        own = self._shapes[self._last]
+        others = [
+            name
+            for name, shape in self._shapes.items()
+            if name != self._last and shape.extents == own.extents
+        ]
+        if not others:
+            return False
+        other = self._random.choice(others)
+        alike = (Add(), Subtract(), Multiply()) if self._shapes[other] == own else ()
+        inputs = (self._last, other) if self._random.random() < 0.5 else (other, self._last)
+        return self._add(self._random.choice((*alike, Concat())), inputs)
+
+    def act(self) -> bool:
+        """A norm, an activation, or some of the channels."""
+        channels, name = self._shapes[self._last].channels, str(len(self.nodes))
+        scale, shift = (
+            f"{name}.{role}" if self._random.random() < 0.5 else None for role in ("scale", "shift")
+        )
+        groups = self._random.choice([g for g in range(1, channels + 1) if channels % g == 0])
+        first = self._random.randrange(channels)
+        return self._add(
+            self._random.choice(
+                (
+                    InstanceNorm(channels, scale, shift),
+                    InstanceNorm(channels, scale, shift),
+                    GroupNorm(channels, groups, scale, shift),
+                    ChannelAffine(channels, f"{name}.scale", f"{name}.shift"),
+                    *(Relu(), LeakyRelu(0.2), Elu(), Softplus(), Tanh(), Sigmoid()),
+                    Clip(-1.0, 1.5),
+                    PRelu(channels, f"{name}.slope"),
+                    Channels(first, self._random.randint(1, channels - first)),
+                )
+            )
+        )
+
+    def _ends(self) -> tuple[int, int, int]:
+        """Channels in and out, and the groups into which they fall."""
+        into, out = self._shapes[self._last].channels, self._random.choice(_CHANNELS)
+        shared = [g for g in range(1, into + 1) if into % g == 0 == out % g]
+        return into, out, self._random.choice(shared) if self._random.random() < 0.4 else 1
+
+    def _bias(self) -> str | None:
+        return f"{len(self.nodes)}.bias" if self._random.random() < 0.5 else None
+
+    def _add_convolution(
+        self, kernel: Triple, stride: Triple, padding: Triple, dilation: Triple
+    ) -> bool:
+        into, out, groups = self._ends()
+        name = f"{len(self.nodes)}.weight"
+        return self._add(
+            Conv3d(into, out, kernel, name, self._bias(), stride, padding, dilation, groups)
+        )
+
+    def _add(self, layer: Layer, inputs: tuple[str, ...] | None = None) -> bool:
+        node = Node(f"node{len(self.nodes)}", layer, inputs or (self._last,))
+        graph = Graph(self.channels, (*self.nodes, node))
+        try:
+            shape = graph.shapes(self._patch)[node.name]
+        except PatchShapeError:
+            return False
+        weights = sum(prod(size) for _, size in graph.weight_shapes())
+        if shape.channels * prod(shape.extents) > _MOST_NUMBERS or weights > _MOST_WEIGHTS:
+            return False
+        self.nodes.append(node)
+        self._shapes[node.name], self._last = shape, node.name
+        return True
