@@ -1,0 +1,45 @@
+"""Whatever the layers of a network that has a form for volumes, its blocks see each other."""
+
+import shutil
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from support.gpu_networks import random_network
+from support.random_graphs import random_graph
+from support.volume_on_cpu import volume_on_cpu
+
+pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+pytest.importorskip("torch")
+
+from cuda_cyclegan.engine.compiler.blocks import BlockGrid
+from cuda_cyclegan.engine.network.layers import Triple
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
+from cuda_cyclegan.engine.whole_volume import volume_refusal
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+EXTENTS: Triple = (12, 8, 8)
+BLOCK: Triple = (8, 4, 8)
+_LIMIT = 1e-3
+"""Rounding stays a tenth of it, but for norms of what is nearly constant."""
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.randoms(use_true_random=False), st.booleans(), st.booleans())
+def test_any_network(folder: Path, random: Random, widens: bool, twice: bool) -> None:
+    """widens: see `volume_on_cpu`. twice: see `VolumeOnCpu.memory_anew`."""
+    graph = random_graph(random, EXTENTS)
+    assume(graph is not None and volume_refusal(graph) is None)
+    assert graph is not None
+    network = random_network(graph, seed=1)
+    noise = np.random.default_rng(2).uniform(-1, 1, (graph.in_channels, *EXTENTS))
+    volume = noise.astype(np.float32)
+    with open_cpu_generator(network, threads=1) as generator:
+        [wanted] = generator(volume[None])
+    made = volume_on_cpu(network, BlockGrid(EXTENTS, BLOCK), "fp32", folder, widens=widens)
+    for memory in (made.memory(), made.memory_anew(twice=twice)):
+        difference = np.linalg.norm(made(volume, memory=memory) - wanted)
+        assert difference <= _LIMIT * np.linalg.norm(wanted)
