@@ -1,5 +1,6 @@
 """What is begun on cards before the program has loaded much; imports little itself."""
 
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
@@ -27,6 +28,17 @@ def seen_alone(device: str) -> tuple[str, Mapping[str, str]]:
     """
     kind, _, number = device.partition(":")
     return ("cuda:0", {VARIABLE: visible_name(int(number))}) if kind == "cuda" else (device, {})
+
+
+def see_alone(device: str) -> str:
+    """Have this process see no other card than a device, before it starts the driver.
+
+    Returns the device's name from then on. For a process that was started before it was known which
+    one is its; of others, who starts them says so.
+    """
+    alone, variables = seen_alone(device)
+    os.environ.update(variables)
+    return alone
 
 
 def context_beforehand(asked: str) -> AbstractContextManager[None]:

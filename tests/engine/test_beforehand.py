@@ -1,5 +1,7 @@
 """What is begun on cards before much is loaded."""
 
+import os
+
 import pytest
 
 from cuda_cyclegan.engine import beforehand
@@ -28,3 +30,13 @@ def test_a_card_that_is_seen_alone_is_the_first(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv(VARIABLE, raising=False)
     assert beforehand.seen_alone("cuda:3") == ("cuda:0", {VARIABLE: "3"})
     assert beforehand.seen_alone("cpu") == ("cpu", {})
+
+
+def test_a_process_that_learns_of_its_card_late_sees_it_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(VARIABLE, "2,GPU-5")
+    assert beforehand.see_alone("cpu") == "cpu"
+    assert os.environ[VARIABLE] == "2,GPU-5"
+    assert beforehand.see_alone("cuda:1") == "cuda:0"
+    assert os.environ[VARIABLE] == "GPU-5"

@@ -27,13 +27,16 @@ def work(
     settings: WorkerSettings,
     tell: Tell,
     ready: Callable[[JobWorker], None] = lambda _: None,
+    name: str | None = None,
 ) -> WorkerEnd:
-    """Do the jobs of a queue on one device; ready: called with what can be stopped from then on.
+    """Do the jobs of a queue on one device.
 
-    Waits for a queue that does not answer. Raises QueueError or DeviceUnavailableError.
+    ready: called with what can be stopped from then on. name: of the device among all that the
+    machine has, where this process sees no other and so has another name for it. Waits for a queue
+    that does not answer. Raises QueueError or DeviceUnavailableError.
     """
     with ExitStack() as stack:
-        claims, alive = _joined(stack, place, device, settings.only, Outage(tell))
+        claims, alive = _joined(stack, place, name or device, settings.only, Outage(tell))
         warm = stack.enter_context(WarmDevice(device, settings, tell))
         jobs = JobClient(claims, settings, tell, _hindrance(device, settings))
         worker = JobWorker(jobs, warm, settings, tell)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ....engine.beforehand import see_alone
 from ...execution.launch import Channel, WorkerProcess, ending, launch
 from ...execution.messages import StopWork
 from ...execution.supervisor import Restart, RestartPolicy, Supervisor
@@ -44,7 +45,7 @@ class QueueTask:
     verdict: Callable[[Exception], tuple[int, str]]
 
     def __call__(self, channel: Channel[WorkerEvent, QueueOrder]) -> int:
-        """Do the jobs of the queue on the device that the supervisor names."""
+        """Do the jobs of the queue on the device that the supervisor names, and see no other."""
         from .process import work  # here, so that a process started in advance has it
 
         try:
@@ -54,7 +55,8 @@ class QueueTask:
         assert isinstance(first, Begin)
         control = _Control(channel)
         try:
-            end = work(self.place, first.device, self.settings, channel.send, control.serve)
+            alone = see_alone(first.device)
+            end = work(self.place, alone, self.settings, channel.send, control.serve, first.device)
         except Exception as error:
             status, sentence = self.verdict(error)
             channel.send(WorkerFailed(sentence))

@@ -55,6 +55,19 @@ class Machine:
         more = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
         return command, {**self._variables, **more}
 
+    def cuda_cyclegan(self, *arguments: str) -> None:
+        """A command that must succeed."""
+        command = [sys.executable, "-m", "cuda_cyclegan", *arguments]
+        done = subprocess.run(
+            command, env=self._variables, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+    def submit(self) -> None:
+        paths = str(self._root / "scans"), "--model", str(self._root / "model.safetensors")
+        self._variables["CUDA_CYCLEGAN_QUEUE"] = str(self._root / "private" / "queue.db")
+        self.cuda_cyclegan("submit", *paths, "--output", str(self.results), "--precision", "fp32")
+
     @property
     def report(self) -> dict[str, Any]:
         return json.loads((self._root / "report.json").read_text())
@@ -120,3 +133,10 @@ def test_workers_that_begin_late_see_one_card_too(machine: Machine) -> None:
     assert done.returncode == 0, done.stderr
     assert machine.cards_of_processes == ["0", "0", "1"]  # of the command itself, which sees both
     assert machine.report["totals"]["translated"] == len(NAMES)
+
+
+def test_each_worker_of_the_queue_sees_one_card(machine: Machine) -> None:
+    machine.submit()
+    machine.cuda_cyclegan("worker", "--until-empty", "--device", "cuda:1,0")
+    assert {path.name for path in machine.results.glob("*.nii")} == {*NAMES}
+    assert machine.cards_of_processes == ["0", "0", "1"]  # of the command itself, which sees both
