@@ -9,6 +9,7 @@ PipelineError
 ├── UndecidedError     a checkpoint does not tell all that must be known of it
 ├── SettingsError      what was asked for does not fit the model or the device
 ├── OutputFolderError  the output folder cannot be used at all
+│   └── OutputFolderAwaitedError  for now: its disk is full, or another run has it
 ├── QueueError         the job queue cannot be used, or does not hold what was asked for
 │   └── QueueLostError it could be used before; trying again later may help
 ├── ConfigError        a config file is damaged or holds a key or value that is not known
@@ -60,6 +61,10 @@ class SettingsError(PipelineError):
 
 class OutputFolderError(PipelineError):
     """The output folder cannot be made or written, or another run is using it."""
+
+
+class OutputFolderAwaitedError(OutputFolderError):
+    """It can be used again once its disk has room, or another run is over."""
 
 
 class QueueError(PipelineError):

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ...pipelines.jobs.queue.state import OPEN, JobRow, OpenJobs
+from .terminal.settings import flagged
 from .terminal.text import counted, printable
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ def outlook(jobs: "Queue", rows: Sequence[JobRow] | None) -> Iterator[str]:
     """Sentences for below the table; rows: a batch's jobs, or None for all batches."""
     if rows is None:
         yield from map(_at_work, jobs.jobs("", ["running"]))
+        yield from map(_put_off, jobs.put_off())
     left = _open(rows) if rows is not None else jobs.open_jobs()
     if later := list(_later(left)):
         yield f"Later: {', '.join(later)}"
@@ -70,6 +72,10 @@ def _at_work(row: JobRow) -> str:
     since = f" since {moment(row.started)}" if row.started else ""
     who = worker_name(row.worker) if row.worker else "a worker"
     return f"At work: {row.job} {printable(row.study)}, on {who}{since}"
+
+
+def _put_off(row: JobRow) -> str:
+    return f"Waiting: {row.job} {printable(row.study)}: {printable(flagged(row.put_off))}"
 
 
 def _open(rows: Sequence[JobRow]) -> list[OpenJobs]:

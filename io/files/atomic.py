@@ -94,11 +94,13 @@ def _failures_named(target: Path) -> Generator[None]:
 
 def refused(what: str, error: OSError) -> WriteError:
     """The error for what could not be written; what: the beginning of its sentence."""
-    kind = DiskFullError if _cause(error).errno in _FULL else WriteError
+    kind = DiskFullError if is_full(error) else WriteError
     return kind(f"{what}: {_advice(_cause(error))}.")
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+def is_full(error: OSError) -> bool:
+    """Whether a disk, or what this user may have of it, was full."""
+    return _cause(error).errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _cause(error: OSError) -> OSError:

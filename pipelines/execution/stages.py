@@ -86,6 +86,7 @@ class StudyTask:
     may_begin: asked about each study, by its name, when the network could begin with it. model:
     with its card. share_generator: opens the network; None where no study is to be translated.
     store: where results go. share_verifier: what computes tiles of the model's results again.
+    room: there, if something is known of it from studies before these.
     """
 
     model: Model
@@ -96,6 +97,7 @@ class StudyTask:
     may_begin: Callable[[str], bool] = lambda _: True
     share_verifier: ShareVerifier = verifier_of_a_batch
     back: BackTask | None = None
+    room: Room | None = None
 
     @property
     def precision(self) -> Precision:
@@ -152,7 +154,7 @@ class StudyStages:
         self._commits = commits
         self._memory = memory
         self._arrays = HostArrays()
-        self._room = Room(task.store.record.place.output)
+        self._room = task.room or Room(task.store.record.place.output)
         # Each study's preparation takes several cores, and the network waits for the first only.
         self._preparing = threading.Lock()
         self._tell = tell

@@ -1,9 +1,10 @@
 """From the exception that ended a study to its class and one line."""
 
 from ...engine.errors import EngineError
-from ...io.errors import ScanError, UnsupportedScanError, WriteError
+from ...io.errors import DiskFullError, ScanError, UnsupportedScanError, WriteError
 from ..errors import (
     OccupiedError,
+    OutputFolderAwaitedError,
     OutputFolderError,
     PreparationError,
     SettingsError,
@@ -24,6 +25,9 @@ _CLASSES: dict[FailureClass, tuple[type[Exception], ...]] = {
 }
 
 
+_PASSING = (DiskFullError, OutputFolderAwaitedError)
+
+
 def failure_of(error: Exception, stage: Stage | None) -> Failure:
     """What the user is told about an exception that came in this stage."""
     kind = _class(error)
@@ -37,7 +41,7 @@ def failure_of(error: Exception, stage: Stage | None) -> Failure:
             f"{type(error).__name__}: {error}; this looks like a fault of the program, please "
             "report it with what setting verbose prints."
         )
-    return Failure(kind, " ".join(reason.split()), stage)
+    return Failure(kind, " ".join(reason.split()), stage, isinstance(error, _PASSING))
 
 
 def _class(error: Exception) -> FailureClass:

@@ -31,12 +31,14 @@ FailureClass: TypeAlias = Literal[
 class Failure:
     """Why a study has no result: the class, one line, and the stage in which it stopped.
 
-    kind: that class. reason: that line.
+    kind: that class. reason: that line. passes: whether it may go well later with nothing about
+    the study changed, as when a disk has room again.
     """
 
     kind: FailureClass
     reason: str
     stage: Stage | None
+    passes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ def to_json(row: StudyReport) -> dict[str, Any]:
     """The row as JSON values; without its paths, which the job holds."""
     fields = asdict(row)
     del fields["source"], fields["output"], fields["name"]
+    if row.failure:
+        del fields["failure"]["passes"]  # what may pass has not ended
     maps = [str(place) for place in row.maps]
     return {**fields, "preview": str(row.preview) if row.preview else None, "maps": maps}
 

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
 from ...engine.decoding import FieldError, Json, decode_known, parse
+from ...io.files.atomic import is_full
 from ...io.files.locks import lock, wait_for_lock
 from ...io.files.own_files import held_folder, identity, open_own, open_unlinked, read_at
 from ..cycle.cycle_error import CycleError
-from ..errors import OutputFolderError
+from ..errors import OutputFolderAwaitedError, OutputFolderError
 from ..report.report import Content
 from ..study.row_figures import SpreadFigures
 from .record_folder import NAME, OutputPlace, check_writable, found_record, made_record
@@ -285,7 +286,7 @@ class Manifest:
         try:
             lock(self._descriptor, shared=self._shared)
         except BlockingIOError as error:
-            raise OutputFolderError(
+            raise OutputFolderAwaitedError(
                 f"Another run is writing to {self.output}; wait for it to end, or choose another "
                 "output folder."
             ) from error
@@ -346,9 +347,12 @@ def _entry(fields: Json) -> ManifestEntry:
 
 
 def _unusable(error: OSError, path: Path | None = None) -> OutputFolderError:
-    return OutputFolderError(
+    kind, remedy = OutputFolderError, "make it writable"
+    if is_full(error):
+        kind, remedy = OutputFolderAwaitedError, "make room"
+    return kind(
         f"{path or error.filename or NAME} cannot be used ({error.strerror}); choose another "
-        "output folder or make it writable."
+        f"output folder or {remedy}."
     )
 
 

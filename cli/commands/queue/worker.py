@@ -136,7 +136,7 @@ class JobLog:
 
     def hear(self, device: str, news: "WorkerEvent") -> None:
         """Take note of what a device's worker tells, and log it."""
-        from ....pipelines.jobs.worker.messages import JobEnded, JobStarted
+        from ....pipelines.jobs.worker.messages import JobEnded, JobPutOff, JobStarted
 
         in_hand = self._in_hand.setdefault(device, {})
         match news:
@@ -145,6 +145,8 @@ class JobLog:
             case JobEnded(job, _, row):
                 in_hand.pop(job, None)
                 self.has_failures = self.has_failures or row is None or row.status == "failed"
+            case JobPutOff(job, _, _):
+                in_hand.pop(job, None)
             case _:
                 pass
         log_news(device, news)
@@ -166,10 +168,14 @@ def _verdict(error: Exception) -> tuple[int, str]:
     return Exit.SOME_FAILED if lost else status(error), sentence(error)
 
 
+_UNTIL_THEN = "Until then its batch is tried again every minute."
+
+
 def log_news(device: str, news: "WorkerEvent") -> None:
     """One line an event; the beginning of a job, which `jobs` shows, has none."""
     from ....pipelines.jobs.worker.messages import (
         JobEnded,
+        JobPutOff,
         NothingLeft,
         TuningBegan,
         TuningEnded,
@@ -187,6 +193,8 @@ def log_news(device: str, news: "WorkerEvent") -> None:
             spent = f", {seconds(row.seconds)} s" if row.seconds else ""
             why = f": {failure_text(row.failure)}" if row.failure else ""
             _say(device, f"{job} {row.status}: {study}{spent}{why}")
+        case JobPutOff(job, study, why) if why:
+            _say(device, f"{job} waits: {study}: {flagged(why)} {_UNTIL_THEN}")
         case Waiting(None, left, is_paused):
             after = remaining(left, is_paused=is_paused)
             _say(device, "; ".join(["waiting for jobs that may start", *after]))

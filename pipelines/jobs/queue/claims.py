@@ -11,12 +11,18 @@ import sqlalchemy as sa
 from ...execution.retry import is_blamed
 from .queue import ALONE
 from .reading import read_open_jobs
-from .rows import NAMES, payload_of, whole
+from .rows import NAMES, PUT_OFF, payload_of, whole
 from .state import PRIORITIES, Claim, OpenJobs, SchedulingClass
 from .tables import APPLICATION, PAUSED, VERSION, QueueTables
 
 _IN_FLIGHT: Any = sa.text("status IN ('ENQUEUED', 'PENDING')")
 """In the very words of an index, which SQLite takes only for a query that has them."""
+
+
+_NOT_TAKEN: Mapping[str, Any] = {"owner_xid": None, "started_at_epoch_ms": None}
+
+PUT_OFF_SECONDS = 60.0
+"""Between two tries of a job that waits for something to pass, such as a full disk."""
 
 
 class Claims:
@@ -145,6 +151,25 @@ class Claims:
         """Put jobs of ours back to their places in the queue, as if they had never been taken."""
         self._queue_again(tokens, {"recovery_attempts": self._one_try_less()})
 
+    def put_off(self, claim: Claim, why: str) -> None:
+        """Let a job of ours wait for a while, as if it had never been taken, and say why.
+
+        The queued jobs of its batch, whose results are for the same folder, wait along with it.
+        """
+        later: dict[str, Any] = {
+            "status": NAMES["waiting"],
+            "delay_until_epoch_ms": int((time.time() + PUT_OFF_SECONDS) * 1000),
+        }
+        with self._tables.told():
+            about = self._tables.attributes(claim.job)
+            own = {
+                **_NOT_TAKEN,
+                "recovery_attempts": self._one_try_less(),
+                "attributes": {**about, PUT_OFF: why},
+            }
+            if self._tables.change(self._running([claim.token]), {**later, **own}):
+                self._tables.change(self._tables.of_batch(claim.batch, ["queued"]), later)
+
     def held(self) -> dict[str, list[str]]:
         """The tokens of all jobs that were taken and have not ended, by worker, living or dead."""
         jobs = self._tables.jobs.c
@@ -177,7 +202,7 @@ class Claims:
             self._tables.change(where, {"status": NAMES["queued"]})
 
     def _queue_again(self, tokens: Collection[str], values: Mapping[str, Any]) -> int:
-        back = {"status": NAMES["queued"], "owner_xid": None, "started_at_epoch_ms": None}
+        back = {"status": NAMES["queued"], **_NOT_TAKEN}
         with self._tables.told():
             return self._tables.change(self._running(tokens), {**back, **values})
 

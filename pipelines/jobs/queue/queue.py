@@ -15,7 +15,14 @@ from ...errors import QueueError
 from .job import StudyJob
 from .liveness import living_workers
 from .location import QueuePlace
-from .reading import read_batches, read_jobs, read_names, read_open_jobs, read_open_keys
+from .reading import (
+    read_batches,
+    read_jobs,
+    read_names,
+    read_open_jobs,
+    read_open_keys,
+    read_put_off,
+)
 from .rows import NAMES, PASSED
 from .state import (
     ENDED_BADLY,
@@ -29,7 +36,6 @@ from .state import (
     Retried,
     SchedulingClass,
     Submitted,
-    json_object,
 )
 from .tables import PAUSED, VERSION, QueueTables, open_tables
 
@@ -102,12 +108,9 @@ class Queue:
         jobs = self._tables.jobs.c
         where = [jobs.workflow_uuid == job]
         with self._tables.told():
-            for (attributes,) in self._tables.read(
-                sa.select(sa.cast(jobs.attributes, sa.Text)).where(*where)
-            ):
-                about = json_object(attributes)
-                passed = {**about.get(PASSED, {}), "send": moments}
-                self._tables.change(where, {"attributes": {**about, PASSED: passed}})
+            about = self._tables.attributes(job)
+            passed = {**about.get(PASSED, {}), "send": moments}
+            self._tables.change(where, {"attributes": {**about, PASSED: passed}})
 
     def batches(self) -> list[BatchCount]:
         """All batches, oldest first."""
@@ -119,6 +122,10 @@ class Queue:
         batch: also one job of it, as `<batch>/<number>`.
         """
         return read_jobs(self._tables, batch, states)
+
+    def put_off(self) -> list[JobRow]:
+        """The jobs of all batches that wait for something to pass, such as a full disk."""
+        return read_put_off(self._tables)
 
     def open_jobs(self, batch: str = "") -> tuple[OpenJobs, ...]:
         """What has not ended of a batch, or of all."""

@@ -3,12 +3,13 @@
 Each function raises QueueLostError while the database does not answer.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from .rows import job_row, seconds_of, state_of
+from .rows import PUT_OFF, job_row, seconds_of, state_of
 from .state import OPEN, BatchCount, JobRow, JobState, OpenJobs, SchedulingClass, json_object
 from .tables import APPLICATION, QueueTables
 
@@ -42,6 +43,18 @@ def read_jobs(tables: QueueTables, batch: str, states: Collection[JobState]) -> 
 
     states: only those in one of them, if any is named.
     """
+    return _read_rows(tables, tables.of_batch(batch, states))
+
+
+def read_put_off(tables: QueueTables) -> list[JobRow]:
+    """The jobs that wait for something to pass, in their order."""
+    attributes = sa.cast(tables.jobs.c.attributes, sa.Text)
+    noted = attributes.contains(json.dumps(PUT_OFF), autoescape=True)
+    rows = _read_rows(tables, [*tables.of_batch("", ["waiting"]), noted])
+    return [row for row in rows if row.put_off]
+
+
+def _read_rows(tables: QueueTables, where: Sequence[Any]) -> list[JobRow]:
     jobs, inputs, outputs = tables.jobs, tables.inputs, tables.outputs
     query = (
         sa.select(
@@ -53,7 +66,7 @@ def read_jobs(tables: QueueTables, batch: str, states: Collection[JobState]) -> 
         .select_from(jobs)
         .outerjoin(inputs, inputs.c.workflow_uuid == jobs.c.workflow_uuid)
         .outerjoin(outputs, outputs.c.workflow_uuid == jobs.c.workflow_uuid)
-        .where(*tables.of_batch(batch, states))
+        .where(*where)
         .order_by(jobs.c.workflow_uuid)
     )
     with tables.told():

@@ -50,11 +50,12 @@ def job_row(
         result=json_object(result) if ended else {},
         established=str(about.get("established", NOT_RECORDED)),
         passages=_passages(about.get(PASSED)),
+        put_off=str(about.get(PUT_OFF, "")),
     )
 
 
-PASSED = "passages"
-"""The attribute of a job that holds them."""
+PASSED, PUT_OFF = "passages", "put off"
+"""The attributes of a job that hold its passages, and why it was put off the last time."""
 
 
 def _passages(found: Any) -> dict[Passage, Moments]:

@@ -79,7 +79,8 @@ class JobRow:
     the worker recorded, as `study_row.to_json` makes it; empty until it ended. state: where it
     stands. scheduling: its class. submitted, started, ended: None before. not_before: None for any
     time. payload: the job as JSON. established: by what it is known how its model computes.
-    passages: what a node did besides the worker, from when to when.
+    passages: what a node did besides the worker, from when to when. put_off: why it had to wait the
+    last time that a worker took it; "" if it had not.
     """
 
     job: str
@@ -95,6 +96,7 @@ class JobRow:
     result: Mapping[str, Any] = field(default_factory=dict[str, Any])
     established: str = NOT_RECORDED
     passages: Mapping[Passage, Moments] = field(default_factory=dict[Passage, Moments])
+    put_off: str = ""
 
     @property
     def number(self) -> str:
@@ -130,7 +132,9 @@ class JobRow:
 
     @property
     def reason(self) -> str | None:
-        """Why there is no result, in one sentence."""
+        """Why there is no result, or none yet, in one sentence."""
+        if self.state == "waiting":
+            return self.put_off or None
         if self.state == "given up":
             return f"{self.tries - 1} workers died of it; see their logs, then 'jobs retry'"
         if self.state != "failed":
@@ -156,6 +160,11 @@ class Claim:
     payload: str
     scheduling: SchedulingClass
     alone: bool
+
+    @property
+    def batch(self) -> str:
+        """The batch of the job."""
+        return self.job.partition("/")[0]
 
     @property
     def study(self) -> str:

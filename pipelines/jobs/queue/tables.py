@@ -23,7 +23,7 @@ from ...errors import QueueError, QueueLostError
 from .dbos_internals import Internals
 from .location import QueuePlace, check_private, make_private
 from .rows import NAMES
-from .state import JobState, SchedulingClass
+from .state import JobState, SchedulingClass, json_object
 
 APPLICATION = "cuda-cyclegan"
 PAUSED = "paused"
@@ -121,6 +121,12 @@ class QueueTables:
             return 0
         with self.begin() as connection:
             return connection.execute(update, each).rowcount
+
+    def attributes(self, job: str) -> dict[str, Any]:
+        """What is noted about a job, as it was submitted and since; empty if there is none."""
+        about = sa.select(sa.cast(self.jobs.c.attributes, sa.Text))
+        rows = self.read(about.where(self.jobs.c.workflow_uuid == job))
+        return json_object(rows[0][0]) if rows else {}
 
     def now(self) -> Any:
         """The database's clock in milliseconds, for all hosts alike."""

@@ -15,7 +15,7 @@ from ..queue.claims import Claims
 from ..queue.job import StudyJob
 from ..queue.state import Claim, OpenJobs, SchedulingClass
 from ..schedule import StartWindow
-from .messages import JobEnded, JobStarted, Tell, Waiting, WorkerSettings
+from .messages import JobEnded, JobPutOff, JobStarted, Tell, Waiting, WorkerSettings
 
 PAUSE_SECONDS = 1.0
 """Between two questions to a queue that has no job, or does not answer."""
@@ -80,6 +80,7 @@ class JobClient:
         self._tell = tell
         self.outage = Outage(tell)
         self._in_hand: dict[str, TakenJob] = {}
+        self._waiting: set[str] = set()
         self._changed = threading.Condition()
 
     def close(self) -> None:
@@ -136,7 +137,11 @@ class JobClient:
             return _is_open(taken.claim.scheduling)
 
     def hand_in(self, taken: TakenJob, row: StudyReport) -> None:
-        """Record how a job ended; an interrupted one goes back to its place in the queue."""
+        """Record how a job ended.
+
+        An interrupted one goes back to its place in the queue, and one that failed of what may pass
+        by itself waits for that.
+        """
         self._end(taken.claim, row)
         self._let_go(taken)
 
@@ -167,6 +172,10 @@ class JobClient:
         ]
 
     def _end(self, claim: Claim, row: StudyReport) -> None:
+        if row.failure and row.failure.passes:
+            self._put_off(claim, f"{row.failure.kind}: {row.failure.reason}")
+            return
+        self._waiting.discard(claim.batch)
         if row.status == "interrupted":
             self._record(lambda: self._claims.hand_back([claim.token]))
         else:
@@ -174,6 +183,12 @@ class JobClient:
             well = row.status != "failed"
             self._record(lambda: self._claims.end(claim, result, well=well))
         self._tell(JobEnded(claim.job, claim.study, row))
+
+    def _put_off(self, claim: Claim, why: str) -> None:
+        self._record(lambda: self._claims.put_off(claim, why))
+        is_known = claim.batch in self._waiting
+        self._waiting.add(claim.batch)
+        self._tell(JobPutOff(claim.job, claim.study, "" if is_known else why))
 
     def _record(self, step: Callable[[], object]) -> None:
         """Tell the queue what became of a job, for as long as it takes."""

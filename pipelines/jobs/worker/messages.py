@@ -66,6 +66,18 @@ class JobEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class JobPutOff:
+    """A job waits for something to pass, and the queued ones of its batch with it.
+
+    study: place of its result. why: one sentence; "" if the same was told of its batch already.
+    """
+
+    job: str
+    study: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """No job starts for now. reason: in words, None if there simply is none.
 
@@ -112,6 +124,7 @@ WorkerEvent: TypeAlias = (
     Remark
     | JobStarted
     | JobEnded
+    | JobPutOff
     | Waiting
     | TuningBegan
     | TuningEnded

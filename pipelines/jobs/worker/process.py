@@ -62,6 +62,7 @@ def _member(place: QueuePlace, device: str, only: str) -> Generator[tuple[Claims
         claims = Claims(tables, alive.name, only)
         # The name is ours now, so whoever held jobs under it is dead.
         claims.take_over(claims.held().get(alive.name, ()))
+        claims.wake()  # before it is asked whether anything is left
         yield claims, alive
 
 

@@ -20,6 +20,7 @@ from ....engine.recovery import SharedGenerator, shared_generator
 from ....io.channels import joined, other_results
 from ....io.discovery import discover
 from ....io.errors import UnreadableScanError
+from ....io.files.atomic import refused
 from ....io.files.parts import remove_leftovers
 from ....io.volume import Study
 from ...cycle.back_model import back_model, back_options, cycle_rule
@@ -31,9 +32,10 @@ from ...execution.study_pipeline import Concurrency
 from ...opening import Opener, maps_memory
 from ...progress.events import Remark
 from ...report.failures import failure_of
-from ...report.report import Failure, StudyReport
+from ...report.report import StudyReport
 from ...results.manifest import Manifest, Recipe
 from ...results.resume import PlannedStudy, Planner
+from ...results.room import Room
 from ...results.storing import Store
 from ...settings import CycleCheck, TranslateOptions
 from ...study.maps.study_map import maps_asked_for
@@ -83,6 +85,7 @@ class WarmDevice:
         self._known: dict[str, _Known] = {}
         self._back_identities: dict[str, str] = {}
         self._manifest: Manifest | None = None
+        self._rooms: dict[Path, Room] = {}
         self._tool_stack = ExitStack()
         self._folder_stack = ExitStack()
 
@@ -148,6 +151,7 @@ class WarmDevice:
             may_begin=may_begin,
             share_verifier=lambda _: nullcontext(tool.verifier),
             back=tool.back,
+            room=self._rooms.setdefault(manifest.output, Room(manifest.output)),
         )
 
     def concurrency(self) -> Concurrency:
@@ -301,8 +305,6 @@ def row_of(job: StudyJob) -> StudyReport:
 
 def failed(job: StudyJob, error: Exception) -> StudyReport:
     """The row of a job that could not be begun with."""
-    failure = failure_of(error, None)
     if isinstance(error, OSError):
-        path, why = error.filename or "A file", error.strerror or error
-        failure = Failure("write", f"{path} cannot be used ({why}).", None)
-    return replace(row_of(job), status="failed", failure=failure)
+        error = refused(f"{error.filename or 'A file'} cannot be used", error)
+    return replace(row_of(job), status="failed", failure=failure_of(error, None))

@@ -188,7 +188,7 @@ class JobWorker:
             if isinstance(event, StudyDone):
                 row = event.row
                 self.jobs.hand_in(self._on_it.pop(row.name), row)
-                if row.failure and row.failure.stage == "infer":
+                if row.failure and row.failure.stage == "infer" and not row.failure.passes:
                     self._end_for_restart()
 
     def _blame(self, error: DeviceLostError) -> None:

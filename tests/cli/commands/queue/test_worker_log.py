@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cuda_cyclegan.cli.commands.queue.worker import JobLog
-from cuda_cyclegan.pipelines.jobs.worker.messages import JobEnded, JobStarted
+from cuda_cyclegan.pipelines.jobs.worker.messages import JobEnded, JobPutOff, JobStarted
 from cuda_cyclegan.pipelines.report.report import Failure, StudyReport
 
 
@@ -51,4 +51,18 @@ def test_a_worker_that_dies_leaves_a_line_with_the_jobs_in_its_hand(
         "starting another",
         "cpu: the worker ended (killed by SIGKILL); starting another",
     ]
+    assert not log.has_failures
+
+
+def test_a_batch_that_waits_for_a_disk_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    log = JobLog()
+    for why in ("write: the disk is full.", ""):
+        log.hear("cpu", JobStarted("b/1", "a.nii"))
+        log.hear("cpu", JobPutOff("b/1", "a.nii", why))
+    assert lines(capsys) == [
+        "cpu: b/1 waits: a.nii: write: the disk is full. Until then its batch is tried again "
+        "every minute."
+    ]
+    log.died("cpu", "killed by SIGKILL")
+    assert "in hand" not in capsys.readouterr().err
     assert not log.has_failures

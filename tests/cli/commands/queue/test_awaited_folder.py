@@ -1,0 +1,127 @@
+"""Jobs whose output folder cannot take results for now wait for it, and say so."""
+
+import subprocess
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from support.queue_world import QueueWorld
+
+from cuda_cyclegan.pipelines.jobs.queue import claims
+from cuda_cyclegan.pipelines.jobs.queue.claims import PUT_OFF_SECONDS
+from cuda_cyclegan.pipelines.jobs.worker.messages import JobPutOff, NothingLeft, WorkerEvent
+from cuda_cyclegan.pipelines.results.manifest import Manifest
+
+SHAPE = (40, 36, 32)
+
+
+def put_off(told: list[WorkerEvent]) -> list[JobPutOff]:
+    return [event for event in told if isinstance(event, JobPutOff)]
+
+
+def remount(disk: Path, option: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{option}", str(disk)], check=True)
+
+
+class Clock:
+    """In place of the module `time`."""
+
+    def __init__(self) -> None:
+        self.now = time.time()
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The one by which jobs are put off, and queued again."""
+    clock = Clock()
+    monkeypatch.setattr(claims, "time", clock)
+    return clock
+
+
+def test_a_full_disk_fails_no_job_and_all_are_done_once_it_has_room(
+    world: QueueWorld, small_disk: Path, clock: Clock
+) -> None:
+    world.output = small_disk / "out"
+    world.scans(6, SHAPE)
+    batch = world.submit()
+    told = world.work()
+    states = world.states(batch)
+    made = states.count("done")
+    assert 1 <= made <= 3
+    assert states.count("waiting") == 6 - made
+    first, *others = put_off(told)
+    assert "the disk is full; make room or choose another output folder" in first.why
+    assert {event.why for event in others} <= {""}
+    left = [event.left for event in told if isinstance(event, NothingLeft)]
+    assert [(kind.count, kind.state) for kind in left[0]] == [(6 - made, "waiting")]
+
+    assert f"Waiting: {first.job} {first.study}: {first.why}" in world.did("jobs")
+    assert f"waiting: {first.study}: {first.why}" in world.did("jobs", batch)
+    [row] = [row for row in world.jobs(batch) if row["job"] == first.job]
+    assert (row["reason"], row["tries"]) == (first.why, 0)
+
+    assert put_off(world.work()) == [], "it is not time yet"
+    clock.now += PUT_OFF_SECONDS + 1
+    assert put_off(world.work()), "it is full still"
+    assert world.states(batch).count("waiting") == 6 - made
+    remount(small_disk, "size=64m")
+    clock.now += PUT_OFF_SECONDS + 1
+    assert put_off(world.work()) == []
+    assert world.states(batch) == ["done"] * 6
+    assert "aiting" not in world.did("jobs", batch)
+
+
+def test_a_disk_with_no_room_at_all_is_awaited_too(
+    world: QueueWorld, small_disk: Path, clock: Clock
+) -> None:
+    world.output = small_disk / "out"
+    world.scans(2)
+    batch = world.submit()
+    remount(small_disk, "nr_inodes=1")
+    told = put_off(world.work())
+    assert "No space left on device" in told[0].why
+    assert told[0].why.endswith("choose another output folder or make room.")
+    assert world.states(batch) == ["waiting"] * 2
+    remount(small_disk, "nr_inodes=100")
+    clock.now += PUT_OFF_SECONDS + 1
+    world.work()
+    assert world.states(batch) == ["done"] * 2
+
+
+def test_jobs_wait_for_a_run_that_has_their_folder(world: QueueWorld, clock: Clock) -> None:
+    world.scans(2)
+    batch = world.submit()
+    with Manifest(world.output):
+        told = put_off(world.work())
+    assert [f"Another run is writing to {world.output}" in event.why for event in told] == [True]
+    assert world.states(batch) == ["waiting"] * 2
+    clock.now += PUT_OFF_SECONDS + 1
+    world.work()
+    assert world.states(batch) == ["done"] * 2
+
+
+def test_other_batches_go_on_while_one_waits(world: QueueWorld) -> None:
+    world.scans(2)
+    waiting = world.submit()
+    with Manifest(world.output):
+        world.output = world.folder / "other"
+        other = world.submit()
+        world.work()
+    assert world.states(waiting) == ["waiting"] * 2
+    assert world.states(other) == ["done"] * 2
+
+
+def test_a_worker_that_starts_when_a_jobs_time_has_come_does_it(
+    world: QueueWorld, clock: Clock
+) -> None:
+    world.scans(1)
+    batch = world.submit("--at", "2100-01-01T00:00")
+    world.work()
+    assert world.states(batch) == ["waiting"]
+    clock.now = datetime(2100, 1, 2).timestamp()
+    world.work()
+    assert world.states(batch) == ["done"]
