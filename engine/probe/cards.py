@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from .packages import why_not_these_packages
-from .visible_cards import visible_names
+from .visible_cards import VARIABLE, visible_names
 
 OLDEST_CAPABILITY = (7, 5)
 
 _NO_DEVICE = 100
 _INIT_ERRORS = {
+    34: "its library is the toolkit's stub; take the folder stubs out of LD_LIBRARY_PATH",
     802: "the system is not ready; start the NVIDIA services, such as the fabric manager",
     803: "its library and its kernel module are of different versions; restart the machine",
     804: "the installed forward-compatibility package does not fit this card; remove it",
@@ -108,17 +109,36 @@ def _driver() -> tuple[Any, int]:
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         library = ctypes.CDLL(name)
-    except OSError:
-        raise _ObstacleError(f"no NVIDIA driver is installed ({name} was not found)") from None
-    status = library.cuInit(0)
+        start = library.cuInit
+    except (OSError, AttributeError) as error:
+        raise _ObstacleError(_without_driver(name, error)) from None
+    status = start(0)
     if status == _NO_DEVICE:
-        raise _ObstacleError("the NVIDIA driver shows no card")
+        raise _ObstacleError(f"the NVIDIA driver shows no card{_shown_to_this_process()}")
     if status:
         why = _INIT_ERRORS.get(status, "see the system's log")
         raise _ObstacleError(f"the NVIDIA driver does not start (cuInit returned {status}): {why}")
     newest = ctypes.c_int()
     library.cuDriverGetVersion(ctypes.byref(newest))
     return library, newest.value
+
+
+def _without_driver(name: str, error: Exception) -> str:
+    """Why its library cannot be had: most machines have none, others one that is damaged."""
+    is_missing = isinstance(error, OSError) and (
+        sys.platform != "linux" or str(error).startswith(f"{name}: cannot open shared object file")
+    )
+    if is_missing:
+        return f"no NVIDIA driver is installed ({name} was not found)"
+    return (
+        f"the library of the NVIDIA driver cannot be loaded ({error}): install the driver "
+        "again, or take what stands before it out of LD_LIBRARY_PATH"
+    )
+
+
+def _shown_to_this_process() -> str:
+    names = visible_names()
+    return "" if names is None else f"; {VARIABLE} is {','.join(names)!r}"
 
 
 def _devices(library: Any, newest: int, management: Any = None) -> Iterator[CudaDevice]:

@@ -1,14 +1,13 @@
 """Cores, memory and disk: what this process may use of them, and how fast the disk is."""
 
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from ...engine.cores import usable_cores
-from ...io.files.disk import drop_cached
+from ...io.files.disk import drop_cached, free_bytes
 from ...io.files.locks import lock
 from ...io.files.machine_memory import physical_memory
 from ...io.files.own_files import read_at
@@ -23,6 +22,10 @@ _LONGEST_SECONDS = 0.4
 _BLOCK = 8 << 20
 _MOST_BLOCKS = 32
 _GIB = 1 << 30
+
+FULL_BYTES = 2 * _BLOCK
+"""With less left, a disk counts as full."""
+_MAKE_ROOM = "make room, or choose another folder with setting folder"
 
 
 def examine_machine(folder: Path) -> Iterator[Finding]:
@@ -63,20 +66,22 @@ def _memory() -> Finding:
 
 
 def _disk(folder: Path) -> Iterator[Finding]:
+    room = free_bytes(folder)
+    if folder.is_dir() and room < FULL_BYTES:
+        yield failure("Disk", f"{folder}: {_size(room)} free", _MAKE_ROOM)
+        return
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".cuda-cyclegan-", suffix=".part") as f:
             yield _lock(f.fileno(), folder)
-            written, read = _write_speed(f.fileno()), _read_speed(f.fileno())
+            written, read = _write_speed(f.fileno(), room // 2), _read_speed(f.fileno())
     except OSError as error:
         words = f"{folder} cannot be written ({error.strerror})"
         yield failure(
             "Disk", words, "choose another folder with setting folder, or make it writable"
         )
         return
-    room = shutil.disk_usage(folder).free
     words = (
-        f"{folder}: writes {written / 1e6:.0f} and reads {read / 1e6:.0f} MB/s, "
-        f"{room / _GIB:.1f} GiB free"
+        f"{folder}: writes {written / 1e6:.0f} and reads {read / 1e6:.0f} MB/s, {_size(room)} free"
     )
     if room < _ENOUGH_ROOM:
         yield warning("Disk", words, "make room before a large batch")
@@ -98,11 +103,16 @@ def _lock(descriptor: int, folder: Path) -> Finding:
     return ok("File locks", "work")
 
 
-def _write_speed(descriptor: int) -> float:
-    """Bytes a second to the disk itself."""
+def _size(room: int) -> str:
+    return f"{room / _GIB:.1f} GiB" if room >= _GIB else f"{room >> 20} MiB"
+
+
+def _write_speed(descriptor: int, most: int) -> float:
+    """Bytes a second to the disk itself; most: bytes that may be written."""
     block = os.urandom(_BLOCK)
     begin, written = time.perf_counter(), 0
-    while time.perf_counter() - begin < _LONGEST_SECONDS and written < _MOST_BLOCKS * _BLOCK:
+    most = min(most, _MOST_BLOCKS * _BLOCK)
+    while time.perf_counter() - begin < _LONGEST_SECONDS and written < most:
         written += os.write(descriptor, block)
         os.fsync(descriptor)
     return written / (time.perf_counter() - begin)

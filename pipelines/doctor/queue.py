@@ -5,9 +5,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...io.files.disk import free_bytes
 from ..errors import QueueError
 from ..jobs.queue.location import QueuePlace, check_private, queue_place
 from .findings import Finding, failure, ok, warning
+from .machine import FULL_BYTES
 
 _NETWORK_DISKS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "fuse.sshfs", "9p")
 _MOUNTS = Path("/proc/self/mounts")
@@ -49,6 +51,8 @@ def _opened(place: QueuePlace, trouble: str | None) -> Finding:
     words = f"{place}: {waiting} waiting, {running} running{paused}"
     if trouble:
         return warning("Queue", f"{words}; {trouble}", f"keep it on a local disk, or {_REMEDY}")
+    if place.file and (full := _full_disk(place.file)):
+        return failure("Queue", f"{words}, but {full}", f"make room, or {_REMEDY}")
     if place.file and not os.access(place.file, os.W_OK):
         return failure("Queue", f"{words}, but it cannot be written", f"chmod u+w, or {_REMEDY}")
     return ok("Queue", words)
@@ -60,9 +64,16 @@ def _not_yet(file: Path) -> Finding:
     words = f"none yet at {file}; the first 'submit' makes it"
     if not os.access(folder, os.W_OK | os.X_OK):
         return failure("Queue", f"{words}, but {folder} cannot be written", _REMEDY)
+    if full := _full_disk(folder):
+        return failure("Queue", f"{words}, but {full}", f"make room, or {_REMEDY}")
     if trouble := _disk_trouble(folder):
         return warning("Queue", f"{words}; {trouble}", f"keep it on a local disk, or {_REMEDY}")
     return ok("Queue", words)
+
+
+def _full_disk(path: Path) -> str | None:
+    room = free_bytes(path)
+    return f"its disk has {room >> 20} MiB left" if room < FULL_BYTES else None
 
 
 def _disk_trouble(path: Path) -> str | None:

@@ -75,8 +75,8 @@ def _failures_told(place: QueuePlace) -> Generator[None]:
         why = " ".join(str(cause).split())[:200]
         if isinstance(error, OperationalError) or getattr(error, "connection_invalidated", False):
             raise QueueLostError(
-                f"The queue {place} does not answer ({why}); see that its disk or server is there "
-                "and not full."
+                f"The queue {place} does not answer ({why}); see that its disk or server is there, "
+                "is not full, and lets this user write."
             ) from error
         raise QueueError(f"The queue {place} cannot be used ({why}).") from error
 

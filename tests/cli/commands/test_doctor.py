@@ -138,6 +138,24 @@ def test_a_folder_that_cannot_be_written_is_a_failure(tmp_path: Path) -> None:
     assert str(tmp_path / "gone") in found["words"]
 
 
+@pytest.mark.parametrize(("size", "state"), [("1m", "failure"), ("30m", "warning")])
+def test_a_small_disk_is_told_by_the_room_it_has(tmp_path: Path, size: str, state: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(disk)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("this user may not mount a file system")
+    try:
+        found = findings(disk, int(state == "failure"))
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    assert found["Disk"]["state"] == state
+    assert f"{size.removesuffix('m')} MiB free" in found["Disk"]["words"]
+    assert found["Disk"]["remedy"].startswith("make room")
+    full = "its disk has 1 MiB left" in found["Queue"]["words"]
+    assert (found["Queue"]["state"], full) == (("failure", True) if size == "1m" else ("ok", False))
+
+
 def test_a_disk_without_locks_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

@@ -1,5 +1,6 @@
 """The probe says in one sentence what is missing, and loads no CUDA package for it."""
 
+import os
 import re
 import subprocess
 import sys
@@ -175,7 +176,7 @@ class TestTheDriver:
     def told(self, monkeypatch, library) -> str:
         def load(name: str):
             if library is None:
-                raise OSError(name)
+                raise OSError(f"{name}: cannot open shared object file: No such file or directory")
             return library
 
         monkeypatch.setattr(cuda_probe.ctypes, "CDLL", load)
@@ -189,12 +190,39 @@ class TestTheDriver:
         ("status", "words"),
         [
             (100, "the NVIDIA driver shows no card"),
+            (34, "cuInit returned 34.*the toolkit's stub"),
             (803, "cuInit returned 803.*different versions; restart the machine"),
             (999, "cuInit returned 999.*see the system's log"),
         ],
     )
     def test_one_that_does_not_start(self, monkeypatch, status, words):
         assert re.search(words, self.told(monkeypatch, self.Library(status)))
+
+    def test_one_that_is_none(self, monkeypatch):
+        told = self.told(monkeypatch, object())
+        assert (
+            "cannot be loaded ('object' object has no attribute 'cuInit'): install the driver again"
+            in told
+        )
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="its loader's words are looked at")
+    def test_a_damaged_one_is_not_told_to_be_missing(self, tmp_path):
+        (tmp_path / "libcuda.so.1").write_text("no library")
+        ask = "from cuda_cyclegan.engine.probe.cards import why_no_cuda; print(why_no_cuda())"
+        variables = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+        said = subprocess.check_output([sys.executable, "-c", ask], env=variables, text=True)
+        assert "cannot be loaded" in said
+        assert f"{tmp_path}/libcuda.so.1" in said
+
+    @pytest.mark.parametrize(
+        ("visible", "words"),
+        [(None, "shows no card"), ("", "shows no card; CUDA_VISIBLE_DEVICES is ''")],
+    )
+    def test_cards_that_are_hidden_are_told(self, monkeypatch, visible, words):
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert self.told(monkeypatch, self.Library(100)).endswith(words)
 
 
 def test_a_card_that_is_too_old_is_told(machine):

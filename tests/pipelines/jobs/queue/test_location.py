@@ -71,3 +71,9 @@ def test_a_server_is_shown_without_its_password_and_options() -> None:
     assert place.url.count("connect_timeout") == 1
     assert "sslmode=require" in place.url
     assert "keepalives_idle=10" in place.url
+
+
+def test_a_folder_is_no_queue(own: Path) -> None:
+    (own / "jobs").mkdir()
+    with pytest.raises(QueueError, match=f"The queue {own}/jobs is no file"):
+        check_private(own / "jobs")
