@@ -273,6 +273,7 @@ MAY_IMPORT = {
         "engine.decoding io.files io.links pipelines.errors pipelines.execution pipelines.settings"
     ),
     "pipelines.jobs.worker": (
+        "engine.beforehand "
         "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
         "engine.options engine.probe engine.recovery io.channels io.discovery io.errors io.files "
         "io.volume pipelines.cycle pipelines.decisions pipelines.errors pipelines.execution "

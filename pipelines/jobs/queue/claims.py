@@ -9,7 +9,7 @@ from uuid import uuid4
 import sqlalchemy as sa
 
 from ...execution.retry import is_blamed
-from .queue import ALONE
+from .queue import ALONE, BEHIND
 from .reading import read_open_jobs
 from .rows import NAMES, PUT_OFF, payload_of, whole
 from .state import PRIORITIES, Claim, OpenJobs, SchedulingClass
@@ -154,7 +154,8 @@ class Claims:
     def put_off(self, claim: Claim, why: str) -> None:
         """Let a job of ours wait for a while, as if it had never been taken, and say why.
 
-        The queued jobs of its batch, whose results are for the same folder, wait along with it.
+        The queued jobs of its batch, whose results are for the same folder, wait along with it, and
+        go before it the next time.
         """
         later: dict[str, Any] = {
             "status": NAMES["waiting"],
@@ -165,6 +166,7 @@ class Claims:
             own = {
                 **_NOT_TAKEN,
                 "recovery_attempts": self._one_try_less(),
+                "priority": ALONE if claim.alone else BEHIND,
                 "attributes": {**about, PUT_OFF: why},
             }
             if self._tables.change(self._running([claim.token]), {**later, **own}):

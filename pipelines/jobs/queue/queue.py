@@ -39,8 +39,9 @@ from .state import (
 )
 from .tables import PAUSED, VERSION, QueueTables, open_tables
 
-ALONE, _WITH_OTHERS = 1, 2
-"""Order within a class: a job that may have killed a worker goes first, and by itself."""
+ALONE, _WITH_OTHERS, BEHIND = 1, 2, 3
+"""Order within a class: a job that may have killed a worker goes first, and by itself; one that was
+put off goes last, as others may fit onto a disk that has no room for it."""
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
 _MANY = 10_000

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from support.batch_world import scan
 from support.queue_world import QueueWorld
 
 from cuda_cyclegan.pipelines.jobs.queue import claims
@@ -73,6 +74,21 @@ def test_a_full_disk_fails_no_job_and_all_are_done_once_it_has_room(
     assert put_off(world.work()) == []
     assert world.states(batch) == ["done"] * 6
     assert "aiting" not in world.did("jobs", batch)
+
+
+def test_a_study_that_never_fits_keeps_no_other_waiting(
+    world: QueueWorld, small_disk: Path, clock: Clock
+) -> None:
+    world.output = small_disk / "out"
+    scan(world.inputs / "000-large.nii", shape=(64, 64, 64))
+    world.scans(8)
+    batch = world.submit()
+    world.work()
+    clock.now += PUT_OFF_SECONDS + 1
+    world.work()
+    assert world.states(batch) == ["waiting"] + ["done"] * 8
+    assert "the disk is full; make room" in world.jobs(batch)[0]["reason"]
+    assert not [path for path in world.output.rglob("*") if path.name.endswith(".part")]
 
 
 def test_a_disk_with_no_room_at_all_is_awaited_too(

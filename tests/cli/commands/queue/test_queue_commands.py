@@ -123,16 +123,3 @@ def test_job_records_name_no_patient(world: QueueWorld) -> None:
     for secret in (*PATIENT.split("^"), PATIENT_ID, phantom.study, phantom.series, "Roe"):
         assert secret not in told
         assert secret.encode() not in stored
-
-
-def test_a_full_disk_fails_the_jobs_that_do_not_fit(world: QueueWorld, small_disk: Path) -> None:
-    world.output = small_disk / "out"
-    scan(world.inputs / "large.nii", shape=(64, 64, 64))
-    scan(world.inputs / "small.nii")
-    batch = world.submit()
-    world.work()
-    large, small = world.jobs(batch)
-    assert (large["state"], small["state"]) == ("failed", "done")
-    assert "the disk is full; make room" in large["reason"]
-    assert world.made() == {"small.nii"}
-    assert not [path for path in world.output.rglob("*") if path.name.endswith(".part")]
