@@ -17,6 +17,10 @@ from .routes import Route
 REPEATED_SECONDS = 60.0
 """After which a connection that is turned away again is told of again."""
 _MOST_REMEMBERED = 1000
+BROKEN_OFF = 10
+"""Times the quiet that a sender has to come again whose association broke off: without the rest a
+series may look whole, and its translation would go to the destination.
+"""
 
 
 class Arriving:
@@ -31,17 +35,19 @@ class Arriving:
         self._changed = dict(waiting)
         self._open: Counter[StudyName] = Counter()
         self._committed: set[StudyName] = set()
+        self._broken_off = set(waiting)  # by the end of the node before, for all that is known
 
     def joined(self, study: StudyName) -> None:
         """An association brings objects of a study."""
         with self._lock:
             self._open[study] += 1
 
-    def left(self, studies: Collection[StudyName]) -> None:
-        """That association is over."""
+    def left(self, studies: Collection[StudyName], *, broke_off: bool) -> None:
+        """That association is over; broke_off: before its sender had said all, perhaps."""
         with self._lock:
             for study in studies:
                 self._open[study] -= 1
+                (self._broken_off.add if broke_off else self._broken_off.discard)(study)
                 if study in self._changed:
                     self._changed[study] = self._clock()
 
@@ -75,6 +81,7 @@ class Arriving:
                 if self._changed.get(study) == since:
                     del self._changed[study]
                     self._committed.discard(study)
+                    self._broken_off.discard(study)
 
     def is_busy(self, study: StudyName) -> bool:
         """Whether objects of it come, or came since it was looked at."""
@@ -89,7 +96,8 @@ class Arriving:
             return False
         if study in self._committed:
             return True
-        return self._open[study] <= 0 and self._clock() - since >= quiet
+        needed = quiet * BROKEN_OFF if study in self._broken_off else quiet
+        return self._open[study] <= 0 and self._clock() - since >= needed
 
 
 class Reception:
@@ -177,7 +185,7 @@ class _Session:
 
     def end(self, reason: str) -> None:
         """The association is over."""
-        self._arriving.left(self._studies)
+        self._arriving.left(self._studies, broke_off=bool(reason))
         if not (self._offered or reason):
             return  # an echo
         self._tell(

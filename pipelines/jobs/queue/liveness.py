@@ -167,8 +167,7 @@ def life(place: QueuePlace, device: str) -> Generator[Life]:
 
     A GPU has one name, so that no two workers share it by mistake; the CPU has many.
     """
-    folder = lock_folder(place)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = _made_lock_folder(place)
     origin = origin_of(folder)
     names = [f"{origin}:{device}"]
     if device == "cpu":
@@ -194,6 +193,21 @@ def life(place: QueuePlace, device: str) -> Generator[Life]:
         f"A worker for {device} runs on this machine already; stop that one first, or choose "
         "another device."
     )
+
+
+def _made_lock_folder(place: QueuePlace) -> Path:
+    """The folder of the names, on whose disk files can be locked. Raises QueueError."""
+    folder = lock_folder(place)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _while_nobody_looks(folder):
+            return folder
+    except OSError as error:
+        where = "put the queue" if place.file else "have XDG_STATE_HOME name a folder"
+        raise QueueError(
+            f"The names of workers cannot be locked in {folder} ({error.strerror}); {where} on a "
+            "local disk."
+        ) from error
 
 
 def living_workers(place: QueuePlace) -> int:

@@ -72,13 +72,17 @@ def _failures_told(place: QueuePlace) -> Generator[None]:
         yield
     except (DBAPIError, SQLAlchemyError, OSError) as error:
         cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-        why = " ".join(str(cause).split())[:200]
+        said = (error.strerror if isinstance(error, OSError) else None) or str(cause)
+        why = " ".join(said.split())[:200]
         if isinstance(error, OperationalError) or getattr(error, "connection_invalidated", False):
             raise QueueLostError(
                 f"The queue {place} does not answer ({why}); see that its disk or server is there, "
-                "is not full, and lets this user write."
+                "has room and locks, and lets this user write."
             ) from error
-        raise QueueError(f"The queue {place} cannot be used ({why}).") from error
+        raise QueueError(
+            f"The queue {place} cannot be used ({why}); put it right, or name another, a file on a "
+            "local disk, with setting queue."
+        ) from error
 
 
 class QueueTables:

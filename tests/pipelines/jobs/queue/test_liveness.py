@@ -1,5 +1,8 @@
 """Which workers live, and what they are called."""
 
+import errno
+import fcntl
+import os
 import threading
 from contextlib import closing, suppress
 from pathlib import Path
@@ -25,6 +28,36 @@ def test_a_worker_lives_until_it_lets_go_of_its_name(place: QueuePlace) -> None:
             with pytest.raises(QueueError, match="cuda:0 runs"), life(place, "cuda:0"):
                 pass
         assert first.is_dead(card.name)
+
+
+def test_a_disk_without_locks_is_told_with_the_way_out(
+    place: QueuePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a home folder that other hosts share, mounted without locks."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with open_tables(place, create=True):
+        pass
+    monkeypatch.setattr(fcntl, "flock", refused)
+    advice = "put the queue on a local disk" if place.file else "XDG_STATE_HOME"
+    with pytest.raises(QueueError, match=f"No locks available.*{advice}"), life(place, "cpu"):
+        pass
+
+
+def test_a_queue_is_not_made_on_a_disk_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with (
+        pytest.raises(QueueError, match=r"\(No locks available\).*local disk"),
+        open_tables(queue_place(str(tmp_path / "private" / "queue.db")), create=True),
+    ):
+        pass
 
 
 def test_a_worker_may_start_while_somebody_looks_who_lives(

@@ -1,11 +1,14 @@
 """A queue that others could change is refused, also where a link leads to it."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from cuda_cyclegan.pipelines.errors import QueueError
+from cuda_cyclegan.pipelines.jobs.queue.liveness import life
 from cuda_cyclegan.pipelines.jobs.queue.location import check_private, make_private, queue_place
+from cuda_cyclegan.pipelines.jobs.queue.tables import open_tables
 
 
 @pytest.fixture
@@ -77,3 +80,16 @@ def test_a_folder_is_no_queue(own: Path) -> None:
     (own / "jobs").mkdir()
     with pytest.raises(QueueError, match=f"The queue {own}/jobs is no file"):
         check_private(own / "jobs")
+
+
+def test_nobody_else_can_read_a_queue_whatever_the_umask(own: Path) -> None:
+    place = queue_place(str(own / "made" / "queue.db"))
+    before = os.umask(0)
+    try:
+        with open_tables(place, create=True) as tables, life(place, "cpu"):
+            assert not tables.is_paused()
+            found = {path: path.stat().st_mode & 0o777 for path in [own, *own.rglob("*")]}
+    finally:
+        os.umask(before)
+    assert {path.name for path in found} >= {"queue.db", "queue.db-wal", "names"}
+    assert [path for path, mode in found.items() if mode & 0o077] == []
