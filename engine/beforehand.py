@@ -41,6 +41,12 @@ def see_alone(device: str) -> str:
     return alone
 
 
+def name_on_machine(device: str) -> str:
+    """What a device is called by processes that are shown all cards, whatever this one is shown."""
+    kind, _, number = device.partition(":")
+    return f"cuda:{visible_name(int(number))}" if kind == "cuda" else device
+
+
 def context_beforehand(asked: str) -> AbstractContextManager[None]:
     """Have the context of the card behind a name made during the block, if that is one card, and
     the CUDA packages loaded. Several are opened by a process each.

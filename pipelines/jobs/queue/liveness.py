@@ -169,7 +169,7 @@ def life(place: QueuePlace, device: str) -> Generator[Life]:
     """
     folder = _made_lock_folder(place)
     origin = origin_of(folder)
-    names = [f"{origin}:{device}"]
+    names = [f"{origin}:{device.replace('/', '-')}"]  # as in names of parts of a card
     if device == "cpu":
         names += [f"{origin}:{device}-{slot}" for slot in range(2, SLOTS)]
     with ExitStack() as stack:

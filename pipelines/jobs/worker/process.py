@@ -32,7 +32,7 @@ def work(
     """Do the jobs of a queue on one device.
 
     ready: called with what can be stopped from then on. name: of the device among all that the
-    machine has, where this process sees no other and so has another name for it. Waits for a queue
+    machine has, where this process is not shown all and has another name for it. Waits for a queue
     that does not answer. Raises QueueError or DeviceUnavailableError.
     """
     with ExitStack() as stack:

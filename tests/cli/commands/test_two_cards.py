@@ -13,6 +13,11 @@ from support.batch_world import scan, tiny_model
 from support.driver_in_memory import compile_driver, needs_compiler
 from support.processes import children_of, runs, started
 from support.waiting import eventually
+from typer.testing import CliRunner
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.jobs.queue.liveness import life
+from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 
 pytestmark = needs_compiler
 
@@ -55,18 +60,25 @@ class Machine:
         more = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
         return command, {**self._variables, **more}
 
-    def cuda_cyclegan(self, *arguments: str) -> None:
-        """A command that must succeed."""
-        command = [sys.executable, "-m", "cuda_cyclegan", *arguments]
-        done = subprocess.run(
-            command, env=self._variables, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
+    @property
+    def queue(self) -> str:
+        return str(self._root / "private" / "queue.db")
 
     def submit(self) -> None:
         paths = str(self._root / "scans"), "--model", str(self._root / "model.safetensors")
-        self._variables["CUDA_CYCLEGAN_QUEUE"] = str(self._root / "private" / "queue.db")
-        self.cuda_cyclegan("submit", *paths, "--output", str(self.results), "--precision", "fp32")
+        where = "--output", str(self.results), "--queue", self.queue
+        done = CliRunner().invoke(app, ["submit", *paths, *where, "--precision", "fp32"])
+        assert done.exit_code == 0, done.output
+
+    def work(self, device: str, visible: str | None = None) -> tuple[int, str]:
+        """Until no job is left; the exit status, and what the worker said."""
+        options = "--until-empty", "--device", device, "--queue", self.queue
+        command = [sys.executable, "-m", "cuda_cyclegan", "worker", *options]
+        more = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+        done = subprocess.run(
+            command, env={**self._variables, **more}, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stderr
 
     @property
     def report(self) -> dict[str, Any]:
@@ -137,6 +149,16 @@ def test_workers_that_begin_late_see_one_card_too(machine: Machine) -> None:
 
 def test_each_worker_of_the_queue_sees_one_card(machine: Machine) -> None:
     machine.submit()
-    machine.cuda_cyclegan("worker", "--until-empty", "--device", "cuda:1,0")
+    assert machine.work("cuda:1,0")[0] == 0
     assert {path.name for path in machine.results.glob("*.nii")} == {*NAMES}
     assert machine.cards_of_processes == ["0", "0", "1"]  # of the command itself, which sees both
+
+
+def test_workers_that_are_shown_one_card_each_may_run_beside_each_other(machine: Machine) -> None:
+    """Each calls its own card cuda:0; a batch system hands them out so."""
+    machine.submit()
+    with life(queue_place(machine.queue), "cuda:0"):
+        status, said = machine.work("cuda:0", visible="0")
+        assert (status, "A worker for cuda:0 runs on this machine already" in said) == (2, True)
+        assert machine.work("cuda:0", visible="1")[0] == 0
+    assert {path.name for path in machine.results.glob("*.nii")} == {*NAMES}
