@@ -84,23 +84,33 @@ class QueueExchange:
 def note_outcomes(
     ledger: Ledger, queue: Queue, tell: Callable[[NodeEvent], None], clock: Callable[[], float]
 ) -> None:
-    """Record each job that ended, and each that somebody had queued again.
+    """Record each job that ended, why one waits, and each that somebody had queued again.
 
     Raises QueueError.
     """
     still_open = queue.open_keys()
+    put_off = {row.job: row.put_off for row in queue.put_off()}
     changed: list[StudyRecord] = []
     for record in ledger.present():
         now = record
         for series in record.series:
-            after = _outcome(series, still_open, queue, clock)
+            after = _noted(_outcome(series, still_open, queue, clock), put_off)
             if after is not series:
                 now = now.with_series(after)
+            if after.state != series.state:
                 _tell_of(f"{record.study}/{after.place}", after, tell)
         if now is not record:
             changed.append(now)
     if changed:
         ledger.put(*changed)
+
+
+def _noted(series: SeriesRecord, put_off: Mapping[str, str]) -> SeriesRecord:
+    """With why its job waits, if it does; kept while the job is tried again."""
+    why = put_off.get(series.job, "")
+    if series.state != "queued" or why in ("", series.reason):
+        return series
+    return replace(series, reason=why)
 
 
 def _outcome(
@@ -121,7 +131,7 @@ def _outcome(
     if row.state in OPEN:
         return series
     if row.state == "done":
-        return replace(series, state="sending", done=clock())
+        return replace(series, state="sending", reason="", done=clock())
     return replace(series, state="failed", reason=_reason(row), done=clock())
 
 

@@ -17,11 +17,13 @@ from support.node_world import phantom
 from support.waiting import eventually
 
 from cuda_cyclegan.io.choice import Choice
+from cuda_cyclegan.pipelines.jobs.queue import claims
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.summary import report_of
 from cuda_cyclegan.pipelines.node import submission
 from cuda_cyclegan.pipelines.node.events import (
     Emptied,
+    Failed,
     GaveUp,
     LeftOut,
     NodeEvent,
@@ -33,6 +35,7 @@ from cuda_cyclegan.pipelines.node.events import (
 )
 from cuda_cyclegan.pipelines.node.folder import status_of
 from cuda_cyclegan.pipelines.node.outcomes import LOOK_SECONDS, SELDOM_SECONDS
+from cuda_cyclegan.pipelines.results.manifest import Manifest
 from cuda_cyclegan.pipelines.translate import Request
 
 
@@ -161,6 +164,23 @@ def test_one_study_that_cannot_be_examined_does_not_hold_others_up(
     assert [event.reason for event in world.events(LeftOut)] == [
         "it cannot be examined (ZeroDivisionError)"
     ]
+
+
+def test_the_status_tells_why_a_job_waits(
+    world: NodeInProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "PUT_OFF_SECONDS", 0.0)
+    world.send(slices())
+    world.queue_up()
+    with open_queue(world.place) as queue:
+        [job] = queue.jobs("", ["queued"])
+    with Manifest(Path(job.asked["output"])):
+        world.translate()
+        assert world.states() == ["queued"]
+        assert "Another run is writing" in world.series()[0].reason
+    assert world.events(Failed) == []
+    world.translate()
+    assert [(one.state, one.reason) for one in world.series()] == [("sending", "")]
 
 
 def test_a_series_that_grows_is_translated_again_and_that_is_said(world: NodeInProcess) -> None:
