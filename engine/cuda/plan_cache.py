@@ -203,9 +203,15 @@ def cache_folder() -> Path | None:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file that other processes may read meanwhile, and make its folder. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part:
-        part.write(content)
-    Path(part.name).replace(path)
+    part = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part:
+            part.write(content)
+        Path(part.name).replace(path)
+    except OSError:
+        if part:
+            Path(part.name).unlink(missing_ok=True)
+        raise
 
 
 def worth_keeping(candidates: list[Candidate]) -> tuple[Candidate, ...]:

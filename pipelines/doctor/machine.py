@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...engine.cores import usable_cores
+from ...engine.cuda.plan_cache import cache_folder
 from ...io.files.disk import drop_cached, free_bytes
 from ...io.files.locks import lock
 from ...io.files.machine_memory import physical_memory
@@ -25,6 +26,8 @@ _GIB = 1 << 30
 
 FULL_BYTES = 2 * _BLOCK
 """With less left, a disk counts as full."""
+_NOT_KEPT = "each start on a card searches its plans anew, and no duration is foretold"
+_CACHE = "set XDG_CACHE_HOME to a folder that can be written"
 _MAKE_ROOM = "make room, or choose another folder with setting folder"
 
 
@@ -33,6 +36,7 @@ def examine_machine(folder: Path) -> Iterator[Finding]:
     yield _cores()
     yield _memory()
     yield from _disk(folder.absolute())
+    yield _cache()
 
 
 def _cores() -> Finding:
@@ -89,6 +93,20 @@ def _disk(folder: Path) -> Iterator[Finding]:
         yield warning("Disk", words, "use a faster disk; reading and writing will take longest")
     else:
         yield ok("Disk", words)
+
+
+def _cache() -> Finding:
+    """Where plans of cards and speeds are kept; nothing is made there."""
+    folder = cache_folder()
+    if folder is None:
+        return warning("Cache", f"there is no home folder to keep one in: {_NOT_KEPT}", _CACHE)
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        return warning("Cache", f"{folder} cannot be written: {_NOT_KEPT}", _CACHE)
+    if free_bytes(there) < FULL_BYTES:
+        words = f"the disk of {folder} is full: {_NOT_KEPT}"
+        return warning("Cache", words, f"make room, or {_CACHE}")
+    return ok("Cache", str(folder))
 
 
 def _lock(descriptor: int, folder: Path) -> Finding:

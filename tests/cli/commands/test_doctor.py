@@ -156,6 +156,20 @@ def test_a_small_disk_is_told_by_the_room_it_has(tmp_path: Path, size: str, stat
     assert (found["Queue"]["state"], full) == (("failure", True) if size == "1m" else ("ok", False))
 
 
+def test_a_cache_that_cannot_be_kept_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = findings(tmp_path)["Cache"]
+    assert (found["state"], found["words"]) == ("ok", str(tmp_path / "cuda-cyclegan"))
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    found = findings(tmp_path)["Cache"]
+    assert found["state"] == "warning"
+    assert f"{tmp_path}/file/cuda-cyclegan cannot be written" in found["words"]
+    assert "XDG_CACHE_HOME" in found["remedy"]
+
+
 def test_a_disk_without_locks_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

@@ -10,6 +10,7 @@ from cuda_cyclegan.engine.cuda.plan_cache import (
     Findings,
     TuningCache,
     worth_keeping,
+    write_whole,
 )
 
 IDENTITY = {"card": "NVIDIA H200", "driver": "13000", "cudnn": "91900/1.20.0", "precision": "fp16"}
@@ -83,3 +84,10 @@ def test_slow_candidates_are_kept_where_they_need_less_workspace():
     lean, slow = Candidate("lean", 0, 30.0), Candidate("slow", 4096, 25.0)
     kept = worth_keeping([slow, lean, *reversed(fast)])
     assert kept == (*fast[:8], lean)
+
+
+def test_what_cannot_be_put_in_place_leaves_no_file(tmp_path):
+    (tmp_path / "kept" / "inside").mkdir(parents=True)
+    with pytest.raises(OSError, match="kept"):
+        write_whole(tmp_path / "kept", b"1")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
