@@ -1,5 +1,6 @@
 """The node at work: associations come in threads of their own, all else is a step done in turn."""
 
+import errno
 import ssl
 import time
 from collections import defaultdict
@@ -148,13 +149,29 @@ class DicomNode:
             )
         except OSError as error:
             raise ConfigError(
-                f"The node cannot listen at {settings.address}:{settings.port} "
-                f"({error.strerror or error}); see setting address and setting port."
+                f"The node cannot listen at {settings.address}:{settings.port}: {_why(error)}."
             ) from error
 
     def _server_context(self) -> ssl.SSLContext | None:
         certificates = self._settings.certificates
         return certificates.server_context() if certificates else None
+
+
+def _why(error: OSError) -> str:
+    """Why nobody can listen at a place, and what to do about it."""
+    match error.errno:
+        case errno.EADDRINUSE:
+            return "another program does; stop it, or choose another with setting port"
+        case errno.EACCES:
+            return (
+                "ports below 1024 are for root, and for services with "
+                "AmbientCapabilities=CAP_NET_BIND_SERVICE; choose another with setting port"
+            )
+        case errno.EADDRNOTAVAIL:
+            return "this machine has no such address; choose one of its own with setting address"
+        case _:
+            why = (error.strerror or str(error)).partition(" (")[0]
+            return f"the system says: {why}; choose another with setting address or setting port"
 
 
 def _unseen(inbox: Inbox) -> dict[StudyName, float]:

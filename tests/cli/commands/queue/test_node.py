@@ -196,7 +196,23 @@ def test_a_port_that_is_taken_is_told(world: NodeWorld) -> None:
     with archive(port=world.port):
         done = run(world, "node")
     assert done.exit_code == 2
-    assert f"cannot listen at 127.0.0.1:{world.port}" in done.stderr
+    told = "another program does; stop it, or choose another with --port."
+    assert f"cannot listen at 127.0.0.1:{world.port}: {told}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("192.0.2.1", "this machine has no such address; choose one of its own with --address."),
+        ("nobody.invalid", "choose another with --address or --port."),
+    ],
+)
+def test_an_address_that_cannot_be_is_told(world: NodeWorld, address: str, told: str) -> None:
+    done = run(world, "node", "--address", address)
+    assert done.exit_code == 2
+    assert f"cannot listen at {address}:{world.port}: " in done.stderr
+    assert "while attempting" not in done.stderr
+    assert told in done.stderr
 
 
 def test_systemd_takes_the_unit_of_the_page(tmp_path: Path) -> None:
