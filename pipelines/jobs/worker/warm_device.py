@@ -21,6 +21,7 @@ from ....io.channels import joined, other_results
 from ....io.discovery import discover
 from ....io.errors import UnreadableScanError
 from ....io.files.atomic import refused
+from ....io.files.own_files import user_name
 from ....io.files.parts import remove_leftovers
 from ....io.volume import Study
 from ...cycle.back_model import back_model, back_options, cycle_rule
@@ -264,11 +265,7 @@ def find_study(job: StudyJob, card: ModelCard | None) -> Study:
     card: of its model, if that can be read. Raises ScanError.
     """
     for file in job.files:
-        if not os.path.lexists(file):
-            raise UnreadableScanError(
-                f"{file} does not exist on {platform.node()}; put it back, or mount it there if "
-                "other hosts have it, then 'jobs retry'."
-            )
+        _check_there(file)
     if refused := refused_link(job):
         raise UnreadableScanError(
             f"{refused.path} changed since it was submitted: {refused.reason}; submit it again."
@@ -281,6 +278,23 @@ def find_study(job: StudyJob, card: ModelCard | None) -> Study:
         return replace(study, name=name, other_results=others)
     why = f" ({found.skipped[0].reason})" if found.skipped else ""
     raise UnreadableScanError(f"{job.files[0]} is no study any more{why}; submit it again.")
+
+
+def _check_there(file: str) -> None:
+    """Raise UnreadableScanError if this worker does not see a file of a job."""
+    host, again = platform.node(), "then 'jobs retry'"
+    try:
+        os.lstat(file)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UnreadableScanError(
+            f"{file} does not exist on {host}; put it back, or mount it there if other hosts have "
+            f"it, {again}."
+        ) from error
+    except OSError as error:
+        raise UnreadableScanError(
+            f"{file} cannot be reached by {user_name()} on {host} ({error.strerror}); give this "
+            f"user the right to its folders, or see to its disk, {again}."
+        ) from error
 
 
 def _with_files(

@@ -11,7 +11,9 @@ from unittest.mock import ANY
 
 import pytest
 from support.batch_world import scan
+from support.io_users import open_folder, ordinary_user
 from support.numerics_models import FunctionGenerator
+from support.queue_jobs import jobs
 from support.queue_world import QueueWorld
 from support.waiting import ENOUGH
 from support.watched_calls import watch_calls
@@ -22,6 +24,7 @@ from cuda_cyclegan.engine.errors import CudaError, PrecisionOverflowError
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.io.errors import UnreadableScanError
 from cuda_cyclegan.pipelines import opening
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.worker import warm_device
@@ -32,6 +35,7 @@ from cuda_cyclegan.pipelines.jobs.worker.messages import (
     WorkerSettings,
 )
 from cuda_cyclegan.pipelines.jobs.worker.process import work
+from cuda_cyclegan.pipelines.jobs.worker.warm_device import find_study
 from cuda_cyclegan.pipelines.study import translation as study_run
 
 
@@ -186,3 +190,18 @@ def test_a_failure_in_the_network_has_the_process_replaced(
     assert world.states(batch)[0] == "failed"
     assert work(place, "cpu", settings, told.append) == "empty"
     assert world.states(batch) == ["failed", "done"]
+
+
+def test_a_scan_that_the_workers_user_may_not_reach_is_not_told_to_be_missing() -> None:
+    with open_folder() as folder:
+        closed = folder / "closed"
+        closed.mkdir()
+        [job] = jobs(closed, 1)
+        closed.chmod(0)
+        with ordinary_user(), pytest.raises(UnreadableScanError, match="Permission denied") as told:
+            find_study(job, None)
+        closed.chmod(0o700)
+        Path(job.files[0]).unlink()
+        with pytest.raises(UnreadableScanError, match="does not exist on"):
+            find_study(job, None)
+    assert "give this user the right to its folders" in str(told.value)
