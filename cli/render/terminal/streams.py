@@ -1,6 +1,7 @@
 """Standard output and error that neither a strange name nor a vanished reader can break."""
 
 import codecs
+import errno
 import os
 import shutil
 import sys
@@ -38,7 +39,8 @@ def settle() -> None:
 def say(line: str, stream: TextIO) -> None:
     """Print a line at once; if nobody can take it any more, it and all later ones are lost.
 
-    A batch goes on when the reader of its log is gone: the studies matter more.
+    A batch goes on when the reader of its log is gone: the studies matter more. What a full disk
+    does not take is lost alone, for a service may run for months after it.
     """
     with lost_with_its_reader(stream):
         stream.write(f"{line}\n")  # in one go, for others may write to the same log
@@ -52,12 +54,29 @@ def log(text: str) -> None:
 
 @contextmanager
 def lost_with_its_reader(stream: TextIO) -> Generator[None]:
-    """If writing to the stream fails in the block, it leads nowhere from then on."""
+    """If writing to the stream fails in the block, it leads nowhere from then on.
+
+    That of a full disk does so for what it did not take.
+    """
     try:
         yield
-    except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
+    except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        with _leading_nowhere(stream.fileno(), for_good=not is_full):
+            stream.flush()
+
+
+@contextmanager
+def _leading_nowhere(descriptor: int, *, for_good: bool) -> Generator[None]:
+    """Whatever is written there is lost, during the block or for good."""
+    before, nowhere = os.dup(descriptor), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    try:
+        yield
+    finally:
+        if not for_good:
+            os.dup2(before, descriptor)
+        os.close(before)
         os.close(nowhere)
 
 

@@ -5,14 +5,16 @@ import io
 import os
 import struct
 import termios
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from cuda_cyclegan.cli.render.progress_bars import LiveProgress
-from cuda_cyclegan.cli.render.terminal.streams import columns_of
+from cuda_cyclegan.cli.render.terminal.streams import columns_of, say
 from cuda_cyclegan.pipelines.progress.events import Remark
 
+FULL = Path("/dev/full")
 SENTENCE = "word " * 30
 
 
@@ -51,3 +53,23 @@ def test_what_stands_above_the_bars_is_as_wide_as_the_terminal(
     assert len(said) == lines
     assert max(map(len, said)) <= width + len("\x1b[2K")
     assert all(line.rstrip().endswith("word") for line in said)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no file that is always full")
+def test_a_log_goes_on_once_its_disk_has_room(tmp_path: Path) -> None:
+    with FULL.open("w") as log, (tmp_path / "log").open("wb") as with_room:
+        for line in ("lost", "lost too"):
+            say(line, log)
+        assert os.path.samestat(os.fstat(log.fileno()), FULL.stat())
+        os.dup2(with_room.fileno(), log.fileno())
+        say("kept", log)
+    assert (tmp_path / "log").read_text() == "kept\n"
+
+
+def test_a_log_whose_reader_is_gone_leads_nowhere() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as log:
+        for _ in range(2):
+            say("lost", log)
+        assert os.path.samestat(os.fstat(log.fileno()), os.stat(os.devnull))  # noqa: PTH116
