@@ -2,6 +2,7 @@
 
 NetworkError
 ├── ConnectionLostError   the peer closed, was silent too long, or cannot be reached
+├── CertificateError      files of TLS are not there, or are none
 ├── ProtocolError         it sent what DICOM does not allow, or more than it may
 └── RefusedError          it refuses the association, or everything that it was offered
 """
@@ -13,6 +14,10 @@ class NetworkError(Exception):
 
 class ConnectionLostError(NetworkError):
     """The peer is not there, or not any more."""
+
+
+class CertificateError(NetworkError):
+    """No association over TLS can come about with these files."""
 
 
 class ProtocolError(NetworkError):

@@ -1,8 +1,12 @@
 """TLS by BCP 195: version 1.2 or newer, and certificates on both sides."""
 
 import ssl
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from .errors import CertificateError
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +22,35 @@ class Certificates:
     trusted: Path
 
     def server_context(self) -> ssl.SSLContext:
-        """For peers that connect, which must show a certificate. Raises OSError."""
+        """For peers that connect, which must show a certificate. Raises CertificateError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = ssl.CERT_REQUIRED
         return self._loaded(context)
 
     def client_context(self) -> ssl.SSLContext:
-        """For peers to connect to, whose certificate must name their host. Raises OSError."""
+        """For peers to connect to, whose certificate must name their host.
+
+        Raises CertificateError.
+        """
         return self._loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
     def _loaded(self, context: ssl.SSLContext) -> ssl.SSLContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(self.own, self.key)
-        context.load_verify_locations(self.trusted)
+        with _told(f"{self.own} with the key {self.key}"):
+            # Else OpenSSL asks for a password, which no service has anybody to type.
+            context.load_cert_chain(self.own, self.key, password="")
+        with _told(str(self.trusted)):
+            context.load_verify_locations(self.trusted)
         return context
+
+
+@contextmanager
+def _told(files: str) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        why = error.reason if isinstance(error, ssl.SSLError) and error.reason else error.strerror
+        raise CertificateError(
+            f"TLS cannot be had with {files} ({why}); name files in PEM that this user may read, "
+            "the certificate's own key, and one without a password"
+        ) from error

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from ...io.dicom_network.errors import CertificateError
 from ...io.dicom_network.limits import DEFAULT_LIMITS, Limits
 from ...io.dicom_network.listener import Listener
 from ...io.dicom_network.tls import Certificates
@@ -105,7 +106,7 @@ class DicomNode:
         return self.listener.port
 
     def use(self, routes: Mapping[str, Route]) -> None:
-        """Go on with other routes, and with certificates as they are now. Raises OSError."""
+        """Go on with other routes, and with certificates as they are now. Raises ConfigError."""
         self.listener.use_tls(self._server_context())
         self._routes = self._reception.routes = self._deliveries.routes = routes
         self._attempts.forget()  # some may have been of routes that are no more
@@ -137,7 +138,7 @@ class DicomNode:
         return route.quiet if route else None
 
     def _opened_listener(self) -> Listener:
-        settings = self._settings
+        settings, context = self._settings, self._server_context()
         try:
             return Listener(
                 settings.address,
@@ -145,7 +146,7 @@ class DicomNode:
                 self._reception,
                 settings.limits,
                 self._reception.turned_away,
-                self._server_context(),
+                context,
             )
         except OSError as error:
             raise ConfigError(
@@ -154,7 +155,10 @@ class DicomNode:
 
     def _server_context(self) -> ssl.SSLContext | None:
         certificates = self._settings.certificates
-        return certificates.server_context() if certificates else None
+        try:
+            return certificates.server_context() if certificates else None
+        except CertificateError as error:
+            raise ConfigError(f"{error}.") from error
 
 
 def _why(error: OSError) -> str:

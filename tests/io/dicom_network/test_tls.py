@@ -10,7 +10,7 @@ from support.dicom_judges import judge
 from support.dicom_network import listening
 from support.node_world import phantom
 
-from cuda_cyclegan.io.dicom_network.errors import ConnectionLostError
+from cuda_cyclegan.io.dicom_network.errors import CertificateError, ConnectionLostError
 from cuda_cyclegan.io.dicom_network.sending import Peer, sending_to
 from cuda_cyclegan.io.dicom_network.tls import Certificates
 
@@ -77,3 +77,25 @@ def test_a_destination_with_a_strangers_certificate_is_not_sent_to(tmp_path: Pat
             sending_to(peer, "SENDER", issue("sender").client_context()),
         ):
             pass
+
+
+@pytest.mark.parametrize(
+    ("own", "key", "trusted", "told"),
+    [
+        ("none.pem", "node.key", "root.pem", "none.pem with the key .*No such file or directory"),
+        ("node.pem", "root.key", "root.pem", "node.pem with the key .*KEY_VALUES_MISMATCH"),
+        ("node.pem", "locked.key", "root.pem", "locked.key .*one without a password"),
+        ("node.pem", "node.key", "node.key", "TLS cannot be had with .*node.key "),
+    ],
+)
+def test_files_that_are_of_no_use_are_named(
+    tmp_path: Path, own: str, key: str, trusted: str, told: str
+) -> None:
+    folder = tmp_path / "ca"
+    authority(folder)("node")
+    locked = ("-out", folder / "locked.key", "-aes256", "-passout", "pass:secret")
+    openssl("pkey", "-in", folder / "node.key", *locked)
+    files = Certificates(folder / own, folder / key, folder / trusted)
+    for context in (files.server_context, files.client_context):
+        with pytest.raises(CertificateError, match=told):
+            context()
