@@ -43,6 +43,10 @@ class _ObstacleError(Exception):
     """Why there is no CUDA, in words."""
 
 
+class _DriverFaultError(_ObstacleError):
+    """A driver is installed and does not work; what and why, a colon, and what to do."""
+
+
 def why_no_cuda() -> str | None:
     """One sentence on what is missing and what to install, or None if nothing is."""
     try:
@@ -55,6 +59,21 @@ def why_no_cuda() -> str | None:
             )
     except _ObstacleError as obstacle:
         return str(obstacle)
+    return None
+
+
+def driver_fault() -> tuple[str, str] | None:
+    """What is wrong with an installed driver, and what to do; None if it starts, or there is none.
+
+    A driver that shows no card is in order.
+    """
+    try:
+        _driver()
+    except _DriverFaultError as fault:
+        what, _, remedy = str(fault).rpartition(": ")
+        return what, remedy
+    except _ObstacleError:
+        pass
     return None
 
 
@@ -111,28 +130,29 @@ def _driver() -> tuple[Any, int]:
         library = ctypes.CDLL(name)
         start = library.cuInit
     except (OSError, AttributeError) as error:
-        raise _ObstacleError(_without_driver(name, error)) from None
+        if _is_missing(name, error):
+            raise _ObstacleError(f"no NVIDIA driver is installed ({name} was not found)") from None
+        raise _DriverFaultError(
+            f"the library of the NVIDIA driver cannot be loaded ({error}): install the driver "
+            "again, or take what stands before it out of LD_LIBRARY_PATH"
+        ) from None
     status = start(0)
     if status == _NO_DEVICE:
         raise _ObstacleError(f"the NVIDIA driver shows no card{_shown_to_this_process()}")
     if status:
         why = _INIT_ERRORS.get(status, "see the system's log")
-        raise _ObstacleError(f"the NVIDIA driver does not start (cuInit returned {status}): {why}")
+        raise _DriverFaultError(
+            f"the NVIDIA driver does not start (cuInit returned {status}): {why}"
+        )
     newest = ctypes.c_int()
     library.cuDriverGetVersion(ctypes.byref(newest))
     return library, newest.value
 
 
-def _without_driver(name: str, error: Exception) -> str:
-    """Why its library cannot be had: most machines have none, others one that is damaged."""
-    is_missing = isinstance(error, OSError) and (
+def _is_missing(name: str, error: Exception) -> bool:
+    """Whether there is no such library, as on most machines, and not a damaged one."""
+    return isinstance(error, OSError) and (
         sys.platform != "linux" or str(error).startswith(f"{name}: cannot open shared object file")
-    )
-    if is_missing:
-        return f"no NVIDIA driver is installed ({name} was not found)"
-    return (
-        f"the library of the NVIDIA driver cannot be loaded ({error}): install the driver "
-        "again, or take what stands before it out of LD_LIBRARY_PATH"
     )
 
 

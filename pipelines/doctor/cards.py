@@ -5,7 +5,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ...engine.probe.cards import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
+from ...engine.probe.cards import (
+    OLDEST_CAPABILITY,
+    CudaDevice,
+    cuda_devices,
+    driver_fault,
+    why_no_cuda,
+)
 from ..host.processes import owner_of, program_of
 from .findings import Finding, ok, warning
 
@@ -37,7 +43,10 @@ def examine_cards() -> Iterator[Finding]:
     """One line a card, and one on why none is used."""
     cards = cuda_devices()
     obstacle = why_no_cuda()
-    if obstacle is not None:
+    if fault := driver_fault():
+        what, remedy = fault
+        yield warning("CUDA", f"not used: {what}", remedy)
+    elif obstacle is not None:
         what, _, remedy = obstacle.partition(": ")
         if cards:
             yield warning("CUDA", f"not used: {what}", remedy or "use a newer card, or the CPU")

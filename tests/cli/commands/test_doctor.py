@@ -249,3 +249,21 @@ def test_a_queue_on_a_network_disk_is_a_warning(
     monkeypatch.setattr(queue_check, "_MOUNTS", mounts)
     found = findings(tmp_path)["Queue"]
     assert (found["state"], "network disk (nfs4)" in found["words"]) == ("warning", True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="its loader's words are looked at")
+def test_a_driver_that_is_damaged_is_a_warning(tmp_path: Path) -> None:
+    place = ["--json", "--folder", str(tmp_path), "--queue", str(tmp_path / "queue.db")]
+    command = [sys.executable, "-m", "cuda_cyclegan", "doctor", *place]
+
+    def found(libraries: Path) -> dict[str, Any]:
+        variables = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+        told = json.loads(done.stdout)["findings"]
+        return next(finding for finding in told if finding["subject"] == "CUDA")
+
+    (tmp_path / "libcuda.so.1").write_text("no library")
+    damaged = found(tmp_path)
+    assert damaged["state"] == "warning"
+    assert f"{tmp_path}/libcuda.so.1" in damaged["words"]
+    assert damaged["remedy"].startswith("install the driver again")
