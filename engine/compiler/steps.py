@@ -251,6 +251,22 @@ class ExpressedView:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvolveStrided:
+    """A convolution that halves what it reads, by the own kernel for warp groups.
+
+    3^3 of stride 2 and padding 1, with zeros around the expressed source. weight:
+    `weight_layout.halving_operands`. layer: its name. source: read whole; its slope lies between 0
+    and 1. statistics: of the target, if it measures that too.
+    """
+
+    layer: str
+    source: ExpressedView
+    target: Tensor
+    weight: str
+    statistics: "Statistics | None" = None
+
+
+@dataclass(frozen=True, slots=True)
 class ConvTransposeToPatches:
     """The last layer as a transposed convolution, 4^3 of stride 2 and padding 1, to the patches.
 
@@ -486,6 +502,7 @@ Step: TypeAlias = (
     | ConvolveToPatches
     | ConvTransposeToPatches
     | ConvTransposeToCells
+    | ConvolveStrided
     | Statistics
     | Pointwise
     | Normalise

@@ -246,6 +246,23 @@ def doubling_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeig
     return LaidWeight(weight, shape, lay_out)
 
 
+def halving_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+    """[K, C, 3, 3, 3] -> [K / 64, source / 16, 3, 9, 2, 64, 8]: first operands of m64n128k16.
+
+    Of each 64 outputs and 16 source channels, those of the taps, by the kernel's planes.
+    """
+    outputs, chunks = weight.shape[0], source // 16
+    shape = outputs // 64, chunks, 3, 9, 2, 64, 8
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
+        filled[:, list(slots)] = weight
+        split = filled.reshape(-1, 64, chunks, 2, 8, 3, 9)
+        return np.ascontiguousarray(split.transpose(0, 2, 5, 6, 3, 1, 4))
+
+    return LaidWeight(weight, shape, lay_out)
+
+
 def _tap(parity: int, offset: int) -> int | None:
     """Of 3, with padding 1, that leads from the source's voxel i + offset to 2 i + parity."""
     tap = parity + 1 - 2 * offset

@@ -236,6 +236,24 @@ class ConvTransposeToCellsArguments(Structure):
     )
 
 
+class ConvolveStridedArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("source", c_void_p),
+        ("weights", c_void_p),
+        ("target", c_void_p),
+        ("partials", c_void_p),
+        ("factor", c_void_p),
+        ("summand", c_void_p),
+        ("table_stride", c_int),
+        ("slope", c_float),
+        ("source_extents", Three),
+        ("extents", Three),
+        ("outputs", c_int),
+        ("planes", c_int),
+    )
+
+
 class ConvolveStridedPatchesArguments(Structure):
     __slots__ = ()
     _fields_ = (

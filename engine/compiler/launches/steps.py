@@ -13,6 +13,7 @@ from ..steps import (
     ChannelGroups,
     Convolve,
     ConvolvePatches,
+    ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
@@ -28,6 +29,7 @@ from ..steps import (
 from . import arguments
 from .cells import blocks_of_cells, conv_transpose_to_cells
 from .convolutions import convolve
+from .halving import blocks_that_halve, convolve_strided
 from .launch import Addresses, Launch, address_of, strides_of, vectors
 from .outer_layers import (
     add_patches,
@@ -62,6 +64,8 @@ def scratch_bytes(step: Step, card: CardProperties) -> int:
             parts, size = blocks_of_a_patch(step, card), _MOMENTS_BYTES
         case ConvTransposeToCells(statistics=Statistics(source=source)):
             parts, size = blocks_of_cells(step, card), _MOMENTS_BYTES
+        case ConvolveStrided(statistics=Statistics(source=source)):
+            parts, size = blocks_that_halve(step, card), _MOMENTS_BYTES
         case _:
             return 0
     return source.tensor.batch * parts * source.channels * size
@@ -81,6 +85,11 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
             measured = step.statistics
             launch = conv_transpose_to_cells(step, at, card, scratch if measured else None)
             blocks = blocks_of_cells(step, card)
+            return [launch, *([conclude(measured, at, scratch, blocks)] if measured else [])]
+        case ConvolveStrided():
+            measured = step.statistics
+            launch = convolve_strided(step, at, card, scratch if measured else None)
+            blocks = blocks_that_halve(step, card)
             return [launch, *([conclude(measured, at, scratch, blocks)] if measured else [])]
         case ConvolveToPatches():
             return [convolve_to_patches(step, at, card)]

@@ -29,6 +29,7 @@ _WGMMA_KERNELS = {
     "convolve_patches_wgmma",
     "convolve_to_patches_wgmma",
     "conv_transpose_to_cells",
+    "convolve_strided",
 }
 SPLIT_KERNEL = "convolve_split_fp16"
 """The own kernel, by its .cu file, for what `Layout.split_fp16` asks for."""
