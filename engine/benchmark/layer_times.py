@@ -11,6 +11,7 @@ from ..compiler.steps import (
     Convolution,
     Convolve,
     ConvolvePatches,
+    ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
@@ -65,6 +66,8 @@ def _computed(step: Step) -> int:
             return parts[0].source.tensor.batch * prod(extents)
         case ConvTransposeToCells(source=source, target=target):
             return source.batch * prod(target.extents)
+        case ConvolveStrided(target=target):
+            return target.batch * prod(target.extents)
         case _:
             return 0
 
@@ -82,6 +85,7 @@ def layer_of(step: Step) -> str:
             | ConvolveToPatches()
             | ConvTransposeToPatches()
             | ConvTransposeToCells()
+            | ConvolveStrided()
         ):
             return step.layer
         case Statistics(target=table):
@@ -116,6 +120,10 @@ def described(step: Step) -> str:
         case ConvTransposeToCells(source=source, target=target, statistics=statistics):
             shape = f"{source.channels} to {target.channels}, {_times(target.extents)}"
             return f"transposed conv 3x3x3, {shape}" + (", statistics" if statistics else "")
+        case ConvolveStrided(source=source, target=target, statistics=statistics):
+            shape = f"{source.source.channels} to {target.channels}, {_times(target.extents)}"
+            kind = "normalise, conv 3x3x3" if source.table else "conv 3x3x3"
+            return f"{kind}, {shape}" + (", statistics" if statistics else "")
         case Statistics(source=source):
             return f"statistics, {source.channels}, {_times(source.extents)}"
         case Normalise(pointwise=pointwise):
@@ -157,6 +165,9 @@ def least_bytes(step: Step) -> int:
         case ConvTransposeToCells(source=source, target=target):
             weight = 27 * source.channels * target.channels
             return source.bytes + weight * NUMBER_BYTES[source.precision] + _viewed(target)
+        case ConvolveStrided(source=source, target=target):
+            weight = 27 * source.source.channels * target.channels
+            return _viewed(source.source) + weight * NUMBER_BYTES[target.precision] + target.bytes
         case Statistics(source=source):
             return _viewed(source)
         case Normalise(pointwise=pointwise):

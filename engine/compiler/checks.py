@@ -117,6 +117,15 @@ def uneven_numbers(shape: tuple[int, ...]) -> FloatArray:
     return (random.random(shape, np.float32) < shares).astype(np.float32)
 
 
+def whole_numbers(patches: int, channels: int) -> FloatArray:
+    """Factors 1 and -1 and summands from -1 to 1, [2, patches, channels], in turns.
+
+    With signs they give whole numbers of about the signs' variance.
+    """
+    places = np.arange(patches * channels).reshape(patches, channels)
+    return np.stack([1 - 2 * (places // 3 % 2), places % 3 - 1]).astype(np.float32)
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """How far a sum y of products x w may be off.

@@ -18,6 +18,7 @@ from .steps import (
     TRANSLATED,
     Convolution,
     ConvolvePatches,
+    ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
@@ -28,6 +29,7 @@ from .steps import (
     Statistics,
     Tensor,
     TensorView,
+    WeightTable,
     stored_channels,
 )
 from .weight_layout import (
@@ -37,6 +39,7 @@ from .weight_layout import (
     column_operands,
     doubling_operands,
     forward,
+    halving_operands,
     matrix_operands,
     row_operands,
     strided_operands,
@@ -46,7 +49,11 @@ from .weight_layout import (
 )
 
 TriedStep: TypeAlias = (
-    ConvolvePatches | ConvolveToPatches | ConvTransposeToPatches | ConvTransposeToCells
+    ConvolvePatches
+    | ConvolveToPatches
+    | ConvTransposeToPatches
+    | ConvTransposeToCells
+    | ConvolveStrided
 )
 
 PLAIN_WEIGHT, STORED_WEIGHT = "plain weight", "stored weight"
@@ -59,7 +66,8 @@ class LayerTrial:
     passes: make the plain one's source. sizes: bytes by name. shape: of the plain convolution.
     kernel: [K, C, kD, kH, kW], of a transposed one [C, K, ...]. weights: how it is stored, by name.
     sources: tensors that are filled on the card, none where the patches are. made: None where it is
-    their translation. measured: statistics that the step takes of it besides.
+    their translation. measured: statistics that the step takes of it besides. table: by which the
+    step, and a pass, express their source.
     """
 
     step: TriedStep
@@ -71,6 +79,7 @@ class LayerTrial:
     sources: tuple[Tensor, ...]
     made: Tensor | None
     measured: Statistics | None = None
+    table: WeightTable | None = None
 
 
 def of_one_patch(step: TriedStep) -> TriedStep:
@@ -85,6 +94,9 @@ def of_one_patch(step: TriedStep) -> TriedStep:
             return replace(step, parts=tuple(first))
         case ConvTransposeToCells(source=source, target=target):
             return replace(step, source=replace(source, batch=1), target=_first_patch(target))
+        case ConvolveStrided(source=source, target=target):
+            view = replace(source, source=_first_patch(source.source))
+            return replace(step, source=view, target=replace(target, batch=1))
 
 
 def _first_patch(view: TensorView) -> TensorView:
@@ -102,6 +114,8 @@ def trial_of(step: TriedStep) -> LayerTrial:
             return _transposed_last_layer(step)
         case ConvTransposeToCells():
             return _doubling_layer(step)
+        case ConvolveStrided():
+            return _halving_layer(step)
 
 
 def _first_layer(step: ConvolvePatches) -> LayerTrial:
@@ -208,6 +222,50 @@ def _doubling_layer(step: ConvTransposeToCells) -> LayerTrial:
         sources=(source,),
         made=made,
         measured=measured,
+    )
+
+
+def _halving_layer(step: ConvolveStrided) -> LayerTrial:
+    """Plainly a convolution from the expressed source, which is written."""
+    view, made, one = step.source.source, step.target, (1, 1, 1)
+    source = view.tensor
+    expressed = replace(source, name="expressed")
+    express = Pointwise(
+        view,
+        expressed,
+        Region(0, source.batch),
+        source.extents,
+        (0, 0, 0),
+        "zero",
+        table=step.source.table,
+        activation=step.source.activation,
+    )
+    shape = _plain_shape(expressed, made, (3, 3, 3))
+    shape = replace(shape, stride=(2, 2, 2), before=one, after=one)
+    slots, kernel = range(source.channels), (made.channels, source.channels, 3, 3, 3)
+    measured = step.statistics and _bare(step.statistics)
+
+    def stored(kernel: FloatArray) -> LaidWeight:
+        return halving_operands(kernel, slots, source.channels)
+
+    return LayerTrial(
+        step=replace(step, weight=STORED_WEIGHT, statistics=measured),
+        passes=(express,),
+        sizes={
+            **{tensor.name: tensor.bytes for tensor in (source, expressed, made)},
+            PLAIN_WEIGHT: _weight_bytes(shape),
+            STORED_WEIGHT: 4 * stored(np.zeros(kernel, np.float32)).size,
+        },
+        shape=shape,
+        kernel=kernel,
+        weights={
+            PLAIN_WEIGHT: lambda k: forward(k, slots, source.channels, made.channels),
+            STORED_WEIGHT: stored,
+        },
+        sources=(source,),
+        made=made,
+        measured=measured,
+        table=step.source.table,
     )
 
 

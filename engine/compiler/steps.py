@@ -518,9 +518,9 @@ voxels: to those that the result is made of, or, for a kernel of even extents, t
 pairs of taps lead to, where no tap is 0. Or by the own kernel, to the first kind of cells.
 """
 
-StridedForm: TypeAlias = Literal["strided", "cells"]
-"""A convolution of stride 2 and even extents as it is, or as one of stride 1 and half the extents
-from cells of 2^3 voxels.
+StridedForm: TypeAlias = Literal["strided", "cells", "own"]
+"""A convolution of stride 2 as it is; of even extents, as one of stride 1 and half the extents
+from cells of 2^3 voxels; or by the own kernel.
 """
 
 

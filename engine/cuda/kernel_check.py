@@ -16,7 +16,13 @@ import numpy as np
 
 from ..compiler.blocks import BlockGrid, BlockRun
 from ..compiler.card_properties import CardProperties
-from ..compiler.checks import Filling, host_signs, kernel_numbers, uneven_numbers
+from ..compiler.checks import (
+    Filling,
+    host_signs,
+    kernel_numbers,
+    uneven_numbers,
+    whole_numbers,
+)
 from ..compiler.launches import checks
 from ..compiler.launches.blocks import block_launches
 from ..compiler.launches.launch import OVERFLOW, Launch
@@ -151,6 +157,8 @@ def _wrong_statistics(bench: "_LayerBench", measured: Statistics) -> str | None:
 def _sizes(trial: LayerTrial, kernels: Kernels) -> dict[str, int]:
     """Bytes by name of all that a trial takes, and of what is noted of its runs."""
     sizes = {**trial.sizes, _TAKEN: 8 * RUNS, OVERFLOW: 4}
+    if trial.table:
+        sizes[trial.table.name] = trial.table.bytes
     if measured := trial.measured:
         table, card = measured.target, kernels.card
         sizes[table.name] = table.bytes
@@ -192,6 +200,9 @@ class _LayerBench:
         for name, stored in trial.weights.items():
             laid = stored(kernel.reshape(trial.kernel)).numbers()
             stream.upload_now(self._places[name], encoded(laid, trial.shape.precision))
+        if trial.table:
+            content = whole_numbers(trial.table.patches, trial.table.channels)
+            stream.upload_now(self._places[trial.table.name], encoded(content, "fp32"))
 
     def fill_unevenly(self) -> None:
         """Patches whose parts have other means and variances each, or such a source."""

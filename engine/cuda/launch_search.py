@@ -28,6 +28,7 @@ from ..compiler.steps import (
     TRANSLATED,
     Convolution,
     Convolve,
+    ConvolveStrided,
     ConvTransposeToCells,
     ConvTransposeToPatches,
     Lowered,
@@ -277,6 +278,8 @@ def _made_by(step: Step, lowered: Lowered) -> _Made:
             size = 4 * lowered.layout.batch * channels * prod(extents)
             return _Made(TRANSLATED, size, 4)
         case ConvTransposeToCells(target=TensorView(tensor=tensor)):
+            return _Made(tensor.name, tensor.bytes, NUMBER_BYTES[tensor.precision])
+        case ConvolveStrided(target=tensor):
             return _Made(tensor.name, tensor.bytes, NUMBER_BYTES[tensor.precision])
         case Statistics(target=table):
             return _Made(table.name, table.bytes, 4)

@@ -11,6 +11,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     AddPatches,
     Convolve,
     ConvolvePatches,
+    ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
@@ -129,6 +130,10 @@ class _Memory:
                 self.convolve_to_cells(step)
             case ConvTransposeToCells():
                 self.double(step)
+                if step.statistics is not None:
+                    self.measure(step.statistics)
+            case ConvolveStrided():
+                self.halve(step)
                 if step.statistics is not None:
                     self.measure(step.statistics)
             case Convolve():
@@ -256,6 +261,19 @@ class _Memory:
         whole = cells.transpose(0, 1, 3, 5, 2, 4, 6, 7)
         target = self.of(step.target.tensor)
         target[...] = whole.reshape(target.shape)
+
+    def halve(self, step: ConvolveStrided) -> None:
+        view = step.source
+        source = activated(self.scaled(self.read(view.source), view.table), view.activation)
+        operands = self.weights[step.weight]  # [parts, chunks, 3, 9, 2, 64, 8]
+        weight = operands.transpose(0, 5, 1, 4, 6, 2, 3).reshape(step.target.channels, -1, 3, 3, 3)
+        padded = np.pad(source, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
+        target = self.of(step.target)
+        target[...] = 0
+        for taps in product(range(3), repeat=3):
+            (d, h, w), (i, j, k) = step.target.extents, taps
+            seen = padded[:, i : i + 2 * d : 2, j : j + 2 * h : 2, k : k + 2 * w : 2]
+            target += seen[:, :d, :h, :w] @ weight[:, :, i, j, k].T
 
     def convolve(self, step: Convolve) -> None:
         shape, region = step.shape, step.region

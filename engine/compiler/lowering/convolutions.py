@@ -11,13 +11,15 @@ from ...network.graph import Node
 from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Pad, Triple, triple
 from ...network.subpixels import can_be_subpixels, reach_of
 from .. import weight_layout
-from ..launches import cells
+from ..launches import cells, halving
 from ..steps import (
     NUMBER_BYTES,
     VECTOR_BYTES,
     Convolution,
     Convolve,
+    ConvolveStrided,
     ConvTransposeToCells,
+    ExpressedView,
     Region,
     Tensor,
     TensorView,
@@ -60,6 +62,8 @@ def convolve(writer: Writer, node: Node, conv: Conv3d) -> Value:
     weight = writer.weights[conv.weight]
     if _fits_cells(writer, node, conv):
         return _convolve_cells(writer, node, conv)
+    if _fits_halving_kernel(writer, node, conv):
+        return _convolve_by_halving_kernel(writer, node, conv)
     target = convolve_dense(writer, node.name, node.inputs[0], conv, weight)
     return biased(writer, node, whole(target), conv.bias)
 
@@ -88,6 +92,42 @@ def _convolve_cells(writer: Writer, node: Node, conv: Conv3d) -> Value:
     laid = weight_layout.cells_as_inputs(weight, slots, source.channels // 8, target.channels)
     emit(writer, node.name, laid, source, target)
     return biased(writer, node, whole(target), conv.bias)
+
+
+def _fits_halving_kernel(writer: Writer, node: Node, conv: Conv3d) -> bool:
+    """Whether the own kernel may do a convolution that halves its source."""
+    form = writer.layout.strided.get(node.name)
+    if not writer.layout.wgmma or writer.layout.in_blocks or form not in (None, "own"):
+        return False
+    shape = conv.kernel, conv.stride, conv.padding, conv.dilation, conv.groups
+    if shape != ((3, 3, 3), _TWO, _ONE, _ONE, 1) or conv.out_channels % halving.OUTPUTS:
+        return False
+    return writer.operand(node.inputs[0]).stored in halving.CHANNELS
+
+
+def _convolve_by_halving_kernel(writer: Writer, node: Node, conv: Conv3d) -> Value:
+    name = node.inputs[0]
+    value = writer.operand(name)
+    part = value.parts[0]
+    if not (value.is_simple and _is_expressed_by_halving_kernel(part)):
+        value, tensor = writer.dense(name)
+        part = ValuePart(whole(tensor))
+    shape = writer.shapes[node.name]
+    target = writer.tensor(node.name, shape.extents, shape.channels)
+    view = ExpressedView(part.source, part.table, part.activation)
+    laid = weight_layout.halving_operands(
+        writer.weights[conv.weight], value.slots, part.source.channels
+    )
+    key = writer.weight(f"{node.name}.stored", laid)
+    writer.steps.append(ConvolveStrided(node.name, view, target, key))
+    return biased(writer, node, whole(target), conv.bias)
+
+
+def _is_expressed_by_halving_kernel(part: ValuePart) -> bool:
+    activation = part.activation
+    has_one_slope = activation.curve == "linear" and activation.slopes is None
+    is_bent_down = has_one_slope and 0 <= activation.slope <= 1
+    return part.source.is_whole and part.residual is None and is_bent_down
 
 
 def convolve_dense(

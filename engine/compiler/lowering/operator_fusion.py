@@ -7,6 +7,7 @@ from functools import partial
 from ..card_properties import CardProperties
 from ..steps import (
     ConvolvePatches,
+    ConvolveStrided,
     ConvTransposeToCells,
     ConvTransposeToPatches,
     Normalise,
@@ -66,6 +67,8 @@ def _measured_at_once(before: Step, step: Step) -> Step | None:
     match before:
         case ConvolvePatches(stride=1, target=target):
             is_measured = step.source.is_whole and step.source.tensor == target
+        case ConvolveStrided(target=target):
+            is_measured = step.source.is_whole and step.source.tensor == target
         case ConvTransposeToCells(target=target):
             is_measured = step.source == target
         case _:
@@ -85,6 +88,8 @@ def _tables(step: Step) -> tuple[WeightTable | None, ...]:
             return (step.table,)
         case ConvTransposeToPatches():
             return tuple(part.table for part in step.parts)
+        case ConvolveStrided():
+            return (step.source.table,)
         case _:
             return ()
 

@@ -14,6 +14,7 @@ from ..steps import (
     AddPatches,
     Convolve,
     ConvolvePatches,
+    ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
@@ -105,7 +106,7 @@ def made_by(step: Step) -> Iterator[str]:
             yield pointwise.target.name
         case ConvTransposeToCells(target=target):
             yield target.tensor.name
-        case Pack() | ConvolvePatches() | Convolve() | Pointwise():
+        case Pack() | ConvolvePatches() | Convolve() | ConvolveStrided() | Pointwise():
             yield step.target.name
 
 

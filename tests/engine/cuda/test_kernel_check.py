@@ -21,7 +21,9 @@ from cuda_cyclegan.engine.compiler.layer_trials import STORED_WEIGHT, of_one_pat
 from cuda_cyclegan.engine.compiler.memory.fitting import SPLIT_KERNEL, ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
+    Activation,
     ConvolvePatches,
+    ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
@@ -90,7 +92,7 @@ class LaneKernels(HostKernels):
         self.first_layers = []
 
     def launch(self, _stream, launch) -> None:
-        if launch.source.endswith(("_patches", "_wgmma", "_to_cells")):
+        if launch.source.endswith(("_patches", "_wgmma", "_to_cells", "_strided")):
             self.first_layers.append(launch)
         cuda_on_cpu.run(launch, "fp16", self._folder, launch.grid)
 
@@ -179,6 +181,42 @@ def test_a_first_layer_that_measures_wrongly_is_found(fault, words, folder, monk
     assert not cache.kernels
     check(kernels=LaneKernels(folder), stream=HostStream())
     assert list(cache.kernels.values()) == [""]
+
+
+def _halving(table):
+    """Two patches of two blocks each, of odd extents."""
+    extents, made = (3, 5, 37), (2, 3, 19)
+    source, target = (
+        Tensor("source", 2, extents, 32, "fp16"),
+        Tensor("target", 2, made, 64, "fp16"),
+    )
+    statistics = Statistics(
+        TensorView(target, made), WeightTable("table", 2, 64), 1e-5, "scale", "shift"
+    )
+    read = ExpressedView(TensorView(source, extents), table, Activation(0.0) if table else IDENTITY)
+    return ConvolveStrided("down", read, target, "weight", statistics)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+@pytest.mark.parametrize("table", [None, WeightTable("first.table", 2, 32)])
+def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, folder, monkeypatch, cache):
+    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
+    monkeypatch.setattr(kernel_check, "RUNS", 2)
+    kernels, stream, step = LaneKernels(folder), HostStream(), _halving(table)
+    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
+    assert list(cache.kernels.values()) == [""]
+    right = trial_of(step)
+    laid = right.weights[STORED_WEIGHT]
+    turned = {**right.weights, STORED_WEIGHT: lambda k: laid(k.swapaxes(3, 4))}
+    wrong_trials = [replace(right, weights=turned)]
+    if table:
+        other = replace(step.source, activation=Activation(0.5))
+        wrong_trials.append(replace(right, step=replace(right.step, source=other)))
+    for trial in wrong_trials:
+        with monkeypatch.context() as patched:
+            patched.setattr(kernel_check, "trial_of", lambda _, trial=trial: trial)
+            found = kernel_check.wrong_step(step, kernels, stream)
+            assert "wrong results in 2 of 2 runs" in found
 
 
 def _doubling(outputs):
