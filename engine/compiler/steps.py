@@ -512,15 +512,14 @@ Step: TypeAlias = (
 )
 
 
-TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "own"]
-"""A transposed convolution of stride 2 as a data gradient, or as a convolution to cells of 2^3
-voxels: to those that the result is made of, or, for a kernel of even extents, to those that its
-pairs of taps lead to, where no tap is 0. Or by the own kernel, to the first kind of cells.
-"""
+LayerForm: TypeAlias = Literal["gradient", "subpixel", "strided", "cells", "own"]
+"""How a layer of stride 2 is done.
 
-StridedForm: TypeAlias = Literal["strided", "cells", "own"]
-"""A convolution of stride 2 as it is; of even extents, as one of stride 1 and half the extents
-from cells of 2^3 voxels; or by the own kernel.
+A transposed convolution as a data gradient, or as a convolution to cells of 2^3 voxels: "subpixel"
+to those that the result is made of, or, for a kernel of even extents, "cells" to those that its
+pairs of taps lead to, where no tap is 0. Another convolution "strided", as it is, or, of even
+extents, by "cells" as one of stride 1 and half the extents from such cells. Either by the "own"
+kernel.
 """
 
 
@@ -531,7 +530,7 @@ class Layout:
     slab_bytes: bound of the tensors between the steps of an outermost layer, which goes through the
     depth in slabs. matrix_kernels: whether own kernels for the matrix units may be used;
     wgmma: and those for warp groups, which only compute capability 9.0 has.
-    transposed, strided: form of transposed and of strided convolutions by layer. split_fp16:
+    forms: of layers of stride 2, by layer, where they are not as usual. split_fp16:
     whether a float program does convolutions on split fp16 where their input allows it
     (`split_fp16.scales`). patch: (D, H, W). batch: patches in one run. precision: of its
     arithmetic. in_blocks: whether the patches are blocks of one volume, which see each other and
@@ -544,8 +543,7 @@ class Layout:
     slab_bytes: int = 112 << 20
     matrix_kernels: bool = False
     wgmma: bool = False
-    transposed: Mapping[str, TransposedForm] = field(default_factory=dict[str, TransposedForm])
-    strided: Mapping[str, StridedForm] = field(default_factory=dict[str, StridedForm])
+    forms: Mapping[str, LayerForm] = field(default_factory=dict[str, LayerForm])
     split_fp16: bool = False
     in_blocks: bool = False
 

@@ -7,16 +7,16 @@ from typing import TypeVar
 
 from ..compiler.card_properties import CardProperties
 from ..compiler.launches.variants import LaunchVariants, launch_variants
-from ..compiler.lowering.forms import OTHER_FORMS
+from ..compiler.lowering.forms import ComparedStep, names_of_other_forms
 from ..compiler.memory.fitting import Choose, Fitted, MemoryBudget, ProgramRequest, Way, fit
 from ..compiler.ring_buffers import rings
 from ..compiler.steps import (
     Convolution,
     Convolve,
-    ConvTransposeToCells,
+    ConvolveStrided,
+    LayerForm,
     Lowered,
     Step,
-    TransposedForm,
 )
 from ..errors import DeviceMemoryError
 from ..network.graph import Graph, Network
@@ -86,23 +86,28 @@ def program_key(graph: Graph, fitted: Fitted[Way]) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()[:24]
 
 
-def form_key(step: ConvTransposeToCells) -> str:
+def form_key(step: ComparedStep) -> str:
     """Under which is kept how long a layer takes in each of its forms."""
+    if isinstance(step, ConvolveStrided):
+        source, outputs = step.source.source.tensor, step.target.channels
+        parts = source.batch, source.extents, source.channels, outputs, step.statistics is not None
+        return f"strided convolution {(*parts, step.source.table is not None)}"
     source, outputs = step.source, step.target.channels
     parts = source.batch, source.extents, source.channels, outputs, step.statistics is not None
     return f"transposed convolution {parts}"
 
 
-OWN_FORM: TransposedForm = "own"
+OWN_FORM: LayerForm = "own"
 
 
-def faster_forms(lowered: Lowered, cache: TuningCache) -> Mapping[str, TransposedForm]:
+def faster_forms(lowered: Lowered, cache: TuningCache) -> Mapping[str, LayerForm]:
     """Forms of layers that were faster than the own kernel, by layer."""
-    found: dict[str, TransposedForm] = {}
+    found: dict[str, LayerForm] = {}
     for step in lowered.steps:
-        if isinstance(step, ConvTransposeToCells):
+        if isinstance(step, ComparedStep):
             names = {one.plan for one in cache.get(form_key(step)).candidates[:1]}
-            found.update((step.layer, form) for form in OTHER_FORMS if form in names)
+            others = names_of_other_forms(step)
+            found.update((step.layer, form) for form in others if form in names)
     return found
 
 
@@ -119,7 +124,7 @@ def in_faster_forms(
     if not forms:
         return fitted
     try:
-        return fit(network, replace(wanted, transposed=forms), room, choose)
+        return fit(network, replace(wanted, forms=forms), room, choose)
     except DeviceMemoryError:
         return fitted
 

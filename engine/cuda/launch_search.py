@@ -20,7 +20,7 @@ from ..compiler.launches import checks
 from ..compiler.launches.launch import OVERFLOW
 from ..compiler.launches.steps import launches, scratch_bytes
 from ..compiler.launches.variants import LaunchVariants
-from ..compiler.lowering.forms import other_forms
+from ..compiler.lowering.forms import ComparedStep, other_forms
 from ..compiler.memory.fitting import Way
 from ..compiler.memory.plan import aligned, touched
 from ..compiler.steps import (
@@ -32,6 +32,7 @@ from ..compiler.steps import (
     ConvTransposeToCells,
     ConvTransposeToPatches,
     Lowered,
+    Normalise,
     Pointwise,
     Statistics,
     Step,
@@ -94,12 +95,12 @@ class LaunchSearch:
     def compare_forms(
         self, network: Network, lowered: Lowered, plans: PlanSearch, search: SearchSettings
     ) -> None:
-        """Keep how long layers of an own kernel take by it, and by cuDNN and a pass of statistics.
+        """Keep how long layers of an own kernel take by it, and by cuDNN and passes besides.
 
         plans: finds how cuDNN does it, by a quick search.
         """
         for step in lowered.steps:
-            if not isinstance(step, ConvTransposeToCells) or search.effort == "off":
+            if not isinstance(step, ComparedStep) or search.effort == "off":
                 continue
             if not self._cache.get(form_key(step)).candidates:
                 try:
@@ -113,7 +114,7 @@ class LaunchSearch:
         self,
         network: Network,
         lowered: Lowered,
-        step: ConvTransposeToCells,
+        step: ComparedStep,
         plans: PlanSearch,
         search: SearchSettings,
     ) -> dict[str, float]:
@@ -123,8 +124,8 @@ class LaunchSearch:
             plans.algorithms([shape], _WORKSPACE, replace(search, effort="quick"))
             best = self._cache.best(shape, _WORKSPACE, "quick")
             if best is not None:
-                measuring = self._time(form.statistics, form.lowered) if form.statistics else 0.0
-                took[form.name] = best.microseconds + measuring
+                passes = sum(self._time(one, form.lowered) for one in form.passes)
+                took[form.name] = best.microseconds + passes
         return took
 
     def _time(self, step: Step, lowered: Lowered) -> float:
@@ -281,6 +282,8 @@ def _made_by(step: Step, lowered: Lowered) -> _Made:
             return _Made(tensor.name, tensor.bytes, NUMBER_BYTES[tensor.precision])
         case ConvolveStrided(target=tensor):
             return _Made(tensor.name, tensor.bytes, NUMBER_BYTES[tensor.precision])
+        case Normalise(pointwise=pointwise):
+            return _made_by(pointwise, lowered)
         case Statistics(target=table):
             return _Made(table.name, table.bytes, 4)
         case _:

@@ -1,46 +1,71 @@
-"""What the own kernel of a transposed convolution competes with."""
+"""What the own kernel of a layer of stride 2 competes with."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from ...network.graph import Network
 from ..steps import (
     Convolve,
+    ConvolveStrided,
     ConvTransposeToCells,
+    LayerForm,
     Lowered,
+    Normalise,
+    Pointwise,
     Statistics,
     TensorView,
-    TransposedForm,
 )
 from .lowering import lower
 
-OTHER_FORMS: tuple[TransposedForm, ...] = ("gradient", "subpixel")
+ComparedStep: TypeAlias = ConvTransposeToCells | ConvolveStrided
 
 
 @dataclass(frozen=True, slots=True)
 class OtherForm:
-    """A convolution by cuDNN that gives what the own kernel gives, and a pass for the statistics.
+    """A convolution by cuDNN, and passes, that give what the own kernel gives.
 
-    name: of the form. lowered: the program that has them. convolve: the convolution. statistics:
-    the pass; None where the own kernel takes none.
+    name: of the form. lowered: the program that has them. convolve: the convolution. passes: one
+    that writes the source as the own kernel expresses it, and one that takes its statistics.
     """
 
-    name: TransposedForm
+    name: LayerForm
     lowered: Lowered
     convolve: Convolve
-    statistics: Statistics | None
+    passes: tuple[Statistics | Pointwise | Normalise, ...]
 
 
-def other_forms(
-    network: Network, lowered: Lowered, step: ConvTransposeToCells
-) -> Iterator[OtherForm]:
+def names_of_other_forms(step: ComparedStep) -> tuple[LayerForm, ...]:
+    """All that a layer may be done by but the own kernel."""
+    return ("gradient", "subpixel") if isinstance(step, ConvTransposeToCells) else ("strided",)
+
+
+def other_forms(network: Network, lowered: Lowered, step: ComparedStep) -> Iterator[OtherForm]:
     """The forms of a step of a program."""
-    for name in OTHER_FORMS:
-        transposed = {**lowered.layout.transposed, step.layer: name}
-        other = lower(network, replace(lowered.layout, transposed=transposed), lowered.card)
+    for name in names_of_other_forms(step):
+        forms = {**lowered.layout.forms, step.layer: name}
+        other = lower(network, replace(lowered.layout, forms=forms), lowered.card)
         [convolve] = [
             one for one in other.steps if isinstance(one, Convolve) and one.layer == step.layer
         ]
-        view = TensorView(convolve.target, step.target.extents, shuffled=name == "subpixel")
-        statistics = step.statistics and replace(step.statistics, source=view)
-        yield OtherForm(name, other, convolve, statistics)
+        view = TensorView(convolve.target, convolve.target.extents)
+        if isinstance(step, ConvTransposeToCells):
+            view = replace(view, extents=step.target.extents, shuffled=name == "subpixel")
+        measured = [replace(step.statistics, source=view)] if step.statistics else []
+        yield OtherForm(name, other, convolve, (*_added_pass(lowered, other, convolve), *measured))
+
+
+def _added_pass(
+    lowered: Lowered, other: Lowered, convolve: Convolve
+) -> Iterator[Pointwise | Normalise]:
+    """The pass that writes the source of a convolution for that alone."""
+    passes, others = list(_passes(lowered)), list(_passes(other))
+    if len(others) > len(passes):
+        for step in others:
+            made = step.pointwise if isinstance(step, Normalise) else step
+            if made.target == convolve.source:
+                yield step
+
+
+def _passes(lowered: Lowered) -> Iterator[Pointwise | Normalise]:
+    return (step for step in lowered.steps if isinstance(step, Pointwise | Normalise))

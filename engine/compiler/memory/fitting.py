@@ -14,7 +14,7 @@ from ...options import Precision
 from ..card_properties import WGMMA_CAPABILITY, CardProperties
 from ..lowering.lowering import lower
 from ..lowering.split_fp16 import split_fp16_pays
-from ..steps import Convolution, Convolve, Layout, Lowered, TransposedForm
+from ..steps import Convolution, Convolve, LayerForm, Layout, Lowered
 from .plan import MemoryPlan, plan_memory
 
 _SLABS = (112 << 20, 48 << 20, 16 << 20)
@@ -86,7 +86,7 @@ class ProgramRequest:
     """What a network is compiled for; batch: patches in one run at most.
 
     patch: (D, H, W). precision: of its arithmetic. card: on which it is to run. without: own
-    kernels, by their .cu files, that are wrong on this card. transposed: as of `Layout`.
+    kernels, by their .cu files, that are wrong on this card. forms: as of `Layout`.
     """
 
     patch: Triple
@@ -94,7 +94,7 @@ class ProgramRequest:
     precision: Precision
     card: CardProperties
     without: frozenset[str] = frozenset()
-    transposed: Mapping[str, TransposedForm] = field(default_factory=dict[str, TransposedForm])
+    forms: Mapping[str, LayerForm] = field(default_factory=dict[str, LayerForm])
 
     def layouts(self) -> Iterator[Layout]:
         """From what is fast to what is small."""
@@ -116,7 +116,7 @@ class ProgramRequest:
                     slab_bytes,
                     has_matrix,
                     has_wgmma,
-                    self.transposed,
+                    self.forms,
                     split_fp16=split_fp16,
                 )
             batch //= 2

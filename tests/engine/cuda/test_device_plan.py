@@ -90,7 +90,7 @@ def test_a_layer_that_is_slower_by_its_own_kernel_is_planned_as_it_is_faster(cac
     assert planned({"subpixel": 1.0, "own": 2.0}) is None
     forms = faster_forms(fitted.lowered, cache)
     assert forms == {own.layer: "subpixel"}
-    other = fit(network, replace(WANTED, transposed=forms), ROOM, measured)
+    other = fit(network, replace(WANTED, forms=forms), ROOM, measured)
     assert not any(isinstance(step, ConvTransposeToCells) for step in other.lowered.steps)
     cache.put_time(program_key(network.graph, other), 2.0)
     assert planned({"subpixel": 1.0, "own": 2.0}) == ProgramPlan(other.memory.bytes, 2, 0.002)

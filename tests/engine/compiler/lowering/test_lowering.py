@@ -116,14 +116,14 @@ def test_batches_in_slabs_agree_with_onnx_runtime(precision, batch):
 
 @pytest.mark.parametrize("form", ["gradient", "subpixel", "cells"])
 def test_all_forms_of_transposed_convolutions_agree(form):
-    check(build(RESNET), (8, 8, 8), transposed={"up0": form, "up1": form})
-    check(build(UNET), (8, 8, 8), transposed={f"up{level}": form for level in range(3)})
+    check(build(RESNET), (8, 8, 8), forms={"up0": form, "up1": form})
+    check(build(UNET), (8, 8, 8), forms={f"up{level}": form for level in range(3)})
 
 
 @pytest.mark.parametrize("form", ["strided", "cells"])
 def test_both_forms_of_strided_convolutions_agree(form):
     for spec in (UNET, structs.replace(UNET, padding="reflect", norm="stored")):
-        check(build(spec), (8, 16, 8), strided={"down1": form, "down2": form})
+        check(build(spec), (8, 16, 8), forms={"down1": form, "down2": form})
 
 
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
