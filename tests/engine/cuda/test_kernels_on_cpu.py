@@ -21,6 +21,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Convolution,
     Convolve,
     ConvolvePatches,
+    ConvolveStrided,
     ConvTransposeToCells,
     ConvTransposeToPatches,
     ExpressedView,
@@ -210,6 +211,68 @@ def doubled(values, weight):
             values @ weight[:, :, i, j, k]
         )
     return made[:, 1:, 1:, 1:].astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "outputs", "extents", "slope"),
+    [
+        (1, 32, 64, (5, 9, 7), 0.0),
+        (2, 32, 128, (12, 33, 17), 0.25),
+        (2, 64, 128, (4, 7, 35), 0.5),
+        (1, 128, 64, (3, 34, 6), None),
+    ],
+)
+def test_halving_convolution_and_its_statistics(folder, batch, channels, outputs, extents, slope):
+    """slope: None where the source is read as it is. Around the source there is NaN."""
+    random = np.random.default_rng(0)
+    values = random.integers(-4, 5, (batch, *extents, channels)).astype(np.float32)
+    weight = random.integers(-1, 2, (outputs, channels, 3, 3, 3)).astype(np.float32)
+    made = tuple((extent + 1) // 2 for extent in extents)
+    source = Tensor("source", batch, extents, channels, "fp16")
+    target = Tensor("target", batch, made, outputs, "fp16")
+    table = None if slope is None else WeightTable("first.table", batch, channels)
+    view = ExpressedView(
+        TensorView(source, extents), table, Activation(1.0 if slope is None else slope)
+    )
+    found = WeightTable("table", batch, outputs)
+    statistics = Statistics(TensorView(target, made), found, 1e-5, "scale", None)
+    step = ConvolveStrided("down", view, target, "weight", statistics)
+    laid = weight_layout.halving_operands(weight, range(channels), channels)
+    factors = random.choice([-1.0, 0.5, 2.0], (batch, channels))
+    summands = random.integers(-3, 4, (batch, channels))
+    fenced = np.full(values.size + 2 * 4096, np.nan, np.float16)
+    fenced[4096:-4096] = values.ravel()
+    memory = {
+        "source": fenced[4096:-4096],
+        "first.table": np.stack([factors, summands]).astype(np.float32),
+        "weight": laid.numbers().astype(np.float16),
+        "target": np.full((batch, *made, outputs), np.nan, np.float16),
+        "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
+        "table": np.full((2, batch, outputs), np.nan, np.float32),
+    }
+    scratch = np.full(scratch_bytes(step, H200) // 4, np.nan, np.float32)
+    for launch in launches(step, lambda name: memory[name].ctypes.data, H200, scratch.ctypes.data):
+        cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
+    if slope is not None:
+        values = values * factors[:, None, None, None] + summands[:, None, None, None]
+        values = np.where(values < 0, slope * values, values)
+    wanted = halved(values, weight, made)
+    assert np.array_equal(memory["target"], wanted.astype(np.float16))
+    factor = memory["scale"] / np.sqrt(wanted.var((1, 2, 3)) + 1e-5)
+    np.testing.assert_allclose(memory["table"][0], factor, rtol=1e-5)
+    summand = -wanted.mean((1, 2, 3)) * factor
+    np.testing.assert_allclose(memory["table"][1], summand, rtol=1e-5, atol=1e-5)
+
+
+def halved(values, weight, made):
+    """Each tap leads from voxel 2 i + tap - 1, which is 0 where there is none, to voxel i."""
+    padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
+    depth, height, width = made
+    total = np.zeros((len(values), *made, len(weight)))
+    for i, j, k in product(range(3), repeat=3):
+        seen = padded[:, i : i + 2 * depth : 2, j : j + 2 * height : 2, k : k + 2 * width : 2]
+        total += seen[:, :depth, :height, :width] @ weight[:, :, i, j, k].T
+    return total
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,13 @@ from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler import weight_layout
 from cuda_cyclegan.engine.compiler.launches.variants import launch_variants
+from cuda_cyclegan.engine.compiler.lowering.forms import ComparedStep
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
     Activation,
     Convolution,
     Convolve,
-    ConvTransposeToCells,
     ConvTransposeToPatches,
     ExpressedView,
     Layout,
@@ -229,7 +229,7 @@ def test_without_memory_to_try_in_nothing_is_kept(searched, monkeypatch):
 
 @pytest.mark.usefixtures("searched")
 @pytest.mark.parametrize("full", [False, True])
-def test_forms_of_a_layer_are_compared_with_their_statistics(folder, monkeypatch, full):
+def test_forms_of_layers_are_compared_with_passes_besides(folder, monkeypatch, full):
     """full: whether there is no memory to compare them in."""
     from cuda_cyclegan.engine.cuda import launch_search
     from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
@@ -237,12 +237,12 @@ def test_forms_of_a_layer_are_compared_with_their_statistics(folder, monkeypatch
     network = random_network(build(ResNetSpec(1, 1, width=32, blocks=0, downsamplings=1)), 0)
     layout = Layout((4, 4, 6), 1, "fp16", matrix_kernels=True, wgmma=True)
     lowered, cache = lower(network, layout, SMALL), TuningCache(None, {"card": "host"})
-    [own] = [step for step in lowered.steps if isinstance(step, ConvTransposeToCells)]
+    halving, doubling = (step for step in lowered.steps if isinstance(step, ComparedStep))
 
     class Plans:
         def algorithms(self, shapes, workspace, _search) -> None:
             for shape in shapes:
-                plan = Candidate("plan", 0, 2.0 if shape.transposed else 1.0)
+                plan = Candidate("plan", 0, 2.0 if shape.transposed else sum(shape.stride) / 3)
                 cache.put(key_of(shape), Findings("quick", workspace, (plan,)))
 
     def run_time(_stream, queue, _best) -> float:
@@ -252,14 +252,19 @@ def test_forms_of_a_layer_are_compared_with_their_statistics(folder, monkeypatch
     if full:
         monkeypatch.setattr(launch_search, "DeviceBuffer", FullCard)
     monkeypatch.setattr(launch_search, "run_time", run_time)
-    times = iter((7.0, 3.0, 5.0))
+    times = iter((4.0, 1.5, 7.0, 3.0, 5.0))
     search = launch_search.LaunchSearch(LaneKernels(folder), HostStream(), cache)
     search.compare_forms(network, lowered, Plans(), SearchSettings("off"))
-    assert cache.get(form_key(own)).candidates == ()
+    assert cache.get(form_key(doubling)).candidates == ()
     for _ in range(2):
         search.compare_forms(network, lowered, Plans(), SearchSettings())
-        found = {one.plan: one.microseconds for one in cache.get(form_key(own)).candidates}
-        assert found == ({} if full else {"gradient": 5.0, "subpixel": 6.0, "own": 7.0})
+        found = [
+            {one.plan: one.microseconds for one in cache.get(form_key(step)).candidates}
+            for step in (halving, doubling)
+        ]
+        of_halving = {"strided": 3.5, "own": 4.0}
+        of_doubling = {"gradient": 5.0, "subpixel": 6.0, "own": 7.0}
+        assert found == ([{}, {}] if full else [of_halving, of_doubling])
 
 
 class FullCard:

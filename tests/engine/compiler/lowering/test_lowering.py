@@ -13,11 +13,14 @@ from support.step_interpreter import interpret
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import (
+    IDENTITY,
     Convolve,
     ConvolvePatches,
+    ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
+    ExpressedView,
     Layout,
     Normalise,
     Statistics,
@@ -36,6 +39,7 @@ from cuda_cyclegan.engine.network.layers import (
     Pad,
     Relu,
     Triple,
+    Upsample,
 )
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
@@ -118,6 +122,15 @@ def test_batches_in_slabs_agree_with_onnx_runtime(precision, batch):
 def test_all_forms_of_transposed_convolutions_agree(form):
     check(build(RESNET), (8, 8, 8), forms={"up0": form, "up1": form})
     check(build(UNET), (8, 8, 8), forms={f"up{level}": form for level in range(3)})
+
+
+@pytest.mark.parametrize("form", ["strided", "own"])
+def test_an_own_form_is_taken_where_it_is_not_asked_for_another(form):
+    graph, patch = halving_graph(InstanceNorm(32), Relu()), (4, 6, 8)
+    layout = Layout(patch, 1, "fp16", wgmma=True, forms={"down": form})
+    steps = lower(random_network(graph, 1), layout, H200).steps
+    assert any(isinstance(step, ConvolveStrided) for step in steps) == (form == "own")
+    check(graph, patch, wgmma=True, forms={"down": form})
 
 
 @pytest.mark.parametrize("form", ["strided", "cells"])
@@ -270,6 +283,79 @@ def test_groups_of_few_channels_by_warp_groups_agree():
     steps = lower(random_network(graph, 0), layout, H200).steps
     assert any(isinstance(step, ConvTransposeToCells) for step in steps)
     check(graph, (8, 8, 8), matrix_kernels=True, wgmma=True)
+
+
+def halving_graph(norm, activation, stride=(2, 2, 2), outputs=64):
+    """A layer that halves what another one reads, too."""
+    down = Conv3d(32, outputs, (3, 3, 3), "down.weight", "down.bias", stride, (1, 1, 1))
+    mix = Conv3d(32 + outputs, 1, (1, 1, 1), weight="mix.weight")
+    nodes = (
+        Node("first", Conv3d(1, 32, (1, 1, 1), "first.weight", "first.bias"), (INPUT,)),
+        *([Node("norm", norm, ("first",))] if norm else []),
+        Node("active", activation, ("norm" if norm else "first",)),
+        Node("down", down, ("active",)),
+        Node("down norm", InstanceNorm(outputs), ("down",)),
+        Node("up", Upsample("nearest", stride), ("down norm",)),
+        Node("both", Concat(), ("active", "up")),
+        Node("mix", mix, ("both",)),
+    )
+    return Graph(1, nodes)
+
+
+@pytest.mark.parametrize(
+    ("norm", "activation", "is_expressed"),
+    [
+        (InstanceNorm(32), Relu(), True),
+        (InstanceNorm(32), LeakyRelu(0.2), True),
+        (GroupNorm(32, 4), Relu(), True),
+        (None, Relu(), True),
+        (InstanceNorm(32), LeakyRelu(1.5), False),
+        (InstanceNorm(32), LeakyRelu(-0.1), False),
+        (InstanceNorm(32), Elu(1.0), False),
+    ],
+)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_halving_convolutions_by_warp_groups_agree(norm, activation, is_expressed, batch):
+    graph, patch = halving_graph(norm, activation), (4, 10, 8)
+    layout = Layout(patch, batch, "fp16", matrix_kernels=True, wgmma=True)
+    steps = lower(random_network(graph, 1), layout, H200).steps
+    [down] = [step for step in steps if isinstance(step, ConvolveStrided)]
+    assert (down.source != bare(down.source)) == is_expressed
+    check(graph, patch, batch, matrix_kernels=True, wgmma=True)
+
+
+def test_a_norm_that_a_halving_layer_reads_too_is_not_one_launch_with_a_pass():
+    nodes = (
+        Node("first", Conv3d(1, 32, (1, 1, 1), "first.weight"), (INPUT,)),
+        Node("norm", InstanceNorm(32), ("first",)),
+        Node("both", Concat(), ("norm", "first")),
+        Node("side", Conv3d(64, 8, (1, 1, 1), "side.weight"), ("both",)),
+        Node(
+            "down", Conv3d(32, 64, (3, 3, 3), "down.weight", None, (2, 2, 2), (1, 1, 1)), ("norm",)
+        ),
+        Node("up", Upsample("nearest", (2, 2, 2)), ("down",)),
+        Node("all", Concat(), ("side", "up")),
+        Node("mix", Conv3d(72, 1, (1, 1, 1), "mix.weight"), ("all",)),
+    )
+    graph, patch = Graph(1, nodes), (4, 6, 8)
+    layout = Layout(patch, 1, "fp16", wgmma=True)
+    steps = lower(random_network(graph, 1), layout, H200).steps
+    [down] = [step for step in steps if isinstance(step, ConvolveStrided)]
+    assert down.source.table is not None
+    check(graph, patch, wgmma=True)
+
+
+def bare(view: ExpressedView) -> ExpressedView:
+    return ExpressedView(view.source, None, IDENTITY)
+
+
+@pytest.mark.parametrize("changed", [{"stride": (2, 2, 1)}, {"outputs": 48}])
+def test_strided_convolutions_that_the_own_kernel_cannot_do_are_left_to_plans(changed):
+    graph, patch = halving_graph(InstanceNorm(32), Relu(), **changed), (4, 10, 8)
+    layout = Layout(patch, 1, "fp16", matrix_kernels=True, wgmma=True)
+    steps = lower(random_network(graph, 1), layout, H200).steps
+    assert not any(isinstance(step, ConvolveStrided) for step in steps)
+    check(graph, patch, matrix_kernels=True, wgmma=True)
 
 
 def convolutions(graph, patch: Triple) -> dict[str, bool]:
