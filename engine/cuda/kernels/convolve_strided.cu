@@ -50,13 +50,12 @@ constexpr int OPERAND = OUTPUTS * DEPTH * 2, STAGE = TAPS * OPERAND;  // bytes o
 constexpr int AT_ONCE = 4;  // rows that a group brings into order to write them
 constexpr int ROW_UNITS = COLUMNS * OUTPUTS / 8, STAGED = AT_ONCE * ROW_UNITS * 16;
 constexpr int GROUP = 128, THREADS = 4 * GROUP;
-constexpr int LOADER_REGISTERS = 80, OTHER_REGISTERS = 176;
+constexpr int LOADER_REGISTERS = 72, OTHER_REGISTERS = 184;
 constexpr int BOX_LOADERS = 7 * 32;  // the last warp of the fourth group loads weights
 constexpr int BOXES = 3, STAGES = 6;
 constexpr int STRIDE = BOX_LOADERS / PIECES;  // voxels from one of a loader to its next
-constexpr int LOADS = 3;                      // of a loader at once
-constexpr int ROUNDS = 4;                     // of them, that make a box
-static_assert(ROUNDS * LOADS * STRIDE >= SEEN * SEEN && ROUNDS % 2 == 0);
+constexpr int LOADS = 5, ROUNDS = 2;          // vectors of a loader at once, and how often in a box
+static_assert(ROUNDS * LOADS * STRIDE >= SEEN * SEEN && ROUNDS * LOADS <= 32);
 
 // A slot of a ring; `round` times all of its slots were passed.
 template <int COUNT>
@@ -82,12 +81,31 @@ __device__ __forceinline__ void wait_for_group(int group) {
     asm volatile("barrier.sync.aligned %0, %1;" ::"r"(group + 1), "n"(GROUP) : "memory");
 }
 
+// Without waiting for it; zeros where it is not inside.
+__device__ __forceinline__ void copy_vector(unsigned target, const void* source, bool is_inside) {
+    const int size = is_inside ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+                 "r"(size)
+                 : "memory");
+}
+
+__device__ __forceinline__ void end_copies() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// All but the last batches.
+template <int BATCHES>
+__device__ __forceinline__ void wait_for_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(BATCHES) : "memory");
+}
+
 // A loader's walk through the voxels of a box.
 struct SeenVoxel {
     int row, column;
 
-    __device__ __forceinline__ explicit SeenVoxel(int number)
-        : row(number / SEEN), column(number % SEEN) {}
+    __device__ __forceinline__ SeenVoxel(int number) : row(number / SEEN), column(number % SEEN) {}
+
+    __device__ __forceinline__ bool is_one() const { return row < SEEN; }
 
     __device__ __forceinline__ void step_on() {
         row += STRIDE / SEEN;
@@ -95,38 +113,71 @@ struct SeenVoxel {
         if (column >= SEEN) column -= SEEN, ++row;
     }
 
-    // Among the places of a piece.
+    // Its bytes from the first of a piece.
     __device__ __forceinline__ int place() const {
-        return (column & 1 ? EVEN : 0) + row * HALF_ROW + column / 2;
+        return ((column & 1 ? EVEN : 0) + row * HALF_ROW + column / 2) * 16;
     }
 };
 
-// Where a loader's voxels come from.
-struct SeenPlanes {
-    const Element* source;  // of the patch, at the loader's first channel
+// What one of the loading lanes has of each box: 8 channels of some voxels.
+struct Loader {
+    const Element* source;  // at the first of those channels, of the patch
     int extents[3], channels;
-    int first_d, first_h, first_w;
+    int d, h, w;            // where the first plane begins
+    int first;              // of the voxels
 
-    // LOADS voxels of a plane and of the channels from `chunk` on; bit i of the result says whether
+    // Begins to copy a plane of the channels from `chunk` on; bit i of the result says whether voxel
     // number i lies in the patch.
-    __device__ __forceinline__ unsigned load(
-        int plane, int chunk, SeenVoxel& voxel, Vector (&loaded)[LOADS]
-    ) const {
-        const int d = first_d + plane;
-        const bool is_there = d >= 0 && d < extents[0];
-        const Element* from =
-            source + (Index)d * extents[1] * extents[2] * channels + chunk * DEPTH;
+    __device__ __forceinline__ unsigned copy(int plane, int chunk, unsigned box) const {
+        const bool is_there = (unsigned)(d + plane) < (unsigned)extents[0];
+        const Element* from = source + (Index)(d + plane) * extents[1] * extents[2] * channels +
+                              chunk * DEPTH;
         unsigned inside = 0;
-#pragma unroll
-        for (int i = 0; i < LOADS; ++i, voxel.step_on()) {
-            const int h = first_h + voxel.row, w = first_w + voxel.column;
-            if (is_there && voxel.row < SEEN && h >= 0 && h < extents[1] && w >= 0 &&
-                w < extents[2]) {
-                inside |= 1u << i;
-                loaded[i] = ::load(from + (h * extents[2] + w) * channels);
-            }
+        SeenVoxel voxel(first);
+#pragma unroll 2
+        for (int i = 0; i < ROUNDS * LOADS; ++i, voxel.step_on()) {
+            if (!voxel.is_one()) break;
+            const int row = h + voxel.row, column = w + voxel.column;
+            const bool is_inside = is_there && (unsigned)row < (unsigned)extents[1] &&
+                                   (unsigned)column < (unsigned)extents[2];
+            const int place = (row * extents[2] + column) * channels;
+            copy_vector(box + voxel.place(), is_inside ? from + place : source, is_inside);
+            inside |= (unsigned)is_inside << i;
         }
         return inside;
+    }
+
+    // Expresses what it has copied, in place; what is not inside stays 0.
+    __device__ __forceinline__ void express(
+        unsigned inside, const float* factors, const float* summands, float slope, char* box
+    ) const {
+        float factor[8], summand[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) factor[i] = factors[i], summand[i] = summands[i];
+        SeenVoxel voxel(first);
+#pragma unroll 1
+        for (int round = 0; round < ROUNDS; ++round, inside >>= LOADS) {
+            uint4* places[LOADS];
+            Vector vectors[LOADS];
+#pragma unroll
+            for (int i = 0; i < LOADS; ++i, voxel.step_on()) {
+                places[i] = reinterpret_cast<uint4*>(box + voxel.place());
+                if (inside >> i & 1) vectors[i] = reinterpret_cast<const Vector&>(*places[i]);
+            }
+#pragma unroll
+            for (int i = 0; i < LOADS; ++i) {
+                float value[8];
+#pragma unroll
+                for (int k = 0; k < 8; ++k) {
+                    value[k] = fmaf(to_float(vectors[i].lanes[k]), factor[k], summand[k]);
+                    value[k] = fmaxf(value[k], slope * value[k]);
+                }
+                const uint4 words =
+                    make_uint4(pair(value[0], value[1]), pair(value[2], value[3]),
+                               pair(value[4], value[5]), pair(value[6], value[7]));
+                if (inside >> i & 1) *places[i] = words;
+            }
+        }
     }
 };
 
@@ -174,67 +225,44 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
         const int loader = threadIdx.x - 2 * GROUP;
         if (loader < BOX_LOADERS) {
             const int piece = loader % PIECES;
-            const SeenPlanes from = {
+            const Loader own = {
                 p.source + piece * 8 + (Index)number * p.source_extents[0] * p.source_extents[1] *
                                            p.source_extents[2] * CHANNELS,
                 {p.source_extents[0], p.source_extents[1], p.source_extents[2]},
                 CHANNELS,
                 2 * first_d - 1,
                 2 * first_h - 1,
-                2 * first_w - 1
+                2 * first_w - 1,
+                loader / PIECES
             };
-            const SeenVoxel first(loader / PIECES);
-            char* const to = boxes + piece * PIECE * 16;
-            RingSlot<BOXES> box;
-            float factor[8], summand[8];
-            auto express = [&](SeenVoxel& voxel, unsigned inside, const Vector (&values)[LOADS]) {
-#pragma unroll
-                for (int i = 0; i < LOADS; ++i, voxel.step_on()) {
-                    if (voxel.row >= SEEN) break;
-                    uint4 words = make_uint4(0, 0, 0, 0);
-                    if (inside >> i & 1) {
-                        float value[8];
-#pragma unroll
-                        for (int k = 0; k < 8; ++k) {
-                            value[k] = fmaf(to_float(values[i].lanes[k]), factor[k], summand[k]);
-                            value[k] = fmaxf(value[k], p.slope * value[k]);
-                        }
-                        words = make_uint4(pair(value[0], value[1]), pair(value[2], value[3]),
-                                           pair(value[4], value[5]), pair(value[6], value[7]));
-                    }
-                    *reinterpret_cast<uint4*>(to + box.number * BOX + voxel.place() * 16) = words;
-                }
-            };
-            // While some are normalised, the next ones are under way.
-            Vector values[2][LOADS];
-            unsigned inside[2];
+            const bool is_bare = !p.factor && p.slope == 1.0f;
+            char* const first_piece = boxes + piece * PIECE * 16;
+            const unsigned to = __cvta_generic_to_shared(first_piece);
+            RingSlot<BOXES> coming, come;
+            unsigned inside = 0;
             const int count = (2 * planes + 1) * CHUNKS;
-            SeenVoxel next = first;
-            inside[0] = from.load(0, 0, next, values[0]);
+            // One box is expressed while the next one comes.
 #pragma unroll 1
-            for (int i = 0; i < count; ++i, box.step_on()) {
-                const int plane = i / CHUNKS, chunk = i % CHUNKS;
-#pragma unroll
-                for (int k = 0; k < 8; ++k) {
-                    factor[k] = scales[chunk * DEPTH + piece * 8 + k];
-                    summand[k] = scales[CHANNELS + chunk * DEPTH + piece * 8 + k];
+            for (int i = 0; i <= count; ++i) {
+                unsigned next_inside = 0;
+                if (i < count) {
+                    if (coming.round) left[coming.number].wait(coming.round - 1);
+                    next_inside = own.copy(i / CHUNKS, i % CHUNKS, to + coming.number * BOX);
+                    coming.step_on();
                 }
-                SeenVoxel voxel = first;
-#pragma unroll
-                for (int round = 0; round < ROUNDS; ++round) {
-                    Vector(&following)[LOADS] = values[(round + 1) % 2];
-                    if (round + 1 < ROUNDS) {
-                        inside[(round + 1) % 2] = from.load(plane, chunk, next, following);
-                    } else if (i + 1 < count) {
-                        next = first;
-                        inside[(round + 1) % 2] =
-                            from.load((i + 1) / CHUNKS, (i + 1) % CHUNKS, next, following);
+                end_copies();
+                if (i > 0) {
+                    wait_for_copies<1>();
+                    if (!is_bare) {
+                        const float* own_scales = scales + (i - 1) % CHUNKS * DEPTH + piece * 8;
+                        own.express(inside, own_scales, own_scales + CHANNELS, p.slope,
+                                    first_piece + come.number * BOX);
                     }
-                    if (round == 0 && box.round) left[box.number].wait(box.round - 1);
-                    express(voxel, inside[round % 2], values[round % 2]);
+                    publish();
+                    loaded[come.number].tell();
+                    come.step_on();
                 }
-                publish();
-                loaded[box.number].tell();
+                inside = next_inside;
             }
         } else if (lane == 0) {
             const char* weights =
@@ -267,7 +295,6 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
         // Of the sums: rows, and columns of this lane, that lie in the target.
         const int rows = min(SIDE, p.extents[1] - first_h);
         const int columns = p.extents[2] - first_column - 2 * t;
-        const bool is_full = rows == SIDE && first_column + COLUMNS <= p.extents[2];
         // Of what this lane writes: a unit of 16 bytes in every second row.
         const int unit = threadIdx.x % GROUP, voxel = unit / 8 % COLUMNS, below = unit / ROW_UNITS;
         const bool is_inside = first_column + voxel < p.extents[2];
@@ -319,27 +346,27 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
             read_stage = slot;
             if (!ARE_KEPT) stage.step_on();
         };
-        // What this lane has of those voxels that lie in the target; is_full: whether all do.
-        auto measure = [&](const float(&own_sums)[N / 2], bool is_full) {
+        // What this lane has of those voxels that lie in the target.
+        auto measure = [&] {
 #pragma unroll
             for (int i = 0; i < SIDE; ++i) {
-                if (!is_full && i >= rows) break;
 #pragma unroll
                 for (int odd = 0; odd < 2; ++odd) {
-                    if (!is_full && odd >= columns) break;
-                    low.add(own_sums[4 * i + odd]);
-                    high.add(own_sums[4 * i + 2 + odd]);
+                    if (i < rows && odd < columns) {
+                        low.add(sums[0][4 * i + odd]);
+                        high.add(sums[0][4 * i + 2 + odd]);
+                    }
                 }
             }
         };
         // Through shared memory, so that a warp writes whole lines; some rows after others.
-        auto write = [&](const float(&own_sums)[N / 2], Element* plane) {
+        auto write = [&](Element* plane) {
 #pragma unroll
             for (int first = 0; first < SIDE; first += AT_ONCE) {
                 wait_for_group(group);
 #pragma unroll
                 for (int i = 0; i < AT_ONCE; i += 2) {
-                    const float* own = &own_sums[4 * (first + i)];
+                    const float* own = &sums[0][4 * (first + i)];
                     store_transposed(
                         stored + i * (ROW_UNITS * 16),
                         make_uint4(pair(own[0], own[1]), pair(own[2], own[3]),
@@ -359,53 +386,40 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
 #pragma unroll
             for (int i = 0; i < N / 2; ++i) own_sums[i] = 0.0f;
         };
-        // The products of all boxes of a plane of the source that leads to one of the target.
-        auto add_plane = [&](float(&own_sums)[N / 2], int of_kernel) {
-#pragma unroll 1
-            for (int chunk = 0; chunk < CHUNKS; ++chunk, box.step_on()) {
-                add(own_sums, chunk * 3 + of_kernel, true);
-            }
-        };
-        auto finish = [&](int plane, float(&own_sums)[N / 2]) {
-            if (p.partials) {
-                if (plane == 0) low.shift = own_sums[0], high.shift = own_sums[2];
-                is_full ? measure(own_sums, true) : measure(own_sums, false);
-            }
-            write(own_sums, own + plane * p.extents[1] * row_numbers);
-        };
-        // The rest of a plane of the target, and the beginning of the next one.
-        auto make = [&](int plane, float(&own_sums)[N / 2], float(&next_sums)[N / 2]) {
-            add_plane(own_sums, 1);
-            const bool is_last = plane == planes - 1;
-            if (is_last) {
-                add_plane(own_sums, 2);
-            } else {
-                wait_for_products<0>();
-                hold(own_sums);
-                leave();
-                clear(next_sums);
-                hold(next_sums);
-#pragma unroll 1
-                for (int chunk = 0; chunk < CHUNKS; ++chunk, box.step_on()) {
-                    add(own_sums, chunk * 3 + 2, false);
-                    add(next_sums, chunk * 3, true);
-                }
-                wait_for_products<0>();
-                hold(next_sums);
-            }
+        auto finish_products = [&] {
             wait_for_products<0>();
-            hold(own_sums);
+            hold(sums[0]);
+            hold(sums[1]);
             leave();
-            finish(plane, own_sums);
-            return is_last;
         };
         clear(sums[0]);
         hold(sums[0]);
-        add_plane(sums[0], 0);
 #pragma unroll 1
-        for (int plane = 0;; plane += 2) {
-            if (make(plane, sums[0], sums[1])) break;
-            if (make(plane + 1, sums[1], sums[0])) break;
+        for (int plane = 0; plane < planes; ++plane) {
+            // The kernel's planes 0, 1 and 2 lead to this one; of those before and behind it, the
+            // neighbouring planes of the target see the same boxes.
+            const int first_tap = plane == 0 ? 0 : 1, last_tap = plane == planes - 1 ? 2 : 1;
+#pragma unroll 1
+            for (int i = first_tap * CHUNKS; i < (last_tap + 1) * CHUNKS; ++i, box.step_on()) {
+                add(sums[0], i % CHUNKS * 3 + i / CHUNKS, true);
+            }
+            finish_products();
+            clear(sums[1]);
+            hold(sums[1]);
+#pragma unroll 1
+            for (int chunk = 0; plane < planes - 1 && chunk < CHUNKS; ++chunk, box.step_on()) {
+                add(sums[0], chunk * 3 + 2, false);
+                add(sums[1], chunk * 3, true);
+            }
+            finish_products();
+            if (p.partials) {
+                if (plane == 0) low.shift = sums[0][0], high.shift = sums[0][2];
+                measure();
+            }
+            write(own + plane * p.extents[1] * row_numbers);
+#pragma unroll
+            for (int i = 0; i < N / 2; ++i) sums[0][i] = sums[1][i];
+            hold(sums[0]);
         }
         if (p.partials) {
             const int count = planes * rows * max(0, min(2, columns));
