@@ -9,22 +9,22 @@ from .launch import Addresses, Launch, table_addresses
 CHANNELS, OUTPUTS = (32, 64, 128), 64
 """Of the source of convolve_strided.cu, and of what those of its target are a multiple."""
 
-_SIDE, _THREADS = 16, 4 * 128
-_BOXES, _BOX = 3, 2 * 1130 * 16  # bytes of one
+_HEIGHT, _WIDTH, _THREADS = 32, 8, 4 * 128
+_BOXES, _BOX = 3, 2 * 1178 * 16  # bytes of one
 _STAGES, _STAGE = 6, 9 * 64 * 16 * 2
-_STAGED, _JOINED = 2 * 4 * 8 * 64 * 2, 8 * 16 * 12
+_STAGED, _JOINED = 2 * 2 * 8 * 64 * 2, 8 * 16 * 12
 _BEGINNING = 0.6  # of the time of a plane, until the first products of a block
 
 
 def _shared(channels: int) -> int:
-    signals = 8 * 2 * (_BOXES + _STAGES)
+    signals = 8 * (3 * _BOXES + 2 * _STAGES)
     return _BOXES * _BOX + _STAGES * _STAGE + _STAGED + 2 * channels * 4 + _JOINED + signals
 
 
 def _walks(step: ConvolveStrided, card: CardProperties) -> tuple[Triple, int]:
     """The grid, and the planes of the target of a block."""
     depth, height, width = step.target.extents
-    boxes = -(-height // _SIDE) * -(-width // _SIDE)
+    boxes = -(-height // _HEIGHT) * -(-width // _WIDTH)
     parts = step.target.batch * step.target.channels // OUTPUTS
 
     def cost(planes: int) -> float:

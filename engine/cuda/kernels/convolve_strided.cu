@@ -36,26 +36,27 @@ struct ConvolveStrided {
 
 #if !defined(ELEMENT_FLOAT) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-constexpr int SIDE = 16, SEEN = 2 * SIDE + 1;  // of a block's voxels, and of those that they see
-constexpr int COLUMNS = 8;                     // of the target, of a group
-constexpr int N = SIDE * COLUMNS;
+constexpr int HEIGHT = 32, WIDTH = 8;  // of a block's voxels
+constexpr int N = 128, PARTS = HEIGHT * WIDTH / N, PART_ROWS = HEIGHT / PARTS;
+constexpr int SEEN_ROWS = 2 * HEIGHT + 1, SEEN_COLUMNS = 2 * WIDTH + 1, SEEN = SEEN_ROWS * SEEN_COLUMNS;
 constexpr int OUTPUTS = 64, TAPS = 9;          // of a plane
 constexpr int DEPTH = 16, PIECES = DEPTH / 8;  // channels of a box
-constexpr int HALF_ROW = SIDE + 1;             // places for one half of a row
+constexpr int HALF_ROW = WIDTH + 1;            // places for one half of a row
 // Of a box: places from its odd voxels to the even ones, and from one piece to the next. So those that
 // lanes write at once lie in different banks.
-constexpr int EVEN = SEEN * HALF_ROW + 3, PIECE = 2 * EVEN + 2;
+constexpr int EVEN = SEEN_ROWS * HALF_ROW + 3, PIECE = EVEN + SEEN_ROWS * HALF_ROW + 5;
+static_assert(EVEN % 8 == 4 && PIECE % 8 == 2);
 constexpr int BOX = PIECES * PIECE * 16;
 constexpr int OPERAND = OUTPUTS * DEPTH * 2, STAGE = TAPS * OPERAND;  // bytes of weights
-constexpr int AT_ONCE = 4;  // rows that a group brings into order to write them
-constexpr int ROW_UNITS = COLUMNS * OUTPUTS / 8, STAGED = AT_ONCE * ROW_UNITS * 16;
+constexpr int AT_ONCE = 2;  // rows that a group brings into order to write them
+constexpr int ROW_UNITS = WIDTH * OUTPUTS / 8, STAGED = AT_ONCE * ROW_UNITS * 16;
 constexpr int GROUP = 128, THREADS = 4 * GROUP;
 constexpr int LOADER_REGISTERS = 72, OTHER_REGISTERS = 184;
 constexpr int BOX_LOADERS = 7 * 32;  // the last warp of the fourth group loads weights
-constexpr int BOXES = 3, STAGES = 6;
+constexpr int BOXES = 3, STAGES = 6, RING = STAGES / 2;  // slots; of weights of a group
 constexpr int STRIDE = BOX_LOADERS / PIECES;  // voxels from one of a loader to its next
 constexpr int LOADS = 5, ROUNDS = 2;          // vectors of a loader at once, and how often in a box
-static_assert(ROUNDS * LOADS * STRIDE >= SEEN * SEEN && ROUNDS * LOADS <= 32);
+static_assert(ROUNDS * LOADS * STRIDE >= SEEN && ROUNDS * LOADS <= 32);
 
 // A slot of a ring; `round` times all of its slots were passed.
 template <int COUNT>
@@ -103,14 +104,15 @@ __device__ __forceinline__ void wait_for_copies() {
 struct SeenVoxel {
     int row, column;
 
-    __device__ __forceinline__ SeenVoxel(int number) : row(number / SEEN), column(number % SEEN) {}
+    __device__ __forceinline__ SeenVoxel(int number)
+        : row(number / SEEN_COLUMNS), column(number % SEEN_COLUMNS) {}
 
-    __device__ __forceinline__ bool is_one() const { return row < SEEN; }
+    __device__ __forceinline__ bool is_one() const { return row < SEEN_ROWS; }
 
     __device__ __forceinline__ void step_on() {
-        row += STRIDE / SEEN;
-        column += STRIDE % SEEN;
-        if (column >= SEEN) column -= SEEN, ++row;
+        row += STRIDE / SEEN_COLUMNS;
+        column += STRIDE % SEEN_COLUMNS;
+        if (column >= SEEN_COLUMNS) column -= SEEN_COLUMNS, ++row;
     }
 
     // Its bytes from the first of a piece.
@@ -189,28 +191,35 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
     extern __shared__ char shared[];
     char* boxes = shared;                  // [BOXES][PIECES][PIECE][8]
     char* stages = boxes + BOXES * BOX;    // [STAGES][TAPS][PIECES][OUTPUTS][8]
-    char* staged = stages + STAGES * STAGE;  // [2][AT_ONCE][COLUMNS][OUTPUTS], swizzled
+    char* staged = stages + STAGES * STAGE;  // [2][AT_ONCE][WIDTH][OUTPUTS], swizzled
     float* scales = reinterpret_cast<float*>(staged + 2 * STAGED);  // [2][CHANNELS]
     Moments* joined = reinterpret_cast<Moments*>(scales + 2 * CHANNELS);  // [8 warps][16]
-    Signal* loaded = reinterpret_cast<Signal*>(joined + 8 * 16);          // of each box
-    Signal* left = loaded + BOXES;
+    Signal* loaded = reinterpret_cast<Signal*>(joined + 8 * 16);  // [2][BOXES], for each group
+    Signal* left = loaded + 2 * BOXES;
     Signal* stage_loaded = left + BOXES;
     Signal* stage_left = stage_loaded + STAGES;
 
-    const int blocks_w = (p.extents[2] + SIDE - 1) / SIDE;
-    const int first_w = blockIdx.x % blocks_w * SIDE, first_h = blockIdx.x / blocks_w * SIDE;
+    const int blocks_w = (p.extents[2] + WIDTH - 1) / WIDTH;
+    const int first_w = blockIdx.x % blocks_w * WIDTH, first_h = blockIdx.x / blocks_w * HEIGHT;
     const int first_d = blockIdx.y * p.planes, planes = min(p.planes, p.extents[0] - first_d);
     const int parts = p.outputs / OUTPUTS, part = blockIdx.z % parts, number = blockIdx.z / parts;
+    // Whether a plane of the source leads to one of the target through a plane of the kernel, and the
+    // group that makes that one.
+    auto has_tap = [&](int plane, int tap) {
+        return (plane + tap) % 2 == 0 && plane >= tap && plane - tap < 2 * planes;
+    };
+    auto user = [](int plane, int tap) { return (plane - tap) / 2 % 2; };
     const int group = threadIdx.x / GROUP, warp = threadIdx.x % GROUP / 32;
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 
     if (threadIdx.x < BOXES) {
         loaded[threadIdx.x].expect(BOX_LOADERS);
+        loaded[BOXES + threadIdx.x].expect(BOX_LOADERS);
         left[threadIdx.x].expect(8);
     }
     if (threadIdx.x < STAGES) {
         stage_loaded[threadIdx.x].expect(1);
-        stage_left[threadIdx.x].expect(8);
+        stage_left[threadIdx.x].expect(4);
     }
     if (threadIdx.x < CHANNELS) {
         const int place = number * p.table_stride + threadIdx.x;
@@ -259,7 +268,10 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
                                     first_piece + come.number * BOX);
                     }
                     publish();
-                    loaded[come.number].tell();
+                    const int plane = (i - 1) / CHUNKS;
+                    if (has_tap(plane, 0)) loaded[user(plane, 0) * BOXES + come.number].tell();
+                    if (has_tap(plane, 1)) loaded[user(plane, 1) * BOXES + come.number].tell();
+                    if (has_tap(plane, 2)) loaded[user(plane, 2) * BOXES + come.number].tell();
                     come.step_on();
                 }
                 inside = next_inside;
@@ -267,21 +279,24 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
         } else if (lane == 0) {
             const char* weights =
                 reinterpret_cast<const char*>(p.weights) + (Index)part * 3 * CHUNKS * STAGE;
-            RingSlot<STAGES> stage;
-            auto load = [&](int number) {
-                if (stage.round) stage_left[stage.number].wait(stage.round - 1);
-                stage_loaded[stage.number].tell_when_read(
-                    stages + stage.number * STAGE, weights + number * STAGE, STAGE
+            auto load = [&](int slot, int number) {
+                stage_loaded[slot].tell_when_read(
+                    stages + slot * STAGE, weights + number * STAGE, STAGE
                 );
-                stage.step_on();
             };
-            for (int number = 0; ARE_KEPT && number < 3 * CHUNKS; ++number) load(number);
-            for (int plane = 0; !ARE_KEPT && plane <= 2 * planes; ++plane) {
-                const bool is_between = plane % 2 == 0;
-                for (int first = 0; first < 3 * CHUNKS; first += 3) {
-                    if (!is_between) load(first + 1);
-                    if (is_between && plane > 0) load(first + 2);
-                    if (is_between && plane < 2 * planes) load(first);
+            for (int number = 0; ARE_KEPT && number < 3 * CHUNKS; ++number) load(number, number);
+            RingSlot<RING> stage[2];
+            for (int i = 0; !ARE_KEPT && i < (2 * planes + 1) * CHUNKS; ++i) {
+                const int plane = i / CHUNKS;
+                for (int tap = 2; tap >= 0; --tap) {
+                    if (!has_tap(plane, tap)) continue;
+                    const int reader = user(plane, tap);
+                    RingSlot<RING> own = reader ? stage[1] : stage[0];
+                    const int slot = reader * RING + own.number;
+                    if (own.round) stage_left[slot].wait(own.round - 1);
+                    load(slot, i % CHUNKS * 3 + tap);
+                    own.step_on();
+                    (reader ? stage[1] : stage[0]) = own;
                 }
             }
         }
@@ -289,15 +304,14 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
     } else {
         take_registers<OTHER_REGISTERS>();
         const unsigned long long first_voxels =
-            described(boxes + group * COLUMNS * 16, PIECE * 16, 2 * HALF_ROW * 16);
+            described(boxes, PIECE * 16, 2 * HALF_ROW * 16);
         const unsigned long long first_weights = described(stages, OUTPUTS * 16, 128);
-        const int first_column = first_w + group * COLUMNS;
         // Of the sums: rows, and columns of this lane, that lie in the target.
-        const int rows = min(SIDE, p.extents[1] - first_h);
-        const int columns = p.extents[2] - first_column - 2 * t;
-        // Of what this lane writes: a unit of 16 bytes in every second row.
-        const int unit = threadIdx.x % GROUP, voxel = unit / 8 % COLUMNS, below = unit / ROW_UNITS;
-        const bool is_inside = first_column + voxel < p.extents[2];
+        const int rows = min(HEIGHT, p.extents[1] - first_h);
+        const int columns = p.extents[2] - first_w - 2 * t;
+        // Of what this lane writes: 16 bytes of a voxel.
+        const int unit = threadIdx.x % GROUP, voxel = unit / 8 % WIDTH, below = unit / ROW_UNITS;
+        const bool is_inside = first_w + voxel < p.extents[2];
         char* const own_staged = staged + group * STAGED;
         const char* const read_from = own_staged + (unit ^ voxel & 7) * 16;
         const unsigned stored =
@@ -308,53 +322,62 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
             p.target +
             (((Index)number * p.extents[0] + first_d) * p.extents[1] + first_h + below) *
                 row_numbers +
-            (Index)(first_column + voxel) * p.outputs + part * OUTPUTS + unit % 8 * 8;
+            (Index)(first_w + voxel) * p.outputs + part * OUTPUTS + unit % 8 * 8;
         Sums low{0.0f, 0.0f, 0.0f}, high{0.0f, 0.0f, 0.0f};
-        float sums[2][N / 2];  // of this plane of the target, and of the next
-        RingSlot<BOXES> box;
-        RingSlot<STAGES> stage;
-        int read_box = -1, read_stage = -1;
+        float sums[PARTS][N / 2];
+        RingSlot<RING> stage;
+        unsigned rounds = 0;  // of each box, whether this group has seen an odd number of them
+        int read_box = -1, read_times = 0, read_stage = -1;
 
+        // What one group alone has read, it leaves for both.
         auto leave = [&] {
             __syncwarp();
-            if (lane == 0) {
-                if (read_box >= 0) left[read_box].tell();
-                if (!ARE_KEPT && read_stage >= 0) stage_left[read_stage].tell();
+            if (lane == 0 && read_box >= 0) {
+                for (int i = 0; i < read_times; ++i) left[read_box].tell();
+                if (!ARE_KEPT) stage_left[read_stage].tell();
             }
-            read_box = read_stage = -1;
+            read_box = -1;
         };
-        // The products of the box with the taps of a plane of the kernel.
-        auto add = [&](float(&own_sums)[N / 2], int kept, bool is_last_use) {
-            loaded[box.number].wait(box.round);
-            const int slot = ARE_KEPT ? kept : stage.number;
+        // The products of a box with a plane of the kernel.
+        auto add = [&](int plane, int chunk, int of_kernel) {
+            const int box = (plane * CHUNKS + chunk) % BOXES;
+            const int slot = ARE_KEPT ? chunk * 3 + of_kernel : group * RING + stage.number;
+            loaded[group * BOXES + box].wait(rounds >> box);
+            rounds ^= 1u << box;
             stage_loaded[slot].wait(ARE_KEPT ? 0 : stage.round);
-            const unsigned long long b = first_voxels + box.number * (BOX / 16);
+            const unsigned long long b = first_voxels + box * (BOX / 16);
             const unsigned long long a = first_weights + slot * (STAGE / 16);
             begin_products();
 #pragma unroll
             for (int tap = 0; tap < TAPS; ++tap) {
                 const int kh = tap / 3, kw = tap % 3;
-                multiply_add(own_sums, a + tap * (OPERAND / 16),
-                             b + kh * HALF_ROW + (kw == 1 ? EVEN : kw / 2));
+#pragma unroll
+                for (int of_rows = 0; of_rows < PARTS; ++of_rows) {
+                    multiply_add(sums[of_rows], a + tap * (OPERAND / 16),
+                                 b + (2 * PART_ROWS * of_rows + kh) * HALF_ROW +
+                                     (kw == 1 ? EVEN : kw / 2));
+                }
             }
             end_batch();
-            if (read_stage >= 0) {
+            if (read_box >= 0) {
                 wait_for_products<1>();
                 leave();
             }
-            read_box = is_last_use ? box.number : -1;
+            read_box = box;
+            read_times = has_tap(plane, of_kernel ^ 2) && of_kernel != 1 ? 1 : 2;
             read_stage = slot;
             if (!ARE_KEPT) stage.step_on();
         };
         // What this lane has of those voxels that lie in the target.
         auto measure = [&] {
 #pragma unroll
-            for (int i = 0; i < SIDE; ++i) {
+            for (int i = 0; i < HEIGHT; ++i) {
 #pragma unroll
                 for (int odd = 0; odd < 2; ++odd) {
                     if (i < rows && odd < columns) {
-                        low.add(sums[0][4 * i + odd]);
-                        high.add(sums[0][4 * i + 2 + odd]);
+                        const float* made = &sums[i / PART_ROWS][i % PART_ROWS * 4];
+                        low.add(made[odd]);
+                        high.add(made[2 + odd]);
                     }
                 }
             }
@@ -362,67 +385,43 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
         // Through shared memory, so that a warp writes whole lines; some rows after others.
         auto write = [&](Element* plane) {
 #pragma unroll
-            for (int first = 0; first < SIDE; first += AT_ONCE) {
+            for (int first = 0; first < HEIGHT; first += AT_ONCE) {
+                const float* made = &sums[first / PART_ROWS][first % PART_ROWS * 4];
                 wait_for_group(group);
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; i += 2) {
-                    const float* own = &sums[0][4 * (first + i)];
-                    store_transposed(
-                        stored + i * (ROW_UNITS * 16),
-                        make_uint4(pair(own[0], own[1]), pair(own[2], own[3]),
-                                   pair(own[4], own[5]), pair(own[6], own[7]))
-                    );
-                }
+                store_transposed(stored, make_uint4(pair(made[0], made[1]), pair(made[2], made[3]),
+                                                    pair(made[4], made[5]), pair(made[6], made[7])));
                 wait_for_group(group);
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; i += 2) {
-                    if (first + i + below >= rows || !is_inside) break;
-                    *reinterpret_cast<uint4*>(plane + (first + i) * row_numbers) =
-                        *reinterpret_cast<const uint4*>(read_from + i * (ROW_UNITS * 16));
+                if (first + below < rows && is_inside) {
+                    *reinterpret_cast<uint4*>(plane + first * row_numbers) =
+                        *reinterpret_cast<const uint4*>(read_from);
                 }
             }
         };
-        auto clear = [&](float(&own_sums)[N / 2]) {
+#pragma unroll 1
+        for (int plane = group; plane < planes; plane += 2) {
 #pragma unroll
-            for (int i = 0; i < N / 2; ++i) own_sums[i] = 0.0f;
-        };
-        auto finish_products = [&] {
+            for (int part = 0; part < PARTS; ++part) {
+#pragma unroll
+                for (int i = 0; i < N / 2; ++i) sums[part][i] = 0.0f;
+                hold(sums[part]);
+            }
+#pragma unroll 1
+            for (int i = 0; i < 3 * CHUNKS; ++i) {
+                add(2 * plane + i / CHUNKS, i % CHUNKS, i / CHUNKS);
+            }
             wait_for_products<0>();
-            hold(sums[0]);
-            hold(sums[1]);
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part) hold(sums[part]);
             leave();
-        };
-        clear(sums[0]);
-        hold(sums[0]);
-#pragma unroll 1
-        for (int plane = 0; plane < planes; ++plane) {
-            // The kernel's planes 0, 1 and 2 lead to this one; of those before and behind it, the
-            // neighbouring planes of the target see the same boxes.
-            const int first_tap = plane == 0 ? 0 : 1, last_tap = plane == planes - 1 ? 2 : 1;
-#pragma unroll 1
-            for (int i = first_tap * CHUNKS; i < (last_tap + 1) * CHUNKS; ++i, box.step_on()) {
-                add(sums[0], i % CHUNKS * 3 + i / CHUNKS, true);
-            }
-            finish_products();
-            clear(sums[1]);
-            hold(sums[1]);
-#pragma unroll 1
-            for (int chunk = 0; plane < planes - 1 && chunk < CHUNKS; ++chunk, box.step_on()) {
-                add(sums[0], chunk * 3 + 2, false);
-                add(sums[1], chunk * 3, true);
-            }
-            finish_products();
             if (p.partials) {
-                if (plane == 0) low.shift = sums[0][0], high.shift = sums[0][2];
+                if (plane == group) low.shift = sums[0][0], high.shift = sums[0][2];
                 measure();
             }
             write(own + plane * p.extents[1] * row_numbers);
-#pragma unroll
-            for (int i = 0; i < N / 2; ++i) sums[0][i] = sums[1][i];
-            hold(sums[0]);
         }
         if (p.partials) {
-            const int count = planes * rows * max(0, min(2, columns));
+            const int own_planes = (planes + 1 - group) / 2;
+            const int count = own_planes * rows * max(0, min(2, columns));
             const Moments lower = of_four_lanes(low.moments(count));
             const Moments upper = of_four_lanes(high.moments(count));
             Moments* own = joined + (group * 4 + warp) * 16;
