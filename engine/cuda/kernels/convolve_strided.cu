@@ -52,11 +52,12 @@ constexpr int AT_ONCE = 2;  // rows that a group brings into order to write them
 constexpr int ROW_UNITS = WIDTH * OUTPUTS / 8, STAGED = AT_ONCE * ROW_UNITS * 16;
 constexpr int GROUP = 128, THREADS = 4 * GROUP;
 constexpr int LOADER_REGISTERS = 72, OTHER_REGISTERS = 184;
-constexpr int BOX_LOADERS = 7 * 32;  // the last warp of the fourth group loads weights
+constexpr int LOADER_WARPS = (THREADS - 2 * GROUP) / 32 - 1;  // and one for the weights
 constexpr int BOXES = 3, STAGES = 6, RING = STAGES / 2;  // slots; of weights of a group
-constexpr int STRIDE = BOX_LOADERS / PIECES;  // voxels from one of a loader to its next
-constexpr int LOADS = 5, ROUNDS = 2;          // vectors of a loader at once, and how often in a box
-static_assert(ROUNDS * LOADS * STRIDE >= SEEN && ROUNDS * LOADS <= 32);
+// Of the lanes that load boxes, each has 8 channels of a column, and of its rows every ROW_STEP-th.
+constexpr int ROW_STEP = LOADER_WARPS * 32 / (SEEN_COLUMNS * PIECES);
+constexpr int LOADERS = ROW_STEP * SEEN_COLUMNS * PIECES;
+constexpr int EACH = (SEEN_ROWS + ROW_STEP - 1) / ROW_STEP, AT_ONCE_EXPRESSED = 4;
 
 // A slot of a ring; `round` times all of its slots were passed.
 template <int COUNT>
@@ -100,84 +101,68 @@ __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(BATCHES) : "memory");
 }
 
-// A loader's walk through the voxels of a box.
-struct SeenVoxel {
-    int row, column;
-
-    __device__ __forceinline__ SeenVoxel(int number)
-        : row(number / SEEN_COLUMNS), column(number % SEEN_COLUMNS) {}
-
-    __device__ __forceinline__ bool is_one() const { return row < SEEN_ROWS; }
-
-    __device__ __forceinline__ void step_on() {
-        row += STRIDE / SEEN_COLUMNS;
-        column += STRIDE % SEEN_COLUMNS;
-        if (column >= SEEN_COLUMNS) column -= SEEN_COLUMNS, ++row;
-    }
-
-    // Its bytes from the first of a piece.
-    __device__ __forceinline__ int place() const {
-        return ((column & 1 ? EVEN : 0) + row * HALF_ROW + column / 2) * 16;
-    }
-};
-
-// What one of the loading lanes has of each box: 8 channels of some voxels.
+// What one of the loading lanes has of each box.
 struct Loader {
-    const Element* source;  // at the first of those channels, of the patch
+    const Element* source;  // of the patch, at the first of the 8 channels
     int extents[3], channels;
-    int d, h, w;            // where the first plane begins
-    int first;              // of the voxels
+    int d, h, w;            // where the first plane begins, and the column
+    int first_row, place;   // and its bytes in a box
 
-    // Begins to copy a plane of the channels from `chunk` on; bit i of the result says whether voxel
-    // number i lies in the patch.
-    __device__ __forceinline__ unsigned copy(int plane, int chunk, unsigned box) const {
-        const bool is_there = (unsigned)(d + plane) < (unsigned)extents[0];
-        const Element* from = source + (Index)(d + plane) * extents[1] * extents[2] * channels +
-                              chunk * DEPTH;
-        unsigned inside = 0;
-        SeenVoxel voxel(first);
-#pragma unroll 2
-        for (int i = 0; i < ROUNDS * LOADS; ++i, voxel.step_on()) {
-            if (!voxel.is_one()) break;
-            const int row = h + voxel.row, column = w + voxel.column;
-            const bool is_inside = is_there && (unsigned)row < (unsigned)extents[1] &&
-                                   (unsigned)column < (unsigned)extents[2];
-            const int place = (row * extents[2] + column) * channels;
-            copy_vector(box + voxel.place(), is_inside ? from + place : source, is_inside);
-            inside |= (unsigned)is_inside << i;
+    __device__ __forceinline__ bool is_seen(int i) const {
+        return first_row + i * ROW_STEP < SEEN_ROWS;
+    }
+
+    __device__ __forceinline__ bool is_inside(int plane, int i) const {
+        return (unsigned)(d + plane) < (unsigned)extents[0] &&
+               (unsigned)(h + first_row + i * ROW_STEP) < (unsigned)extents[1] &&
+               (unsigned)w < (unsigned)extents[2];
+    }
+
+    // Begins to copy a plane of the channels from `chunk` on.
+    __device__ __forceinline__ void copy(int plane, int chunk, unsigned box) const {
+        const int row_numbers = extents[2] * channels;
+        const Element* from = source + chunk * DEPTH +
+                              ((Index)(d + plane) * extents[1] + h + first_row) * row_numbers +
+                              w * channels;
+#pragma unroll
+        for (int i = 0; i < EACH; ++i, from += ROW_STEP * row_numbers) {
+            if (!is_seen(i)) break;
+            const bool is_copied = is_inside(plane, i);
+            copy_vector(box + place + i * (ROW_STEP * HALF_ROW * 16), is_copied ? from : source,
+                        is_copied);
         }
-        return inside;
     }
 
     // Expresses what it has copied, in place; what is not inside stays 0.
     __device__ __forceinline__ void express(
-        unsigned inside, const float* factors, const float* summands, float slope, char* box
+        int plane, const float* factors, const float* summands, float slope, char* box
     ) const {
         float factor[8], summand[8];
 #pragma unroll
         for (int i = 0; i < 8; ++i) factor[i] = factors[i], summand[i] = summands[i];
-        SeenVoxel voxel(first);
-#pragma unroll 1
-        for (int round = 0; round < ROUNDS; ++round, inside >>= LOADS) {
-            uint4* places[LOADS];
-            Vector vectors[LOADS];
+        uint4* const vectors = reinterpret_cast<uint4*>(box + place);
 #pragma unroll
-            for (int i = 0; i < LOADS; ++i, voxel.step_on()) {
-                places[i] = reinterpret_cast<uint4*>(box + voxel.place());
-                if (inside >> i & 1) vectors[i] = reinterpret_cast<const Vector&>(*places[i]);
+        for (int first = 0; first < EACH; first += AT_ONCE_EXPRESSED) {
+            uint4 words[AT_ONCE_EXPRESSED];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE_EXPRESSED; ++i) {
+                if (first + i < EACH && is_seen(first + i)) {
+                    words[i] = vectors[(first + i) * (ROW_STEP * HALF_ROW)];
+                }
             }
 #pragma unroll
-            for (int i = 0; i < LOADS; ++i) {
+            for (int i = 0; i < AT_ONCE_EXPRESSED; ++i) {
+                if (first + i >= EACH || !is_seen(first + i) || !is_inside(plane, first + i)) continue;
+                const Vector vector = reinterpret_cast<const Vector&>(words[i]);
                 float value[8];
 #pragma unroll
                 for (int k = 0; k < 8; ++k) {
-                    value[k] = fmaf(to_float(vectors[i].lanes[k]), factor[k], summand[k]);
+                    value[k] = fmaf(to_float(vector.lanes[k]), factor[k], summand[k]);
                     value[k] = fmaxf(value[k], slope * value[k]);
                 }
-                const uint4 words =
+                vectors[(first + i) * (ROW_STEP * HALF_ROW)] =
                     make_uint4(pair(value[0], value[1]), pair(value[2], value[3]),
                                pair(value[4], value[5]), pair(value[6], value[7]));
-                if (inside >> i & 1) *places[i] = words;
             }
         }
     }
@@ -213,8 +198,8 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 
     if (threadIdx.x < BOXES) {
-        loaded[threadIdx.x].expect(BOX_LOADERS);
-        loaded[BOXES + threadIdx.x].expect(BOX_LOADERS);
+        loaded[threadIdx.x].expect(LOADERS);
+        loaded[BOXES + threadIdx.x].expect(LOADERS);
         left[threadIdx.x].expect(8);
     }
     if (threadIdx.x < STAGES) {
@@ -232,8 +217,9 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
     if (group >= 2) {
         give_registers<LOADER_REGISTERS>();
         const int loader = threadIdx.x - 2 * GROUP;
-        if (loader < BOX_LOADERS) {
-            const int piece = loader % PIECES;
+        if (loader < LOADERS) {
+            const int piece = loader % PIECES, column = loader / PIECES % SEEN_COLUMNS;
+            const int first_row = loader / (PIECES * SEEN_COLUMNS);
             const Loader own = {
                 p.source + piece * 8 + (Index)number * p.source_extents[0] * p.source_extents[1] *
                                            p.source_extents[2] * CHANNELS,
@@ -241,22 +227,20 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
                 CHANNELS,
                 2 * first_d - 1,
                 2 * first_h - 1,
-                2 * first_w - 1,
-                loader / PIECES
+                2 * first_w - 1 + column,
+                first_row,
+                (piece * PIECE + column % 2 * EVEN + first_row * HALF_ROW + column / 2) * 16
             };
             const bool is_bare = !p.factor && p.slope == 1.0f;
-            char* const first_piece = boxes + piece * PIECE * 16;
-            const unsigned to = __cvta_generic_to_shared(first_piece);
+            const unsigned to = __cvta_generic_to_shared(boxes);
             RingSlot<BOXES> coming, come;
-            unsigned inside = 0;
             const int count = (2 * planes + 1) * CHUNKS;
             // One box is expressed while the next one comes.
 #pragma unroll 1
             for (int i = 0; i <= count; ++i) {
-                unsigned next_inside = 0;
                 if (i < count) {
                     if (coming.round) left[coming.number].wait(coming.round - 1);
-                    next_inside = own.copy(i / CHUNKS, i % CHUNKS, to + coming.number * BOX);
+                    own.copy(i / CHUNKS, i % CHUNKS, to + coming.number * BOX);
                     coming.step_on();
                 }
                 end_copies();
@@ -264,8 +248,8 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
                     wait_for_copies<1>();
                     if (!is_bare) {
                         const float* own_scales = scales + (i - 1) % CHUNKS * DEPTH + piece * 8;
-                        own.express(inside, own_scales, own_scales + CHANNELS, p.slope,
-                                    first_piece + come.number * BOX);
+                        own.express((i - 1) / CHUNKS, own_scales, own_scales + CHANNELS, p.slope,
+                                    boxes + come.number * BOX);
                     }
                     publish();
                     const int plane = (i - 1) / CHUNKS;
@@ -274,9 +258,8 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
                     if (has_tap(plane, 2)) loaded[user(plane, 2) * BOXES + come.number].tell();
                     come.step_on();
                 }
-                inside = next_inside;
             }
-        } else if (lane == 0) {
+        } else if (loader == LOADER_WARPS * 32) {
             const char* weights =
                 reinterpret_cast<const char*>(p.weights) + (Index)part * 3 * CHUNKS * STAGE;
             auto load = [&](int slot, int number) {
