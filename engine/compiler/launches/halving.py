@@ -13,6 +13,7 @@ _HEIGHT, _WIDTH, _THREADS = 32, 8, 4 * 128
 _BOXES, _BOX = 3, 2 * 1178 * 16  # bytes of one
 _STAGES, _STAGE = 6, 9 * 64 * 16 * 2
 _STAGED, _JOINED = 2 * 2 * 8 * 64 * 2, 8 * 16 * 12
+_FILLED = 0.8  # share of a card that is at work, where there are as many blocks
 _BEGINNING = 0.6  # of the time of a plane, until the first products of a block
 
 
@@ -31,7 +32,10 @@ def _walks(step: ConvolveStrided, card: CardProperties) -> tuple[Triple, int]:
         waves = -(-boxes * parts * -(-depth // planes) // card.multiprocessors)
         return waves * (planes + _BEGINNING)
 
-    planes = min(range(1, depth + 1), key=cost)
+    def fills(planes: int) -> bool:
+        return boxes * parts * -(-depth // planes) >= _FILLED * card.multiprocessors
+
+    planes = min(filter(fills, range(1, depth + 1)), key=cost, default=1)
     return (boxes, -(-depth // planes), parts), planes
 
 
