@@ -16,6 +16,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Convolution,
     Convolve,
     ConvolvePatches,
+    ConvolveStrided,
     ConvTransposeToCells,
     ConvTransposeToPatches,
 )
@@ -207,7 +208,7 @@ def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
     wanted = ProgramRequest((40, 48, 56), 2, precision, kernels[precision].card)
     lowered = lower(network, next(wanted.layouts()), wanted.card)
     tried = [s for s in lowered.steps if isinstance(s, TriedStep)]
-    outer = [s for s in tried if not isinstance(s, ConvTransposeToCells)]
+    outer = [s for s in tried if not isinstance(s, ConvTransposeToCells | ConvolveStrided)]
     assert len(outer) == 2
     for step in outer:
         assert kernel_check.wrong_step(step, kernels[precision], stream) is None
@@ -222,16 +223,16 @@ def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("extents", [(40, 48, 56), (36, 100, 132)])
-def test_kernels_of_doubling_layers(card, extents, precision, monkeypatch):
+def test_kernels_of_halving_and_doubling_layers(card, extents, precision, monkeypatch):
     from cuda_cyclegan.engine.cuda import kernel_check
 
     _, kernels, stream = card
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
     wanted = ProgramRequest(extents, 2, precision, kernels[precision].card)
     lowered = lower(network, next(wanted.layouts()), wanted.card)
-    doubling = [s for s in lowered.steps if isinstance(s, ConvTransposeToCells)]
-    assert len(doubling) == (2 if wanted.card.capability == WGMMA_CAPABILITY else 0)
-    for step in doubling:
+    inner = [s for s in lowered.steps if isinstance(s, ConvTransposeToCells | ConvolveStrided)]
+    assert len(inner) == (4 if wanted.card.capability == WGMMA_CAPABILITY else 0)
+    for step in inner:
         assert kernel_check.wrong_step(step, kernels[precision], stream) is None
         right = trial_of(step)
         laid = right.weights[STORED_WEIGHT]
@@ -250,7 +251,7 @@ def test_statistics_of_layers_by_own_kernels(card, precision, monkeypatch):
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
     wanted = ProgramRequest((128, 128, 128), 2, precision, kernels[precision].card)
     lowered = lower(network, next(wanted.layouts()), wanted.card)
-    kinds = ConvolvePatches | ConvTransposeToCells
+    kinds = ConvolvePatches | ConvTransposeToCells | ConvolveStrided
     measured = [s for s in lowered.steps if isinstance(s, kinds) and s.statistics is not None]
     assert isinstance(measured[0], ConvolvePatches)
     for step in measured:
