@@ -14,7 +14,7 @@ _BOXES, _BOX = 3, 2 * 1178 * 16  # bytes of one
 _STAGES, _STAGE = 6, 9 * 64 * 16 * 2
 _STAGED, _JOINED = 2 * 2 * 8 * 64 * 2, 8 * 16 * 12
 _FILLED = 0.8  # share of a card that is at work, where there are as many blocks
-_BEGINNING = 0.6  # of the time of a plane, until the first products of a block
+_BEGINNING = 1.2  # of the time of a plane, until the first products of a block
 
 
 def _shared(channels: int) -> int:

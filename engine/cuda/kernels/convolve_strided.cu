@@ -5,14 +5,17 @@
 // [N, (D + 1) / 2, ..., K], K a multiple of 64. The padding lies around the activated values: it is 0.
 //
 // The matrix product has as M 64 channels of the target, as N 128 of its voxels, and as its depth 16
-// channels of the source. A block walks through planes of 16 x 16 voxels; two groups of four warps have
-// half of their columns each. The plane of the source between two planes of the target leads to both, so
-// a group sums up two of them at once, and each plane of the source is loaded once. Of its rows the
-// voxels at odd places come first and then those at even ones, so that those that 8 neighbours of the
-// target see through one tap lie one after another.
+// channels of the source. A block walks through planes of 32 x 8 voxels, which two groups of four warps
+// make in turns: while one measures and writes, the other has the matrix units. The plane of the source
+// between two planes of the target leads to both, and is loaded once. Of its rows the voxels at odd
+// places come first and then those at even ones, so that those that 8 neighbours of the target see
+// through one tap lie one after another.
 //
-// Two other groups load boxes of 16 channels through registers, where they are normalised. The weights
+// Two other groups copy boxes of 16 channels, one while they express the one before in place. The weights
 // of 32 channels stay in shared memory; more of them pass through it once for each plane.
+//
+// 32 to 64 channels at 128^3 on an H200 in fp16, in a network: 0.118 ms when each lane still told of its
+// part of a box by itself; cuDNN's plan and the pass before it take 0.073 and 0.072.
 
 #include "blocks.cuh"
 #include "matrix.cuh"
@@ -38,7 +41,7 @@ struct ConvolveStrided {
 
 constexpr int HEIGHT = 32, WIDTH = 8;  // of a block's voxels
 constexpr int N = 128, PARTS = HEIGHT * WIDTH / N, PART_ROWS = HEIGHT / PARTS;
-constexpr int SEEN_ROWS = 2 * HEIGHT + 1, SEEN_COLUMNS = 2 * WIDTH + 1, SEEN = SEEN_ROWS * SEEN_COLUMNS;
+constexpr int SEEN_ROWS = 2 * HEIGHT + 1, SEEN_COLUMNS = 2 * WIDTH + 1;
 constexpr int OUTPUTS = 64, TAPS = 9;          // of a plane
 constexpr int DEPTH = 16, PIECES = DEPTH / 8;  // channels of a box
 constexpr int HALF_ROW = WIDTH + 1;            // places for one half of a row
@@ -198,8 +201,8 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 
     if (threadIdx.x < BOXES) {
-        loaded[threadIdx.x].expect(LOADERS);
-        loaded[BOXES + threadIdx.x].expect(LOADERS);
+        loaded[threadIdx.x].expect(LOADER_WARPS);
+        loaded[BOXES + threadIdx.x].expect(LOADER_WARPS);
         left[threadIdx.x].expect(8);
     }
     if (threadIdx.x < STAGES) {
@@ -217,9 +220,9 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
     if (group >= 2) {
         give_registers<LOADER_REGISTERS>();
         const int loader = threadIdx.x - 2 * GROUP;
-        if (loader < LOADERS) {
+        if (loader < LOADER_WARPS * 32) {
             const int piece = loader % PIECES, column = loader / PIECES % SEEN_COLUMNS;
-            const int first_row = loader / (PIECES * SEEN_COLUMNS);
+            const int first_row = loader < LOADERS ? loader / (PIECES * SEEN_COLUMNS) : SEEN_ROWS;
             const Loader own = {
                 p.source + piece * 8 + (Index)number * p.source_extents[0] * p.source_extents[1] *
                                            p.source_extents[2] * CHANNELS,
@@ -252,14 +255,18 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
                                     boxes + come.number * BOX);
                     }
                     publish();
-                    const int plane = (i - 1) / CHUNKS;
-                    if (has_tap(plane, 0)) loaded[user(plane, 0) * BOXES + come.number].tell();
-                    if (has_tap(plane, 1)) loaded[user(plane, 1) * BOXES + come.number].tell();
-                    if (has_tap(plane, 2)) loaded[user(plane, 2) * BOXES + come.number].tell();
+                    __syncwarp();
+                    if (lane == 0) {
+                        const int plane = (i - 1) / CHUNKS;
+                        for (int tap = 0; tap < 3; ++tap) {
+                            if (!has_tap(plane, tap)) continue;
+                            loaded[user(plane, tap) * BOXES + come.number].tell();
+                        }
+                    }
                     come.step_on();
                 }
             }
-        } else if (loader == LOADER_WARPS * 32) {
+        } else if (lane == 0) {
             const char* weights =
                 reinterpret_cast<const char*>(p.weights) + (Index)part * 3 * CHUNKS * STAGE;
             auto load = [&](int slot, int number) {
