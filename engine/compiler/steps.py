@@ -512,14 +512,17 @@ Step: TypeAlias = (
 )
 
 
-LayerForm: TypeAlias = Literal["gradient", "subpixel", "strided", "cells", "own"]
-"""How a layer of stride 2 is done.
+TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "own"]
+"""How a transposed convolution of stride 2 is done.
 
-A transposed convolution as a data gradient, or as a convolution to cells of 2^3 voxels: "subpixel"
-to those that the result is made of, or, for a kernel of even extents, "cells" to those that its
-pairs of taps lead to, where no tap is 0. Another convolution "strided", as it is, or, of even
-extents, by "cells" as one of stride 1 and half the extents from such cells. Either by the "own"
-kernel.
+As a data gradient, or as a convolution to cells of 2^3 voxels: "subpixel" to those that the result
+is made of, or, for a kernel of even extents, "cells" to those that its pairs of taps lead to, where
+no tap is 0. Or by the "own" kernel.
+"""
+
+LayerForm: TypeAlias = TransposedForm | Literal["plain"]
+"""How a convolution is done: "plain", as it is; of stride 2 and even extents, by "cells", as one of
+stride 1 and half the extents from cells of 2^3 voxels; by the "own" kernel. Or a transposed one.
 """
 
 

@@ -20,10 +20,10 @@ from ..steps import (
     ConvolveStrided,
     ConvTransposeToCells,
     ExpressedView,
-    LayerForm,
     Region,
     Tensor,
     TensorView,
+    TransposedForm,
 )
 from ..weight_layout import LaidWeight
 from .split_fp16 import power_of_two
@@ -70,7 +70,7 @@ def convolve(writer: Writer, node: Node, conv: Conv3d) -> Value:
 
 def _fits_cells(writer: Writer, node: Node, conv: Conv3d) -> bool:
     """Whether a convolution of stride 2 may read whole cells of voxels instead."""
-    if writer.layout.in_blocks or writer.layout.forms.get(node.name) == "strided":
+    if writer.layout.in_blocks or writer.layout.forms.get(node.name) == "plain":
         return False
     if conv.stride != _TWO or conv.dilation != _ONE or conv.groups > 1:
         return False
@@ -299,7 +299,7 @@ def _bordered_operands(writer: Writer, node: Node, conv: ConvTranspose3d) -> _Op
 
 def _transposed_form(
     writer: Writer, node: Node, conv: ConvTranspose3d, source: Tensor
-) -> LayerForm:
+) -> TransposedForm:
     asked = writer.layout.forms.get(node.name)
     if _fits_own_kernel(writer, conv, source) and asked in (None, "own"):
         return "own"

@@ -37,7 +37,7 @@ class OtherForm:
 
 def names_of_other_forms(step: ComparedStep) -> tuple[LayerForm, ...]:
     """All that a layer may be done by but the own kernel."""
-    return ("gradient", "subpixel") if isinstance(step, ConvTransposeToCells) else ("strided",)
+    return ("gradient", "subpixel") if isinstance(step, ConvTransposeToCells) else ("plain",)
 
 
 def other_forms(network: Network, lowered: Lowered, step: ComparedStep) -> Iterator[OtherForm]:

@@ -262,7 +262,7 @@ def test_forms_of_layers_are_compared_with_passes_besides(folder, monkeypatch, f
             {one.plan: one.microseconds for one in cache.get(form_key(step)).candidates}
             for step in (halving, doubling)
         ]
-        of_halving = {"strided": 3.5, "own": 4.0}
+        of_halving = {"plain": 3.5, "own": 4.0}
         of_doubling = {"gradient": 5.0, "subpixel": 6.0, "own": 7.0}
         assert found == ([{}, {}] if full else [of_halving, of_doubling])
 

@@ -124,7 +124,7 @@ def test_all_forms_of_transposed_convolutions_agree(form):
     check(build(UNET), (8, 8, 8), forms={f"up{level}": form for level in range(3)})
 
 
-@pytest.mark.parametrize("form", ["strided", "own"])
+@pytest.mark.parametrize("form", ["plain", "own"])
 def test_an_own_form_is_taken_where_it_is_not_asked_for_another(form):
     graph, patch = halving_graph(InstanceNorm(32), Relu()), (4, 6, 8)
     layout = Layout(patch, 1, "fp16", wgmma=True, forms={"down": form})
@@ -133,7 +133,7 @@ def test_an_own_form_is_taken_where_it_is_not_asked_for_another(form):
     check(graph, patch, wgmma=True, forms={"down": form})
 
 
-@pytest.mark.parametrize("form", ["strided", "cells"])
+@pytest.mark.parametrize("form", ["plain", "cells"])
 def test_both_forms_of_strided_convolutions_agree(form):
     for spec in (UNET, structs.replace(UNET, padding="reflect", norm="stored")):
         check(build(spec), (8, 16, 8), forms={"down1": form, "down2": form})
