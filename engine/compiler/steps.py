@@ -267,6 +267,22 @@ class ConvolveStrided:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvolveByPlanes:
+    """A convolution of 3^3, stride 1 and padding 1, by the own kernel for warp groups.
+
+    parts: one or two, whose channels follow each other; around them lie zeros. weight:
+    `weight_layout.plane_operands`. layer: its name. statistics: of the target, if it measures that
+    too.
+    """
+
+    layer: str
+    parts: tuple[ExpressedView, ...]
+    target: Tensor
+    weight: str
+    statistics: "Statistics | None" = None
+
+
+@dataclass(frozen=True, slots=True)
 class ConvTransposeToPatches:
     """The last layer as a transposed convolution, 4^3 of stride 2 and padding 1, to the patches.
 
@@ -503,6 +519,7 @@ Step: TypeAlias = (
     | ConvTransposeToPatches
     | ConvTransposeToCells
     | ConvolveStrided
+    | ConvolveByPlanes
     | Statistics
     | Pointwise
     | Normalise

@@ -263,6 +263,24 @@ def halving_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeigh
     return LaidWeight(weight, shape, lay_out)
 
 
+def plane_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+    """[K, C, 3, 3, 3] -> [K / 32, source / 32, 3, 3, 4, 96, 8]: second operands of m64n96k16.
+
+    Of 32 outputs and 32 channels, for each tap along H and W: the channels, and for them the
+    outputs by the last tap along D, by the middle one, then by the first.
+    """
+    outputs = weight.shape[0]
+    shape = outputs // 32, source // 32, 3, 3, 4, 96, 8
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
+        filled[:, list(slots)] = weight[:, :, ::-1]
+        split = filled.reshape(outputs // 32, 32, source // 32, 4, 8, 3, 3, 3)
+        return split.transpose(0, 2, 6, 7, 3, 5, 1, 4).reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
+
+
 def _tap(parity: int, offset: int) -> int | None:
     """Of 3, with padding 1, that leads from the source's voxel i + offset to 2 i + parity."""
     tap = parity + 1 - 2 * offset

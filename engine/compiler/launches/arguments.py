@@ -322,6 +322,20 @@ class ConvTransposeToPatchesArguments(Structure):
     )
 
 
+class ConvolveByPlanesArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("parts", PartArguments * 2),
+        ("weights", c_void_p),
+        ("target", c_void_p),
+        ("partials", c_void_p),
+        ("target_strides", StridesArguments),
+        ("extents", Three),
+        ("outputs", c_int),
+        ("planes", c_int),
+    )
+
+
 class UnpackArguments(Structure):
     __slots__ = ()
     _fields_ = (

@@ -11,6 +11,7 @@ from ..steps import (
     Activation,
     Convolve,
     Curve,
+    ExpressedView,
     Precision,
     Tensor,
     TensorView,
@@ -132,3 +133,19 @@ def region_address(step: Convolve, at: Addresses) -> int:
     strides = strides_of(target)
     first = step.region.first * strides.patch + step.region.plane * strides.plane
     return at(target.name) + first * NUMBER_BYTES[target.precision]
+
+
+def part_of(part: ExpressedView, at: Addresses) -> arguments.PartArguments:
+    """A part as kernels take it."""
+    factor, summand, stride = table_addresses(part.table, at)
+    return arguments.PartArguments(
+        source=address_of(part.source, at),
+        factor=factor,
+        summand=summand,
+        strides=strides_of(part.source.tensor),
+        channels=part.source.channels,
+        table_stride=stride,
+        slope=part.activation.slope,
+        shuffled=part.source.shuffled,
+        origin=arguments.Three(*part.source.origin),
+    )

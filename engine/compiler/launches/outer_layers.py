@@ -13,7 +13,6 @@ from ..steps import (
     ConvolvePatches,
     ConvolveToPatches,
     ConvTransposeToPatches,
-    ExpressedView,
     Pack,
     SumTaps,
     Unpack,
@@ -27,6 +26,7 @@ from .launch import (
     activation_of,
     address_of,
     border_of,
+    part_of,
     strides_of,
     table_addresses,
 )
@@ -331,7 +331,7 @@ def conv_transpose_to_patches(
         return waves * (rows + 1), rows
 
     rows = step.rows or min(range(1, height + 2), key=cost)
-    parts = (_part(first, at), *(_part(part, at) for part in others))
+    parts = (part_of(first, at), *(part_of(part, at) for part in others))
     values = arguments.ConvTransposeToPatchesArguments(
         parts=(arguments.PartArguments * 2)(*parts),
         weights=at(step.weight),
@@ -346,21 +346,6 @@ def conv_transpose_to_patches(
     name = "conv_transpose_to_patches"
     grid = blocks, -(-(height + 1) // rows), repeats
     return Launch(name, name, grid, (_STRIPS * 32, 1, 1), shared, values)
-
-
-def _part(part: ExpressedView, at: Addresses) -> arguments.PartArguments:
-    factor, summand, stride = table_addresses(part.table, at)
-    return arguments.PartArguments(
-        source=address_of(part.source, at),
-        factor=factor,
-        summand=summand,
-        strides=strides_of(part.source.tensor),
-        channels=part.source.channels,
-        table_stride=stride,
-        slope=part.activation.slope,
-        shuffled=part.source.shuffled,
-        origin=arguments.Three(*part.source.origin),
-    )
 
 
 def cells_shared(channels: int) -> int:

@@ -12,6 +12,7 @@ from ..steps import (
     AddPatches,
     ChannelGroups,
     Convolve,
+    ConvolveByPlanes,
     ConvolvePatches,
     ConvolveStrided,
     ConvolveToPatches,
@@ -42,6 +43,7 @@ from .outer_layers import (
     unpack,
 )
 from .passes import is_linear, pass_arguments, pointwise
+from .planes import blocks_by_planes, convolve_by_planes
 
 _MEASURING, _MEASURERS = 2, 512
 """Blocks for each multiprocessor that a pass of statistics is spread over, and their threads."""
@@ -66,6 +68,8 @@ def scratch_bytes(step: Step, card: CardProperties) -> int:
             parts, size = blocks_of_cells(step, card), _MOMENTS_BYTES
         case ConvolveStrided(statistics=Statistics(source=source)):
             parts, size = blocks_that_halve(step, card), _MOMENTS_BYTES
+        case ConvolveByPlanes(statistics=Statistics(source=source)):
+            parts, size = blocks_by_planes(step, card), _MOMENTS_BYTES
         case _:
             return 0
     return source.tensor.batch * parts * source.channels * size
@@ -90,6 +94,11 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
             measured = step.statistics
             launch = convolve_strided(step, at, card, scratch if measured else None)
             blocks = blocks_that_halve(step, card)
+            return [launch, *([conclude(measured, at, scratch, blocks)] if measured else [])]
+        case ConvolveByPlanes():
+            measured = step.statistics
+            launch = convolve_by_planes(step, at, card, scratch if measured else None)
+            blocks = blocks_by_planes(step, card)
             return [launch, *([conclude(measured, at, scratch, blocks)] if measured else [])]
         case ConvolveToPatches():
             return [convolve_to_patches(step, at, card)]

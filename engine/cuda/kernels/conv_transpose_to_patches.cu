@@ -16,18 +16,7 @@
 
 #include "element.cuh"
 #include "matrix.cuh"
-
-struct Part {
-    const Element* source;
-    const float* factor;   // [patches or 1][channels], or null
-    const float* summand;
-    Strides strides;
-    int channels;
-    int table_stride;      // 0 where one table serves all patches
-    float slope;           // of values below 0
-    int shuffled;          // whether the source holds cells of 2 x 2 x 2 voxels
-    int origin[3];         // if so, of the first voxel
-};
+#include "part.cuh"
 
 struct ConvTransposeToPatches {
     Part parts[2];           // the second of 0 channels where there is one

@@ -164,6 +164,12 @@ struct Signal {
         NAMES_64 "}, %64, %65, p, 1, 1, 0, 0;}" \
         : SUMS_64 \
         : "l"(a), "l"(b));
+#define SHARED_PRODUCT_96 \
+    asm volatile( \
+        "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n96k16." KINDS " {" \
+        NAMES_48 "}, %48, %49, p, 1, 1, 0, 0;}" \
+        : SUMS_48 \
+        : "l"(a), "l"(b));
 #define PRODUCT_72 \
     asm volatile( \
         "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n72k16." KINDS " {" \
@@ -207,6 +213,8 @@ __device__ __forceinline__ void multiply_add(
 ) {
     if constexpr (COUNT == 64) {
         SHARED_PRODUCT_128
+    } else if constexpr (COUNT == 48) {
+        SHARED_PRODUCT_96
     } else if constexpr (COUNT == 36) {
         PRODUCT_72
     } else if constexpr (COUNT == 52) {

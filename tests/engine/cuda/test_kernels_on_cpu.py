@@ -20,6 +20,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Activation,
     Convolution,
     Convolve,
+    ConvolveByPlanes,
     ConvolvePatches,
     ConvolveStrided,
     ConvTransposeToCells,
@@ -200,6 +201,73 @@ def test_transposed_convolution_to_cells_and_its_statistics(
     np.testing.assert_allclose(memory["table"][0], factor, rtol=1e-5)
     summand = -wanted.mean((1, 2, 3)) * factor
     np.testing.assert_allclose(memory["table"][1], summand, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "outputs", "extents", "shuffled"),
+    [
+        (1, (32,), 32, (5, 19, 37), False),
+        (2, (32,), 64, (3, 16, 8), False),
+        (1, (32, 32), 32, (4, 6, 34), True),
+        (1, (64,), 32, (2, 17, 5), False),
+    ],
+)
+def test_convolution_by_planes_and_its_statistics(
+    folder, batch, channels, outputs, extents, shuffled
+):
+    """Numbers of which fp16 holds all that comes of them, so that nothing rounds."""
+    random = np.random.default_rng(0)
+    memory, parts, expressed = {}, [], []
+    for number, count in enumerate(channels):
+        values = random.integers(-3, 4, (batch, *extents, count)).astype(np.float16)
+        tensor, view = Tensor(f"part {number}", batch, extents, count, "fp16"), None
+        memory[tensor.name] = values
+        if shuffled and number == 0:
+            memory[tensor.name], cells = as_cells(values)
+            tensor = replace(tensor, extents=cells, channels=8 * count)
+            view = TensorView(tensor, extents, shuffled=True)
+        table, slope, made = None, 1.0, values.astype(np.float32)
+        if number or len(channels) == 1:
+            table, slope = WeightTable(f"table {number}", batch, count), -1.0
+            factors = random.choice([-1.0, 1.0, 2.0], (batch, count)).astype(np.float32)
+            summands = random.integers(-2, 3, (batch, count)).astype(np.float32)
+            memory[table.name] = np.stack([factors, summands])
+            made = made * factors[:, None, None, None] + summands[:, None, None, None]
+            made = np.abs(made)
+        parts.append(ExpressedView(view or TensorView(tensor, extents), table, Activation(slope)))
+        expressed.append(made)
+    weight = random.integers(-1, 2, (outputs, sum(channels), 3, 3, 3)).astype(np.float32)
+    target = Tensor("target", batch, extents, outputs, "fp16")
+    table = WeightTable("table", batch, outputs)
+    statistics = Statistics(TensorView(target, extents), table, 1e-5, "scale", None)
+    step = ConvolveByPlanes("conv", tuple(parts), target, "weight", statistics)
+    laid = weight_layout.plane_operands(weight, range(sum(channels)), sum(channels))
+    memory |= {
+        "weight": laid.numbers().astype(np.float16),
+        "target": np.full((batch, *extents, outputs), np.nan, np.float16),
+        "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
+        "table": np.full((2, batch, outputs), np.nan, np.float32),
+    }
+    scratch = np.full(scratch_bytes(step, H200) // 4, np.nan, np.float32)
+    for launch in launches(step, lambda name: memory[name].ctypes.data, H200, scratch.ctypes.data):
+        cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
+    wanted = convolved(np.concatenate(expressed, -1), weight)
+    assert np.array_equal(memory["target"].astype(np.float32), wanted)
+    factor = memory["scale"] / np.sqrt(wanted.var((1, 2, 3)) + 1e-5)
+    np.testing.assert_allclose(memory["table"][0], factor, rtol=1e-5)
+    summand = -wanted.mean((1, 2, 3)) * factor
+    np.testing.assert_allclose(memory["table"][1], summand, rtol=1e-5, atol=1e-5)
+
+
+def convolved(values, weight):
+    """With zeros around."""
+    _, depth, height, width, _ = values.shape
+    around = np.pad(values, ((0, 0), (1, 1), (1, 1), (1, 1), (0, 0)))
+    made = 0.0
+    for i, j, k in product(range(3), repeat=3):
+        seen = around[:, i : i + depth, j : j + height, k : k + width]
+        made = made + seen @ weight[:, :, i, j, k].T
+    return made
 
 
 def doubled(values, weight):

@@ -1,0 +1,379 @@
+// A convolution, 3^3 of stride 1 and padding 1, by wgmma, which expresses what it reads and measures
+// what it makes.
+//
+// source [N, D, H, W, C], C 32 or 64 -> target [N, D, H, W, K], K a multiple of 32. What is convolved is
+// activation(source * factor + summand), with zeros around it; of two sources, the channels of one
+// after those of the other.
+//
+// Each plane of the source has a share in three planes of the target. The matrix product has as M 64
+// voxels, 8 rows of 8; as N 32 channels of the three planes, one after the other; and as its depth 16
+// channels of the voxels that they see through one of 9 taps. So a voxel is read from shared memory 9
+// times, where a product for each tap would read it 27 times, and nothing is multiplied with zeros.
+//
+// A block walks through the planes of 16 x 32 voxels. Two groups of four warps have half of their
+// columns each, with the sums of three planes, of which one is written and its place taken by the next.
+// A third group loads boxes of the source and expresses them. The weights stay in shared memory.
+
+#include "matrix.cuh"
+#include "moments.cuh"
+#include "part.cuh"
+#include "wgmma.cuh"
+
+struct ConvolveByPlanes {
+    Part parts[2];           // the second of 0 channels where there is one
+    const Element* weights;  // [K / 32][C / 32][3][3][4][96][8]
+    Element* target;
+    Moments* partials;       // [N][blocks of a patch][K], or null
+    Strides target_strides;
+    int extents[3];
+    int outputs;             // K
+    int planes;              // of the target, a block
+};
+
+#if !defined(ELEMENT_FLOAT) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+constexpr int HEIGHT = 16, WIDTH = 32;                  // of a block
+constexpr int SEEN_ROWS = HEIGHT + 2, SEEN_COLUMNS = WIDTH + 2;
+constexpr int VOXELS = SEEN_ROWS * SEEN_COLUMNS;
+constexpr int DEPTH = 32, PIECES = DEPTH / 8;           // channels of a box
+constexpr int PIECE = (VOXELS + 6) * 16, BOX = PIECES * PIECE;  // bytes
+static_assert(PIECE / 16 % 8 == 2);                     // so that what 8 lanes store lies in different banks
+constexpr int OUTPUTS = 32, N = 3 * OUTPUTS;            // of a block
+constexpr int STEPS = DEPTH / 16;                       // products along the depth of a box
+constexpr int OPERAND = 16 * N * 2, TAP = STEPS * OPERAND;  // bytes of weights
+constexpr int TILES = 4;                                // of 8 x 8 voxels, of a group
+constexpr int GROUP = 128, THREADS = 3 * GROUP;
+constexpr int LOADER_REGISTERS = 56, OTHER_REGISTERS = 224;
+
+// A slot of a ring; `round` times all of its slots were passed.
+template <int COUNT>
+struct RingSlot {
+    int number = 0, round = 0;
+
+    __device__ __forceinline__ void step_on() {
+        if (++number == COUNT) number = 0, ++round;
+    }
+};
+
+// Without waiting for it; zeros where it is not inside.
+__device__ __forceinline__ void copy_vector(unsigned target, const void* source, bool is_inside) {
+    const int size = is_inside ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+                 "r"(size)
+                 : "memory");
+}
+
+__device__ __forceinline__ void end_copies() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// All but the last batches.
+template <int BATCHES>
+__device__ __forceinline__ void wait_for_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(BATCHES) : "memory");
+}
+
+// Eight channels of a part, as a lane expresses them.
+struct Expression {
+    float factor[8], summand[8], slope;
+
+    __device__ __forceinline__ Expression(const Part& part, int number, int channel) {
+        slope = part.slope;
+        const Index first = (Index)number * part.table_stride + channel;
+#pragma unroll
+        for (int lane = 0; lane < 8; ++lane) {
+            factor[lane] = part.factor ? part.factor[first + lane] : 1.0f;
+            summand[lane] = part.factor ? part.summand[first + lane] : 0.0f;
+        }
+    }
+
+    __device__ __forceinline__ uint4 operator()(const uint4& voxel) const {
+        Vector vector = reinterpret_cast<const Vector&>(voxel);
+#pragma unroll
+        for (int lane = 0; lane < 8; ++lane) {
+            const float value = fmaf(to_float(vector.lanes[lane]), factor[lane], summand[lane]);
+            vector.lanes[lane] = to_element(value < 0.0f ? slope * value : value);
+        }
+        return reinterpret_cast<const uint4&>(vector);
+    }
+};
+
+// A plane of 32 channels that a block sees, from voxel (h, w) on, as one of the loading lanes has it.
+struct Box {
+    const Part& part;
+    int channel, d, h, w;
+
+    // Calls use(place in the box, voxel's place in the part) for each vector of this lane that lies in
+    // the patch.
+    template <class Use>
+    __device__ __forceinline__ void each(const int (&extents)[3], Use use) const {
+        const int thread = threadIdx.x % GROUP;
+        const Strides& strides = part.strides;
+        const int halved = part.shuffled;  // cells of 2^3 voxels
+#pragma unroll 4
+        for (int voxel = thread / PIECES; voxel < VOXELS; voxel += GROUP / PIECES) {
+            int row = h + voxel / SEEN_COLUMNS, column = w + voxel % SEEN_COLUMNS;
+            const bool is_inside =
+                (unsigned)row < (unsigned)extents[1] && (unsigned)column < (unsigned)extents[2];
+            row += part.origin[1], column += part.origin[2];
+            const int cell = halved ? ((row & 1) * 2 + (column & 1)) * part.channels : 0;
+            use(thread % PIECES * PIECE + voxel * 16,
+                (row >> halved) * strides.row + (column >> halved) * strides.voxel + cell,
+                is_inside);
+        }
+    }
+
+    __device__ __forceinline__ void copy(
+        const int (&extents)[3], int number, char* box
+    ) const {
+        const int plane_of_part = d + part.origin[0], halved = part.shuffled;
+        const Element* plane = part.source + number * part.strides.patch +
+                               (plane_of_part >> halved) * part.strides.plane +
+                               (halved ? (plane_of_part & 1) * 4 * part.channels : 0) + channel +
+                               threadIdx.x % PIECES * 8;
+        const unsigned to = __cvta_generic_to_shared(box);
+        each(extents, [&](int place, Index voxel, bool is_inside) {
+            copy_vector(to + place, is_inside ? plane + voxel : part.source, is_inside);
+        });
+    }
+
+    // In place; each lane what it has copied.
+    __device__ __forceinline__ void express(
+        const int (&extents)[3], int number, char* box
+    ) const {
+        if (!part.factor && part.slope == 1.0f) return;
+        const Expression expressed(part, number, channel + threadIdx.x % PIECES * 8);
+        each(extents, [&](int place, Index, bool is_inside) {
+            uint4* const words = reinterpret_cast<uint4*>(box + place);
+            if (is_inside) *words = expressed(*words);
+        });
+    }
+};
+
+__device__ __forceinline__ float half_of(const unsigned& word, int odd) {
+    return to_float(reinterpret_cast<const Element*>(&word)[odd]);
+}
+
+template <int CHUNKS, int BOXES>
+__device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
+    constexpr int WEIGHTS = CHUNKS * 9 * (DEPTH / 16) * OPERAND;  // bytes
+    extern __shared__ char shared[];
+    char* boxes = shared;                 // [BOXES][PIECES][voxels, 6][8]
+    char* weights = boxes + BOXES * BOX;  // [CHUNKS][9][PIECES][N][8]
+    Moments* joined = reinterpret_cast<Moments*>(weights + WEIGHTS);  // [8 warps][OUTPUTS]
+    Signal* loaded = reinterpret_cast<Signal*>(joined + 8 * OUTPUTS);     // of each box
+    Signal* left = loaded + BOXES;
+    Signal* weights_loaded = left + BOXES;
+
+    const int blocks_w = (p.extents[2] + WIDTH - 1) / WIDTH;
+    const int first_w = blockIdx.x % blocks_w * WIDTH, first_h = blockIdx.x / blocks_w * HEIGHT;
+    const int first_d = blockIdx.y * p.planes, planes = min(p.planes, p.extents[0] - first_d);
+    const int runs = p.outputs / OUTPUTS, run = blockIdx.z % runs, number = blockIdx.z / runs;
+    const int group = threadIdx.x / GROUP, warp = threadIdx.x % GROUP / 32;
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int first_seen = max(first_d - 1, 0), end_seen = min(first_d + planes + 1, p.extents[0]);
+
+    auto box_of = [&](int i) -> Box {
+        const int channel = i % CHUNKS * DEPTH, second = channel - p.parts[0].channels;
+        const bool is_second = second >= 0;
+        return {p.parts[is_second], is_second ? second : channel, first_seen + i / CHUNKS,
+                first_h - 1, first_w - 1};
+    };
+
+    if (threadIdx.x < BOXES) {
+        loaded[threadIdx.x].expect(GROUP);
+        left[threadIdx.x].expect(8);
+    }
+    if (threadIdx.x == 0) weights_loaded->expect(1);
+    publish();
+    __syncthreads();
+
+    if (group == 2) {
+        give_registers<LOADER_REGISTERS>();
+        if (threadIdx.x % GROUP == 0) {
+            weights_loaded->tell_when_read(
+                weights, reinterpret_cast<const char*>(p.weights) + (Index)run * WEIGHTS, WEIGHTS
+            );
+        }
+        // One box is expressed while the next one comes.
+        RingSlot<BOXES> coming, come;
+        const int count = (end_seen - first_seen) * CHUNKS;
+#pragma unroll 1
+        for (int i = 0; i <= count; ++i) {
+            if (i < count) {
+                if (coming.round) left[coming.number].wait(coming.round - 1);
+                box_of(i).copy(p.extents, number, boxes + coming.number * BOX);
+                coming.step_on();
+            }
+            end_copies();
+            if (i == 0) continue;
+            wait_for_copies<1>();
+            box_of(i - 1).express(p.extents, number, boxes + come.number * BOX);
+            publish();
+            loaded[come.number].tell();
+            come.step_on();
+        }
+    } else {
+        take_registers<OTHER_REGISTERS>();
+        const int own_w = first_w + group * (WIDTH / 2);
+        const unsigned long long first_voxels =
+            described(boxes + group * (WIDTH / 2) * 16, PIECE, SEEN_COLUMNS * 16);
+        const unsigned long long first_weights = described(weights, N * 16, 128);
+        // Of a tile, this lane writes 8 channels of the voxels (2 warp, g) and (2 warp + 1, g).
+        Element* const first_voxel = p.target + (Index)number * p.target_strides.patch +
+                             (Index)(first_h + 2 * warp) * p.target_strides.row +
+                             (Index)(own_w + g) * p.target_strides.voxel + run * OUTPUTS + 8 * t;
+        Sums own{0.0f, 0.0f, 0.0f};
+        float sums[TILES][N / 2];
+        unsigned made_words[2 * TILES][4];  // of the plane that is done, the voxels of this lane
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile) {
+#pragma unroll
+            for (int i = 0; i < N / 2; ++i) sums[tile][i] = 0.0f;
+        }
+        RingSlot<BOXES> box;
+        weights_loaded->wait(0);
+
+        // Of the voxels of this lane, those that lie in the patch, a bit each.
+        unsigned inside = 0;
+#pragma unroll
+        for (int i = 0; i < 2 * TILES; ++i) {
+            const int h = first_h + i / 4 * 8 + 2 * warp + i % 2, w = own_w + i / 2 % 2 * 8 + g;
+            if (h < p.extents[1] && w < p.extents[2]) inside |= 1u << i;
+        }
+        auto add_plane = [&] {
+#pragma unroll 1
+            for (int chunk = 0; chunk < CHUNKS; ++chunk, box.step_on()) {
+                loaded[box.number].wait(box.round);
+                const unsigned long long a = first_voxels + box.number * (BOX / 16);
+                const unsigned long long b = first_weights + chunk * (WEIGHTS / CHUNKS / 16);
+#pragma unroll
+                for (int tile = 0; tile < TILES; ++tile) hold(sums[tile]);
+#pragma unroll 1
+                for (int below = 0; below < 3; ++below) {
+                    const unsigned long long row_a = a + below * SEEN_COLUMNS;
+                    const unsigned long long row_b = b + below * (3 * TAP / 16);
+                    begin_products();
+#pragma unroll
+                    for (int i = 0; i < 3 * STEPS; ++i) {
+                        const int right = i / STEPS, step = i % STEPS;
+#pragma unroll
+                        for (int tile = 0; tile < TILES; ++tile) {
+                            const int seen = tile / 2 * 8 * SEEN_COLUMNS + tile % 2 * 8 + right;
+                            multiply_add(sums[tile], row_a + step * (2 * PIECE / 16) + seen,
+                                         row_b + i * (OPERAND / 16));
+                        }
+                    }
+                    end_batch();
+                }
+                wait_for_products<0>();
+#pragma unroll
+                for (int tile = 0; tile < TILES; ++tile) hold(sums[tile]);
+                __syncwarp();
+                if (lane == 0) left[box.number].tell();
+            }
+        };
+        // Sums of one of this lane's 8 channels, about the shift that the lane (channel, t) has.
+        auto sums_of = [&](int channel) -> Sums {
+            Sums made{__shfl_sync(~0u, own.shift, channel * 4 + t), 0.0f, 0.0f};
+#pragma unroll
+            for (int i = 0; i < 2 * TILES; ++i) {
+                if (!(inside >> i & 1)) continue;
+                made.add(half_of(made_words[i][channel / 2], channel % 2));
+            }
+            return made;
+        };
+        // Of two channels, this lane's one summed up over two lanes.
+        auto joint = [&](const Sums& low, const Sums& high, int bit) -> Sums {
+            const Sums& kept = g & bit ? high : low;
+            const Sums& given = g & bit ? low : high;
+            return {0.0f, kept.sum + __shfl_xor_sync(~0u, given.sum, bit * 4),
+                    kept.squares + __shfl_xor_sync(~0u, given.squares, bit * 4)};
+        };
+        // Lane (g, t) sums up, over the warp's voxels, channel g of the 8 that the lanes (., t) have.
+        auto measure = [&](bool is_first) {
+            if (is_first) {
+#pragma unroll
+                for (int channel = 0; channel < 8; ++channel) {
+                    const float value = half_of(made_words[0][channel / 2], channel % 2);
+                    const float shift = __shfl_sync(~0u, value, t);
+                    if (g == channel) own.shift = shift;
+                }
+            }
+            Sums found[2];
+#pragma unroll
+            for (int odd = 0; odd < 2; ++odd) {
+                const Sums low = joint(sums_of(odd), sums_of(odd + 4), 4);
+                found[odd] = joint(low, joint(sums_of(odd + 2), sums_of(odd + 6), 4), 2);
+            }
+            const Sums plane = joint(found[0], found[1], 1);
+            own.sum += plane.sum;
+            own.squares += plane.squares;
+        };
+        auto write = [&](int d) {
+            Element* const plane = first_voxel + (Index)d * p.target_strides.plane;
+#pragma unroll
+            for (int i = 0; i < 2 * TILES; ++i) {
+                const unsigned(&words)[4] = made_words[i];
+                const uint4 voxel = transposed(words[0], words[1], words[2], words[3], t);
+                if (!(inside >> i & 1)) continue;
+                *reinterpret_cast<uint4*>(
+                    plane + (Index)(i / 4 * 8 + i % 2) * p.target_strides.row +
+                    i / 2 % 2 * 8 * p.target_strides.voxel
+                ) = voxel;
+            }
+        };
+#pragma unroll 1
+        for (int d = first_d - 1; d <= first_d + planes; ++d) {
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile) {
+#pragma unroll
+                for (int i = N / 3; i < N / 2; ++i) sums[tile][i] = 0.0f;
+            }
+            if (d >= first_seen && d < end_seen) add_plane();
+#pragma unroll
+            for (int i = 0; i < 2 * TILES; ++i) {
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    const float* from = &sums[i / 2][4 * j + i % 2 * 2];
+                    made_words[i][j] = pair(from[0], from[1]);
+                    asm volatile("" : "+r"(made_words[i][j]));
+                }
+            }
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile) {
+#pragma unroll
+                for (int i = 0; i < N / 3; ++i) sums[tile][i] = sums[tile][i + N / 6];
+            }
+            if (d > first_d) {
+                if (p.partials) measure(d == first_d + 1);
+                write(d - 1);
+            }
+        }
+        const int columns = min(max(p.extents[2] - own_w, 0), WIDTH / 2);
+        int rows = 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) rows += first_h + i / 2 * 8 + 2 * warp + i % 2 < p.extents[1];
+        // Of 8 channels (., t), number g is channel 8 (g / 2) + 2 t + g % 2 of the block's.
+        joined[(group * 4 + warp) * OUTPUTS + g / 2 * 8 + 2 * t + g % 2] =
+            own.moments(planes * rows * columns);
+    }
+    if (!p.partials) return;
+    __syncthreads();
+    if (threadIdx.x >= OUTPUTS) return;
+    Moments moments = joined[threadIdx.x];
+    for (int other = 1; other < 8; ++other) moments.join(joined[other * OUTPUTS + threadIdx.x]);
+    const Index block = ((Index)number * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    p.partials[block * p.outputs + run * OUTPUTS + threadIdx.x] = moments;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    convolve_by_planes_32(ConvolveByPlanes p) {
+    convolve<1, 4>(p);
+}
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    convolve_by_planes_64(ConvolveByPlanes p) {
+    convolve<2, 3>(p);
+}
+
+#endif
