@@ -16,7 +16,9 @@ from .steps import (
     NUMBER_BYTES,
     PATCHES,
     TRANSLATED,
+    Activation,
     Convolution,
+    ConvolveByPlanes,
     ConvolvePatches,
     ConvolveStrided,
     ConvolveToPatches,
@@ -41,6 +43,7 @@ from .weight_layout import (
     forward,
     halving_operands,
     matrix_operands,
+    plane_operands,
     row_operands,
     strided_operands,
     subpixels,
@@ -54,6 +57,7 @@ TriedStep: TypeAlias = (
     | ConvTransposeToPatches
     | ConvTransposeToCells
     | ConvolveStrided
+    | ConvolveByPlanes
 )
 
 PLAIN_WEIGHT, STORED_WEIGHT = "plain weight", "stored weight"
@@ -66,8 +70,8 @@ class LayerTrial:
     passes: make the plain one's source. sizes: bytes by name. shape: of the plain convolution.
     kernel: [K, C, kD, kH, kW], of a transposed one [C, K, ...]. weights: how it is stored, by name.
     sources: tensors that are filled on the card, none where the patches are. made: None where it is
-    their translation. measured: statistics that the step takes of it besides. table: by which the
-    step, and a pass, express their source.
+    their translation. measured: statistics that the step takes of it besides. tables: by which the
+    step, and passes, express what they read.
     """
 
     step: TriedStep
@@ -79,7 +83,7 @@ class LayerTrial:
     sources: tuple[Tensor, ...]
     made: Tensor | None
     measured: Statistics | None = None
-    table: WeightTable | None = None
+    tables: tuple[WeightTable, ...] = ()
 
 
 def of_one_patch(step: TriedStep) -> TriedStep:
@@ -97,6 +101,9 @@ def of_one_patch(step: TriedStep) -> TriedStep:
         case ConvolveStrided(source=source, target=target):
             view = replace(source, source=_first_patch(source.source))
             return replace(step, source=view, target=replace(target, batch=1))
+        case ConvolveByPlanes(parts=parts, target=target):
+            first = (replace(part, source=_first_patch(part.source)) for part in parts)
+            return replace(step, parts=tuple(first), target=replace(target, batch=1))
 
 
 def _first_patch(view: TensorView) -> TensorView:
@@ -116,6 +123,8 @@ def trial_of(step: TriedStep) -> LayerTrial:
             return _doubling_layer(step)
         case ConvolveStrided():
             return _halving_layer(step)
+        case ConvolveByPlanes():
+            return _layer_by_planes(step)
 
 
 def _first_layer(step: ConvolvePatches) -> LayerTrial:
@@ -181,7 +190,7 @@ def _transposed_last_layer(step: ConvTransposeToPatches) -> LayerTrial:
     shape = replace(shape, stride=double, before=one, after=one, transposed=True)
     parts = tuple(ExpressedView(view, None, IDENTITY) for view in views)
     bare = replace(step, parts=parts, weight=STORED_WEIGHT, bias=None, activation=IDENTITY)
-    sources, passes = (view.tensor for view in views), _side_by_side(views, joined, whole)
+    sources, passes = (view.tensor for view in views), _side_by_side(parts, joined, whole)
     return _to_patches(bare, tuple(sources), tuple(passes), shape, transposed, cell_operands)
 
 
@@ -265,8 +274,53 @@ def _halving_layer(step: ConvolveStrided) -> LayerTrial:
         sources=(source,),
         made=made,
         measured=measured,
-        table=step.source.table,
+        tables=_tables((step.source,)),
     )
+
+
+def _layer_by_planes(step: ConvolveByPlanes) -> LayerTrial:
+    """Plainly a convolution from the expressed parts, which are written side by side."""
+    made, one = step.target, (1, 1, 1)
+    parts = tuple(replace(part, activation=_exact(part.activation)) for part in step.parts)
+    channels = sum(part.source.channels for part in parts)
+    expressed = Tensor("expressed", made.batch, made.extents, channels, made.precision)
+    shape = replace(_plain_shape(expressed, made, (3, 3, 3)), before=one, after=one)
+    slots, kernel = range(channels), (made.channels, channels, 3, 3, 3)
+    sources = {part.source.tensor.name: part.source.tensor for part in parts}
+    measured = step.statistics and _bare(step.statistics)
+
+    def stored(kernel: FloatArray) -> LaidWeight:
+        return plane_operands(kernel, slots, channels)
+
+    return LayerTrial(
+        step=replace(step, parts=parts, weight=STORED_WEIGHT, statistics=measured),
+        passes=tuple(_side_by_side(parts, expressed, Region(0, made.batch))),
+        sizes={
+            **{name: tensor.bytes for name, tensor in sources.items()},
+            **{tensor.name: tensor.bytes for tensor in (expressed, made)},
+            PLAIN_WEIGHT: _weight_bytes(shape),
+            STORED_WEIGHT: 4 * stored(np.zeros(kernel, np.float32)).size,
+        },
+        shape=shape,
+        kernel=kernel,
+        weights={
+            PLAIN_WEIGHT: lambda k: forward(k, slots, channels, made.channels),
+            STORED_WEIGHT: stored,
+        },
+        sources=tuple(sources.values()),
+        made=made,
+        measured=measured,
+        tables=_tables(parts),
+    )
+
+
+def _tables(parts: Iterable[ExpressedView]) -> tuple[WeightTable, ...]:
+    return tuple({part.table.name: part.table for part in parts if part.table}.values())
+
+
+def _exact(activation: Activation) -> Activation:
+    """With a slope that leaves no more digits than the sums of both convolutions hold."""
+    return activation if activation.slope in (0, 1) else replace(activation, slope=0.25)
 
 
 def _translated(step: ConvolveToPatches | ConvTransposeToPatches, source: Tensor) -> Tensor:
@@ -307,12 +361,23 @@ def _to_patches(
 
 
 def _side_by_side(
-    views: Iterable[TensorView], target: Tensor, patches: Region
+    parts: Iterable[ExpressedView], target: Tensor, patches: Region
 ) -> Iterator[Pointwise]:
-    """Passes that write views into one tensor, the channels of each behind those before."""
+    """Passes that write parts into one tensor, the channels of each behind those before."""
     first = 0
-    for view in views:
-        yield Pointwise(view, target, patches, view.extents, (0, 0, 0), "zero", first)
+    for part in parts:
+        view = part.source
+        yield Pointwise(
+            view,
+            target,
+            patches,
+            view.extents,
+            (0, 0, 0),
+            "zero",
+            first,
+            part.table,
+            part.activation,
+        )
         first += view.channels
 
 

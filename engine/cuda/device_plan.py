@@ -13,6 +13,7 @@ from ..compiler.ring_buffers import rings
 from ..compiler.steps import (
     Convolution,
     Convolve,
+    ConvolveByPlanes,
     ConvolveStrided,
     LayerForm,
     Lowered,
@@ -92,6 +93,14 @@ def form_key(step: ComparedStep) -> str:
         source, outputs = step.source.source.tensor, step.target.channels
         parts = source.batch, source.extents, source.channels, outputs, step.statistics is not None
         return f"strided convolution {(*parts, step.source.table is not None)}"
+    if isinstance(step, ConvolveByPlanes):
+        target = step.target
+        read = [
+            (part.source.channels, part.source.shuffled, part.table is not None)
+            for part in step.parts
+        ]
+        parts = target.batch, target.extents, target.channels, step.statistics is not None, read
+        return f"convolution by planes {parts}"
     source, outputs = step.source, step.target.channels
     parts = source.batch, source.extents, source.channels, outputs, step.statistics is not None
     return f"transposed convolution {parts}"

@@ -157,8 +157,7 @@ def _wrong_statistics(bench: "_LayerBench", measured: Statistics) -> str | None:
 def _sizes(trial: LayerTrial, kernels: Kernels) -> dict[str, int]:
     """Bytes by name of all that a trial takes, and of what is noted of its runs."""
     sizes = {**trial.sizes, _TAKEN: 8 * RUNS, OVERFLOW: 4}
-    if trial.table:
-        sizes[trial.table.name] = trial.table.bytes
+    sizes.update((table.name, table.bytes) for table in trial.tables)
     if measured := trial.measured:
         table, card = measured.target, kernels.card
         sizes[table.name] = table.bytes
@@ -200,9 +199,9 @@ class _LayerBench:
         for name, stored in trial.weights.items():
             laid = stored(kernel.reshape(trial.kernel)).numbers()
             stream.upload_now(self._places[name], encoded(laid, trial.shape.precision))
-        if trial.table:
-            content = whole_numbers(trial.table.patches, trial.table.channels)
-            stream.upload_now(self._places[trial.table.name], encoded(content, "fp32"))
+        for table in trial.tables:
+            content = whole_numbers(table.patches, table.channels)
+            stream.upload_now(self._places[table.name], encoded(content, "fp32"))
 
     def fill_unevenly(self) -> None:
         """Patches whose parts have other means and variances each, or such a source."""

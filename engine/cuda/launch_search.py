@@ -28,6 +28,7 @@ from ..compiler.steps import (
     TRANSLATED,
     Convolution,
     Convolve,
+    ConvolveByPlanes,
     ConvolveStrided,
     ConvTransposeToCells,
     ConvTransposeToPatches,
@@ -280,7 +281,7 @@ def _made_by(step: Step, lowered: Lowered) -> _Made:
             return _Made(TRANSLATED, size, 4)
         case ConvTransposeToCells(target=TensorView(tensor=tensor)):
             return _Made(tensor.name, tensor.bytes, NUMBER_BYTES[tensor.precision])
-        case ConvolveStrided(target=tensor):
+        case ConvolveStrided(target=tensor) | ConvolveByPlanes(target=tensor):
             return _Made(tensor.name, tensor.bytes, NUMBER_BYTES[tensor.precision])
         case Normalise(pointwise=pointwise):
             return _made_by(pointwise, lowered)

@@ -1,6 +1,6 @@
 """Steps of a compiled program carried out in numpy, one voxel rule at a time, in float32."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 
 import numpy as np
@@ -10,11 +10,13 @@ from cuda_cyclegan.engine.compiler.steps import (
     Activation,
     AddPatches,
     Convolve,
+    ConvolveByPlanes,
     ConvolvePatches,
     ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
+    ExpressedView,
     Lowered,
     Normalise,
     Pack,
@@ -136,6 +138,10 @@ class _Memory:
                 self.halve(step)
                 if step.statistics is not None:
                     self.measure(step.statistics)
+            case ConvolveByPlanes():
+                self.convolve_by_planes(step)
+                if step.statistics is not None:
+                    self.measure(step.statistics)
             case Convolve():
                 self.convolve(step)
             case Statistics():
@@ -218,11 +224,27 @@ class _Memory:
         bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
         self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
 
-    def convolve_to_cells(self, step: ConvTransposeToPatches) -> None:
-        parts = [
-            activated(self.scaled(self.read(p.source), p.table), p.activation) for p in step.parts
+    def side_by_side(self, parts: Iterable[ExpressedView]) -> FloatArray:
+        expressed = [
+            activated(self.scaled(self.read(p.source), p.table), p.activation) for p in parts
         ]
-        values = np.concatenate(parts, axis=-1)
+        return np.concatenate(expressed, axis=-1)
+
+    def convolve_by_planes(self, step: ConvolveByPlanes) -> None:
+        values = self.side_by_side(step.parts)
+        operands = self.weights[step.weight]  # [parts, chunks, 3, 3, 4, 96, 8]
+        runs, chunks = operands.shape[:2]
+        split = operands.reshape(runs, chunks, 3, 3, 4, 3, 32, 8)[:, :, :, :, :, ::-1]
+        weight = split.transpose(0, 6, 1, 4, 7, 5, 2, 3).reshape(32 * runs, 32 * chunks, 3, 3, 3)
+        padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
+        target = self.of(step.target)
+        target[...] = 0
+        for i, j, k in product(range(3), repeat=3):
+            d, h, w = step.target.extents
+            target += padded[:, i : i + d, j : j + h, k : k + w] @ weight[:, :, i, j, k].T
+
+    def convolve_to_cells(self, step: ConvTransposeToPatches) -> None:
+        values = self.side_by_side(step.parts)
         n, d, h, w, channels = values.shape
         operands = self.weights[step.weight]
         padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])

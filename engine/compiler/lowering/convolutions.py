@@ -11,12 +11,13 @@ from ...network.graph import Node
 from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Pad, Triple, triple
 from ...network.subpixels import can_be_subpixels, reach_of
 from .. import weight_layout
-from ..launches import cells, halving
+from ..launches import cells, halving, planes
 from ..steps import (
     NUMBER_BYTES,
     VECTOR_BYTES,
     Convolution,
     Convolve,
+    ConvolveByPlanes,
     ConvolveStrided,
     ConvTransposeToCells,
     ExpressedView,
@@ -64,6 +65,8 @@ def convolve(writer: Writer, node: Node, conv: Conv3d) -> Value:
         return _convolve_cells(writer, node, conv)
     if _fits_halving_kernel(writer, node, conv):
         return _convolve_by_halving_kernel(writer, node, conv)
+    if _fits_planes(writer, node, conv):
+        return _convolve_by_planes(writer, node, conv)
     target = convolve_dense(writer, node.name, node.inputs[0], conv, weight)
     return biased(writer, node, whole(target), conv.bias)
 
@@ -128,6 +131,40 @@ def _is_expressed_by_halving_kernel(part: ValuePart) -> bool:
     has_one_slope = activation.curve == "linear" and activation.slopes is None
     is_bent_down = has_one_slope and 0 <= activation.slope <= 1
     return part.source.is_whole and part.residual is None and is_bent_down
+
+
+def _fits_planes(writer: Writer, node: Node, conv: Conv3d) -> bool:
+    """Whether the own kernel that walks through planes may do a convolution."""
+    form = writer.layout.forms.get(node.name)
+    if not writer.layout.wgmma or writer.layout.in_blocks or form not in (None, "own"):
+        return False
+    shape = conv.kernel, conv.stride, conv.padding, conv.dilation, conv.groups
+    if shape != ((3, 3, 3), _ONE, _ONE, _ONE, 1) or conv.out_channels % planes.OUTPUTS:
+        return False
+    value = writer.operand(node.inputs[0])
+    return value.stored in planes.CHANNELS and value.pad is None
+
+
+def _convolve_by_planes(writer: Writer, node: Node, conv: Conv3d) -> Value:
+    name = node.inputs[0]
+    value = writer.operand(name)
+    parts = value.parts
+    if value.sampling is not None or not all(map(_is_expressed_by_planes, parts)):
+        value, tensor = writer.dense(name)
+        parts = (ValuePart(whole(tensor)),)
+    target = writer.tensor(node.name, writer.shapes[node.name].extents, conv.out_channels)
+    weight = writer.weights[conv.weight]
+    laid = weight_layout.plane_operands(weight, value.slots, value.stored)
+    views = tuple(ExpressedView(part.source, part.table, part.activation) for part in parts)
+    key = writer.weight(f"{node.name}.stored", laid)
+    writer.steps.append(ConvolveByPlanes(node.name, views, target, key))
+    return biased(writer, node, whole(target), conv.bias)
+
+
+def _is_expressed_by_planes(part: ValuePart) -> bool:
+    activation = part.activation
+    has_one_slope = activation.curve == "linear" and activation.slopes is None
+    return has_one_slope and part.residual is None and part.source.channels % 32 == 0
 
 
 def convolve_dense(

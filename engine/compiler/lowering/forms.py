@@ -7,6 +7,7 @@ from typing import TypeAlias
 from ...network.graph import Network
 from ..steps import (
     Convolve,
+    ConvolveByPlanes,
     ConvolveStrided,
     ConvTransposeToCells,
     LayerForm,
@@ -18,7 +19,7 @@ from ..steps import (
 )
 from .lowering import lower
 
-ComparedStep: TypeAlias = ConvTransposeToCells | ConvolveStrided
+ComparedStep: TypeAlias = ConvTransposeToCells | ConvolveStrided | ConvolveByPlanes
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from functools import partial
 
 from ..card_properties import CardProperties
 from ..steps import (
+    ConvolveByPlanes,
     ConvolvePatches,
     ConvolveStrided,
     ConvTransposeToCells,
@@ -67,7 +68,7 @@ def _measured_at_once(before: Step, step: Step) -> Step | None:
     match before:
         case ConvolvePatches(stride=1, target=target):
             is_measured = step.source.is_whole and step.source.tensor == target
-        case ConvolveStrided(target=target):
+        case ConvolveStrided(target=target) | ConvolveByPlanes(target=target):
             is_measured = step.source.is_whole and step.source.tensor == target
         case ConvTransposeToCells(target=target):
             is_measured = step.source == target
@@ -86,7 +87,7 @@ def _tables(step: Step) -> tuple[WeightTable | None, ...]:
     match step:
         case Pointwise() | Unpack():
             return (step.table,)
-        case ConvTransposeToPatches():
+        case ConvTransposeToPatches() | ConvolveByPlanes():
             return tuple(part.table for part in step.parts)
         case ConvolveStrided():
             return (step.source.table,)

@@ -10,11 +10,13 @@ from ..steps import (
     TRANSLATED,
     AddPatches,
     Convolve,
+    ConvolveByPlanes,
     ConvolvePatches,
     ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
+    ExpressedView,
     Lowered,
     Normalise,
     Pack,
@@ -168,16 +170,25 @@ def touched(step: Step) -> Iterator[Tensor | WeightTable]:
         case ConvolveToPatches(source=source):
             yield source.tensor
         case ConvTransposeToPatches(parts=parts):
-            for part in parts:
-                yield part.source.tensor
-                if part.table is not None:
-                    yield part.table
+            yield from _touched_parts(parts)
+        case ConvolveByPlanes(parts=parts, target=target, statistics=statistics):
+            yield from _touched_parts(parts)
+            yield target
+            if statistics is not None:
+                yield statistics.target
         case Unpack(source=source, table=table):
             yield source.tensor
             if table is not None:
                 yield table
         case AddPatches():
             pass
+
+
+def _touched_parts(parts: Iterable[ExpressedView]) -> Iterator[Tensor | WeightTable]:
+    for part in parts:
+        yield part.source.tensor
+        if part.table is not None:
+            yield part.table
 
 
 def _tensors(lowered: Lowered, owners: Mapping[str, str]) -> Iterator[Lifetime]:

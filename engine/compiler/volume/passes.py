@@ -13,6 +13,7 @@ from ..memory.plan import touched
 from ..steps import (
     AddPatches,
     Convolve,
+    ConvolveByPlanes,
     ConvolvePatches,
     ConvolveStrided,
     ConvolveToPatches,
@@ -106,7 +107,9 @@ def made_by(step: Step) -> Iterator[str]:
             yield pointwise.target.name
         case ConvTransposeToCells(target=target):
             yield target.tensor.name
-        case Pack() | ConvolvePatches() | Convolve() | ConvolveStrided() | Pointwise():
+        case Pack() | ConvolvePatches() | Convolve() | Pointwise():
+            yield step.target.name
+        case ConvolveStrided() | ConvolveByPlanes():
             yield step.target.name
 
 

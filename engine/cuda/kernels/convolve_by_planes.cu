@@ -98,54 +98,101 @@ struct Expression {
     }
 };
 
-// A plane of 32 channels that a block sees, from voxel (h, w) on, as one of the loading lanes has it.
-struct Box {
-    const Part& part;
-    int channel, d, h, w;
+// The voxels that a loading lane has of each plane that a block sees; w goes on in steps that are a
+// little shorter than a row.
+struct Walk {
+    static constexpr int STEP = GROUP / PIECES, BACK = SEEN_COLUMNS - STEP, SOME = 4;
+    using Places = const int (&)[SOME];
+    using Flags = const bool (&)[SOME];
 
-    // Calls use(place in the box, voxel's place in the part) for each vector of this lane that lies in
-    // the patch.
+    int first_h, first_w, height, width;
+
+    // Calls use(places in a box, h, w, whether those lie in the patch) for some voxels at a time. Of
+    // those that there are not, none lies in the patch; they share a place behind a piece.
     template <class Use>
-    __device__ __forceinline__ void each(const int (&extents)[3], Use use) const {
+    __device__ __forceinline__ void some(Use use) const {
         const int thread = threadIdx.x % GROUP;
-        const Strides& strides = part.strides;
-        const int halved = part.shuffled;  // cells of 2^3 voxels
-#pragma unroll 4
-        for (int voxel = thread / PIECES; voxel < VOXELS; voxel += GROUP / PIECES) {
-            int row = h + voxel / SEEN_COLUMNS, column = w + voxel % SEEN_COLUMNS;
-            const bool is_inside =
-                (unsigned)row < (unsigned)extents[1] && (unsigned)column < (unsigned)extents[2];
-            row += part.origin[1], column += part.origin[2];
-            const int cell = halved ? ((row & 1) * 2 + (column & 1)) * part.channels : 0;
-            use(thread % PIECES * PIECE + voxel * 16,
-                (row >> halved) * strides.row + (column >> halved) * strides.voxel + cell,
-                is_inside);
+        int voxel = thread / PIECES, row = first_h, column = first_w + voxel;
+#pragma unroll 1
+        for (int first = 0; first < VOXELS; first += SOME * STEP) {
+            int places[SOME], h[SOME], w[SOME];
+            bool inside[SOME];
+#pragma unroll
+            for (int i = 0; i < SOME; ++i) {
+                places[i] = thread % PIECES * PIECE + min(voxel, VOXELS) * 16;
+                h[i] = row, w[i] = column;
+                inside[i] = voxel < VOXELS && (unsigned)row < (unsigned)height &&
+                            (unsigned)column < (unsigned)width;
+                const bool is_next_row = column - first_w >= BACK;
+                column += is_next_row ? -BACK : STEP;
+                row += is_next_row;
+                voxel += STEP;
+            }
+            use(places, h, w, inside);
         }
     }
+};
 
-    __device__ __forceinline__ void copy(
-        const int (&extents)[3], int number, char* box
-    ) const {
-        const int plane_of_part = d + part.origin[0], halved = part.shuffled;
-        const Element* plane = part.source + number * part.strides.patch +
-                               (plane_of_part >> halved) * part.strides.plane +
-                               (halved ? (plane_of_part & 1) * 4 * part.channels : 0) + channel +
-                               threadIdx.x % PIECES * 8;
+// A plane of 32 channels of a part.
+struct Box {
+    const Part& part;
+    int number, channel, d;
+
+    __device__ __forceinline__ void copy(const Walk& walk, char* box) const {
+        part.shuffled ? copy_cells(walk, box) : copy_voxels(walk, box);
+    }
+
+    __device__ __forceinline__ const Element* first(int plane) const {
+        return part.source + number * part.strides.patch + plane * part.strides.plane + channel +
+               threadIdx.x % PIECES * 8;
+    }
+
+    __device__ __forceinline__ void copy_voxels(const Walk& walk, char* box) const {
+        const Element* const plane = first(d);
         const unsigned to = __cvta_generic_to_shared(box);
-        each(extents, [&](int place, Index voxel, bool is_inside) {
-            copy_vector(to + place, is_inside ? plane + voxel : part.source, is_inside);
+        const int row = part.strides.row, voxel = part.strides.voxel;
+        walk.some([&](Walk::Places places, Walk::Places h, Walk::Places w, Walk::Flags inside) {
+#pragma unroll
+            for (int i = 0; i < Walk::SOME; ++i) {
+                const Element* const from = plane + (Index)h[i] * row + w[i] * voxel;
+                copy_vector(to + places[i], inside[i] ? from : part.source, inside[i]);
+            }
+        });
+    }
+
+    __device__ __forceinline__ void copy_cells(const Walk& walk, char* box) const {
+        const int own_d = d + part.origin[0];
+        const Element* const plane = first(own_d >> 1) + (own_d & 1) * 4 * part.channels;
+        const unsigned to = __cvta_generic_to_shared(box);
+        const int row = part.strides.row, voxel = part.strides.voxel;
+        walk.some([&](Walk::Places places, Walk::Places h, Walk::Places w, Walk::Flags inside) {
+#pragma unroll
+            for (int i = 0; i < Walk::SOME; ++i) {
+                const int own_h = h[i] + part.origin[1], own_w = w[i] + part.origin[2];
+                const int cell = ((own_h & 1) * 2 + (own_w & 1)) * part.channels;
+                const Element* const from =
+                    plane + (Index)(own_h >> 1) * row + (own_w >> 1) * voxel + cell;
+                copy_vector(to + places[i], inside[i] ? from : part.source, inside[i]);
+            }
         });
     }
 
     // In place; each lane what it has copied.
-    __device__ __forceinline__ void express(
-        const int (&extents)[3], int number, char* box
-    ) const {
+    __device__ __forceinline__ void express(const Walk& walk, char* box) const {
         if (!part.factor && part.slope == 1.0f) return;
         const Expression expressed(part, number, channel + threadIdx.x % PIECES * 8);
-        each(extents, [&](int place, Index, bool is_inside) {
-            uint4* const words = reinterpret_cast<uint4*>(box + place);
-            if (is_inside) *words = expressed(*words);
+        walk.some([&](Walk::Places places, Walk::Places, Walk::Places, Walk::Flags inside) {
+            uint4 words[Walk::SOME];
+#pragma unroll
+            for (int i = 0; i < Walk::SOME; ++i) {
+                words[i] = *reinterpret_cast<const uint4*>(box + places[i]);
+            }
+#pragma unroll
+            for (int i = 0; i < Walk::SOME; ++i) words[i] = expressed(words[i]);
+#pragma unroll
+            for (int i = 0; i < Walk::SOME; ++i) {
+                if (inside[i]) *reinterpret_cast<uint4*>(box + places[i]) = words[i];
+            }
         });
     }
 };
@@ -176,8 +223,7 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
     auto box_of = [&](int i) -> Box {
         const int channel = i % CHUNKS * DEPTH, second = channel - p.parts[0].channels;
         const bool is_second = second >= 0;
-        return {p.parts[is_second], is_second ? second : channel, first_seen + i / CHUNKS,
-                first_h - 1, first_w - 1};
+        return {p.parts[is_second], number, is_second ? second : channel, first_seen + i / CHUNKS};
     };
 
     if (threadIdx.x < BOXES) {
@@ -195,6 +241,7 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
                 weights, reinterpret_cast<const char*>(p.weights) + (Index)run * WEIGHTS, WEIGHTS
             );
         }
+        const Walk walk{first_h - 1, first_w - 1, p.extents[1], p.extents[2]};
         // One box is expressed while the next one comes.
         RingSlot<BOXES> coming, come;
         const int count = (end_seen - first_seen) * CHUNKS;
@@ -202,13 +249,13 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
         for (int i = 0; i <= count; ++i) {
             if (i < count) {
                 if (coming.round) left[coming.number].wait(coming.round - 1);
-                box_of(i).copy(p.extents, number, boxes + coming.number * BOX);
+                box_of(i).copy(walk, boxes + coming.number * BOX);
                 coming.step_on();
             }
             end_copies();
             if (i == 0) continue;
             wait_for_copies<1>();
-            box_of(i - 1).express(p.extents, number, boxes + come.number * BOX);
+            box_of(i - 1).express(walk, boxes + come.number * BOX);
             publish();
             loaded[come.number].tell();
             come.step_on();

@@ -22,6 +22,7 @@ from cuda_cyclegan.engine.compiler.memory.fitting import SPLIT_KERNEL, ProgramRe
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
     Activation,
+    ConvolveByPlanes,
     ConvolvePatches,
     ConvolveStrided,
     ConvolveToPatches,
@@ -195,6 +196,41 @@ def _halving(table):
     )
     read = ExpressedView(TensorView(source, extents), table, Activation(0.0) if table else IDENTITY)
     return ConvolveStrided("down", read, target, "weight", statistics)
+
+
+def _by_planes():
+    """Two patches of two blocks each, from what a norm gives and from cells."""
+    extents = 4, 6, 34
+    norm = Tensor("norm", 2, extents, 32, "fp16")
+    cells = Tensor("cells", 2, (2, 3, 17), 8 * 32, "fp16")
+    target = Tensor("target", 2, extents, 32, "fp16")
+    statistics = Statistics(
+        TensorView(target, extents), WeightTable("table", 2, 32), 1e-5, "scale", "shift"
+    )
+    parts = (
+        ExpressedView(TensorView(cells, extents, shuffled=True), None, IDENTITY),
+        ExpressedView(
+            TensorView(norm, extents), WeightTable("norm.table", 2, 32), Activation(0.01)
+        ),
+    )
+    return ConvolveByPlanes("conv", parts, target, "weight", statistics)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(folder, monkeypatch, cache):
+    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
+    monkeypatch.setattr(kernel_check, "RUNS", 2)
+    kernels, stream, step = LaneKernels(folder), HostStream(), _by_planes()
+    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
+    assert list(cache.kernels.values()) == [""]
+    right = trial_of(step)
+    laid = right.weights[STORED_WEIGHT]
+    turned = {**right.weights, STORED_WEIGHT: lambda k: laid(k.swapaxes(2, 3))}
+    first, second = right.step.parts
+    bent = replace(right.step, parts=(first, replace(second, activation=IDENTITY)))
+    for trial in (replace(right, weights=turned), replace(right, step=bent)):
+        monkeypatch.setattr(kernel_check, "trial_of", lambda _, trial=trial: trial)
+        assert "2 of 2 runs" in (kernel_check.wrong_step(step, kernels, stream) or "")
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")

@@ -15,6 +15,7 @@ from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
     Convolve,
+    ConvolveByPlanes,
     ConvolvePatches,
     ConvolveStrided,
     ConvolveToPatches,
@@ -356,6 +357,47 @@ def test_strided_convolutions_that_the_own_kernel_cannot_do_are_left_to_plans(ch
     steps = lower(random_network(graph, 1), layout, H200).steps
     assert not any(isinstance(step, ConvolveStrided) for step in steps)
     check(graph, patch, matrix_kernels=True, wgmma=True)
+
+
+def _plain(inputs: int, outputs: int, name: str) -> Conv3d:
+    return Conv3d(inputs, outputs, (3, 3, 3), f"{name}.weight", None, padding=(1, 1, 1))
+
+
+def graph_of_planes(activation) -> Graph:
+    """A level of a U-Net: two norms and the joint that convolutions by planes read."""
+    double = ConvTranspose3d(64, 32, (2, 2, 2), "up.weight", None, (2, 2, 2))
+    nodes = (
+        Node("first", _plain(1, 32, "first"), (INPUT,)),
+        Node("norm", InstanceNorm(32), ("first",)),
+        Node("bent", activation, ("norm",)),
+        Node("second", _plain(32, 32, "second"), ("bent",)),
+        Node("norm2", InstanceNorm(32, "scale", "shift"), ("second",)),
+        Node("bent2", activation, ("norm2",)),
+        Node("below", Conv3d(32, 64, (2, 2, 2), "below.weight", None, (2, 2, 2)), ("bent2",)),
+        Node("up", double, ("below",)),
+        Node("joint", Concat(), ("up", "bent2")),
+        Node("third", _plain(64, 32, "third"), ("joint",)),
+        Node("norm3", InstanceNorm(32), ("third",)),
+        Node("sum", Add(), ("norm3", "bent2")),
+        Node("fourth", _plain(32, 64, "fourth"), ("sum",)),
+        Node("last", Conv3d(64, 1, (1, 1, 1), "last.weight"), ("fourth",)),
+    )
+    return Graph(1, nodes)
+
+
+@pytest.mark.parametrize("activation", [Relu(), LeakyRelu(0.01), Elu(1.0)])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_convolutions_by_planes_agree(activation, batch):
+    graph, patch = graph_of_planes(activation), (4, 6, 8)
+    layout = Layout(patch, batch, "fp16", matrix_kernels=True, wgmma=True)
+    steps = lower(random_network(graph, 1), layout, H200).steps
+    found = {step.layer: step for step in steps if isinstance(step, ConvolveByPlanes)}
+    assert set(found) == {"second", "third", "fourth"}
+    assert len(found["third"].parts) == 2
+    assert (found["second"].parts[0].table is None) == isinstance(activation, Elu)
+    assert found["second"].statistics is not None
+    check(graph, patch, batch, matrix_kernels=True, wgmma=True)
+    check(graph, patch, batch, matrix_kernels=True, wgmma=True, forms={"third": "plain"})
 
 
 def convolutions(graph, patch: Triple) -> dict[str, bool]:
