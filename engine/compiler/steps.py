@@ -23,7 +23,7 @@ TRANSLATED = "translated"
 
 
 COUNTERS = "counters"
-"""Name of the constant by which blocks that measure some channels find out which one is the last.
+"""Name of the constant by which blocks that measure some channels find out when all of them have.
 
 An unsigned 0 for each, at most as many as a batch has channels.
 """
@@ -453,13 +453,11 @@ class Pointwise:
 class Normalise:
     """Statistics of a small whole tensor and the only pass that uses them, in one launch.
 
-    barrier: name of a constant by which the blocks of the launch wait for each other. statistics,
-    pointwise: the two steps that are one launch.
+    statistics, pointwise: the two steps that are one launch.
     """
 
     statistics: Statistics
     pointwise: Pointwise
-    barrier: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,10 +152,6 @@ inline void wait_for_some(int name, int lanes) {
     block->named.try_emplace(name, lanes).first->second.arrive_and_wait();
 }
 
-inline unsigned add(unsigned* address, unsigned added) {
-    return __atomic_fetch_add(address, added, __ATOMIC_ACQ_REL);
-}
-
 inline unsigned read(unsigned* address) {
     wait();
     return __atomic_load_n(address, __ATOMIC_ACQUIRE);

@@ -21,13 +21,14 @@ FOLDER = Path(__file__).parents[2] / "engine" / "cuda" / "kernels"
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 ASSEMBLY = re.compile(r'asm(?: volatile)?\s*\((?:"(?:[^"\\]|\\.)*"|[^"])*?\)\s*;', re.DOTALL)
 INSTEAD = {
-    "atom.add": "before = on_cpu::add(barrier, added);",
-    "ld.acquire": "now = on_cpu::read(barrier);",
+    "atom.inc": "before = atomicInc(counter, last);",
+    "ld.acquire": "now = on_cpu::read(counter);",
     "cp.async.bulk": "memcpy(target, source, bytes); on_cpu::tell(signal);",
     "mbarrier.init": "on_cpu::expect(signal, count);",
     "mbarrier.arrive": "on_cpu::tell(signal);",
     "mbarrier.try_wait": "over = on_cpu::is_over(signal, parity);",
     "cp.async.ca": "on_cpu::copy(target, source, is_inside);",
+    "cp.async.cg.shared.global [%0], [%1], 16;": "memcpy(to, source, 16);",
     "cp.async.cg": "on_cpu::copy(target, source, is_inside);",
     "cp.async.": ";",
     "ldmatrix": "words = on_cpu::load_matrices(row);",

@@ -173,10 +173,11 @@ class NormaliseArguments(Structure):
         ("partials", c_void_p),
         ("scale", c_void_p),
         ("shift", c_void_p),
-        ("barrier", c_void_p),
+        ("counters", c_void_p),
         ("voxels", c_int),
         ("groups", c_int),
         ("columns", c_int),
+        ("held", c_int),
         ("epsilon", c_float),
     )
 

@@ -52,7 +52,8 @@ _EACH = 4  # voxels that a thread measures at least, which it reads at once
 _CONCLUDED, _PARTS = 4, 256  # channels of a block that joins partial sums, and threads for each
 _GROUPED = 256  # threads of a block that joins those of a group
 _MOMENTS_BYTES, _SUMS_BYTES = 12, 8  # of moments.cuh, and of normalise.cu
-_JOINED, _ACROSS, _LEAST_SHARE = 512, 4, 64  # of normalise.cu: threads, and voxels that pay
+_JOINED, _ACROSS, _RING = 512, 4, 4  # of normalise.cu
+_LEAST_SHARE = 64  # voxels of a block that normalises, by which it pays
 
 
 def scratch_bytes(step: Step, card: CardProperties) -> int:
@@ -242,22 +243,36 @@ def _columns_and_shares(step: Normalise, card: CardProperties) -> tuple[int, int
 def _normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: int) -> Launch:
     statistics, tensor = step.statistics, step.statistics.source.tensor
     columns, shares = _columns_and_shares(step, card)
-    lanes = VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
+    held, shared = _held_vectors(step, shares, card)
     values = arguments.NormaliseArguments(
         pointwise=pass_arguments(replace(step.pointwise, table=None), at, None),
         partials=scratch,
         scale=at(statistics.scale) if statistics.scale else None,
         shift=at(statistics.shift) if statistics.shift else None,
-        barrier=at(step.barrier),
+        counters=at(COUNTERS),
         voxels=prod(tensor.extents),
         groups=columns // tensor.batch,
         columns=columns,
+        held=held,
         epsilon=statistics.epsilon,
     )
     kernel = "normalise" if step.pointwise.residual is None else "normalise_residual"
     if not is_linear(step.pointwise):
         kernel = "normalise_general"
-    # First the sums of each warp, then the table and partial sums of every thread.
-    shared = max((_JOINED // 32 * 8 + 4) * _ACROSS * lanes, _ACROSS * lanes * 8 + _JOINED * 8)
+    if held:
+        kernel += "_held"
     block = _ACROSS, _JOINED // _ACROSS, 1
     return Launch("normalise", kernel, (shares, columns, 1), block, shared, values, waits=True)
+
+
+def _held_vectors(step: Normalise, shares: int, card: CardProperties) -> tuple[int, int]:
+    """Vectors that stay with each thread, none behind a border, and bytes of shared memory."""
+    tensor, pass_ = step.statistics.source.tensor, step.pointwise
+    width = _ACROSS * VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
+    sums, each = (width + _JOINED) * _SUMS_BYTES, _JOINED * VECTOR_BYTES
+    if pass_.origin != (0, 0, 0) or pass_.target_extents != tensor.extents:
+        return 0, sums
+    ring = _RING if pass_.residual is None else 2 * _RING
+    turns = -(-prod(tensor.extents) // shares * _ACROSS // _JOINED)
+    held = min(turns, (card.shared_per_block - sums) // each - ring)
+    return (held, sums + (held + ring) * each) if held > 0 else (0, sums)

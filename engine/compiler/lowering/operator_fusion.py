@@ -19,9 +19,6 @@ from ..steps import (
     WeightTable,
 )
 
-BARRIER = "barrier"
-"""Name of the constant by which the blocks of a joined launch wait for each other."""
-
 _CACHED = 4, 5
 """Share of the L2 cache up to which a tensor is still there when it is read for a second time."""
 
@@ -58,7 +55,7 @@ def _normalised_at_once(
         and _is_only_use(before, step, steps)
         and _fits(before, step, card)
     ):
-        return Normalise(before, step, BARRIER)
+        return Normalise(before, step)
     return None
 
 

@@ -28,7 +28,7 @@ from ..steps import (
 )
 from ..weight_layout import LaidWeight
 from .halos import block_shapes, largest_volume
-from .operator_fusion import BARRIER, joined
+from .operator_fusion import joined
 from .split_fp16 import CHANNELS, scales
 
 
@@ -147,7 +147,6 @@ class Writer:
 
     def finished(self) -> Lowered:
         """What was collected."""
-        self.constant(BARRIER, np.zeros(1, np.float32))
         self.constant(COUNTERS, np.zeros(self._most_measured(), np.float32))
         steps = self.steps if self.layout.in_blocks else joined(self.steps, self.card)
         return Lowered(self.layout, self.card, tuple(steps), self.constants, self._laid)

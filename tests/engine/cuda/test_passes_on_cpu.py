@@ -1,6 +1,7 @@
 """Passes over voxels, and the kernels around them, run lane by lane on the CPU."""
 
 import shutil
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from support.cells import as_cells
 from support.described_cards import H200
 from support.step_interpreter import activated, filtered
 
+from cuda_cyclegan.engine.compiler.card_properties import CardProperties
 from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.steps import (
     COUNTERS,
@@ -47,10 +49,16 @@ ELU, SIGMOID, TANH = Activation(0.7, "elu"), Activation(curve="sigmoid"), Activa
 ONES = (1, 1, 1)
 
 
-def run(step: Step, memory: dict[str, FloatArray], folder: Path, precision: str) -> None:
+def run(
+    step: Step,
+    memory: dict[str, FloatArray],
+    folder: Path,
+    precision: Precision,
+    card: CardProperties = H200,
+) -> None:
     """Carry out a step whose tensors are arrays by their names."""
-    scratch = np.full(max(1, scratch_bytes(step, H200) // 4), np.nan, np.float32)
-    for launch in launches(step, lambda name: memory[name].ctypes.data, H200, scratch.ctypes.data):
+    scratch = np.full(max(1, scratch_bytes(step, card) // 4), np.nan, np.float32)
+    for launch in launches(step, lambda name: memory[name].ctypes.data, card, scratch.ctypes.data):
         cuda_on_cpu.run(launch, precision, folder, launch.grid)
 
 
@@ -119,15 +127,15 @@ def test_a_normalisation_at_once_with_an_activated_sum(folder: Path, after: Acti
     shape = (1, 4, 5, 6, 16)
     source, beside = (random.normal(2, 3, shape).astype(np.float32) for _ in range(2))
     target = np.full((1, 6, 7, 8, 16), np.nan, np.float32)
-    barrier = np.zeros(1, np.float32)
-    memory = {"source": source, "beside": beside, "target": target, "barrier": barrier}
+    counters = np.zeros(16, np.uint32)
+    memory = {"source": source, "beside": beside, "target": target, COUNTERS: counters}
     view, table = whole("source", source, "fp32"), WeightTable("table", 1, 16)
     into, mode = whole("target", target, "fp32").tensor, Constant(-3.0)
     residual = whole("beside", beside, "fp32")
     place = (into, Region(0, 1), shape[1:4], (-1, -1, -1), mode)
     pass_ = Pointwise(view, *place, table=table, activation=ELU, residual=residual, after=after)
     run(
-        Normalise(Statistics(view, table, 0.1, None, None), pass_, "barrier"),
+        Normalise(Statistics(view, table, 0.1, None, None), pass_),
         memory,
         folder,
         "fp32",
@@ -137,6 +145,60 @@ def test_a_normalisation_at_once_with_an_activated_sum(folder: Path, after: Acti
     normal = centred / np.sqrt(values.var((1, 2, 3), keepdims=True) + 0.1)
     wanted = padded(activated(activated(normal, ELU) + beside, after), 1, mode)
     assert np.abs(target - wanted).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("mode", "before", "behind"),
+    [
+        ("reflect", (2, 1, 3), (1, 0, 2)),
+        ("reflect", (-1, 2, 0), (1, -1, 0)),
+        ("replicate", (0, 3, 1), (2, 0, 4)),
+        ("replicate", (-2, 0, 5), (1, 1, -1)),
+        (Constant(1.5), (1, 0, 2), (0, 3, 1)),
+        (Constant(0.0), (0, -1, 1), (2, -1, -2)),
+        ("reflect", (0, 0, 0), (0, 0, 0)),
+        ("reflect", (1, 0, 0), (-1, 0, 0)),
+    ],
+)
+@pytest.mark.parametrize("held", [0, 1, 3, 99])
+def test_a_normalisation_at_once_into_another_frame(
+    folder: Path, mode: PadMode, before: Triple, behind: Triple, held: int
+) -> None:
+    """Wider on some sides and narrower on others; held: vectors for which there is room."""
+    random = np.random.default_rng(0)
+    shape = (2, 4, 5, 30, 16)
+    source, beside = (random.normal(2, 3, shape).astype(np.float32) for _ in range(2))
+    wide = tuple(sum(sizes) for sizes in zip(before, shape[1:4], behind, strict=True))
+    target = np.full((2, *wide, 16), np.nan, np.float32)
+    counters = np.zeros(32, np.uint32)
+    memory = {"source": source, "beside": beside, "target": target, COUNTERS: counters}
+    view, table = whole("source", source, "fp32"), WeightTable("table", 2, 16)
+    step = Normalise(
+        Statistics(view, table, 0.1, None, None),
+        Pointwise(
+            view,
+            whole("target", target, "fp32").tensor,
+            Region(0, 2),
+            shape[1:4],
+            tuple(-width for width in before),
+            mode,
+            table=table,
+            activation=Activation(0.0),
+            residual=whole("beside", beside, "fp32"),
+        ),
+    )
+    card = replace(H200, shared_per_block=(8 << 10) * (held + 9), multiprocessors=4)
+    run(step, memory, folder, "fp32", card)
+    values = source.astype(np.float64)
+    centred = values - values.mean((1, 2, 3), keepdims=True)
+    normal = centred / np.sqrt(values.var((1, 2, 3), keepdims=True) + 0.1)
+    wanted = padded(np.maximum(normal, 0) + beside, 5, mode)
+    [launch] = launches(step, lambda _: 256, card)
+    is_held = held > 0 and before == behind == (0, 0, 0)
+    assert launch.kernel == ("normalise_residual_held" if is_held else "normalise_residual")
+    inner = tuple(slice(5 - b, 5 - b + extent) for b, extent in zip(before, wide, strict=True))
+    assert np.abs(target - wanted[(slice(None), *inner)]).max() < 1e-5
+    assert not counters.any()
 
 
 @pytest.mark.parametrize(

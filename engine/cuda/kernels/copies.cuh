@@ -1,0 +1,29 @@
+// Copies from global to shared memory that go on beside what a thread does. They exist from compute
+// capability 8.0 on; an older card copies at once.
+#pragma once
+
+#include "element.cuh"
+
+// 16 bytes, for this thread alone until others have waited for it too.
+__device__ __forceinline__ void begin_copy(Vector* to, const Element* source) {
+#if __CUDA_ARCH__ >= 800
+    const unsigned target = __cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source) : "memory");
+#else
+    *to = load(source);
+#endif
+}
+
+// Those begun since the last time are one group.
+__device__ __forceinline__ void end_group() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+template <int GROUPS>
+__device__ __forceinline__ void wait_for_all_groups_but() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory");
+#endif
+}
