@@ -10,7 +10,7 @@ from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.memory.fitting import MemoryBudget, ProgramRequest, fit
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
-from cuda_cyclegan.engine.compiler.steps import ConvTransposeToCells
+from cuda_cyclegan.engine.compiler.steps import ConvolveStrided, ConvTransposeToCells
 from cuda_cyclegan.engine.cuda.device_plan import (
     DevicePlan,
     ProgramPlan,
@@ -68,7 +68,12 @@ def test_after_it_bytes_and_seconds_are_those_of_the_program(cache, tmp_path) ->
     assert plan_program(NETWORK, WANTED, ROOM, other, "quick") is None
 
 
-def test_a_layer_that_is_slower_by_its_own_kernel_is_planned_as_it_is_faster(cache) -> None:
+@pytest.mark.parametrize(
+    ("kind", "form"), [(ConvTransposeToCells, "subpixel"), (ConvolveStrided, "strided")]
+)
+def test_a_layer_that_is_slower_by_its_own_kernel_is_planned_as_it_is_faster(
+    kind, form, cache
+) -> None:
     network = random_network(build(ResNetSpec(1, 1, width=32, blocks=0, downsamplings=1)), 0)
 
     def measured(shapes, workspace):
@@ -84,16 +89,16 @@ def test_a_layer_that_is_slower_by_its_own_kernel_is_planned_as_it_is_faster(cac
         return plan_program(network, WANTED, ROOM, cache, "full")
 
     fitted = fit(network, WANTED, ROOM, measured)
-    [own] = [step for step in fitted.lowered.steps if isinstance(step, ConvTransposeToCells)]
+    [own] = [step for step in fitted.lowered.steps if isinstance(step, kind)]
     cache.put_time(program_key(network.graph, fitted), 3.0)
-    assert planned({"own": 1.0, "subpixel": 2.0}) == ProgramPlan(fitted.memory.bytes, 2, 0.003)
-    assert planned({"subpixel": 1.0, "own": 2.0}) is None
+    assert planned({"own": 1.0, form: 2.0}) == ProgramPlan(fitted.memory.bytes, 2, 0.003)
+    assert planned({form: 1.0, "own": 2.0}) is None
     forms = faster_forms(fitted.lowered, cache)
-    assert forms == {own.layer: "subpixel"}
+    assert forms == {own.layer: form}
     other = fit(network, replace(WANTED, forms=forms), ROOM, measured)
-    assert not any(isinstance(step, ConvTransposeToCells) for step in other.lowered.steps)
+    assert not any(isinstance(step, kind) for step in other.lowered.steps)
     cache.put_time(program_key(network.graph, other), 2.0)
-    assert planned({"subpixel": 1.0, "own": 2.0}) == ProgramPlan(other.memory.bytes, 2, 0.002)
+    assert planned({form: 1.0, "own": 2.0}) == ProgramPlan(other.memory.bytes, 2, 0.002)
     faster = in_faster_forms(network, WANTED, fitted, ROOM, measured, cache)
     assert faster.memory == other.memory
     none = MemoryBudget(ROOM.free, allowed=1)
