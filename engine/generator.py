@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from .network.graph import Graph
-from .network.layers import FloatArray
+from .network.layers import FloatArray, Triple
 from .scaling import Stored
 from .sliding_window import PatchWindow, Timing
 
@@ -73,6 +73,15 @@ class VolumeGenerator(Protocol):
         share of the work that is done. Raises PatchShapeError, DeviceMemoryError before anything
         is computed, and PrecisionOverflowError if a result is not finite.
         """
+        ...
+
+
+@runtime_checkable
+class ReadyBeforehand(Protocol):
+    """A generator of volumes that takes memory for one while its voxels are still read."""
+
+    def make_ready(self, extents: Triple) -> None:
+        """Take what a volume (D, H, W) needs. Raises what `translate_volume` would raise of it."""
         ...
 
 

@@ -35,10 +35,7 @@ class FileHeader:
 def read_file_header(study: Study) -> FileHeader:
     """The header of a study that is no DICOM series; whatever is wrong with it is in the answer."""
     try:
-        with causes_named(study.files[0]):
-            for file in study.files:
-                check_start(file)
-            grid = _read_grid(study)
+        grid = read_grid(study)
     except UnreadableScanError as error:
         return FileHeader(unreadable=str(error))
     except UnsupportedScanError as error:
@@ -63,11 +60,15 @@ def read_study_header(study: Study) -> FileHeader:
     )
 
 
-def _read_grid(study: Study) -> Grid:
-    if study.format == "nifti":
-        from .formats import nifti
+def read_grid(study: Study) -> Grid:
+    """Where the voxels of a study lie that is no DICOM series. Raises ScanError."""
+    with causes_named(study.files[0]):
+        for file in study.files:
+            check_start(file)
+        if study.format == "nifti":
+            from .formats import nifti
 
-        return nifti.read_grid(study)
-    from .formats import nrrd_metaimage
+            return nifti.read_grid(study)
+        from .formats import nrrd_metaimage
 
-    return nrrd_metaimage.read_grid(study)
+        return nrrd_metaimage.read_grid(study)

@@ -255,9 +255,10 @@ MAY_IMPORT = {
     "pipelines.moments": "",
     "pipelines.execution": (
         "engine.beforehand engine.cuda engine.errors engine.generator engine.model engine.options "
-        "engine.probe engine.recovery io.files io.formats io.volume io.writing pipelines.cycle "
-        "pipelines.host pipelines.opening pipelines.progress pipelines.report pipelines.results "
-        "pipelines.settings pipelines.stopwatch pipelines.study"
+        "engine.probe engine.recovery io.errors io.file_headers io.files io.formats io.volume "
+        "io.writing pipelines.cycle pipelines.errors pipelines.host pipelines.opening "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings "
+        "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.inference_comparison": (

@@ -3,20 +3,23 @@
 import threading
 import traceback
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from ...engine.cuda.plan_cache import Progress
-from ...engine.errors import CudaError
+from ...engine.errors import CudaError, EngineError
 from ...engine.generator import AnyGenerator
 from ...engine.model.model import Model
 from ...engine.options import Precision
 from ...engine.recovery import SharedGenerator, shared_generator
+from ...io.errors import ScanError
+from ...io.file_headers import read_grid
 from ...io.volume import Volume
 from ...io.writing import map_beside
 from ..cycle.way_back import BackTask, LedBack, WayBack, host_bytes, plan_back
+from ..errors import PreparationError
 from ..host.arrays import HostArrays
 from ..host.memory import PeakMeters
 from ..opening import maps_memory
@@ -29,10 +32,10 @@ from ..results.manifest import FileState, content_of
 from ..results.resume import PlannedStudy, preview_of, result_files
 from ..results.room import Room
 from ..results.storing import Store
-from ..settings import TranslateOptions
+from ..settings import TranslateOptions, TranslateSettings
 from ..stopwatch import Span, Stopwatch
 from ..study.finished_preview import preview_from_files
-from ..study.plan import StudyPlan
+from ..study.plan import StudyPlan, model_extents
 from ..study.translation import (
     InferredStudy,
     OnTiles,
@@ -52,6 +55,7 @@ from ..study.verification import (
     study_verifier,
     volume_again_bytes,
 )
+from ..study.volume_at_once import make_ready
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore, running_in_background
 
 Made = TypeVar("Made")
@@ -100,9 +104,14 @@ class StudyTask:
     room: Room | None = None
 
     @property
+    def settings(self) -> TranslateSettings:
+        """What changes its results."""
+        return self.options.settings()
+
+    @property
     def precision(self) -> Precision:
         """In which the network starts."""
-        return self.options.settings().precision
+        return self.settings.precision
 
 
 @dataclass(slots=True)
@@ -211,6 +220,21 @@ class StudyStages:
         with watch.time("write"):
             task.store.put_preview(planned, picture, self._commits)
         return replace(ticket.row, preview=self._preview_of(planned), drawn=True)
+
+    def make_ready(self, planned: PlannedStudy, generator: SharedGenerator | None) -> None:
+        """Let the network take the memory for a volume while that is read.
+
+        What is in the way of it is told of the study itself, once it is read. The slices of a DICOM
+        series tell their grid no sooner.
+        """
+        scan = planned.study.channels[0]
+        if generator is None or scan.format == "dicom":
+            return
+        with suppress(ScanError, PreparationError, EngineError):
+            grid = read_grid(scan)
+            i, j, k = grid.extents[:3]
+            extents = model_extents((i, j, k), grid.affine, self._task.model.card)
+            generator.do(lambda network: make_ready(network, extents), self._task.precision)
 
     def infer(
         self, loaded: Loaded, generator: SharedGenerator | None, way_back: WayBack | None = None

@@ -55,12 +55,13 @@ class StudyPipeline:
             WeightedSemaphore(concurrency.writers),
         )
         self._stopped, self._commits = threading.Event(), CommitBarrier()
-        self._loaded: SimpleQueue[Loaded | None] = SimpleQueue()
+        self._loaded: SimpleQueue[PlannedStudy | Loaded | None] = SimpleQueue()
         self._inferred: SimpleQueue[Inferred | None] = SimpleQueue()
         self._events = BatchEvents(Outcomes(), partial(_is_fault, self._stopped))
         self._stages = StudyStages(
             task, WeightedSemaphore(concurrency.host_bytes), self._events.tell, self._commits
         )
+        self._is_announced = task.settings.opened_for is not None
         self._reading, self._storing = concurrency.readers, concurrency.writers
         self._counting = threading.Lock()
         self._open = ExitStack()
@@ -142,6 +143,9 @@ class StudyPipeline:
         while self._ahead.acquire():
             with self._next_study:
                 planned = next(self._studies, None)
+                if planned and planned.action == "translate" and not self._is_announced:
+                    self._is_announced = True
+                    self._loaded.put(planned)
             if planned is None:
                 break
             self._loaded.put(self._stages.load(planned))
@@ -186,17 +190,23 @@ class StudyPipeline:
         self._events.tell(told_while_opening(what, share))
 
     def _infer(self, generator: SharedGenerator | None, way_back: WayBack | None) -> None:
-        while (loaded := self._next_loaded()) is not None:
+        while (loaded := self._next_loaded(generator)) is not None:
             inferred = self._stages.infer(loaded, generator, way_back)
             del loaded
             if self._behind.acquire():
                 self._inferred.put(inferred)
             del inferred
 
-    def _next_loaded(self) -> Loaded | None:
-        """The next study; None once all readers are done, for each thread that asks."""
+    def _next_loaded(self, generator: SharedGenerator | None) -> Loaded | None:
+        """The next study; None once all readers are done, for each thread that asks.
+
+        The first volume to be translated at once is announced before it is read.
+        """
         while not self._stopped.is_set():
             loaded = self._loaded.get()
+            if isinstance(loaded, PlannedStudy):
+                self._stages.make_ready(loaded, generator)
+                continue
             if loaded is not None:
                 self._ahead.release()
                 return loaded

@@ -12,7 +12,7 @@ from ...engine.network.layers import Triple
 from ...engine.options import Inference
 from ...engine.scaling import is_taken_as_stored
 from ...engine.whole_volume import padded_extents
-from ...io.volume import Volume
+from ...io.volume import Affine, Volume, spacing_of
 from ..errors import PreparationError
 from ..settings import TranslateSettings
 from .tiling import Tiling, tile
@@ -109,10 +109,7 @@ def plan_study(
     """
     check_count(volumes, card)
     volume = volumes[0]
-    turned = orientation(volume.affine, card.axes)
-    grid = turned.oriented(volume.voxels).shape
-    resample = resampling(grid, turned.sorted_spacing(volume.spacing), card.spacing)
-    extents = grid if resample is None else resample.target
+    turned, resample, extents = _onto_model(volume.shape, volume.affine, card)
     _check_extents(volume, extents)
     tiling = tile(extents, settings.patch, settings.overlap, stride)
     keeps_voxels = resample is None and not in_network
@@ -143,6 +140,25 @@ def plan_study(
         footprint=footprint,
         inference=settings.inference,
     )
+
+
+def model_extents(extents: Triple, affine: Affine, card: ModelCard) -> Triple:
+    """Extents (D, H, W) on the model's grid of a scan (i, j, k) of which only the header is known.
+
+    affine: (4, 4), RAS+, millimetres. Raises PreparationError if it or the grid is unusable.
+    """
+    return _onto_model(extents, affine, card)[-1]
+
+
+def _onto_model(
+    extents: Triple, affine: Affine, card: ModelCard
+) -> tuple[Orientation, Resampling | None, Triple]:
+    """How a scan's grid (i, j, k) comes onto the model's, and the extents (D, H, W) of that."""
+    turned = orientation(affine, card.axes)
+    depth, height, width = (extents[axis] for axis in turned.order)
+    grid: Triple = depth, height, width
+    resample = resampling(grid, turned.sorted_spacing(spacing_of(affine)), card.spacing)
+    return turned, resample, grid if resample is None else resample.target
 
 
 def check_volume(plan: StudyPlan, graph: Graph) -> None:

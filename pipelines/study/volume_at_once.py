@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from ...engine.generator import VolumeGenerator
+from ...engine.generator import AnyGenerator, ReadyBeforehand, VolumeGenerator
+from ...engine.network.layers import Triple
 from ...engine.scaling import Stored, VoxelArray
 from ..stopwatch import Stopwatch
 from .maps.flips import UNFLIPPED, Flip, flipped
@@ -38,6 +39,12 @@ def translate_at_once(
     for timing in generator.translate_volume(seen, made, on_share):
         count_timing(watch, timing)
     on_percent(PERCENT - told)
+
+
+def make_ready(generator: AnyGenerator, extents: Triple) -> None:
+    """Let a generator that can take the memory for a volume (D, H, W) before that is there."""
+    if isinstance(generator, ReadyBeforehand):
+        generator.make_ready(extents)
 
 
 def _mirrored(array: VoxelArray, flip: Flip) -> VoxelArray:

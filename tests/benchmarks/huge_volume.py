@@ -83,6 +83,7 @@ def measured(run: Observed, context: int) -> dict[str, Any]:
         "device_bytes_less_context": peak - context,
         "host_bytes": max(sample.resident for sample in run.samples),
         "host_bytes_by_voxel": max(s.resident for s in run.samples) / row["voxels"],
+        "timeline": run.marks[0],
     }
 
 

@@ -9,7 +9,6 @@ are the median. Seconds count from the start of the command.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,8 +20,8 @@ from statistics import median_low
 
 from support.bench_batches import make_scans, write_model
 from support.bench_command import extents, keep
+from support.bench_marks import marked, read_marks
 
-MARKS = Path(__file__).parents[1] / "support" / "start_marks"
 RESULT = Path(__file__).parent / "results" / "start_timeline.json"
 
 
@@ -41,12 +40,10 @@ def run(root: Path, devices: str, *options: str) -> Run:
     command += ["--model", str(root / "model.safetensors"), "--output", str(root / "out")]
     command += ["--overwrite", "--device", devices, *options]
     environment = {
-        **os.environ,
-        "START_MARKS": str(marks),
+        **marked(marks),
         "XDG_CACHE_HOME": str(root / "cache"),
         "PYTHONPYCACHEPREFIX": str(root / "compiled"),
         "PYTHONDONTWRITEBYTECODE": "",
-        "PYTHONPATH": os.pathsep.join([str(MARKS), os.environ.get("PYTHONPATH", "")]),
     }
     begin = time.monotonic()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -54,14 +51,6 @@ def run(root: Path, devices: str, *options: str) -> Run:
     if done.returncode:
         raise SystemExit(done.stderr)
     return Run(round(seconds, 3), read_marks(marks, begin))
-
-
-def read_marks(file: Path, begin: float) -> list[dict[str, float]]:
-    processes: dict[str, dict[str, float]] = {}
-    for line in file.read_text().splitlines():
-        process, what, moment = line.split("\t")
-        processes.setdefault(process, {})[what] = round(float(moment) - begin, 3)
-    return list(processes.values())
 
 
 def table(runs: dict[str, Run]) -> list[str]:

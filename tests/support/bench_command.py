@@ -14,6 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from support.bench_marks import marked, read_marks
+
 from cuda_cyclegan.engine.probe.cards import cuda_devices
 
 PACKAGES = ("numpy", "nibabel", "isal", "monai", "torch", "nvidia-cudnn-frontend", "cuda-bindings")
@@ -39,6 +41,7 @@ class Observed:
     """A run of the command.
 
     seconds: from its start to its end. spans: those of its trace, with their tracks' names.
+    marks: of each process, see `read_marks`.
     """
 
     seconds: float
@@ -46,6 +49,7 @@ class Observed:
     spans: list[dict[str, Any]]
     samples: list[Sample]
     device_before: int
+    marks: list[dict[str, float]]
 
     def ends(self) -> list[float]:
         """When each study was stored, in seconds from the first work on one."""
@@ -69,21 +73,22 @@ def translate(
     Frameworks are hidden from it, as where it is installed without any.
     """
     report, trace, log = (output.with_suffix(f".{kind}.json") for kind in ("r", "t", "log"))
+    marks = output.with_suffix(".marks")
+    marks.unlink(missing_ok=True)
     hidden = output.parent / "hidden"
     hidden.mkdir(exist_ok=True)
     (hidden / "torch.py").write_text("raise ImportError('hidden from the benchmark')\n")
-    path = os.pathsep.join([str(hidden), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = marked(marks)
+    environment["PYTHONPATH"] = os.pathsep.join([str(hidden), environment["PYTHONPATH"]])
     command = [sys.executable, "-m", "cuda_cyclegan", "translate", str(scans), "--model"]
     command += [str(model), "--output", str(output), "--report", str(report)]
     command += ["--trace", str(trace), "--quiet", *options]
     report.unlink(missing_ok=True)  # of another batch it would not be replaced
-    before, begin = device_bytes(), time.perf_counter()
+    before, begin = device_bytes(), time.monotonic()
     with log.open("wb") as said:
-        process = subprocess.Popen(
-            command, stdout=said, stderr=said, env={**os.environ, "PYTHONPATH": path}
-        )
+        process = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
         samples = list(_samples(process, output, begin, every))
-    seconds = time.perf_counter() - begin
+    seconds = time.monotonic() - begin
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}: {log.read_text()}")
     told = json.loads(report.read_text())
@@ -92,7 +97,7 @@ def translate(
     events = json.loads(trace.read_text())["traceEvents"]
     tracks = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
     spans = [{**event, "track": tracks[event["tid"]]} for event in events if event["ph"] == "X"]
-    return Observed(seconds, told, spans, samples, before)
+    return Observed(seconds, told, spans, samples, before, read_marks(marks, begin))
 
 
 def _samples(
@@ -109,7 +114,7 @@ def _samples(
             continue
         if "VmRSS" in fields:
             yield Sample(
-                time.perf_counter() - begin,
+                time.monotonic() - begin,
                 len(list(output.glob("[!.]*"))),
                 int(fields["VmRSS"].split()[0]) * 1024,
                 descriptors,

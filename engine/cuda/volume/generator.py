@@ -145,11 +145,22 @@ class CudaVolumeGenerator:
         self._constants: dict[str, int] = {}
         self._same_anywhere: dict[Convolution, bool] = {}
         self._ready: _Ready | None = None
-        self._is_warm = False
+        self._has_run = False
 
     @property
     def device(self) -> str:
         return f"{self._card.description}, {self.options.precision}"
+
+    def make_ready(self, extents: Triple) -> None:
+        """Compile the network for a volume (D, H, W) and take the memory of card and host for it,
+        which for gigabytes of pinned memory takes as long as to read the volume.
+
+        Raises PatchShapeError, DeviceMemoryError and CudaError.
+        """
+        grid = _grid(self.graph, extents)
+        with self._turn:
+            self._card.context.use()
+            self._prepared(grid)
 
     def translate_volume(
         self, source: Stored, target: Stored, on_share: Callable[[float], None]
@@ -165,7 +176,9 @@ class CudaVolumeGenerator:
             self._card.context.use()
             ready = self._prepared(grid)
             try:
-                return self._run(ready, source, target, on_share)
+                timings = self._run(ready, source, target, on_share)
+                self._has_run = True
+                return timings
             except BaseException:
                 with suppress(CudaError):  # of a lost context, which the caller hears of anyway
                     for stream in (self._card.stream, self._copies):
@@ -230,18 +243,17 @@ class CudaVolumeGenerator:
     def _keep_time(self, ready: _Ready, seconds: float) -> None:
         """For later plans: of the first volume that found all kernels loaded."""
         key = time_key(ready.compiled.lowered, ready.placed.memory)
-        if self._is_warm and self._card.cache.time(key) is None:
+        if self._has_run and self._card.cache.time(key) is None:
             self._card.cache.put_time(key, 1000 * seconds / ready.placed.grid.blocks)
 
     def _prepared(self, grid: BlockGrid) -> _Ready:
         """Memory and program for a grid; what was there for the last one serves again if it can."""
         ready = self._ready
-        self._is_warm = ready is not None and ready.placed.grid == grid
-        if ready is not None and self._is_warm:
-            if not ready.graphs and not ready.placed.memory.host_bytes:
+        if ready is not None and ready.placed.grid == grid:
+            if self._has_run and not ready.graphs and not ready.placed.memory.host_bytes:
                 ready.graphs.extend(self._captured(ready))
             return ready
-        self._ready = None
+        self._ready, self._has_run = None, False
         self._held.graphs.close()
         compiled = self._compiled_for(grid)
         placed = self._placed(compiled, grid, anew=True)

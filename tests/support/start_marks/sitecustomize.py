@@ -21,6 +21,28 @@ MARKS: dict[str, list[tuple[str, str, str]]] = {
     "engine.probe.early_context": [("_retained", AFTER, "context ready")],
     "engine.model.model": [("decode_model", AFTER, "model read")],
     "engine.cuda.generator": [("CudaGenerator.warm_up", AFTER, "program open")],
+    "engine.cuda.volume.host_maps": [
+        ("_large_pages", BEFORE, "pages for maps asked for"),
+        ("_large_pages", AFTER, "pages for maps there"),
+        ("_is_pinned", AFTER, "maps pinned"),
+    ],
+    "engine.cuda.volume.generator": [
+        ("CudaVolumeGenerator._prepared", BEFORE, "memory asked for"),
+        ("CudaVolumeGenerator._placed", AFTER, "memory there"),
+        ("CudaVolumeGenerator._prepared", AFTER, "memory ready"),
+        ("CudaVolumeGenerator._run", BEFORE, "volume begun"),
+        ("bring_in", AFTER, "volume brought in"),
+        ("take_out", BEFORE, "all but the last pass queued"),
+        ("take_out", AFTER, "volume taken out"),
+    ],
+    "engine.cuda.volume.held_memory": [
+        ("HeldMemory.__exit__", BEFORE, "memory to be given back"),
+        ("HeldMemory._close_host", AFTER, "maps given back"),
+        ("HeldMemory.__exit__", AFTER, "memory given back"),
+    ],
+    "pipelines.results.storing": [
+        ("Store.put", BEFORE, "first study to be stored"),
+    ],
     "pipelines.translate": [("run_job", BEFORE, "job known"), ("run_job", AFTER, "batch over")],
     "pipelines.execution.launch": [("launch", BEFORE, "worker launched")],
     "pipelines.execution.batch_worker": [
