@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .network.graph import Graph, Network
     from .network.layers import Triple
     from .onnxruntime.slabs.plan import SlabPlan
-    from .whole_volume import VolumePlan
+    from .whole_volume import HostRoom, VolumePlan
 
 _PROVIDER = "onnxruntime:"
 _ALL_PRECISIONS_FROM = (8, 0)
@@ -206,12 +206,12 @@ def open_volume_generator(
     network: "Network",
     device: Device,
     precision: Precision,
-    memory: int,
+    host_room: "HostRoom",
     progress: Progress = unheard,
 ) -> "AbstractContextManager[VolumeGenerator]":
     """The network for volumes at once, ready to run on the device within a `with` block.
 
-    memory: bytes of the host that the maps of a volume may take on the CPU. progress: as in
+    host_room: for maps on the CPU, or for those that a card keeps in pinned memory. progress: as in
     `open_generator`. Raises DeviceUnavailableError where `volume_obstacle` tells one.
     """
     if obstacle := volume_obstacle(network.graph, device):
@@ -220,14 +220,19 @@ def open_volume_generator(
     if device.kind == "cuda":
         from .cuda.volume.generator import open_cuda_volume_generator
 
-        return open_cuda_volume_generator(network, _volume_options(device, precision, progress))
+        options = _volume_options(device, precision, host_room, progress)
+        return open_cuda_volume_generator(network, options)
     from .onnxruntime.slabs.generator import open_cpu_volume_generator
 
-    return open_cpu_volume_generator(network, memory)
+    return open_cpu_volume_generator(network, host_room())
 
 
 def plan_volume(
-    network: "Network", device: Device, precision: Precision, extents: "Triple", memory: int
+    network: "Network",
+    device: Device,
+    precision: Precision,
+    extents: "Triple",
+    host_room: "HostRoom",
 ) -> "VolumePlan | SlabPlan":
     """What a generator of `open_volume_generator` would take for a volume (D, H, W).
 
@@ -239,10 +244,11 @@ def plan_volume(
     if device.kind == "cuda":
         from .cuda.volume.generator import planned_volume
 
-        return planned_volume(network, _volume_options(device, precision, unheard), extents)
+        options = _volume_options(device, precision, host_room, unheard)
+        return planned_volume(network, options, extents)
     from .onnxruntime.slabs.plan import plan_slabs
 
-    return plan_slabs(network.graph, extents, memory)
+    return plan_slabs(network.graph, extents, host_room())
 
 
 def plan_device(
@@ -278,13 +284,15 @@ def cuda_options(
 
 
 def _volume_options(
-    device: Device, precision: Precision, progress: Progress
+    device: Device, precision: Precision, host_room: "HostRoom", progress: Progress
 ) -> "CudaVolumeOptions":
     from .cuda.volume.generator import CudaVolumeOptions
 
     limits = device.limits
     search = _search(limits, progress)
-    return CudaVolumeOptions(precision, device.index, limits.vram, cache_folder(), search)
+    return CudaVolumeOptions(
+        precision, device.index, limits.vram, cache_folder(), search, host_room
+    )
 
 
 def _search(limits: CudaLimits, progress: Progress) -> "SearchSettings":

@@ -1,6 +1,7 @@
 """A volume through the network at once: which networks can, and what it takes on a card."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -14,6 +15,15 @@ Residence: TypeAlias = Literal["card", "recomputed", "host"]
 """Where maps are kept: all on the card; those of low resolution, and the others are computed again;
 or in slabs in pinned memory of the host.
 """
+
+
+HostRoom: TypeAlias = Callable[[], int]
+"""Tells how many bytes of the host the maps of a volume may take now."""
+
+
+def all_of_the_host() -> int:
+    """A room without a limit."""
+    return sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)

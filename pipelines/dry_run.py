@@ -16,7 +16,7 @@ from ..engine.whole_volume import VolumePlan
 from ..io.volume import Volume
 from .cycle.back_model import back_options
 from .cycle.way_back import host_bytes, plan_back
-from .opening import maps_memory
+from .opening import maps_memory, room_for_maps
 from .progress.rates import (
     HostRates,
     NetworkRates,
@@ -223,7 +223,7 @@ class _Foresight:
             job = self._job
             device = with_half_the_memory(job.devices[0]) if job.back else job.devices[0]
             self._volumes[key] = plan_volume(
-                model.network, device, job.settings.precision, extents, maps_memory()
+                model.network, device, job.settings.precision, extents, room_for_maps(device)
             )
         return self._volumes[key]
 
@@ -234,7 +234,7 @@ class _Foresight:
         if not made:
             return 0
         extents = plan.tiling.extents
-        again = plan_volume(model.network, choose_device("cpu"), "fp32", extents, maps_memory())
+        again = plan_volume(model.network, choose_device("cpu"), "fp32", extents, maps_memory)
         return made + again.host_bytes
 
     def _way_back(self, volume: Volume, plan: StudyPlan) -> "tuple[PatchGrid | None, int]":

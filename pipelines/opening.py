@@ -9,15 +9,28 @@ from ..engine.generator import AnyGenerator
 from ..engine.network.graph import Network
 from ..engine.network.layers import Triple
 from ..engine.options import Precision
+from ..engine.whole_volume import HostRoom
 from .host.memory import available_memory
 
-_MAPS_SHARE = 4
-"""Half of the free memory goes to the arrays of studies; half of the rest to maps of a network."""
+_MAPS_SHARE, _PINNED_SHARE = 4, 2
+"""Half of the free memory goes to the arrays of studies; half of the rest to maps of a network on
+the CPU, which has further buffers, and all of it to maps that a card keeps in pinned memory.
+"""
 
 
 def maps_memory() -> int:
-    """Bytes of the host that the maps of a volume may take now."""
+    """Bytes of the host that the maps of a volume may take now on the CPU."""
     return available_memory() // _MAPS_SHARE
+
+
+def pinned_memory() -> int:
+    """Bytes of the host that the maps of a card may take now; no system gives pinned ones back."""
+    return available_memory() // _PINNED_SHARE
+
+
+def room_for_maps(device: Device) -> HostRoom:
+    """What maps of volumes at once may take of the host."""
+    return pinned_memory if device.kind == "cuda" else maps_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +48,6 @@ class Opener:
         self, precision: Precision, progress: Progress = unheard
     ) -> AbstractContextManager[AnyGenerator]:
         if self.patch is None:
-            return open_volume_generator(
-                self.network, self.device, precision, maps_memory(), progress
-            )
+            room = room_for_maps(self.device)
+            return open_volume_generator(self.network, self.device, precision, room, progress)
         return open_generator(self.network, self.device, precision, self.patch, progress)

@@ -293,7 +293,8 @@ MAY_IMPORT = {
         "pipelines.results pipelines.translate"
     ),
     "pipelines.opening": (
-        "engine.cuda engine.devices engine.generator engine.network engine.options pipelines.host"
+        "engine.cuda engine.devices engine.generator engine.network engine.options "
+        "engine.whole_volume pipelines.host"
     ),
     "pipelines.progress": (
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.results "

@@ -14,7 +14,7 @@ from cuda_cyclegan.engine.cuda.plan_cache import Progress
 from cuda_cyclegan.engine.model.model import Model
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.engine.options import Inference, Precision
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.execution.batch import run_batch
 from cuda_cyclegan.pipelines.execution.stages import StudyTask, opened_for_a_batch
@@ -58,6 +58,7 @@ class PipelineWorld:
         concurrency: Concurrency | None = None,
         precision: Precision = "fp32",
         spread: int = 0,
+        inference: Inference = "patches",
     ) -> list[StudyReport]:
         self.events.clear()
         graph = FunctionGenerator().graph
@@ -69,7 +70,7 @@ class PipelineWorld:
             planned = planner.plan(discover([self.root / "scans"], output).studies)
             task = StudyTask(
                 model,
-                replace(OPTIONS, precision=precision, spread=spread),
+                replace(OPTIONS, precision=precision, spread=spread, inference=inference),
                 opened_for_a_batch(opened, ("fp16", "bf16", "fp32")),
                 Store(manifest, RECIPE, CARD),
             )

@@ -48,6 +48,8 @@ def main() -> None:
         def translated(options: Any, name: str, network: Network = NETWORK) -> None:
             with open_cuda_volume_generator(network, options) as generator:
                 opened = held()
+                generator.make_ready(EXTENTS)
+                ready = held()
                 shares: list[float] = []
                 runs = [run(generator, EXTENTS, shares) for _ in range(3)]
                 first = held()
@@ -58,6 +60,7 @@ def main() -> None:
                 found[name] = {
                     "device": generator.device,
                     "opened": opened,
+                    "ready": ready,
                     "held": first,
                     "again": held(),
                     "bytes": memory.device_bytes,
@@ -87,6 +90,18 @@ def main() -> None:
             sizes = plan.device_bytes, plan.host_bytes
             assert sizes == (found[name]["bytes"], found[name]["host"])
             assert (plan.residence, plan.padded) == (name, (132, 260, 304))
+        crowded = CudaVolumeOptions(
+            cache=cache, vram_limit=limit, host_room=lambda: found["host"]["host"] - 1
+        )
+        refusal = r"need \d+ MiB of the host's memory, and of what is free \d+ MiB may be pinned"
+        with pytest.raises(DeviceMemoryError, match=refusal):
+            planned_volume(NETWORK, crowded, EXTENTS)
+        with open_cuda_volume_generator(NETWORK, crowded) as generator:
+            with pytest.raises(DeviceMemoryError, match=refusal):
+                generator.make_ready(EXTENTS)
+            with pytest.raises(DeviceMemoryError, match=refusal):
+                run(generator, EXTENTS, [])
+            run(generator, (16, 16, 16), [])
         with (
             pytest.raises(DeviceMemoryError, match="vram-limit of at least"),
             open_cuda_volume_generator(NETWORK, CudaVolumeOptions(vram_limit=1 << 20)) as small,

@@ -17,7 +17,13 @@ from ...network.layers import Triple
 from ...options import Precision
 from ...scaling import Stored
 from ...sliding_window import Timing
-from ...whole_volume import VolumePlan, padded_extents, volume_refusal
+from ...whole_volume import (
+    HostRoom,
+    VolumePlan,
+    all_of_the_host,
+    padded_extents,
+    volume_refusal,
+)
 from ..driver import CapturedGraph, CudaEvent, Stream
 from ..generator import OpenCard, open_card
 from ..kernel_check import refused_kernels
@@ -31,6 +37,7 @@ from .compiled import (
     time_key,
 )
 from .held_memory import HeldMemory
+from .host_maps import check_host_room
 from .overlap import RunsByRows
 from .place_check import gives_the_same_anywhere
 from .program import BlockProgram, HostCopies, PlacedVolume
@@ -45,7 +52,7 @@ class CudaVolumeOptions:
     precision: of its arithmetic. device: index of the card, as CUDA counts. vram_limit: bytes that
     weights and maps may take, without the CUDA context of about half a GiB; None for all that is
     free. cache: folder of compiled kernels and measured plans, None to keep nothing. search: how
-    hard to look for fast plans.
+    hard to look for fast plans. host_room: for maps in pinned memory.
     """
 
     precision: Precision = "fp16"
@@ -53,12 +60,14 @@ class CudaVolumeOptions:
     vram_limit: int | None = None
     cache: Path | None = None
     search: SearchSettings = field(default_factory=SearchSettings)
+    host_room: HostRoom = all_of_the_host
 
 
 def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple) -> VolumePlan:
     """What a volume (D, H, W) would take; nothing is allocated but CUDA's own context.
 
-    Raises PatchShapeError if the network cannot take it, and DeviceMemoryError if the card cannot.
+    Raises PatchShapeError if the network cannot take it, and DeviceMemoryError if card or host have
+    no room.
     """
     _check_form(network.graph)
     grid = _grid(network.graph, extents)
@@ -67,6 +76,7 @@ def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple
         lowered = lowered_blocks(network, grid, options.precision, card.context.card, without)
         room = MemoryBudget(card.context.memory[0], options.vram_limit).bytes
         memory = memory_of(lowered, grid, network.graph, room)
+        check_host_room(memory.host_bytes, options.host_room())
         milliseconds = card.cache.time(time_key(lowered, memory))
     seconds = None if milliseconds is None else milliseconds * grid.blocks / 1000
     return VolumePlan(
@@ -139,7 +149,7 @@ class CudaVolumeGenerator:
         self._card = card
         self._room = room
         self._copies = copies
-        self._held = opened.enter_context(HeldMemory())
+        self._held = opened.enter_context(HeldMemory(options.host_room))
         self._turn = threading.Lock()
         self._compiled: CompiledBlocks | None = None
         self._constants: dict[str, int] = {}

@@ -4,6 +4,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
 from ...errors import CudaError, DeviceMemoryError
+from ...whole_volume import HostRoom
 from ..driver import Context, CudaEvent, DeviceBuffer
 from .host_maps import pinned_maps
 from .transfer import PinnedSlots, open_slots
@@ -12,7 +13,9 @@ from .transfer import PinnedSlots, open_slots
 class HeldMemory:
     """Memory of the card and the host, kept from one volume to the next, and grown when needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, host_room: HostRoom) -> None:
+        """host_room: for maps in pinned memory."""
+        self._host_room = host_room
         self._parts = {name: ExitStack() for name in ("device", "constants", "slots")}
         self.graphs = ExitStack()
         self._marks = ExitStack()
@@ -59,7 +62,7 @@ class HeldMemory:
         def pinned() -> tuple[int, ExitStack]:
             context.use()
             with ExitStack() as opened:
-                address = opened.enter_context(pinned_maps(size))
+                address = opened.enter_context(pinned_maps(size, self._host_room()))
                 return address, opened.pop_all()
 
         self._host = self._pinning.submit(pinned)

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from ...cores import beside_each_other
-from ..driver import PinnedBuffer, call, driver, free_host_bytes
+from ...errors import DeviceMemoryError
+from ..driver import PinnedBuffer, call, driver
 
 _SHARE = 32 << 20
 """Bytes that a thread takes at a time."""
@@ -16,12 +17,26 @@ _SHARE = 32 << 20
 _FLAGS = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
 
 
-@contextmanager
-def pinned_maps(size: int) -> Generator[int]:
-    """Address of so many bytes, for host and card. Raises DeviceMemoryError.
+def check_host_room(size: int, room: int) -> None:
+    """Raise DeviceMemoryError if maps of so many bytes may not be pinned."""
+    if size > room:
+        raise DeviceMemoryError(
+            f"Maps of this volume need {-(-size >> 20)} MiB of the host's memory, and of what is "
+            f"free {room >> 20} MiB may be pinned for the card; use a larger setting vram-limit or "
+            "setting inference=patches, end other programs or allow this one more host memory.",
+            wanted=size,
+            free=room,
+        )
 
-    The driver alone takes them at 2 GB/s, most of which goes to pages of 4 KiB.
+
+@contextmanager
+def pinned_maps(size: int, room: int) -> Generator[int]:
+    """Address of so many bytes, for host and card; room: how many may be pinned.
+
+    Raises DeviceMemoryError. The driver alone takes them at 2 GB/s, most of which goes to pages of
+    4 KiB.
     """
+    check_host_room(size, room)
     pages = _large_pages(size)
     if pages is None or not _is_pinned(pages):
         with PinnedBuffer(size) as buffer:
@@ -35,7 +50,7 @@ def pinned_maps(size: int) -> Generator[int]:
 
 def _large_pages(size: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]] | None":
     """So many bytes that several threads have taken, in large pages; None where there are none."""
-    if sys.platform != "linux" or size > (free_host_bytes() or 0):
+    if sys.platform != "linux":
         return None
     memory = mmap.mmap(-1, size)
     try:

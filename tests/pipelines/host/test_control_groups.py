@@ -9,10 +9,12 @@ from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.pipelines.host import control_groups
 from cuda_cyclegan.pipelines.host.control_groups import cores_granted, memory_left
 from cuda_cyclegan.pipelines.host.memory import available_memory
+from cuda_cyclegan.pipelines.opening import room_for_maps
 from cuda_cyclegan.pipelines.translate import concurrency_of
 
 MIB = 1 << 20
 CPU = Device("cpu", "fp32", ("fp32",))
+CARD = Device("cuda", "fp16", ("fp16",))
 
 
 @pytest.fixture
@@ -38,6 +40,8 @@ def test_a_container_of_version_2_with_its_cache_as_free(kernel: Path) -> None:
     assert memory_left() == 362 * MIB
     assert available_memory() == 362 * MIB
     assert concurrency_of(CPU).host_bytes == 181 * MIB
+    assert room_for_maps(CARD)() == 181 * MIB
+    assert room_for_maps(CPU)() == 362 * MIB // 4
     assert concurrency_of(CPU, sharing=2).host_bytes == 181 * MIB // 2
 
 

@@ -11,6 +11,7 @@ from cuda_cyclegan.engine.model.card import Identity, MinMax, NetworkRange, Wind
 from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.finishing import canvas, finish
+from cuda_cyclegan.pipelines.study.plan import model_extents
 from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
 
 PATCH = (8, 8, 8)
@@ -69,3 +70,13 @@ def test_large_arrays_are_those_that_were_foreseen(
     finish(prepared, made, empty)
     held = study.voxels.nbytes - kept + sum(asked)
     assert held <= foreseen.finished <= held + 4 * unknown
+
+
+@pytest.mark.parametrize("spacing", [None, (0.7, 1.0, 2.0)])
+def test_extents_on_the_models_grid_are_known_from_the_header(spacing: Any) -> None:
+    affine = np.array([[0, 0, -2, 5], [1.5, 0, 0, 6], [0, 1, 0, 7], [0, 0, 0, 1.0]])
+    study = volume(np.arange(6 * 9 * 13, dtype=np.int16).reshape(6, 9, 13), affine)
+    of = card(spacing=spacing)
+    extents = model_extents(study.shape, study.affine, of)
+    assert extents == prepared_scan(study, of).plan.tiling.extents
+    assert spacing or extents == (13, 6, 9)

@@ -19,7 +19,7 @@ def test_memory_is_taken_once_and_given_back(tmp_path: Path) -> None:
         one = found[name]
         assert one["device"] == "Card in memory, cuDNN 0/0, fp16"
         assert one["opened"] == 0
-        assert one["held"] == one["again"] == one["bytes"] + one["host"] + _SLOTS
+        assert one["ready"] == one["held"] == one["again"] == one["bytes"] + one["host"] + _SLOTS
         assert one["parts"] == ["compute", "copy in", "copy out"]
         assert one["shares"] == [True, 1.0]
         assert one["closed"] == 0
