@@ -53,6 +53,11 @@ def main() -> None:
                 shares: list[float] = []
                 runs = [run(generator, EXTENTS, shares) for _ in range(3)]
                 first = held()
+                assert (
+                    len(generator.network_seconds(Stored(np.zeros((1, *EXTENTS), np.int16)), 2))
+                    == 2
+                )
+                assert held() == first
                 run(generator, (16, 16, 16), [])
                 run(generator, EXTENTS, [])
                 memory = generator.memory
