@@ -100,13 +100,15 @@ class Measurements:
     """A cache's file. identity: what it was measured on. times: milliseconds a program.
 
     findings: by `key_of` a convolution. kernels: own kernels on a layer that were checked there,
-    and what was wrong, empty for nothing.
+    and what was wrong, empty for nothing. places: whether a plan gives a voxel of a convolution the
+    same bytes wherever it lies, by both.
     """
 
     identity: Mapping[str, str]
     findings: Mapping[str, Findings] = field(default_factory=dict[str, Findings])
     times: Mapping[str, float] = field(default_factory=dict[str, float])
     kernels: Mapping[str, str] = field(default_factory=dict[str, str])
+    places: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
 
 def key_of(shape: "Convolution") -> str:
@@ -162,6 +164,15 @@ class TuningCache:
         """Keep what the check of an own kernel came to, on disk too."""
         self._keep(replace(self._known, kernels={**self._known.kernels, kernel: wrong}))
 
+    def is_same_anywhere(self, shape: "Convolution", plan: str) -> bool | None:
+        """Whether a plan gives a voxel the same bytes wherever it lies, if that was looked at."""
+        return self._known.places.get(f"{plan} {key_of(shape)}")
+
+    def put_same_anywhere(self, shape: "Convolution", plan: str, is_same: bool) -> None:
+        """Keep whether it does, on disk too."""
+        places = {**self._known.places, f"{plan} {key_of(shape)}": is_same}
+        self._keep(replace(self._known, places=places))
+
     def _keep(self, known: Measurements) -> None:
         """With what another process has put there in the meantime."""
         self._known = known
@@ -173,6 +184,7 @@ class TuningCache:
             findings={**stored.findings, **known.findings},
             times={**stored.times, **known.times},
             kernels={**stored.kernels, **known.kernels},
+            places={**stored.places, **known.places},
         )
         try:
             write_whole(self._path, json.dumps(encode(self._known), indent=1).encode())

@@ -86,6 +86,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
 static size_t held;  // bytes of device memory and of pinned memory
 
 enum { HEAD = 256 };  // before each block, for its size
+enum { HOST_PAGE = 4096, ENTRY = 8 };  // a page of the host, and what the device lists it with
 
 static void *taken(size_t size) {
     char *block = malloc(size + HEAD);
@@ -109,7 +110,9 @@ int cuMemGetInfo_v2(size_t *free, size_t *total) {
 int cuMemAlloc_v2(uint64_t *address, size_t size) {
     if (size > FREE)
         return OUT_OF_MEMORY;
-    *address = (uint64_t)taken(size);
+    const char *page = getenv("DEVICE_PAGE");  // to which sizes are rounded up, as real drivers do
+    const size_t least = page ? atoi(page) : 1;
+    *address = (uint64_t)taken((size + least - 1) / least * least);
     return SUCCESS;
 }
 
@@ -128,10 +131,10 @@ int cuMemFreeHost(void *address) {
     return given_back(address);
 }
 
-static size_t registered;  // bytes of the one block that is
+static size_t registered;  // bytes of the one block that is, and of the list of its pages
 
 int cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
-    held += registered = size;
+    held += registered = size + (size + HOST_PAGE - 1) / HOST_PAGE * ENTRY;
     return SUCCESS;
 }
 

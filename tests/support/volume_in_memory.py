@@ -4,6 +4,7 @@ A program of its own, as `generator_in_memory`; the own kernels are neither load
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ EXTENTS = (131, 258, 302)
 def main() -> None:
     """Arguments: a folder for the cache. Prints what was found."""
     sys.modules["cudnn"] = frontend()
+    os.environ["DEVICE_PAGE"] = str(2 << 20)
     from cuda_cyclegan.engine.cuda import kernel_images
     from cuda_cyclegan.engine.cuda.driver import Context
     from cuda_cyclegan.engine.cuda.volume.generator import (

@@ -15,6 +15,7 @@ from ..steps import (
     PATCHES,
     TRANSLATED,
     AddPatches,
+    Convolve,
     ConvolvePatches,
     ConvolveToPatches,
     Lowered,
@@ -36,6 +37,12 @@ WORKSPACE_BYTES = 64 << 20
 
 VOXELS_IN, VOXELS_OUT = "voxels in", "voxels out"
 """Names of rows of voxels as they are stored, on their way in and out."""
+
+_DEVICE_PAGE, _HOST_PAGE, _PAGE_ENTRY = 2 << 20, 4 << 10, 8
+"""Bytes that the driver allocates at least, of a page of pinned memory, and of where one lies."""
+
+KERNEL_BYTES = 4 << 20
+"""Of own kernels that are loaded; a little more than an H200 was seen to take."""
 
 STAGES = 2
 """Runs of blocks whose part of a map in host memory is on the card: one is made, one copied out."""
@@ -92,8 +99,13 @@ class VolumeMemory:
 
     @property
     def device_bytes(self) -> int:
-        """All of the card's."""
-        return self.bytes + self.constants
+        """All of the card's, with what the driver adds: it rounds blocks up to its own pages, lists
+        the pages of pinned memory of the host, and loads own kernels.
+        """
+        blocks = sum(
+            -(-size // _DEVICE_PAGE) * _DEVICE_PAGE for size in (self.bytes, self.constants)
+        )
+        return blocks + -(-self.host_bytes // _HOST_PAGE) * _PAGE_ENTRY + KERNEL_BYTES
 
 
 def constants_of(lowered: Lowered) -> tuple[Mapping[str, int], int]:
@@ -275,7 +287,14 @@ def _ends(wanted: VolumeRequest) -> Iterator[Lifetime]:
     yield Lifetime(VOXELS_IN, wanted.voxels[0], before, wanted.passes[0].last)
     yield Lifetime(VOXELS_OUT, wanted.voxels[1], wanted.passes[-1].first, behind)
     yield Lifetime(OVERFLOW, 4, before, behind)
-    yield Lifetime(WORKSPACE, WORKSPACE_BYTES, 0, behind - 1)
+    convolutions = [
+        number
+        for one in wanted.passes
+        for number, step in enumerate(one.steps, one.first)
+        if isinstance(step, Convolve)
+    ]
+    if convolutions:
+        yield Lifetime(WORKSPACE, WORKSPACE_BYTES, convolutions[0], convolutions[-1])
 
 
 def _any(steps: Iterable[Step], kinds: tuple[type[Step], ...]) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...compiler.blocks import BlockGrid, grid_of
 from ...compiler.memory.fitting import MemoryBudget
-from ...compiler.steps import Convolution, Convolve, Lowered
+from ...compiler.steps import Convolve, Lowered
 from ...compiler.volume.memory import VolumeMemory
 from ...compiler.volume.recomputed import convolutions_anew
 from ...errors import CudaError, DeviceMemoryError, PatchShapeError, PrecisionOverflowError
@@ -153,7 +153,6 @@ class CudaVolumeGenerator:
         self._turn = threading.Lock()
         self._compiled: CompiledBlocks | None = None
         self._constants: dict[str, int] = {}
-        self._same_anywhere: dict[Convolution, bool] = {}
         self._ready: _Ready | None = None
         self._has_run = False
 
@@ -318,26 +317,28 @@ class CudaVolumeGenerator:
         return PlacedVolume(program, grid, channels, memory, base, host, copies)
 
     def _is_same_anywhere(self, placed: PlacedVolume) -> bool:
-        """Whether plans for blocks that lie elsewhere than measured give the same bytes there."""
-        for step in convolutions_anew(placed.memory.passes):
-            if step.shape not in self._same_anywhere:
-                places = placed.places_of(step)
-                self._same_anywhere[step.shape] = self._is_own(step.shape) or (
-                    gives_the_same_anywhere(
-                        step.shape,
-                        places[0],
-                        places[2],
-                        lambda step=step, places=places: self._convolve(step, places),
-                        self._card.stream,
-                    )
-                )
+        """Whether plans for blocks that lie elsewhere than measured give the same bytes there.
+
+        It takes seconds, so it is looked at once on a card.
+        """
         return all(
-            self._same_anywhere[step.shape] for step in convolutions_anew(placed.memory.passes)
+            self._gives_the_same_anywhere(placed, step)
+            for step in convolutions_anew(placed.memory.passes)
         )
 
-    def _is_own(self, shape: Convolution) -> bool:
-        """Whether the own kernel does a convolution, which knows no place."""
-        return self._compiled is not None and self._compiled.algorithms[shape].plans is None
+    def _gives_the_same_anywhere(self, placed: PlacedVolume, step: Convolve) -> bool:
+        assert self._compiled is not None
+        algorithm, cache = self._compiled.algorithms[step.shape], self._card.cache
+        if algorithm.plans is None:  # an own kernel knows no place
+            return True
+        is_same = cache.is_same_anywhere(step.shape, algorithm.name)
+        if is_same is None:
+            source, _, target, _ = places = placed.places_of(step)
+            is_same = gives_the_same_anywhere(
+                step.shape, source, target, lambda: self._convolve(step, places), self._card.stream
+            )
+            cache.put_same_anywhere(step.shape, algorithm.name, is_same)
+        return is_same
 
     def _captured(self, ready: _Ready) -> list[CapturedGraph]:
         """Each pass between the first and the last as one launch, which costs the host nothing."""
@@ -352,7 +353,6 @@ class CudaVolumeGenerator:
         if self._compiled is not None and self._compiled.serves(grid):
             return self._compiled
         self._compiled = None
-        self._same_anywhere.clear()
         self._held.release()
         compiled = compiled_blocks(
             self._network,

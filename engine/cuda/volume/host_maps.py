@@ -52,9 +52,11 @@ def _large_pages(size: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]] | Non
     """So many bytes that several threads have taken, in large pages; None where there are none."""
     if sys.platform != "linux":
         return None
-    memory = mmap.mmap(-1, size)
+    # A shared map, as Python makes of itself, has large pages only where an administrator says so.
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     try:
         memory.madvise(mmap.MADV_HUGEPAGE)
+        memory.madvise(mmap.MADV_DONTFORK)  # else each pinned page is copied for a child at once
     except OSError:  # a kernel built without them
         return None
     pages = np.frombuffer(memory, np.uint8)

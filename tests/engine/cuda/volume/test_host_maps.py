@@ -1,0 +1,43 @@
+"""Pages of the host that are to be pinned for maps."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+
+from cuda_cyclegan.engine.cuda.volume.host_maps import _large_pages, check_host_room
+from cuda_cyclegan.engine.errors import DeviceMemoryError
+
+SIZE = 6 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of its pages")
+def test_pages_are_large_where_the_system_has_such_and_not_copied_for_a_child() -> None:
+    pages = _large_pages(SIZE)
+    assert pages is not None
+    assert pages.nbytes == SIZE
+    flags = _flags_of(pages.ctypes.data)
+    assert {"hg", "dc"} <= flags  # proc(5): huge page advise, do not copy area on fork
+    assert "sh" not in flags  # of shared ones a system's usual setting makes no large pages
+
+
+def _flags_of(address: int) -> set[str]:
+    """Those of the map that holds an address."""
+    is_in_it = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            start, stop = (int(end, 16) for end in first.split("-"))
+            is_in_it = start <= address < stop
+        elif is_in_it and first == "VmFlags:":
+            return set(line.split()[1:])
+    raise AssertionError("no map holds the address")
+
+
+def test_what_the_host_has_no_room_for_is_refused_in_a_sentence() -> None:
+    check_host_room(SIZE, SIZE)
+    with pytest.raises(DeviceMemoryError, match=r"need 6 MiB .* 5 MiB may be pinned") as refused:
+        check_host_room(SIZE, SIZE - 1)
+    assert (refused.value.wanted, refused.value.free) == (SIZE, SIZE - 1)
