@@ -90,7 +90,8 @@ Made = TypeVar("Made")
 
 @contextmanager
 def running_in_background(work: Callable[[], Made]) -> Generator[Callable[[], Made]]:
-    """Do `work` in a thread of its own during the block, which may ask for what came of it.
+    """Do `work` in a thread of its own, which may go on behind the block; what is handed out waits
+    for it, and tells what came of it. A block that fails waits for the thread, too.
 
     The thread is a daemon: who cannot wait for a disk that does not answer may leave.
     """
@@ -106,5 +107,6 @@ def running_in_background(work: Callable[[], Made]) -> Generator[Callable[[], Ma
     thread.start()
     try:
         yield made.result
-    finally:
+    except BaseException:
         thread.join()
+        raise

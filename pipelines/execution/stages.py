@@ -119,6 +119,7 @@ class StudyProgress:
     """A study under way. inputs: its files before they were read. held: bytes that it was given.
 
     planned: what is to be done. row: what is known of the outcome. watch: seconds of its stages.
+    hashed: waits until the files are hashed, and gives their states.
     """
 
     planned: PlannedStudy
@@ -126,6 +127,13 @@ class StudyProgress:
     watch: Stopwatch
     inputs: tuple[FileState, ...] = ()
     held: int = 0
+    hashed: Callable[[], tuple[FileState, ...]] = tuple
+
+    def take_inputs(self) -> None:
+        """Have the files' states. Raises ScanError, also if a file changed before it was hashed."""
+        self.watch.stage = "read"
+        self.inputs = self.hashed()
+        self.row = replace(self.row, source_content=content_of(self.inputs))
 
     def timed(self, row: StudyReport) -> StudyReport:
         """A row with the seconds so far."""
@@ -321,9 +329,7 @@ class StudyStages:
                     scans, plan, task.model, task.options, watch, self._arrays.empty
                 )
             ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *prepared.notes))
-            with watch.time("read"):
-                ticket.inputs = states()
-        ticket.row = replace(ticket.row, source_content=content_of(ticket.inputs))
+            ticket.hashed = states  # which takes longer than to read; only what is stored needs it
         return prepared
 
     def _needed(self, volume: Volume, plan: StudyPlan) -> int:
@@ -404,6 +410,7 @@ class StudyStages:
         self, ticket: StudyProgress, made: InferredStudy | LedBack, verifier: StudyVerifier
     ) -> Translated:
         task, watch = self._task, ticket.watch
+        ticket.take_inputs()
         study = self._compared(ticket, made) if isinstance(made, LedBack) else made
         if task.options.verify:
             verified = verifier.verify(study, task.options, ticket.row.name, watch)

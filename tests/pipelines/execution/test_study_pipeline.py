@@ -218,8 +218,8 @@ def test_seconds_are_those_of_work_and_not_of_waiting(
     def others_wait(run: int) -> bool:
         spans = [event.span for event in world.events if isinstance(event, Worked)]
         stages = [span.stage for span in spans]
-        read_and_hashed = 2 * min(run + 2, 5)
-        return stages.count("write") == run and stages.count("read") == read_and_hashed
+        prepared = 3 * min(run + 2, 5)
+        return stages.count("write") == run and stages.count("prepare") == prepared
 
     def network(patches: FloatArray) -> FloatArray:
         run = next(runs)
