@@ -1,9 +1,11 @@
 """What was measured is kept for the same card and versions, and nothing damaged is trusted."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.cuda.plan_cache import (
     NOTHING,
     Candidate,
@@ -21,6 +23,20 @@ def test_findings_are_there_at_the_next_start(tmp_path):
     TuningCache(tmp_path, IDENTITY).put("a convolution", FOUND)
     assert TuningCache(tmp_path, IDENTITY).get("a convolution") == FOUND
     assert TuningCache(tmp_path, IDENTITY).get("another one") == NOTHING
+
+
+def test_whether_a_plan_knows_no_place_is_kept_by_plan_and_convolution(tmp_path):
+    shape = Convolution(
+        1, (6, 7, 9), 8, (5, 6, 8), 8, (2, 2, 2), (1, 1, 1), (0, 0, 0), (0, 0, 0), "fp16"
+    )
+    one, other = TuningCache(tmp_path, IDENTITY), TuningCache(tmp_path, IDENTITY)
+    one.put_same_anywhere(shape, "eng1", True)
+    other.put_same_anywhere(shape, "eng2", False)
+    kept = TuningCache(tmp_path, IDENTITY)
+    assert kept.is_same_anywhere(shape, "eng1") is True
+    assert kept.is_same_anywhere(shape, "eng2") is False
+    assert kept.is_same_anywhere(shape, "eng3") is None
+    assert kept.is_same_anywhere(replace(shape, batch=2), "eng1") is None
 
 
 @pytest.mark.parametrize("changed", IDENTITY)

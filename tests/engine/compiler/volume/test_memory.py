@@ -25,6 +25,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Step,
 )
 from cuda_cyclegan.engine.compiler.volume.memory import (
+    KERNEL_BYTES,
     VolumeMemory,
     VolumeRequest,
     _Choice,
@@ -243,6 +244,17 @@ def test_maps_of_low_resolution_stay_while_they_are_read_where_one_fits_at_a_tim
     inner = {name for name in memory.maps if "block" in name and not name.endswith("pad")}
     assert memory.device_bytes <= 4 << 30
     assert inner - memory.host_offsets.keys()
+
+
+def test_what_the_driver_adds_counts_towards_the_limit() -> None:
+    wanted = request("resnet", (512, 512, 192))
+    everything = volume_memory(wanted, 40 << 30)
+    memory = volume_memory(wanted, everything.device_bytes * 2 // 3)
+    listed = memory.host_bytes * 8 / 4096
+    rounded = (-(-size // (2 << 20)) * (2 << 20) for size in (memory.bytes, memory.constants))
+    assert listed > 1 << 19
+    assert memory.device_bytes >= sum(rounded) + listed + KERNEL_BYTES
+    assert everything.device_bytes < everything.bytes + everything.constants + (4 << 20) * 2
 
 
 def test_a_volume_that_fits_nowhere_is_refused_with_what_would_do() -> None:
