@@ -70,7 +70,8 @@ def translate(
 ) -> Observed:
     """Run the command to its end; a failed study or exit ends the benchmark.
 
-    Frameworks are hidden from it, as where it is installed without any.
+    Frameworks are hidden from it, as where it is installed without any; its byte code is kept for
+    the next run, as where it is installed.
     """
     report, trace, log = (output.with_suffix(f".{kind}.json") for kind in ("r", "t", "log"))
     marks = output.with_suffix(".marks")
@@ -79,6 +80,8 @@ def translate(
     hidden.mkdir(exist_ok=True)
     (hidden / "torch.py").write_text("raise ImportError('hidden from the benchmark')\n")
     environment = marked(marks)
+    environment["PYTHONPYCACHEPREFIX"] = str(output.parent / "compiled")
+    environment["PYTHONDONTWRITEBYTECODE"] = ""
     environment["PYTHONPATH"] = os.pathsep.join([str(hidden), environment["PYTHONPATH"]])
     command = [sys.executable, "-m", "cuda_cyclegan", "translate", str(scans), "--model"]
     command += [str(model), "--output", str(output), "--report", str(report)]
