@@ -4,11 +4,13 @@
 
 1024x1024x800 int16, uncompressed: by patches and at once with a limit of 4 GiB, each several times,
 as a first run may search for plans; and at once without a limit, which must give the same bytes.
+Each run finds an empty folder, as it takes half a second to put a result in the place of another.
 Device bytes are those of the card, less what was in use before and less what a process takes that
 has done no more than open cuDNN.
 """
 
 import filecmp
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -111,7 +113,8 @@ def main() -> None:
         runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
         for name, chosen in ways.items():
             for _ in range(asked.runs if chosen[-2:] == limit else 1):
-                common = ["--device", asked.device, "--overwrite"]
+                common = ["--device", asked.device]
+                shutil.rmtree(folder / name, ignore_errors=True)
                 run = translate(scan.parent, model, folder / name, *common, *chosen)
                 runs[name].append(measured(run, context))
                 print(name, runs[name][-1]["seconds"], runs[name][-1]["stages"], flush=True)
