@@ -89,21 +89,41 @@ class LayerTrial:
 def of_one_patch(step: TriedStep) -> TriedStep:
     """The step of the first patch alone, which takes less memory."""
     match step:
-        case ConvolvePatches(target=target):
-            return replace(step, target=replace(target, batch=1))
+        case ConvolvePatches(target=target, statistics=measured):
+            measured = measured and _of_first_patch(measured)
+            return replace(step, target=replace(target, batch=1), statistics=measured)
         case ConvolveToPatches(source=source):
             return replace(step, source=_first_patch(source))
         case ConvTransposeToPatches(parts=parts):
             first = (replace(part, source=_first_patch(part.source)) for part in parts)
             return replace(step, parts=tuple(first))
-        case ConvTransposeToCells(source=source, target=target):
-            return replace(step, source=replace(source, batch=1), target=_first_patch(target))
-        case ConvolveStrided(source=source, target=target):
-            view = replace(source, source=_first_patch(source.source))
-            return replace(step, source=view, target=replace(target, batch=1))
-        case ConvolveByPlanes(parts=parts, target=target):
+        case ConvTransposeToCells(source=source, target=target, statistics=measured):
+            return replace(
+                step,
+                source=replace(source, batch=1),
+                target=_first_patch(target),
+                statistics=measured and _of_first_patch(measured),
+            )
+        case ConvolveStrided(source=source, target=target, statistics=measured):
+            return replace(
+                step,
+                source=replace(source, source=_first_patch(source.source)),
+                target=replace(target, batch=1),
+                statistics=measured and _of_first_patch(measured),
+            )
+        case ConvolveByPlanes(parts=parts, target=target, statistics=measured):
             first = (replace(part, source=_first_patch(part.source)) for part in parts)
-            return replace(step, parts=tuple(first), target=replace(target, batch=1))
+            return replace(
+                step,
+                parts=tuple(first),
+                target=replace(target, batch=1),
+                statistics=measured and _of_first_patch(measured),
+            )
+
+
+def _of_first_patch(statistics: Statistics) -> Statistics:
+    table = replace(statistics.target, patches=1)
+    return replace(statistics, source=_first_patch(statistics.source), target=table)
 
 
 def _first_patch(view: TensorView) -> TensorView:
@@ -207,7 +227,10 @@ def _doubling_layer(step: ConvTransposeToCells) -> LayerTrial:
         (0, 0, 0),
         "zero",
     )
-    shape = replace(_plain_shape(again, made, (2, 2, 2)), after=one)
+    beyond = triple(
+        cells + 1 - extent for cells, extent in zip(made.extents, source.extents, strict=True)
+    )
+    shape = replace(_plain_shape(again, made, (2, 2, 2)), after=beyond)
     slots, kernel = range(source.channels), (outputs, source.channels, 3, 3, 3)
     measured = step.statistics and _bare(step.statistics)
 

@@ -222,8 +222,9 @@ class ConvTransposeToCells:
     """A transposed convolution that doubles its source, by the own kernel for warp groups.
 
     3^3 of stride 2, padding 1 and output padding 1. weight: `weight_layout.doubling_operands`.
-    layer: its name. source: read whole. target: all of its tensor, shuffled. statistics: of the
-    target, if it measures that too.
+    layer: its name. source: read whole; of blocks of a volume it holds one voxel more behind those
+    of the cells. target: all of its tensor, shuffled. statistics: of the target, if it measures
+    that too.
     """
 
     layer: str
@@ -525,6 +526,17 @@ Step: TypeAlias = (
     | Unpack
     | AddPatches
 )
+
+
+def statistics_of(step: Step) -> Statistics | None:
+    """Those that a step takes, whatever else it does."""
+    match step:
+        case Statistics():
+            return step
+        case ConvolvePatches() | ConvTransposeToCells() | Normalise():
+            return step.statistics
+        case _:
+            return None
 
 
 TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "own"]

@@ -24,7 +24,7 @@ from ..compiler.checks import (
     whole_numbers,
 )
 from ..compiler.launches import checks
-from ..compiler.launches.blocks import block_launches
+from ..compiler.launches.blocks import block_launches, measured_volume
 from ..compiler.launches.launch import OVERFLOW, Launch
 from ..compiler.launches.steps import launches, scratch_bytes
 from ..compiler.launches.variants import anywhere
@@ -228,10 +228,13 @@ class _LayerBench:
     def as_used(self) -> None:
         """Queue the step on the matrix units."""
         step, card, at = self._trial.step, self._kernels.card, self._at
-        if self._grid:
-            self._launch(block_launches(step, at, card, self._grid, BlockRun(0, 1)))
-        else:
-            self._launch(launches(step, at, card, self._places.get(_PARTIALS, 0)))
+        partials = self._places.get(_PARTIALS, 0)
+        if not self._grid:
+            self._launch(launches(step, at, card, partials))
+            return
+        self._launch(block_launches(step, at, card, self._grid, BlockRun(0, 1), partials))
+        if self._trial.measured:
+            self._launch([measured_volume(step, at, card, partials, 1)])
 
     def measure_plainly(self, measured: Statistics) -> None:
         """Queue the pass that takes statistics of what was made."""

@@ -30,7 +30,7 @@ def main() -> None:
     """Arguments: a folder for the cache. Prints what was found."""
     sys.modules["cudnn"] = frontend()
     os.environ["DEVICE_PAGE"] = str(2 << 20)
-    from cuda_cyclegan.engine.cuda import kernel_images
+    from cuda_cyclegan.engine.cuda import kernel_check, kernel_images
     from cuda_cyclegan.engine.cuda.driver import Context
     from cuda_cyclegan.engine.cuda.volume.generator import (
         CudaVolumeGenerator,
@@ -40,6 +40,7 @@ def main() -> None:
     )
 
     kernel_images.compiled = lambda *_, **__: b"\x7fELF"
+    kernel_check._wrong_statistics = lambda *_: None  # of kernels that do not run
     cache = Path(sys.argv[1])
     found: dict[str, Any] = {}
     with Context(0) as context:

@@ -571,6 +571,7 @@ IN_BLOCKS: dict[type[Structure], type[Structure]] = {
         others=(("is_around", c_int), ("around", Three)),
     ),
     MeasureArguments: _with(MeasureArguments, "blocks"),
+    ConvTransposeToCellsArguments: _with(ConvTransposeToCellsArguments, "blocks"),
     ConvolveToPatchesArguments: _with(ConvolveToPatchesArguments, "blocks"),
     SumTapsArguments: _with(SumTapsArguments, "blocks"),
     UnpackArguments: _with(UnpackArguments, "blocks"),

@@ -13,6 +13,7 @@ from ..steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToCells,
     Pack,
     Pointwise,
     Region,
@@ -22,24 +23,29 @@ from ..steps import (
     Tensor,
     TensorView,
     Unpack,
+    statistics_of,
 )
 from . import arguments
+from .cells import conv_transpose_to_cells
 from .launch import Addresses, Launch
-from .steps import conclude, launches, measure, scratch_bytes
+from .outer_layers import convolve_patches
+from .steps import conclude, launches, measure, measuring_blocks, scratch_bytes
 
 
-def partial_bytes(step: Statistics, card: CardProperties) -> int:
+def partial_bytes(step: Step, card: CardProperties) -> int:
     """Bytes of the partial sums of one block, which is measured alike in any run."""
-    return scratch_bytes(step, card) // step.source.tensor.batch
+    measured = statistics_of(step)
+    return scratch_bytes(step, card) // measured.source.tensor.batch if measured else 0
 
 
 def measured_volume(
-    step: Statistics, at: Addresses, card: CardProperties, partials: int, blocks: int
+    step: Step, at: Addresses, card: CardProperties, partials: int, blocks: int
 ) -> Launch:
     """Joins the partial sums of all blocks, in their order; partials: address of the first ones."""
-    chunks = measure(step, at, card, partials, None).grid[0]
-    step = replace(step, source=_of_blocks(step.source, 1))
-    return conclude(step, at, partials, chunks * blocks)
+    measured = statistics_of(step)
+    assert measured is not None
+    measured = replace(measured, source=_of_blocks(measured.source, 1))
+    return conclude(measured, at, partials, measuring_blocks(step, card) * blocks)
 
 
 def block_launches(
@@ -70,8 +76,12 @@ def block_launches(
             step = replace(step, extents=grid.extents, patches=Region(0, count))
             blocks = [_blocks(grid, grid.block, first)]
         case ConvolvePatches(target=target):
-            step = replace(step, extents=grid.extents, target=replace(target, batch=count))
-            blocks = [_blocks(grid, grid.block, first)]
+            step = replace(step, extents=grid.extents)
+            launch = convolve_patches(step, at, card, scratch if step.statistics else None)
+            return [_for_blocks(launch, target.batch, _blocks(grid, grid.block, first), count)]
+        case ConvTransposeToCells(target=TensorView(tensor=cells)):
+            launch = conv_transpose_to_cells(step, at, card, scratch if step.statistics else None)
+            return [_for_blocks(launch, cells.batch, _blocks(grid, cells.extents, first), count)]
         case Pointwise():
             step = replace(step, patches=region)
             level = step.source.extents
@@ -137,6 +147,15 @@ def _blocks(
         volume=arguments.Three(*grid.volume_at(level)),
         shares=arguments.ThreeUnsigned(*shares),
     )
+
+
+def _for_blocks(
+    launch: Launch, batch: int, blocks: arguments.BlocksArguments, count: int
+) -> Launch:
+    """A launch for so many blocks, each done as it is among `batch` of them."""
+    across, deep, parts = launch.grid
+    launch = replace(launch, grid=(across, deep, parts // batch * count))
+    return _in_blocks(launch, [blocks])
 
 
 def _in_blocks(launch: Launch, blocks: list[arguments.BlocksArguments]) -> Launch:

@@ -13,6 +13,9 @@ _SIDE, _THREADS = 16, 3 * 128
 _BOX, _STAGE = 4 * 290 * 16, 3 * 64 * 32 * 2  # bytes
 _STAGED = 2 * 4 * 128 * 16
 _BOXES_AND_STAGES = {64: (6, 8), 128: (8, 5)}  # by the channels of the source
+_WORTH = (
+    0.72  # share of the cells of its boxes that a target has, from which on the kernel is faster
+)
 _FILLED = 0.8  # share of a card that is at work, where there are as many blocks
 _BEGINNING = 0.4  # of the time of a plane, until the first products of a block
 
@@ -37,6 +40,13 @@ def _walks(step: ConvTransposeToCells, card: CardProperties) -> tuple[Triple, in
 
     planes = min(filter(fills, range(1, depth + 1)), key=cost, default=1)
     return (boxes, -(-depth // planes), parts), planes
+
+
+def fills_boxes(step: ConvTransposeToCells) -> bool:
+    """Whether so few of the cells that are computed are none of the target's that it pays."""
+    _, height, width = step.target.tensor.extents
+    computed = -(-height // _SIDE) * -(-width // _SIDE) * _SIDE**2
+    return height * width >= _WORTH * computed
 
 
 def blocks_of_cells(step: ConvTransposeToCells, card: CardProperties) -> int:

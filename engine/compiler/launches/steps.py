@@ -1,5 +1,6 @@
 """From a step to the kernels that do it: grids, blocks and arguments."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -26,6 +27,7 @@ from ..steps import (
     SumTaps,
     TensorView,
     Unpack,
+    statistics_of,
 )
 from . import arguments
 from .cells import blocks_of_cells, conv_transpose_to_cells
@@ -58,22 +60,31 @@ _LEAST_SHARE = 64  # voxels of a block that normalises, by which it pays
 
 def scratch_bytes(step: Step, card: CardProperties) -> int:
     """Bytes of the partial sums between the two parts of a normalisation's statistics."""
+    measured = statistics_of(step)
+    if measured is None:
+        return 0
+    size = _SUMS_BYTES if isinstance(step, Normalise) else _MOMENTS_BYTES
+    source = measured.source
+    return source.tensor.batch * measuring_blocks(step, card) * source.channels * size
+
+
+def measuring_blocks(step: Step, card: CardProperties) -> int:
+    """Launched blocks that each measure a part of the same channels of a patch."""
     match step:
-        case Normalise(statistics=Statistics(source=source)):
-            parts, size = _columns_and_shares(step, card)[1], _SUMS_BYTES
+        case Normalise():
+            return _columns_and_shares(step, card)[1]
         case Statistics(source=source):
-            parts, size = _measuring(source, card).chunks, _MOMENTS_BYTES
-        case ConvolvePatches(statistics=Statistics(source=source)):
-            parts, size = blocks_of_a_patch(step, card), _MOMENTS_BYTES
-        case ConvTransposeToCells(statistics=Statistics(source=source)):
-            parts, size = blocks_of_cells(step, card), _MOMENTS_BYTES
-        case ConvolveStrided(statistics=Statistics(source=source)):
-            parts, size = blocks_that_halve(step, card), _MOMENTS_BYTES
-        case ConvolveByPlanes(statistics=Statistics(source=source)):
-            parts, size = blocks_by_planes(step, card), _MOMENTS_BYTES
+            return _measuring(source, card).chunks
+        case ConvolvePatches(statistics=Statistics()):
+            return blocks_of_a_patch(step, card)
+        case ConvTransposeToCells(statistics=Statistics()):
+            return blocks_of_cells(step, card)
+        case ConvolveStrided(statistics=Statistics()):
+            return blocks_that_halve(step, card)
+        case ConvolveByPlanes(statistics=Statistics()):
+            return blocks_by_planes(step, card)
         case _:
             return 0
-    return source.tensor.batch * parts * source.channels * size
 
 
 def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) -> list[Launch]:
@@ -82,25 +93,17 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
         case Pack():
             return [pack(step, at)]
         case ConvolvePatches():
-            measured = step.statistics
-            launch = convolve_patches(step, at, card, scratch if measured else None)
-            blocks = blocks_of_a_patch(step, card)
-            return [launch, *([conclude(measured, at, scratch, blocks)] if measured else [])]
+            launch = convolve_patches(step, at, card, scratch if step.statistics else None)
+            return [launch, *_concluded(step, step.statistics, at, card, scratch)]
         case ConvTransposeToCells():
-            measured = step.statistics
-            launch = conv_transpose_to_cells(step, at, card, scratch if measured else None)
-            blocks = blocks_of_cells(step, card)
-            return [launch, *([conclude(measured, at, scratch, blocks)] if measured else [])]
+            launch = conv_transpose_to_cells(step, at, card, scratch if step.statistics else None)
+            return [launch, *_concluded(step, step.statistics, at, card, scratch)]
         case ConvolveStrided():
-            measured = step.statistics
-            launch = convolve_strided(step, at, card, scratch if measured else None)
-            blocks = blocks_that_halve(step, card)
-            return [launch, *([conclude(measured, at, scratch, blocks)] if measured else [])]
+            launch = convolve_strided(step, at, card, scratch if step.statistics else None)
+            return [launch, *_concluded(step, step.statistics, at, card, scratch)]
         case ConvolveByPlanes():
-            measured = step.statistics
-            launch = convolve_by_planes(step, at, card, scratch if measured else None)
-            blocks = blocks_by_planes(step, card)
-            return [launch, *([conclude(measured, at, scratch, blocks)] if measured else [])]
+            launch = convolve_by_planes(step, at, card, scratch if step.statistics else None)
+            return [launch, *_concluded(step, step.statistics, at, card, scratch)]
         case ConvolveToPatches():
             return [convolve_to_patches(step, at, card)]
         case ConvTransposeToPatches():
@@ -119,6 +122,13 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
             return [add_patches(step, at)]
         case Convolve():
             return [convolve(step, at)]
+
+
+def _concluded(
+    step: Step, measured: Statistics | None, at: Addresses, card: CardProperties, scratch: int
+) -> Iterator[Launch]:
+    if measured is not None:
+        yield conclude(measured, at, scratch, measuring_blocks(step, card))
 
 
 @dataclass(frozen=True, slots=True)

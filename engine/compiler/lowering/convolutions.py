@@ -218,7 +218,10 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
     """A transposed convolution; its bias is left to the next pass."""
     if writer.layout.in_blocks:
         operands = _bordered_operands(writer, node, conv)
-        view = _to_subpixels(writer, node, conv, operands, PLAIN)
+        if _transposed_form(writer, node, conv, operands.source) == "own":
+            view = _by_own_kernel(writer, node, conv, operands)
+        else:
+            view = _to_subpixels(writer, node, conv, operands, PLAIN)
         return biased(writer, node, view, conv.bias)
     value, source = writer.dense(node.inputs[0])
     operands = _Operands(source, value.slots, writer.weights[conv.weight])

@@ -29,7 +29,12 @@ def joined(steps: Sequence[Step], card: CardProperties) -> tuple[Step, ...]:
     That of a convolution by an own kernel, where it may not, is measured by the convolution.
     """
     normalised = _with_neighbours_joined(steps, partial(_normalised_at_once, steps, card))
-    return tuple(_with_neighbours_joined(normalised, _measured_at_once))
+    return measured_by_makers(normalised)
+
+
+def measured_by_makers(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps, where own kernels take the statistics of what they make, if those are of all."""
+    return tuple(_with_neighbours_joined(steps, _measured_at_once))
 
 
 def _with_neighbours_joined(

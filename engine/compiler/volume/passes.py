@@ -29,6 +29,7 @@ from ..steps import (
     Tensor,
     Unpack,
     WeightTable,
+    statistics_of,
 )
 
 
@@ -55,10 +56,10 @@ class Pass:
         return isinstance(self.steps[0], AddPatches)
 
     @property
-    def measured(self) -> Iterator[tuple[int, Statistics]]:
+    def measured(self) -> Iterator[tuple[int, Step]]:
         """Steps that measure, with their numbers."""
         for number, step in enumerate(self.steps, self.first):
-            if isinstance(step, Statistics):
+            if statistics_of(step) is not None:
                 yield number, step
 
 
@@ -101,13 +102,15 @@ def made_by(step: Step) -> Iterator[str]:
             yield table.name
         case Unpack() | AddPatches():
             pass
+        case ConvolvePatches() | ConvTransposeToCells():
+            yield (step.target if isinstance(step, ConvolvePatches) else step.target.tensor).name
+            if step.statistics is not None:
+                yield step.statistics.target.name
         case ConvolveToPatches() | ConvTransposeToPatches() | SumTaps():
             pass
         case Normalise(pointwise=pointwise):
             yield pointwise.target.name
-        case ConvTransposeToCells(target=target):
-            yield target.tensor.name
-        case Pack() | ConvolvePatches() | Convolve() | Pointwise():
+        case Pack() | Convolve() | Pointwise():
             yield step.target.name
         case ConvolveStrided() | ConvolveByPlanes():
             yield step.target.name

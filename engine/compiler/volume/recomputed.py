@@ -15,12 +15,15 @@ from ..steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToCells,
     Pointwise,
     Statistics,
     Step,
     Tensor,
     TensorView,
+    statistics_of,
 )
+from .block_convolutions import BlockConvolution, between, reach_of, target_of
 from .passes import Pass, made_by
 
 
@@ -75,7 +78,7 @@ def _with_first_anew(passes: Sequence[Pass]) -> Sequence[Pass]:
     more = 0, step.origin[1] % rows, 0
     start = _difference(step.origin, more)
     around = _anew(conv.target, _sum(step.target.extents, more))
-    again = replace(conv, target=around, origin=_sum(conv.origin, start))
+    again = replace(conv, target=around, origin=_sum(conv.origin, start), statistics=None)
     reading = replace(step, source=TensorView(around, around.extents), around=start)
     steps = again, *(reading if one is step else one for one in reader.steps)
     replaced = [replace(reader, steps=steps) if one is reader else one for one in others]
@@ -153,14 +156,14 @@ def _elsewhere(
     if len(making) != 2:
         return None
     writes, conv = making
-    if not isinstance(writes, Pointwise) or not isinstance(conv, Convolve):
+    if not isinstance(writes, Pointwise) or not isinstance(conv, BlockConvolution):
         return None
-    if writes.around is not None or conv.shape.stride != (1, 1, 1):
+    if writes.around is not None or reach_of(conv).stride != (1, 1, 1):
         return None
     cell = 2 if reads.source.shuffled else 1
     first = triple(origin // cell for origin in reads.origin)
     usual_first = triple(-origin // cell for origin in reads.source.origin)
-    last = _sum(_times(first, cell), _times(conv.target.extents, cell))
+    last = _sum(_times(first, cell), _times(target_of(conv).extents, cell))
     if any(a > b for a, b in zip(_sum(reads.origin, reads.target.extents), last, strict=True)):
         return None
     sizes = list(zip(writes.extents, block, usual, strict=True))
@@ -181,8 +184,8 @@ def _renamed(step: Step, names: Mapping[str, str]) -> Step:
     match step:
         case ConvolvePatches(target=target):
             return replace(step, target=own(target))
-        case Convolve(source=source, target=target):
-            return replace(step, source=own(source), target=own(target))
+        case Convolve() | ConvTransposeToCells():
+            return between(step, own(step.source), own(target_of(step)))
         case Pointwise(source=source, target=target):
             view = replace(source, tensor=own(source.tensor))
             return replace(step, source=view, target=own(target))
@@ -193,7 +196,9 @@ def _renamed(step: Step, names: Mapping[str, str]) -> Step:
 def _makes(one: Pass, tensor: Tensor) -> bool:
     """Whether a pass writes operands, and by one convolution of them a tensor."""
     *before, conv = (step for step in one.steps if not isinstance(step, Statistics))
-    if not isinstance(conv, Convolve) or conv.target != tensor or conv.shape.stride != (1, 1, 1):
+    if not isinstance(conv, BlockConvolution) or target_of(conv) != tensor:
+        return False
+    if reach_of(conv).stride != (1, 1, 1):
         return False
     is_plain = all(isinstance(step, Pointwise) and step.target == conv.source for step in before)
     return is_plain and len({step.extents for step in before if isinstance(step, Pointwise)}) == 1
@@ -213,8 +218,8 @@ def _blocks_anew(maker: Pass, read: Pointwise, last: ConvolveToPatches) -> Pass 
     block = _without(read.extents, fine)
     if min(block) <= 0:
         return None
-    conv = next(step for step in maker.steps if isinstance(step, Convolve))
-    operand, made = (_anew(one, one.extents) for one in (conv.source, conv.target))
+    conv = next(step for step in maker.steps if isinstance(step, BlockConvolution))
+    operand, made = (_anew(one, one.extents) for one in (conv.source, target_of(conv)))
     bordered = _anew(read.target, _without(target, fine))
     steps = (
         *(
@@ -226,7 +231,7 @@ def _blocks_anew(maker: Pass, read: Pointwise, last: ConvolveToPatches) -> Pass 
             )
             for step in writing
         ),
-        replace(conv, source=operand, target=made),
+        between(conv, operand, made),
         replace(
             read,
             source=replace(read.source, tensor=made),
@@ -269,7 +274,7 @@ def _touches(step: Step, tensor: Tensor) -> bool:
 
 def _measuring(one: Pass) -> list[Pass]:
     """A pass whose map is made anew elsewhere, if it measures that."""
-    return [one] if any(isinstance(step, Statistics) for step in one.steps) else []
+    return [one] if any(statistics_of(step) is not None for step in one.steps) else []
 
 
 def _anew(tensor: Tensor, extents: Triple) -> Tensor:

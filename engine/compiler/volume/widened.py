@@ -12,8 +12,7 @@ from ...network.layers import Triple, triple
 from ..blocks import BlockGrid
 from ..memory.plan import touched
 from ..steps import (
-    Convolution,
-    Convolve,
+    ConvTransposeToCells,
     Lowered,
     Pointwise,
     Region,
@@ -22,6 +21,7 @@ from ..steps import (
     Tensor,
     TensorView,
 )
+from .block_convolutions import BlockConvolution, between, reach_of, target_of
 from .passes import sees_neighbours
 
 WORTH_WIDENING = 1 << 30
@@ -43,7 +43,7 @@ def widened(
     steps = lowered.steps
     for number in reversed(range(len(steps))):
         conv = steps[number]
-        if isinstance(conv, Convolve) and _bytes(conv.target, grid) >= worth:
+        if isinstance(conv, BlockConvolution) and _bytes(target_of(conv), grid) >= worth:
             steps = _with_one_widened(steps, conv, lowered.layout.batch, most)
     return replace(lowered, steps=steps)
 
@@ -61,7 +61,7 @@ class _Uses:
 
 
 def _with_one_widened(
-    steps: Sequence[Step], conv: Convolve, batch: int, most: float
+    steps: Sequence[Step], conv: BlockConvolution, batch: int, most: float
 ) -> tuple[Step, ...]:
     uses = _uses(steps, conv, batch)
     if uses is None:
@@ -74,16 +74,14 @@ def _with_one_widened(
     first = triple(origin // cell for origin in reads.origin)
     last = (-(-(o + size) // cell) for o, size in zip(reads.origin, needed, strict=True))
     extents = triple(end - begin for begin, end in zip(first, last, strict=True))
-    if prod(extents) > most * prod(conv.target.extents):
+    narrow, reach = target_of(conv), reach_of(conv)
+    if prod(extents) > most * prod(narrow.extents):
         return tuple(steps)
-    stride = conv.shape.stride
-    given = _read_for(extents, conv.shape)
-    operand = replace(conv.source, extents=given)
-    target = replace(conv.target, extents=extents)
+    operand = replace(conv.source, extents=reach.read_for(extents))
+    target = replace(narrow, extents=extents)
     around = triple(cell * begin for begin in first)
-    moved = zip(writes.origin, first, stride, strict=True)
+    moved = zip(writes.origin, first, reach.stride, strict=True)
     origin = triple(own + begin * step for own, begin, step in moved)
-    shape = replace(conv.shape, source_extents=given, target_extents=extents)
     seen = triple(cell * size for size in extents)
     shuffled = reads.source.shuffled
     view = TensorView(target, seen, shuffled=shuffled)
@@ -93,22 +91,31 @@ def _with_one_widened(
         if step is writes:
             return replace(writes, target=operand, origin=origin)
         if step is conv:
-            return replace(conv, source=operand, target=target, shape=shape)
+            return between(conv, operand, target)
         if step is reads:
             return replace(reads, source=view, around=around)
-        if isinstance(step, Statistics) and step.source.tensor == conv.target:
+        if isinstance(step, Statistics) and step.source.tensor == narrow:
             return replace(step, source=replace(step.source, tensor=target, origin=inner))
         return step
 
     return tuple(replaced(step) for step in steps)
 
 
-def _uses(steps: Sequence[Step], conv: Convolve, batch: int) -> _Uses | None:
+def _is_whole(conv: BlockConvolution, batch: int) -> bool:
+    """Whether a convolution makes all of its target from an operand that holds all it sees."""
+    if isinstance(conv, ConvTransposeToCells):
+        return True
+    shape = conv.shape
+    return not shape.transposed and conv.region == Region(0, batch) and not any(shape.before)
+
+
+def _uses(steps: Sequence[Step], conv: BlockConvolution, batch: int) -> _Uses | None:
     """Where one pass over voxels writes a convolution's operand, and one alone reads its result."""
-    if conv.shape.transposed or conv.region != Region(0, batch) or any(conv.shape.before):
+    if not _is_whole(conv, batch):
         return None
+    target = target_of(conv)
     makers = [step for step in steps if step is not conv and _touches(step, conv.source)]
-    others = [step for step in steps if step is not conv and _touches(step, conv.target)]
+    others = [step for step in steps if step is not conv and _touches(step, target)]
     readers = [step for step in others if not isinstance(step, Statistics)]
     if len(makers) != 1 or len(readers) != 1:
         return None
@@ -116,7 +123,7 @@ def _uses(steps: Sequence[Step], conv: Convolve, batch: int) -> _Uses | None:
     if not isinstance(writes, Pointwise) or not isinstance(reads, Pointwise):
         return None
     is_plain = writes.target == conv.source and not writes.shuffles
-    return _Uses(writes, reads) if is_plain and _can_read_around(reads, conv.target) else None
+    return _Uses(writes, reads) if is_plain and _can_read_around(reads, target) else None
 
 
 def _can_read_around(reads: Pointwise, tensor: Tensor) -> bool:
@@ -127,16 +134,12 @@ def _can_read_around(reads: Pointwise, tensor: Tensor) -> bool:
 
 def _needed(steps: Sequence[Step], reads: Pointwise) -> Triple | None:
     """Voxels of its target that a convolution reads, which may be less than all."""
-    convs = [step for step in steps if isinstance(step, Convolve) and step.source == reads.target]
+    convs = [
+        step for step in steps if isinstance(step, BlockConvolution) and step.source == reads.target
+    ]
     if len(convs) != 1:
         return None
-    return _read_for(convs[0].shape.target_extents, convs[0].shape)
-
-
-def _read_for(extents: Triple, shape: Convolution) -> Triple:
-    """Voxels that a convolution without padding reads for a target of these extents."""
-    sizes = zip(extents, shape.stride, shape.kernel, shape.dilation, strict=True)
-    return triple((size - 1) * step + (taps - 1) * apart + 1 for size, step, taps, apart in sizes)
+    return reach_of(convs[0]).read_for(target_of(convs[0]).extents)
 
 
 def _touches(step: Step, tensor: Tensor) -> bool:

@@ -68,6 +68,19 @@ struct alignas(8) Blocks {
 };
 #endif
 
+// Voxels of patch `index` of a launch that are of a volume, all where patches are by themselves;
+// extents: of a patch.
+template <class Arguments>
+__device__ __forceinline__ Inside inside_of(
+    const Arguments& p, const int (&extents)[3], int index
+) {
+#ifdef IN_BLOCKS
+    return p.blocks.inside(p.blocks.start(index));
+#else
+    return {{extents[0], extents[1], extents[2]}};
+#endif
+}
+
 // Of what a launch's arguments say of patch `index` of the launch.
 template <class Arguments>
 __device__ __forceinline__ Start start_of(const Arguments& p, int index) {

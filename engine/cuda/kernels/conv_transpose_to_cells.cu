@@ -1,8 +1,8 @@
 // A transposed convolution, 3^3 of stride 2, padding 1 and output padding 1, by wgmma, which
 // measures its result.
 //
-// source [N, D, H, W, C], C 64 or 128 -> target [N, D, H, W, 2, 2, 2, K], cells of 2^3 voxels; K a
-// multiple of 32. Along each axis, the first voxel of a cell takes the middle tap of the source voxel
+// source [N, D', H', W', C], C 64 or 128, 0 beyond -> target [N, D, H, W, 2, 2, 2, K], cells of 2^3
+// voxels; K a multiple of 32. Blocks of a volume have a source of one voxel more along each axis. Along each axis, the first voxel of a cell takes the middle tap of the source voxel
 // at its place; the second one the last tap of the same and the first of the next. So a cell takes 27
 // products for each pair of channels, where a 2^3 convolution to 8 K channels takes 64, with 37 zeros.
 //
@@ -36,6 +36,9 @@ struct ConvTransposeToCells {
     int cells[3];            // of a patch
     int outputs;             // K
     int planes;              // of cells, a block
+#ifdef IN_BLOCKS
+    Blocks blocks;           // as `cells` count
+#endif
 };
 
 #if !defined(ELEMENT_FLOAT) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -179,10 +182,13 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             described(boxes + group * COLUMNS * 16, PIECE, SEEN * 16);
         const unsigned long long first_weights = described(stages, 64 * 16, 128);
         const int first_column = first_w + group * COLUMNS;
-        // Of the sums: rows of cells, and columns of this lane, that lie in the patch.
-        const int rows = min(SIDE, p.cells[1] - first_h);
-        const int columns = p.cells[2] - first_column - 2 * t;
-        const bool is_full = rows == SIDE && first_column + COLUMNS <= p.cells[2];
+        const int rows = min(SIDE, p.cells[1] - first_h);  // of cells, in the patch
+        // Of the sums: planes and rows of cells, and columns of this lane, that are measured.
+        const Inside real = inside_of(p, p.cells, number);
+        const int real_planes = max(0, min(planes, real.extents[0] - first_d));
+        const int real_rows = max(0, min(SIDE, real.extents[1] - first_h));
+        const int real_columns = max(0, min(2, real.extents[2] - first_column - 2 * t));
+        const bool is_full = real_rows == SIDE && first_column + COLUMNS <= real.extents[2];
         // Of what this lane writes: its place in a row of cells.
         const int unit = threadIdx.x % GROUP, voxel = unit / VOXEL_UNITS % (2 * COLUMNS);
         const int below_row = unit / VOXEL_UNITS / (2 * COLUMNS);
@@ -238,16 +244,16 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             read_stage = stage.number;
             stage.step_on();
         };
-        // What this lane has of those voxels that lie in the patch; is_full: whether all do.
+        // What this lane has of those voxels; is_full: whether all of them are measured.
         auto measure = [&](bool is_full) {
 #pragma unroll
             for (int right = 0; right < 2; ++right)
 #pragma unroll
                 for (int i = 0; i < SIDE; ++i) {
-                    if (!is_full && i >= rows) break;
+                    if (!is_full && i >= real_rows) break;
 #pragma unroll
                     for (int odd = 0; odd < 2; ++odd) {
-                        if (!is_full && odd >= columns) break;
+                        if (!is_full && odd >= real_columns) break;
                         low.add(sums[right][4 * i + odd]);
                         high.add(sums[right][4 * i + 2 + odd]);
                     }
@@ -309,7 +315,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             if (is_last) {
                 for (int i = 0; i < CHUNKS; ++i) here.step_on();
             }
-            if (p.partials) {
+            if (p.partials && (!ARE_BLOCKS || pass < PASSES * real_planes)) {
                 if (pass == 0) low.shift = sums[0][0], high.shift = sums[0][2];
                 is_full ? measure(true) : measure(false);
             }
@@ -317,7 +323,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
                   (upper * 4 + below * 2) * p.outputs);
         }
         if (p.partials) {
-            const int count = PASSES * planes * 2 * rows * max(0, min(2, columns));
+            const int count = PASSES * real_planes * 2 * real_rows * real_columns;
             const Moments lower = of_four_lanes(low.moments(count));
             const Moments upper = of_four_lanes(high.moments(count));
             Moments* own = joined + (group * 4 + warp) * 16;

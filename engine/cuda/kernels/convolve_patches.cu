@@ -120,6 +120,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int parts = p.outputs / OUTPUTS, part = blockIdx.z % parts, number = blockIdx.z / parts;
     const Start start = start_of(p, number);
+    const Inside real = inside_of(p, p.target_extents, number);
     const float* patch = p.patches + (Index)(ARE_BLOCKS ? 0 : number) * p.patch_channels * p.extents[0] *
                                          p.extents[1] * p.extents[2];
     Element* target = p.target + part * OUTPUTS +
@@ -186,8 +187,11 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
                 }
             }
             if (p.partials) {
-                const int inside = min(16 * TILES, p.target_extents[2] - first_w - column);
-                moments.join(measured(sums, inside, lane));
+                const int inside = min(16 * TILES, real.extents[2] - first_w - column);
+                if (!ARE_BLOCKS || (d < real.extents[0] && first_h + row < real.extents[1] &&
+                                    inside > 0)) {
+                    moments.join(measured(sums, inside, lane));
+                }
             }
             Element* line = target + (((Index)d * p.target_extents[1] + first_h + row) *
                                           p.target_extents[2] + first_w + column) * p.outputs;

@@ -124,6 +124,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int parts = p.outputs / OUTPUTS, part = blockIdx.z % parts, number = blockIdx.z / parts;
     const Start start = start_of(p, number);
+    const Inside real = inside_of(p, p.target_extents, number);
     const float* patch =
         p.patches + (Index)(ARE_BLOCKS ? 0 : number) * p.extents[0] * p.extents[1] * p.extents[2];
     const int d = first_d + p.origin[0], h = first_h + p.origin[1], w = first_w + p.origin[2];
@@ -197,13 +198,14 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
 
                 const int row = first_h + tile * TILE_ROWS + own_row;
                 if (row >= p.target_extents[1]) continue;
-                if (p.partials) {
+                if (p.partials && (!ARE_BLOCKS || (first_d + o < real.extents[0] &&
+                                                   row < real.extents[1]))) {
                     if (!count) low.shift = sums[0], high.shift = sums[2];
 #pragma unroll
                     for (int i = 0; i < COLUMNS / 2; i += 4) {
 #pragma unroll
                         for (int odd = 0; odd < 2; ++odd) {
-                            if (i * 2 + 2 * t + odd >= inside) continue;
+                            if (first_w + i * 2 + 2 * t + odd >= real.extents[2]) continue;
                             low.add(sums[i + odd]);
                             high.add(sums[i + 2 + odd]);
                             ++count;

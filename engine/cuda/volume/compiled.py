@@ -7,9 +7,11 @@ from functools import cached_property
 
 from ...compiler.blocks import BlockGrid
 from ...compiler.card_properties import CardProperties
+from ...compiler.launches.cells import fills_boxes
 from ...compiler.lowering.lowering import lower
+from ...compiler.lowering.operator_fusion import measured_by_makers
 from ...compiler.memory.fitting import ProgramRequest
-from ...compiler.steps import Convolution, Convolve, Lowered
+from ...compiler.steps import Convolution, Convolve, ConvTransposeToCells, Lowered
 from ...compiler.volume.memory import (
     WORKSPACE_BYTES,
     VolumeMemory,
@@ -73,8 +75,21 @@ def lowered_blocks(
     without: own kernels, by their .cu files, that are wrong on the card.
     """
     request = ProgramRequest(grid.block, grid.batch, precision, card, without)
-    fastest = next(request.layouts())
-    return widened(lower(network, replace(fastest, in_blocks=True), card), grid)
+    layout = replace(next(request.layouts()), in_blocks=True)
+    lowered = widened(lower(network, layout, card), grid)
+    if by_others := _layers_that_leave_boxes_empty(lowered):
+        layout = replace(layout, transposed=dict.fromkeys(by_others, "subpixel"))
+        lowered = widened(lower(network, layout, card), grid)
+    return replace(lowered, steps=measured_by_makers(lowered.steps))
+
+
+def _layers_that_leave_boxes_empty(lowered: Lowered) -> list[str]:
+    """Transposed convolutions of which the own kernel computes too much for nothing."""
+    return [
+        step.layer
+        for step in lowered.steps
+        if isinstance(step, ConvTransposeToCells) and not fills_boxes(step)
+    ]
 
 
 def memory_of(

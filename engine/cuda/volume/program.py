@@ -15,7 +15,15 @@ from ...compiler.blocks import BlockGrid, BlockRun
 from ...compiler.launches.blocks import block_launches, measured_volume, partial_bytes
 from ...compiler.launches.launch import OVERFLOW, Launch, region_address
 from ...compiler.memory.plan import scratch_name, touched
-from ...compiler.steps import PATCHES, Convolve, Lowered, Statistics, Step, Tensor
+from ...compiler.steps import (
+    PATCHES,
+    Convolve,
+    Lowered,
+    Statistics,
+    Step,
+    Tensor,
+    statistics_of,
+)
 from ...compiler.volume.memory import STAGES, WORKSPACE, VolumeMemory, staged_name
 from ...compiler.volume.passes import Pass, made_block_by_block, made_by
 from ..driver import CudaEvent, Stream
@@ -157,7 +165,7 @@ class PlacedVolume:
         if isinstance(step, Convolve) and self._convolved(step, placed):
             return
         scratch = 0
-        if isinstance(step, Statistics):
+        if statistics_of(step) is not None:
             scratch = self.at(scratch_name(number)) + run.first * partial_bytes(step, card)
         stored = None if placed.grid == self.grid else self.grid
         for launch in block_launches(step, placed.at, card, placed.grid, run, scratch, stored):
