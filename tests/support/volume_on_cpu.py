@@ -15,6 +15,7 @@ from support.described_cards import H200
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.lowering.operator_fusion import measured_by_makers
 from cuda_cyclegan.engine.compiler.steps import PATCHES, TRANSLATED, Convolve, Layout
 from cuda_cyclegan.engine.compiler.volume.memory import (
     VolumeMemory,
@@ -207,6 +208,7 @@ def volume_on_cpu(
     lowered = lower(network, layout, H200)
     if widens:
         lowered = widened(lowered, grid, worth=0, most=100)
+    lowered = replace(lowered, steps=measured_by_makers(lowered.steps))
     offsets, size = constants_of(lowered)
     weights = poisoned(size)
     for name, content in lowered.encoded_constants():

@@ -255,27 +255,35 @@ def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, folder, monk
             assert "wrong results in 2 of 2 runs" in found
 
 
-def _doubling(outputs):
-    """Two patches of two blocks each."""
+def _doubling(outputs, beyond=0):
+    """Two patches of two blocks each. beyond: voxels that the source has behind the cells'."""
     cells, extents = (2, 1, 17), (4, 2, 34)
     view = TensorView(Tensor("target", 2, cells, 8 * outputs, "fp16"), extents, shuffled=True)
     statistics = Statistics(view, WeightTable("table", 2, outputs), 1e-5, "scale", "shift")
-    source = Tensor("source", 2, cells, 64, "fp16")
+    seen = tuple(extent + beyond for extent in cells)
+    source = Tensor("source", 2, seen, 64, "fp16")
     return ConvTransposeToCells("up", source, view, "weight", statistics)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
-def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(folder, monkeypatch, cache):
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(
+    in_blocks, folder, monkeypatch, cache
+):
     monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
     monkeypatch.setattr(kernel_check, "RUNS", 2)
-    kernels, stream, step = LaneKernels(folder), HostStream(), _doubling(64)
-    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
+    kernels, stream, step = LaneKernels(folder), HostStream(), _doubling(64, int(in_blocks))
+    layout = replace(LOWERED.layout, patch=(4, 2, 34), in_blocks=in_blocks)
+    check_outer_layers(replace(LOWERED, layout=layout, steps=(step,)), kernels, stream, cache)
     assert list(cache.kernels.values()) == [""]
+    assert {launch.in_blocks for launch in kernels.first_layers} == {in_blocks}
+    step = of_one_patch(step) if in_blocks else step
+    grid = BlockGrid(layout.patch, layout.patch) if in_blocks else None
     right = trial_of(step)
     laid = right.weights[STORED_WEIGHT]
     turned = {**right.weights, STORED_WEIGHT: lambda kernel: laid(kernel.swapaxes(3, 4))}
     monkeypatch.setattr(kernel_check, "trial_of", lambda _: replace(right, weights=turned))
-    assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(step, kernels, stream)
+    assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(step, kernels, stream, grid)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")

@@ -5,7 +5,7 @@ Memory is poisoned, so that what is read before it is written shows.
 
 import shutil
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -151,12 +151,53 @@ def test_maps_made_anew_are_those_that_were_kept(folder: Path, changes: Any) -> 
     assert error(network, volume, wanted) <= LIMITS["fp16"]
 
 
-def test_maps_that_hold_what_is_around_their_blocks_can_be_made_anew(folder: Path) -> None:
+def test_doubling_layers_by_warp_groups_measure_the_volume(folder: Path) -> None:
+    """The last blocks along two axes lie partly in the volume, some cells of boxes in no block."""
+    network = random_network(build(structs.replace(OUTERMOST, first_kernel=7)), seed=1)
+    grid = BlockGrid((6, 4, 38), (4, 4, 34))
+    volume = noise(network.graph, grid.extents)
+    compiled = partial(volume_on_cpu, network, grid, "fp16", folder, wgmma=True, **MATRIX_KERNELS)
+    made, alone = compiled(batch=3), compiled(batch=1)
+    measuring = {type(step).__name__ for one in made.passes for _, step in one.measured}
+    assert measuring >= {"ConvolvePatches", "ConvTransposeToCells"}
+    wanted = made(volume)
+    assert error(network, volume, wanted) <= LIMITS["fp16"]
+    assert made(volume, least(made)).tobytes() == wanted.tobytes()
+    assert alone(volume, memory=alone.memory_anew()).tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("source", ["convolve_patches_wgmma", "conv_transpose_to_cells"])
+def test_own_kernels_that_count_what_lies_past_the_volume_are_found(
+    folder: Path, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = block_launches.block_launches
+
+    def wrong(step: Any, *rest: Any) -> Any:
+        launches = right(step, *rest)
+        for launch in launches:
+            if launch.source == source and launch.arguments.partials:
+                unlimited(launch.arguments.blocks)
+        return launches
+
+    network = random_network(build(structs.replace(OUTERMOST, first_kernel=7)), seed=1)
+    grid = BlockGrid((6, 4, 10), (4, 4, 8))
+    volume = noise(network.graph, grid.extents)
+    made = volume_on_cpu(network, grid, "fp16", folder, wgmma=True, **MATRIX_KERNELS)
+    assert error(network, volume, made(volume)) <= LIMITS["fp16"]
+    monkeypatch.setattr("cuda_cyclegan.engine.cuda.volume.program.block_launches", wrong)
+    assert error(network, volume, made(volume)) > 3 * LIMITS["fp16"]
+
+
+@pytest.mark.parametrize("wgmma", [False, True])
+def test_maps_that_hold_what_is_around_their_blocks_can_be_made_anew(
+    folder: Path, wgmma: bool
+) -> None:
     spec = ResNetSpec(1, 1, 32, 1, first_kernel=5, last_kernel=5, down_padding="reflect")
+    spec = structs.replace(spec, first_kernel=7) if wgmma else spec
     network = random_network(build(spec), seed=1)
     grid = BlockGrid((12, 8, 8), (8, 8, 8))
     volume = noise(network.graph, grid.extents)
-    made = volume_on_cpu(network, grid, "fp16", folder, widens=True, **MATRIX_KERNELS)
+    made = volume_on_cpu(network, grid, "fp16", folder, widens=True, wgmma=wgmma, **MATRIX_KERNELS)
     wanted = made(volume)
     once, twice = made.memory_anew(), made.memory_anew(twice=True)
     assert made(volume, memory=once).tobytes() == wanted.tobytes()
