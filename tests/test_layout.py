@@ -143,8 +143,9 @@ MAY_IMPORT = {
         "engine.network engine.options"
     ),
     "engine.compiler.volume": (
-        "engine.compiler engine.compiler.launches engine.compiler.memory engine.errors "
-        "engine.network engine.whole_volume"
+        "engine.compiler engine.compiler.launches engine.compiler.lowering "
+        "engine.compiler.memory engine.errors engine.network engine.options "
+        "engine.whole_volume"
     ),
     "engine.cores": "",
     "engine.cuda": (
@@ -153,8 +154,8 @@ MAY_IMPORT = {
         "engine.sliding_window"
     ),
     "engine.cuda.volume": (
-        "engine.compiler engine.compiler.launches engine.compiler.lowering "
-        "engine.compiler.memory engine.compiler.volume engine.cores engine.cuda engine.errors "
+        "engine.compiler engine.compiler.launches engine.compiler.memory "
+        "engine.compiler.volume engine.cores engine.cuda engine.errors "
         "engine.network engine.options engine.scaling engine.sliding_window engine.whole_volume"
     ),
     "engine.decoding": "",

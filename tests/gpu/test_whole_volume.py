@@ -111,7 +111,7 @@ def test_no_limit_changes_a_byte(
     """Wherever maps are kept, in a first run and in a second, which runs captured graphs."""
     if is_widened:
         worth_it = partial(widened, worth=0)
-        monkeypatch.setattr("cuda_cyclegan.engine.cuda.volume.compiled.widened", worth_it)
+        monkeypatch.setattr("cuda_cyclegan.engine.compiler.volume.lowering.widened", worth_it)
     network = untrained_network(build(spec), 1)
     volume = noise(network.graph, (300, 201, 279))
     with opened(network, options(cache)) as generator:
@@ -136,6 +136,28 @@ def test_no_limit_changes_a_byte(
             found.append(generator.memory.residence)
     assert found[0] == ("recomputed" if spec == RESNET else "host")
     assert found[-1] == "host"
+
+
+def test_a_volume_is_what_one_patch_of_its_extents_makes(cache: Path) -> None:
+    """With the same own kernels, in another order of sums."""
+    from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+
+    network = untrained_network(build(RESNET), 1)
+    volume = noise(network.graph, (160, 132, 192))
+    with opened(network, options(cache)) as generator:
+        made = translated(generator, volume)
+        measuring = [step for one in generator.memory.passes for _, step in one.measured]
+    d, h, w = volume.shape[1:]
+    quickly = SearchSettings("quick", 20.0)
+    with open_cuda_generator(
+        network, CudaOptions((d, h, w), 1, cache=cache, search=quickly)
+    ) as generator:
+        wanted = generator(volume[None])[0]
+    assert np.linalg.norm(made - wanted) <= 2e-3 * np.linalg.norm(wanted)
+    if torch.cuda.get_device_capability() == (9, 0):
+        kinds = {type(step).__name__ for step in measuring}
+        assert kinds >= {"ConvolvePatches", "ConvTransposeToCells"}
 
 
 def test_volumes_of_different_extents_one_after_another(cache: Path) -> None:

@@ -2,16 +2,12 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from ...compiler.blocks import BlockGrid
-from ...compiler.card_properties import CardProperties
-from ...compiler.launches.cells import fills_boxes
-from ...compiler.lowering.lowering import lower
-from ...compiler.lowering.operator_fusion import measured_by_makers
-from ...compiler.memory.fitting import ProgramRequest
-from ...compiler.steps import Convolution, Convolve, ConvTransposeToCells, Lowered
+from ...compiler.steps import Convolution, Convolve, Lowered
+from ...compiler.volume.lowering import lowered_blocks
 from ...compiler.volume.memory import (
     WORKSPACE_BYTES,
     VolumeMemory,
@@ -20,9 +16,7 @@ from ...compiler.volume.memory import (
     volume_memory,
 )
 from ...compiler.volume.passes import Pass, passes_of
-from ...compiler.volume.widened import widened
 from ...network.graph import Graph, Network
-from ...options import Precision
 from ..generator import OpenCard
 from ..kernel_check import WrongKernelError, check_outer_layers, refuse_kernel, refused_kernels
 from ..plan_search import Algorithm, PlanSearch, SearchSettings
@@ -61,35 +55,6 @@ def costs_of(passes: Sequence[Pass]) -> list[float]:
 def _products(shape: Convolution) -> float:
     depth, height, width = shape.target_extents
     return float(shape.batch * depth * height * width) * shape.weights
-
-
-def lowered_blocks(
-    network: Network,
-    grid: BlockGrid,
-    precision: Precision,
-    card: CardProperties,
-    without: frozenset[str],
-) -> Lowered:
-    """Steps for the blocks of a grid, on which no limit of memory has a say.
-
-    without: own kernels, by their .cu files, that are wrong on the card.
-    """
-    request = ProgramRequest(grid.block, grid.batch, precision, card, without)
-    layout = replace(next(request.layouts()), in_blocks=True)
-    lowered = widened(lower(network, layout, card), grid)
-    if by_others := _layers_that_leave_boxes_empty(lowered):
-        layout = replace(layout, transposed=dict.fromkeys(by_others, "subpixel"))
-        lowered = widened(lower(network, layout, card), grid)
-    return replace(lowered, steps=measured_by_makers(lowered.steps))
-
-
-def _layers_that_leave_boxes_empty(lowered: Lowered) -> list[str]:
-    """Transposed convolutions of which the own kernel computes too much for nothing."""
-    return [
-        step.layer
-        for step in lowered.steps
-        if isinstance(step, ConvTransposeToCells) and not fills_boxes(step)
-    ]
 
 
 def memory_of(

@@ -9,6 +9,7 @@ from pathlib import Path
 from ...compiler.blocks import BlockGrid, grid_of
 from ...compiler.memory.fitting import MemoryBudget
 from ...compiler.steps import Convolve, Lowered
+from ...compiler.volume.lowering import lowered_blocks
 from ...compiler.volume.memory import VolumeMemory
 from ...compiler.volume.recomputed import convolutions_anew
 from ...errors import CudaError, DeviceMemoryError, PatchShapeError, PrecisionOverflowError
@@ -32,7 +33,6 @@ from .compiled import (
     CompiledBlocks,
     compiled_blocks,
     costs_of,
-    lowered_blocks,
     memory_of,
     time_key,
 )

@@ -1,0 +1,43 @@
+"""A network as steps for the blocks of a volume."""
+
+from dataclasses import replace
+
+from ...network.graph import Network
+from ...options import Precision
+from ..blocks import BlockGrid
+from ..card_properties import CardProperties
+from ..launches.cells import fills_boxes
+from ..lowering.lowering import lower
+from ..lowering.operator_fusion import measured_by_makers
+from ..memory.fitting import ProgramRequest
+from ..steps import ConvTransposeToCells, Lowered
+from .widened import widened
+
+
+def lowered_blocks(
+    network: Network,
+    grid: BlockGrid,
+    precision: Precision,
+    card: CardProperties,
+    without: frozenset[str],
+) -> Lowered:
+    """Steps for the blocks of a grid, on which no limit of memory has a say.
+
+    without: own kernels, by their .cu files, that are wrong on the card.
+    """
+    request = ProgramRequest(grid.block, grid.batch, precision, card, without)
+    layout = replace(next(request.layouts()), in_blocks=True)
+    lowered = widened(lower(network, layout, card), grid)
+    if by_others := _layers_that_leave_boxes_empty(lowered):
+        layout = replace(layout, transposed=dict.fromkeys(by_others, "subpixel"))
+        lowered = widened(lower(network, layout, card), grid)
+    return replace(lowered, steps=measured_by_makers(lowered.steps))
+
+
+def _layers_that_leave_boxes_empty(lowered: Lowered) -> list[str]:
+    """Transposed convolutions of which the own kernel computes too much for nothing."""
+    return [
+        step.layer
+        for step in lowered.steps
+        if isinstance(step, ConvTransposeToCells) and not fills_boxes(step)
+    ]

@@ -1,0 +1,56 @@
+"""Which steps the blocks of a volume get."""
+
+import pytest
+from support.described_cards import B200, H200
+from support.zero_weights import zero_network
+
+from cuda_cyclegan.engine.compiler.blocks import grid_of
+from cuda_cyclegan.engine.compiler.card_properties import CardProperties
+from cuda_cyclegan.engine.compiler.steps import Lowered, statistics_of
+from cuda_cyclegan.engine.compiler.volume.lowering import lowered_blocks
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.layers import Triple
+
+
+def compiled(
+    extents: Triple, card: CardProperties = H200, without: frozenset[str] = frozenset()
+) -> Lowered:
+    network = zero_network(build(ResNetSpec(1, 1, 32, 1)))
+    grid = grid_of(extents, network.graph.stride)
+    return lowered_blocks(network, grid, "fp16", card, without)
+
+
+def kernels_of(lowered: Lowered) -> dict[str, str]:
+    """Kinds of steps by layer."""
+    layers = ((getattr(step, "layer", None), type(step).__name__) for step in lowered.steps)
+    return {layer: kind for layer, kind in layers if layer}
+
+
+def test_blocks_have_the_own_kernels_of_patches_which_measure_what_they_make() -> None:
+    lowered = compiled((256, 256, 180))
+    kernels = kernels_of(lowered)
+    assert (kernels["up0"], kernels["up1"]) == ("ConvTransposeToCells", "ConvTransposeToCells")
+    measuring = [step for step in lowered.steps if statistics_of(step)]
+    assert [
+        type(step).__name__ for step in measuring if kernels.get(getattr(step, "layer", ""))
+    ] == [
+        "ConvolvePatches",
+        "ConvTransposeToCells",
+        "ConvTransposeToCells",
+    ]
+
+
+def test_a_doubling_layer_that_computes_much_for_nothing_is_left_to_cudnn() -> None:
+    """Of 33 x 26 cells in boxes of 16 x 16, which is how a large map holds what is around."""
+    kernels = kernels_of(compiled((512, 512, 300)))
+    assert (kernels["up0"], kernels["up1"]) == ("Convolve", "ConvTransposeToCells")
+
+
+@pytest.mark.parametrize(
+    ("card", "without"), [(B200, frozenset()), (H200, frozenset({"conv_transpose_to_cells"}))]
+)
+def test_cards_without_the_kernel_and_those_where_it_is_wrong_do_without(
+    card: CardProperties, without: frozenset[str]
+) -> None:
+    kernels = kernels_of(compiled((256, 256, 180), card, without))
+    assert (kernels["up0"], kernels["up1"]) == ("Convolve", "Convolve")
