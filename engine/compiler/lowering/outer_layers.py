@@ -50,8 +50,8 @@ _USUAL: Triple = (7, 7, 7)
 """The kernel of convolve_patches_wgmma.cu."""
 
 _NARROW, _NARROW_OF_BLOCKS = 64, 48
-"""Columns up to which convolve_to_patches.cu is no slower than with warp groups, of a patch and of a
-block of a volume; those of 60 columns take 1.04 ms in place of 1.19 at 256x256x180 on an H200.
+"""Columns up to which convolve_to_patches.cu is no slower than with warp groups, of a patch and of
+a block of a volume: of 60 columns these take 1.04 ms in place of 1.19 at 256x256x180 on an H200.
 """
 
 _STRIDED = (2, 2, 2), (4, 4, 4)

@@ -6,7 +6,7 @@ from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.blocks import grid_of
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
-from cuda_cyclegan.engine.compiler.steps import Lowered, statistics_of
+from cuda_cyclegan.engine.compiler.steps import ConvolveToPatches, Lowered, statistics_of
 from cuda_cyclegan.engine.compiler.volume.lowering import lowered_blocks
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.layers import Triple
@@ -54,3 +54,11 @@ def test_cards_without_the_kernel_and_those_where_it_is_wrong_do_without(
 ) -> None:
     kernels = kernels_of(compiled((256, 256, 180), card, without))
     assert (kernels["up0"], kernels["up1"]) == ("Convolve", "Convolve")
+
+
+@pytest.mark.parametrize(("extents", "is_wide"), [((256, 256, 180), True), ((64, 64, 48), False)])
+def test_the_last_layer_takes_warp_groups_in_blocks_that_are_wide_enough(
+    extents: Triple, is_wide: bool
+) -> None:
+    [last] = [step for step in compiled(extents).steps if isinstance(step, ConvolveToPatches)]
+    assert last.wgmma == is_wide
