@@ -25,6 +25,7 @@ from ..network.layers import (
     Crop,
     Downsample,
     Elu,
+    Erf,
     FloatArray,
     GroupNorm,
     InstanceNorm,
@@ -66,6 +67,8 @@ def as_module(network: Network) -> Any:
                 made = graph.call_function(operator.sub, inputs)
             case Multiply():
                 made = graph.call_function(operator.mul, inputs)
+            case Erf():
+                made = graph.call_function(torch.erf, inputs)
             case Crop() | Channels() as piece:
                 made = graph.call_function(operator.getitem, (*inputs, _place(piece)))
             case Downsample() as layer:
@@ -134,7 +137,9 @@ def _module(node: Node, network: Network, *, in_place: bool) -> Any:
             return nn.Tanh()
         case Sigmoid():
             return nn.Sigmoid()
-        case Add() | Subtract() | Multiply() | Concat() | Crop() | Channels() | Downsample():
+        case (
+            Add() | Subtract() | Multiply() | Concat() | Erf() | Crop() | Channels() | Downsample()
+        ):
             raise TypeError(f"{node.name} is no module of torch by itself")
 
 

@@ -97,16 +97,16 @@ class WeightTable:
         return 2 * self.patches * self.channels * 4
 
 
-Curve: TypeAlias = Literal["linear", "tanh", "sigmoid", "elu", "softplus", "clip"]
+Curve: TypeAlias = Literal["linear", "tanh", "sigmoid", "elu", "softplus", "clip", "erf"]
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
     """Of x below 0, linear gives slope * x and elu slope * (exp(x) - 1); x itself above.
 
-    curve: tanh, sigmoid and softplus are those of x, clip keeps it from low to high. slopes: name
-    of a float32 constant [stored channels] with linear's slope of each channel, in place of the one
-    slope. A value that is not finite leaves every activation as not finite.
+    curve: tanh, sigmoid, softplus and erf are those of x, clip keeps it from low to high. slopes:
+    name of a float32 constant [stored channels] with linear's slope of each channel, in place of
+    the one slope. A value that is not finite leaves every activation as not finite.
     """
 
     slope: float = 1.0

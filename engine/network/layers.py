@@ -165,6 +165,10 @@ class Sigmoid(Tagged, frozen=True, tag="sigmoid"):
     """1 / (1 + exp(-x))."""
 
 
+class Erf(Tagged, frozen=True, tag="erf"):
+    """The error function, of which GELU is made."""
+
+
 class Pad(Tagged, frozen=True, tag="pad"):
     """Grow D, H and W.
 
@@ -285,6 +289,7 @@ Layer: TypeAlias = (
     | Clip
     | Tanh
     | Sigmoid
+    | Erf
     | Pad
     | Crop
     | Channels

@@ -19,6 +19,7 @@ from ..network.layers import (
     Crop,
     Downsample,
     Elu,
+    Erf,
     FloatArray,
     GroupNorm,
     InstanceNorm,
@@ -140,7 +141,7 @@ class _Converter:
                 yield _made(node, "Elu", node.inputs, alpha=alpha)
             case Concat():
                 yield _made(node, "Concat", node.inputs, axis=1)
-            case Relu() | Softplus() | Tanh() | Sigmoid() | Add() as layer:
+            case Relu() | Softplus() | Tanh() | Sigmoid() | Erf() | Add() as layer:
                 yield _made(node, type(layer).__name__, node.inputs)
             case Subtract():
                 yield _made(node, "Sub", node.inputs)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import product
+from math import erf
 
 import numpy as np
 
@@ -467,6 +468,8 @@ def activated(values: FloatArray, activation: Activation) -> FloatArray:
             return np.logaddexp(np.float32(0), values)
         case "clip":
             return np.clip(values, activation.low, activation.high)
+        case "erf":
+            return np.vectorize(erf, [np.float32])(values)
 
 
 def taken(values: FloatArray, places: list[np.ndarray], mode: PadMode) -> FloatArray:

@@ -5,7 +5,7 @@ import numpy as np
 from ...errors import PatchShapeError
 from ...network.graph import Node
 from ...network.layer_shapes import TensorShape, shape_made
-from ...network.layers import ChannelAffine, FloatArray, Layer
+from ...network.layers import ChannelAffine, Conv3d, FloatArray, Layer
 from .file import OnnxFile, Operator
 from .tensors import Array
 from .values import IN_ORDER, GraphTensor, GraphValue, ReshapedView
@@ -18,6 +18,7 @@ class Builder:
     """Collects nodes; `values` maps the file's names to what they became.
 
     `missing`: names of what is not made of an operator, such as where a largest voxel lay.
+    `gates`: tensors of one channel, by the node that repeats it.
     """
 
     def __init__(self, file: OnnxFile, entering: GraphTensor) -> None:
@@ -26,6 +27,7 @@ class Builder:
         self.weights: dict[str, FloatArray] = {}
         self.values: dict[str, GraphValue] = {file.input: entering, **file.tensors}
         self.missing: dict[str, Operator] = {}
+        self.gates: dict[str, GraphTensor] = {}
         self._left = _LARGEST_SUM + 8 * sum(array.nbytes for array in file.tensors.values())
 
     def spend(self, operator: Operator, made: Array) -> None:
@@ -97,6 +99,24 @@ class Builder:
             return source
         names = self.keep("scale", scale), self.keep("shift", shift)
         return self.add(operator, ChannelAffine(source.channels, *names), source)
+
+    def uniform(
+        self, operator: Operator, source: GraphTensor, scale: float, shift: float
+    ) -> GraphTensor:
+        """scale * x + shift, the same of all channels."""
+        both = (np.full(source.channels, number, np.float32) for number in (scale, shift))
+        return self.affine(operator, source, *both)
+
+    def repeated(self, operator: Operator, source: GraphTensor, channels: int) -> GraphTensor:
+        """The one channel of a tensor so many times, by a convolution with ones."""
+        if source.channels == channels:
+            return source
+        if source.channels != 1 or channels < 1 or source.axes != IN_ORDER:
+            raise operator.refusal("repeats a tensor in a way that is not supported")
+        weight = self.keep("weight", np.ones((channels, 1, 1, 1, 1), np.float32))
+        made = self.add(operator, Conv3d(1, channels, (1, 1, 1), weight), source)
+        self.gates[made.node] = source
+        return made
 
     def per_channel(self, operator: Operator, array: Array, tensor: GraphTensor) -> FloatArray:
         """A constant that is joined with a tensor, as [C].

@@ -4,23 +4,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ...network.layers import (
-    Add,
-    Clip,
-    Elu,
-    Layer,
-    LeakyRelu,
-    Multiply,
-    PRelu,
-    Relu,
-    Sigmoid,
-    Softplus,
-    Subtract,
-    Tanh,
-)
+from ...network.layers import Add, Clip, Layer, Multiply, Relu, Softplus, Subtract
+from .activations import rounded
 from .builder import Builder
 from .file import Operator
-from .folding import integers, new_shape, number
 from .norms import (
     finished,
     inverse,
@@ -34,43 +21,7 @@ from .norms import (
     summed,
 )
 from .sampling import check_alike
-from .values import IN_ORDER, Above, GraphTensor, GraphValue, ReshapedView
-
-_SIMPLE: Mapping[str, Layer] = {
-    "Relu": Relu(),
-    "Sigmoid": Sigmoid(),
-    "Softplus": Softplus(),
-    "Tanh": Tanh(),
-}
-
-
-ACTIVATIONS = (*_SIMPLE, "LeakyRelu", "Elu")
-
-
-def activate(builder: Builder, operator: Operator) -> GraphTensor:
-    """Activations of fixed form."""
-    match operator.kind:
-        case "LeakyRelu":
-            layer: Layer = LeakyRelu(_rounded(number(operator, "alpha", 0.01)))
-        case "Elu":
-            layer = Elu(_rounded(number(operator, "alpha", 1.0)))
-        case kind:
-            layer = _SIMPLE[kind]
-    return builder.add(operator, layer, builder.tensor(operator))
-
-
-def _rounded(value: float) -> float:
-    """A float32 as the shortest number that is it: 0.01, not 0.009999999776."""
-    return float(str(np.float32(value)))
-
-
-def prelu(builder: Builder, operator: Operator) -> GraphTensor:
-    """PRelu of one slope, or of one for each channel."""
-    source, slopes = builder.tensor(operator), builder.weight(operator, 1)
-    if (one := single(slopes)) is not None:
-        return builder.add(operator, LeakyRelu(one), source)
-    slope = builder.keep("slope", builder.per_channel(operator, slopes, source))
-    return builder.add(operator, PRelu(source.channels, slope), source)
+from .values import Above, GraphTensor, GraphValue
 
 
 def clip(builder: Builder, operator: Operator) -> GraphTensor:
@@ -81,7 +32,7 @@ def clip(builder: Builder, operator: Operator) -> GraphTensor:
         end = single(array) if array is not None else attribute
         if not isinstance(end, int | float | None) or (array is not None and end is None):
             raise operator.refusal("has ends that are no single numbers")
-        ends.append(_rounded(end) if end is not None and abs(end) < _OPEN else None)
+        ends.append(rounded(end) if end is not None and abs(end) < _OPEN else None)
     source = builder.tensor(operator)
     if ends == [0.0, None]:
         return builder.add(operator, Relu(), source)
@@ -99,7 +50,7 @@ def bound(builder: Builder, operator: Operator) -> GraphTensor:
     ends = [single(value) for value in values if isinstance(value, np.ndarray)]
     if len(tensors) != 1 or len(ends) != 1 or ends[0] is None:
         raise operator.refusal("compares tensors, which is not supported")
-    end = _rounded(ends[0])
+    end = rounded(ends[0])
     layer = Clip(end, None) if operator.kind == "Max" else Clip(None, end)
     return builder.add(operator, Relu() if layer == Clip(0.0, None) else layer, tensors[0])
 
@@ -119,19 +70,6 @@ def pass_on(builder: Builder, operator: Operator) -> GraphValue:
 
 
 _FLOATING = (1, 10, 11, 16)
-
-
-def reshape(builder: Builder, operator: Operator) -> GraphValue:
-    """Reshape: the same voxels seen otherwise, and back again."""
-    value = builder.value(operator, 0)
-    asked = operator.attributes.get("shape", builder.array(operator, 1))
-    if not isinstance(value, GraphTensor | ReshapedView) or asked is None:
-        raise operator.refusal("does what is not supported with intermediate values")
-    shape = new_shape(operator, value.shape, integers(asked))
-    tensor = value.of if isinstance(value, ReshapedView) else value
-    if tensor.axes != IN_ORDER:
-        raise operator.refusal("works on axes in an order that is not supported")
-    return tensor if shape == tensor.shape else ReshapedView(tensor, shape)
 
 
 def join(builder: Builder, operator: Operator) -> GraphValue:
@@ -237,7 +175,24 @@ def _both(
     if not isinstance(first, GraphTensor) or not isinstance(second, GraphTensor):
         raise operator.refusal("does what is not supported with intermediate values")
     check_alike(operator, first, second)
+    if isinstance(layer, Multiply):
+        first, second = _gated(builder, first, second)
+    elif 1 in (first.channels, second.channels):
+        channels = max(first.channels, second.channels)
+        first, second = (builder.repeated(operator, one, channels) for one in (first, second))
     return builder.add(operator, layer, first, second)
+
+
+def _gated(
+    builder: Builder, first: GraphTensor, second: GraphTensor
+) -> tuple[GraphTensor, GraphTensor]:
+    """Both factors; one channel multiplies all of the other's without being repeated for it."""
+    if first.channels == second.channels:
+        if gate := builder.gates.get(second.node):
+            return first, gate
+        if gate := builder.gates.get(first.node):
+            return gate, second
+    return first, second
 
 
 def power(builder: Builder, operator: Operator) -> GraphValue:

@@ -86,8 +86,8 @@ def axes_of(operator: Operator, inputs: Sequence[Array], at: int) -> tuple[int, 
 
 def new_shape(operator: Operator, shape: tuple[int, ...], asked: Sequence[int]) -> tuple[int, ...]:
     """What Reshape makes of a shape: 0 keeps an extent, -1 takes what is left."""
-    if operator.attributes.get("allowzero"):
-        raise operator.refusal("has allowzero, which is not supported")
+    if operator.attributes.get("allowzero") and 0 in asked:
+        raise operator.refusal("makes a tensor without numbers, which is not supported")
     kept = [shape[at] if extent == 0 else extent for at, extent in enumerate(asked)]
     if kept.count(-1) == 1:
         known = -prod(kept)
@@ -254,6 +254,19 @@ def _shape(operator: Operator, inputs: Sequence[Array]) -> Array:
     return shape_of(operator, inputs[0].shape)
 
 
+def _product(operator: Operator, inputs: Sequence[Array]) -> Array:
+    first, second = inputs
+    rows = first.shape[:-1] if first.ndim > 1 else ()
+    columns = second.shape[-1:] if second.ndim > 1 else ()
+    if second.ndim > _MATRIX or (first.ndim > _MATRIX and second.ndim > 1):
+        raise operator.refusal("multiplies more than two matrices, which is not supported")
+    _limited(operator, (*rows, *columns), inputs)
+    return first @ second
+
+
+_MATRIX = 2
+
+
 def _same(_: Operator, inputs: Sequence[Array]) -> Array:
     return inputs[0]
 
@@ -268,6 +281,7 @@ _FOLDS: Mapping[str, _Fold] = {
     **dict.fromkeys(_REDUCED, _reduced),
     "Div": _divided,
     "Mod": _remainder,
+    "MatMul": _product,
     "Cast": _cast,
     "Constant": _constant,
     "ConstantOfShape": _filled,

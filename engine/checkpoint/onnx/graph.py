@@ -10,12 +10,11 @@ from ...errors import CheckpointError, PatchShapeError
 from ...network.graph import INPUT, Graph, Network
 from ...network.layer_shapes import times
 from ...network.layers import Triple
+from .activations import ACTIVATIONS
 from .builder import Builder
 from .convolutions import convolve, convolve_transposed
 from .elementwise import (
-    ACTIVATIONS,
     above,
-    activate,
     bound,
     chosen,
     clip,
@@ -24,13 +23,12 @@ from .elementwise import (
     part_of_norm,
     pass_on,
     power,
-    prelu,
-    reshape,
 )
 from .file import OnnxFile, Operator
 from .folding import folded, shape_of
 from .norms import batch_norm, group_norm, instance_norm, reduce_mean
-from .sampling import concat, cut, pad, pool, resize, split, transpose
+from .sampling import concat, cut, pad, pool, resize, split
+from .shapes import expand, reshape, tile, transpose
 from .simplify import simplified
 from .values import CHANNELS_LAST, IN_ORDER, GraphTensor, GraphValue
 
@@ -52,16 +50,17 @@ RULES: Mapping[str, _Rule] = {
     "Upsample": resize,
     "MaxPool": pool,
     "AveragePool": pool,
-    "PRelu": prelu,
     "Clip": clip,
     "Reshape": reshape,
+    "Expand": expand,
+    "Tile": tile,
     "Pow": power,
     "Neg": negate,
     "Max": bound,
     "Min": bound,
     "Greater": above,
     "Where": chosen,
-    **dict.fromkeys(ACTIVATIONS, activate),
+    **ACTIVATIONS,
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), join),
     **dict.fromkeys(("Sqrt", "Reciprocal"), part_of_norm),
     **dict.fromkeys(("Identity", "Cast", "Dropout"), pass_on),

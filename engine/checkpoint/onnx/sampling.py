@@ -147,16 +147,6 @@ def check_alike(operator: Operator, first: GraphTensor, second: GraphTensor) -> 
         raise operator.refusal("joins tensors whose axes are in different orders")
 
 
-def transpose(builder: Builder, operator: Operator) -> GraphTensor:
-    """Transpose: nothing is moved, the axes are only known in another order."""
-    source = builder.tensor(operator)
-    order = integers(operator.attributes.get("perm", tuple(range(5))[::-1]))
-    if sorted(order) != list(range(5)):
-        raise operator.refusal("does not name each axis once")
-    axes = tuple(source.axes[place] for place in order)
-    return GraphTensor(source.node, source.batch, source.channels, source.extents, axes)
-
-
 def pool(builder: Builder, operator: Operator) -> GraphTensor:
     """MaxPool and AveragePool."""
     source = builder.tensor(operator, in_order=True)

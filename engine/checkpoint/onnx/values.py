@@ -44,6 +44,18 @@ class ReshapedView:
 
 
 @dataclass(frozen=True, slots=True)
+class MovedView:
+    """A view whose axes were moved.
+
+    of: the tensor that is seen. shape: as it was seen before. order: of the axes.
+    """
+
+    of: GraphTensor
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Mean:
     """The mean of each group of channels.
 
@@ -105,6 +117,6 @@ class PerChannel:
 
 
 GraphValue: TypeAlias = (
-    Array | GraphTensor | ReshapedView | Mean | Centred | Spread | Normal | Above
+    Array | GraphTensor | ReshapedView | MovedView | Mean | Centred | Spread | Normal | Above
 )
 """An array is what is known before any patch is."""

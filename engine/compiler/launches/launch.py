@@ -32,6 +32,7 @@ _CURVES: dict[Curve, int] = {
     "elu": 3,
     "softplus": 4,
     "clip": 5,
+    "erf": 6,
 }
 """The `Curve` of element.cuh."""
 

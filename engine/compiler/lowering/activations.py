@@ -2,7 +2,7 @@
 
 from math import inf
 
-from ...network.layers import Clip, Elu, Layer, LeakyRelu, Relu, Sigmoid, Softplus, Tanh
+from ...network.layers import Clip, Elu, Erf, Layer, LeakyRelu, Relu, Sigmoid, Softplus, Tanh
 from ..steps import Activation
 
 
@@ -24,5 +24,7 @@ def activation_of(layer: Layer) -> Activation | None:
             return Activation(curve="tanh")
         case Sigmoid():
             return Activation(curve="sigmoid")
+        case Erf():
+            return Activation(curve="erf")
         case _:
             return None

@@ -21,6 +21,7 @@ from ...network.layers import (
     Crop,
     Downsample,
     Elu,
+    Erf,
     GroupNorm,
     InstanceNorm,
     Layer,
@@ -114,7 +115,15 @@ def _value(writer: Writer, node: Node) -> Value:
         case ChannelAffine() as affine:
             return _scale(writer, node, affine)
         case (
-            Relu() | LeakyRelu() | Elu() | Softplus() | Clip() | Tanh() | Sigmoid() | PRelu()
+            Relu()
+            | LeakyRelu()
+            | Elu()
+            | Softplus()
+            | Clip()
+            | Tanh()
+            | Sigmoid()
+            | Erf()
+            | PRelu()
         ) as layer:
             return _activate(writer, node, layer)
         case Pad() as pad:

@@ -26,6 +26,7 @@ from ...network.layers import (
     Crop,
     Downsample,
     Elu,
+    Erf,
     GroupNorm,
     InstanceNorm,
     LeakyRelu,
@@ -143,7 +144,7 @@ def value_bounds(network: Network, patch: Triple) -> Mapping[str, float]:
                 bound = before[0] + log(2)
             case Clip(low, high):
                 bound = _clipped(before[0], low, high)
-            case Tanh() | Sigmoid():
+            case Tanh() | Sigmoid() | Erf():
                 bound = 1.0
             case Add() | Subtract():
                 bound = sum(before)

@@ -54,7 +54,7 @@ __device__ __forceinline__ void store(Element* address, const Vector& vector) {
     *reinterpret_cast<Vector*>(address) = vector;
 }
 
-enum Curve { LINEAR = 0, TANH = 1, SIGMOID = 2, ELU = 3, SOFTPLUS = 4, CLIP = 5 };
+enum Curve { LINEAR = 0, TANH = 1, SIGMOID = 2, ELU = 3, SOFTPLUS = 4, CLIP = 5, ERF = 6 };
 
 // LINEAR and ELU bend at 0: below it x times slope, or e^x - 1 times slope. CLIP keeps x from low to
 // high. What is not finite stays so, as -inf * 0 is NaN: an overflow is never hidden.
@@ -82,6 +82,7 @@ struct Activation {
     // Of t = tanh(x / 2), sigmoid is (1 + t) / 2 and e^x - 1 is 2 t / (1 - t).
     __device__ __forceinline__ float curved(float value) const {
         if (curve == CLIP) return fminf(fmaxf(value, low), high);
+        if (curve == ERF) return erff(value);
         if (curve == SOFTPLUS) return fmaxf(value, 0.0f) + log1pf(expf(-fabsf(value)));
         const float t = tanhf(curve == TANH ? value : 0.5f * value);
         if (curve == TANH) return t;

@@ -21,6 +21,7 @@ FIGURES = {
     "also": np.array([True, True, False, False]),
     "grid": np.arange(1, 9, dtype=np.float32).reshape(2, 4),
     "line": np.arange(1, 5, dtype=np.float32).reshape(1, 4),
+    "square4": np.arange(16, dtype=np.float32).reshape(4, 4),
     "zero": np.array([0]),
     "one": np.array([1]),
     "two": np.array([2]),
@@ -46,6 +47,9 @@ FOLDED: dict[str, list[NodeProto]] = {
     "ReduceSum of none": [node("ReduceSum", "p", "o", noop_with_empty_axes=1)],
     "ReduceSum of all": [node("ReduceSum", "grid", "s"), node("Tile", "s step4", "o")],
     "Div of integers": [node("Div", "i j", "o")],
+    "MatMul": [node("MatMul", "line square4", "o")],
+    "MatMul of vectors": [node("MatMul", "p q", "s"), node("Mul", "s p", "o")],
+    "MatMul of a matrix and a vector": [node("MatMul", "square4 p", "o")],
     "Mod of integers": [node("Mod", "i j", "o")],
     "Mod as in C": [node("Mod", "p q", "o", fmod=1)],
     "Mod of integers as in C": [node("Mod", "i j", "o", fmod=1)],
@@ -103,6 +107,27 @@ def test_ends_of_a_slice_are_attributes_in_old_files(tmp_path: Path) -> None:
     assert kinds(model(ended(*nodes), ARRAYS | FIGURES, opset=9), tmp_path)[0] == "conv"
 
 
+ACTIVATIONS: dict[str, tuple[NodeProto, int]] = {
+    "Elu": (node("Elu", "a", "b", alpha=0.3), 17),
+    "Erf": (node("Erf", "a", "b"), 17),
+    "Gelu": (node("Gelu", "a", "b"), 20),
+    "Gelu by tanh": (node("Gelu", "a", "b", approximate="tanh"), 20),
+    "HardSigmoid": (node("HardSigmoid", "a", "b"), 17),
+    "HardSigmoid of another slope": (node("HardSigmoid", "a", "b", alpha=0.4, beta=0.1), 17),
+    "HardSwish": (node("HardSwish", "a", "b"), 17),
+    "Mish": (node("Mish", "a", "b"), 18),
+    "Selu": (node("Selu", "a", "b"), 17),
+    "Selu of another alpha": (node("Selu", "a", "b", alpha=1.2, gamma=0.8), 17),
+    "Celu": (node("Celu", "a", "b", alpha=0.7), 17),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_an_activation_computes_what_onnx_runtime_does(name: str, tmp_path: Path) -> None:
+    operator, opset = ACTIVATIONS[name]
+    assert len(kinds(model(ended(operator), ARRAYS, opset=opset), tmp_path)) > 2
+
+
 CHANNELWISE = {"c": np.array([0.5, -1, 2, 3], np.float32).reshape(1, 4, 1, 1, 1)}
 CHANGED = ["conv", "channel_affine", "conv"]
 LAYERS: dict[str, tuple[list[NodeProto], list[str]]] = {
@@ -129,6 +154,42 @@ LAYERS: dict[str, tuple[list[NodeProto], list[str]]] = {
         [node("Split", "a parts", "l r", axis=-4), node("Concat", "r l", "b", axis=1)],
         ["conv", "channels", "channels", "concat", "conv"],
     ),
+    "one channel as several": (
+        [node("Conv", "a one1", "o"), node("Expand", "o four", "b")],
+        ["conv", "conv", "conv", "conv"],
+    ),
+    "one channel as often": (
+        [node("Conv", "a one1", "o"), node("Tile", "o times", "b")],
+        ["conv", "conv", "conv", "conv"],
+    ),
+    "a gate that was repeated": (
+        [node("Conv", "a one1", "o"), node("Expand", "o four", "g"), node("Mul", "a g", "b")],
+        ["conv", "conv", "multiply", "conv"],
+    ),
+    "a gate that was repeated, first": (
+        [node("Conv", "a one1", "o"), node("Expand", "o four", "g"), node("Mul", "g a", "b")],
+        ["conv", "conv", "multiply", "conv"],
+    ),
+    "a product of gates": (
+        [
+            node("Conv", "a one1", "o"),
+            node("Expand", "o four", "g"),
+            node("Mul", "g g", "b"),
+        ],
+        ["conv", "conv", "conv", "multiply", "conv"],
+    ),
+    "a repeated gate and another": (
+        [
+            node("Conv", "a one1", "o"),
+            node("Expand", "o four", "g"),
+            node("Mul", "o g", "b"),
+        ],
+        ["conv", "conv", "conv", "multiply", "conv"],
+    ),
+    "one channel and several": (
+        [node("Conv", "a one1", "o"), node("Sub", "o a", "b")],
+        ["conv", "conv", "conv", "subtract", "conv"],
+    ),
     "what is grown and cut": (
         [node("Pad", "a ends", "p"), node("Pad", "p fewer", "b")],
         ["conv", "pad", "crop", "conv"],
@@ -138,6 +199,9 @@ OTHERS = {
     "square": np.float32(2),
     "nought": np.float32(0),
     "parts": np.array([1, 3]),
+    "one1": np.array([0.5, -1, 2, 1], np.float32).reshape(1, 4, 1, 1, 1),
+    "four": np.array([1, 4, 1, 1, 1]),
+    "times": np.array([1, 4, 1, 1, 1]),
     "ends": np.array([0, 0, 1, 1, 1, 0, 0, 1, 1, 1]),
     "fewer": np.array([0, 0, -1, -1, -1, 0, 0, -1, -1, -1]),
 }

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import NodeProto
+from onnx import NodeProto, helper
 from support.onnx_files import OPEN, Dims, conv_arrays, model, node
 from support.onnx_judge import ARRAYS, WIDE, ended, kinds, vector, written_down
 
@@ -244,7 +244,10 @@ def test_shape_arithmetic_folds_once_the_patch_is_known(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[list[NodeProto], str]] = {
-    "an operator": ([node("Erf", "a", "b")], "Operator Erf (node 'b') is not supported"),
+    "an operator": (
+        [node("Softsign", "a", "b")],
+        "Operator Softsign (node 'b') is not supported",
+    ),
     "a branch": ([node("If", "a", "b")], "Operator If (node 'b') is not supported"),
     "division": (
         [node("Div", "a a", "b")],
@@ -258,9 +261,13 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
         [node("ReduceMean", "a", "m", axes=[1]), node("Add", "a m", "b")],
         "Operator ReduceMean (node 'm') takes a mean over other axes",
     ),
-    "a sum of one channel and several": (
-        [node("Add", "x a", "b")],
-        "Operator Add (node 'b') does not fit: it joins 1 and 4 channels voxel by voxel",
+    "a sum of other channels": (
+        [node("Concat", "a a", "t", axis=1), node("Add", "t a", "b")],
+        "Operator Add (node 'b') does not fit: it joins 8 and 4 channels voxel by voxel",
+    ),
+    "a batch of one as more": (
+        [node("Expand", "x whole", "b")],
+        "Operator Expand (node 'b') repeats other axes than the channels",
     ),
     "weights of channels made of the patch": (
         [node("GlobalAveragePool", "a", "m"), node("Mul", "a m", "b")],
@@ -277,6 +284,73 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
 def test_what_is_missing_is_refused_with_operator_and_node(name: str, tmp_path: Path) -> None:
     nodes, message = REFUSED[name]
     with pytest.raises(CheckpointError) as refusal:
-        written_down(model(ended(*nodes), ARRAYS | {"gamma": GAMMA}, OPEN), tmp_path)
+        written_down(
+            model(
+                ended(*nodes), ARRAYS | {"gamma": GAMMA, "whole": np.array([2, 1, 1, 1, 1])}, OPEN
+            ),
+            tmp_path,
+        )
     assert message in str(refusal.value)
     assert str(refusal.value).count(". ") == 0
+
+
+def shuffled(view: list[int], order: list[int], made: list[int], channels: int) -> Any:
+    """A patch of 8 x 6 x 10 whose channels and voxels are moved, between two convolutions."""
+    enter = node("Conv", "x w w.bias", "a", pads=[1] * 6)
+    nodes = [
+        enter,
+        node("Reshape", "a view", "r", allowzero=1),
+        node("Transpose", "r", "t", perm=order),
+        node("Reshape", "t made", "m", allowzero=1),
+    ]
+    return nodes, {"view": np.array(view), "made": np.array(made)} | conv_arrays(channels)
+
+
+@pytest.mark.parametrize(
+    ("order", "factor"),
+    [([0, 1, 5, 2, 6, 3, 7, 4], [1, 2, 3]), ([0, 1, 5, 4, 6, 2, 7, 3], [3, 1, 2])],
+)
+def test_subpixel_shuffling_is_a_transposed_convolution(
+    order: list[int], factor: list[int], tmp_path: Path
+) -> None:
+    extents = [8 * factor[0], 6 * factor[1], 10 * factor[2]]
+    nodes, arrays = shuffled([1, 2, 1, 2, 3, 8, 6, 10], order, [1, 2, *extents], 12)
+    nodes.append(node("AveragePool", "m", "s", kernel_shape=factor, strides=factor))
+    nodes.append(node("Conv", "s v v.bias", "y"))
+    proto = model(nodes, arrays | conv_arrays(1, 2, 1, "v"), (1, 1, 8, 6, 10))
+    assert kinds(proto, tmp_path) == ["conv", "conv_transpose", "pool", "conv"]
+
+
+@pytest.mark.parametrize("order", [[0, 1, 3, 5, 7, 2, 4, 6], [0, 1, 7, 3, 5, 2, 4, 6]])
+def test_cells_that_become_channels_are_a_convolution(order: list[int], tmp_path: Path) -> None:
+    view, made = [1, 2, 8, 1, 2, 3, 2, 5], [1, 30, 8, 2, 2]
+    nodes, arrays = shuffled(view, order, made, 2)
+    nodes.append(node("Conv", "m v v.bias", "n"))
+    nodes.append(node("Resize", "n  factors", "y", mode="nearest", nearest_mode="floor"))
+    nodes[-1].input[1:] = ["", "factors"]
+    nodes[-1].attribute.extend([helper.make_attribute(POSITIONS, "asymmetric")])
+    arrays |= conv_arrays(1, 30, 1, "v") | {"factors": np.array([1, 1, 1, 3, 5], FLOAT)}
+    assert kinds(model(nodes, arrays, (1, 1, 8, 6, 10)), tmp_path) == [
+        "conv",
+        "conv",
+        "conv",
+        "upsample",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("view", "order", "made"),
+    [
+        ([1, 2, 1, 2, 3, 8, 6, 10], [0, 1, 2, 5, 3, 6, 4, 7], [1, 2, 8, 12, 30]),
+        ([1, 2, 1, 2, 3, 8, 6, 10], [0, 1, 5, 2, 6, 3, 7, 4], [1, 2, 16, 6, 30]),
+        ([1, 12, 480], [0, 2, 1], [1, 12, 8, 6, 10]),
+        ([1, 12, 8, 60], [0, 2, 3, 1], [1, 12, 8, 6, 10]),
+    ],
+)
+def test_other_movements_of_voxels_are_refused(
+    view: list[int], order: list[int], made: list[int], tmp_path: Path
+) -> None:
+    nodes, arrays = shuffled(view, order, made, 12)
+    proto = model([*nodes, node("Relu", "m", "y")], arrays, (1, 1, 8, 6, 10))
+    with pytest.raises(CheckpointError, match=r"Operator Reshape .* moves voxels in a way"):
+        written_down(proto, tmp_path)

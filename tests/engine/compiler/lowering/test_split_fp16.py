@@ -25,6 +25,7 @@ from cuda_cyclegan.engine.network.layers import (
     Crop,
     Downsample,
     Elu,
+    Erf,
     GroupNorm,
     InstanceNorm,
     LeakyRelu,
@@ -110,6 +111,7 @@ def test_no_value_of_a_feature_exceeds_its_bound():
 PLAIN_BEHIND_A_NORM = (
     ("slopes", PRelu(3, "slopes.slope")),
     ("soft", Softplus()),
+    ("bell", Erf()),
     ("less", Subtract(), ("norm", "soft")),
     ("product", Multiply(), ("less", "slopes")),
     ("lower", Clip(None, -3.0)),
