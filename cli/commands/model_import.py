@@ -144,14 +144,14 @@ def import_(
         Literal["-1..1", "0..1", "open"] | None,
         typer.Option(
             metavar="-1..1|0..1|open",
-            help="Values that the network takes; needed if it ends in a sigmoid.  [default: -1..1]",
+            help="Values that the network takes; needed unless it ends in a tanh.",
         ),
     ] = None,
     output_range: Annotated[
         Literal["-1..1", "0..1", "open"] | None,
         typer.Option(
             metavar="-1..1|0..1|open",
-            help="Values that it makes.  [default: of its last layer]",
+            help="Values that it makes; needed where its last layer has no ends.",
         ),
     ] = None,
     axes: Annotated[

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from ...engine.checkpoint.recognise.evidence import Fact, Question
-from ...engine.model.card import USUAL_RANGE, ChannelMaps, NetworkRange
+from ...engine.model.card import USUAL_RANGE, ChannelMaps, Identity, NetworkRange, ZScore
 from ...engine.network.layers import Triple
 from ...engine.sliding_window import SmallVolumePadding
 
@@ -39,18 +39,19 @@ class CardDraft:
     output_range: NetworkRange | None = None
     output_range_told: bool = False
 
-    def with_network(self, patch: Triple | None, made: NetworkRange) -> "CardDraft":
+    def with_network(self, patch: Triple | None, made: NetworkRange | None) -> "CardDraft":
         """What was said, and what the network tells besides.
 
-        patch: the only one it takes; None if it takes others. made: range of what it makes. A
-        sigmoid's does not tell which one goes in.
+        patch: the only one it takes; None if it takes others. made: range of what it makes, None if
+        its last layers do not tell. Only -1..1 tells which one goes in: many networks that make
+        another take 0..1, and many do not.
         """
-        takes = None if made == "0..1" else USUAL_RANGE
+        takes = USUAL_RANGE if made == USUAL_RANGE else None
         return replace(
             self,
             patch=self.patch or patch,
-            input_range=self.input_range or takes,
-            output_range=self.output_range or made,
+            input_range=self.input_range or takes or _without_ends(self.intensity_in),
+            output_range=self.output_range or made or _without_ends(self.intensity_out),
             output_range_told=self.output_range is not None,
         )
 
@@ -65,7 +66,7 @@ class CardDraft:
                 "how a scan smaller than a patch grows; setting small-volume-padding changes it"
             )
             yield Fact("small volumes", SMALL_VOLUME_PADDING, reason)
-        if not self.output_range_told and self.output_range not in (None, USUAL_RANGE):
+        if not self.output_range_told and self.output_range == "0..1":
             reason = "by the network's last layer; setting output-range changes it"
             yield Fact("output range", self.output_range, reason)
         if self.name is None and self.source and self.target:
@@ -73,6 +74,14 @@ class CardDraft:
             yield Fact("name", default_name(self.source, self.target), reason)
         if self.licence is None:
             yield Fact("licence", "not stated", "of the weights; setting licence states it")
+
+
+def _without_ends(maps: ChannelMaps | None) -> NetworkRange | None:
+    """The range where no map of the data has ends that could be brought onto one."""
+    if maps is None:
+        return None
+    each = maps if isinstance(maps, tuple) else (maps,)
+    return "open" if all(isinstance(one, ZScore | Identity) for one in each) else None
 
 
 def default_name(source: tuple[str, ...], target: tuple[str, ...]) -> str:
@@ -103,8 +112,14 @@ _QUESTIONS = (
     Question(
         "input_range",
         ("-1..1", "0..1", "open"),
-        "onto what values of scans were mapped; the network makes 0..1, which does not tell what "
-        "it takes",
+        "onto what values the training code mapped its scans; the network does not end in a tanh, "
+        "which would tell",
+    ),
+    Question(
+        "output_range",
+        ("-1..1", "0..1", "open"),
+        "onto what values it mapped target scans; the network's last layer has no such ends. open "
+        "is -1..1 for a network that goes beyond",
     ),
     Question(
         "axes",

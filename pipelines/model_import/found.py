@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from math import isclose
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,7 +24,8 @@ from ...engine.model.reference import TOLERANCE, relative_error
 from ...engine.network.architectures import Architecture
 from ...engine.network.graph import INPUT, Graph, Network
 from ...engine.network.layer_shapes import times
-from ...engine.network.layers import Add, FloatArray, Sigmoid, Tanh, Triple
+from ...engine.network.layers import Add, FloatArray, Triple
+from ...engine.network.value_range import ValueRange, output_range
 from ...engine.onnxruntime.session import open_cpu_generator
 
 ReferencePair: TypeAlias = tuple[FloatArray, FloatArray]
@@ -59,9 +61,9 @@ class FoundNetwork:
         return self.network.graph.patch
 
     @property
-    def made_range(self) -> NetworkRange:
-        """The range of what the network makes, by its last layers."""
-        return _range_of_end(self.network.graph)
+    def made_range(self) -> NetworkRange | None:
+        """The range of what the network makes, by its last layers; None if they do not tell."""
+        return _told_range(output_range(self.network))
 
 
 def find_network(path: Path, choices: NetworkChoices, patch: Triple | None = None) -> FoundNetwork:
@@ -163,11 +165,16 @@ def _adds_input(graph: Graph) -> bool:
     return isinstance(last.layer, Add) and INPUT in last.inputs
 
 
-def _range_of_end(graph: Graph) -> NetworkRange:
-    match graph.nodes[-1].layer:
-        case Tanh():
-            return "-1..1"
-        case Sigmoid():
-            return "0..1"
-        case _:
-            return "open"
+_RANGES: tuple[tuple[NetworkRange, ValueRange], ...] = (
+    ("-1..1", (-1.0, 1.0)),
+    ("0..1", (0.0, 1.0)),
+)
+_NEAR = 1e-5
+
+
+def _told_range(ends: ValueRange) -> NetworkRange | None:
+    """The range whose ends these are, but for rounding; None if no range has such."""
+    for name, known in _RANGES:
+        if all(isclose(a, b, abs_tol=_NEAR) for a, b in zip(ends, known, strict=True)):
+            return name
+    return None

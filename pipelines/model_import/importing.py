@@ -6,7 +6,14 @@ from pathlib import Path
 from ...engine.checkpoint.read.reference_file import read_reference
 from ...engine.checkpoint.recognise.evidence import Fact, NetworkChoices, Question, setting
 from ...engine.errors import CheckpointError
-from ...engine.model.card import USUAL_RANGE, ModelCard, Provenance, Reference, check_numbers
+from ...engine.model.card import (
+    USUAL_RANGE,
+    ModelCard,
+    Provenance,
+    Reference,
+    ZScore,
+    check_numbers,
+)
 from ...engine.model.model import Model, decode_model, encode_model
 from ...engine.model.reference import (
     Verification,
@@ -132,6 +139,17 @@ def _check_purpose(purpose: CardDraft, graph: Graph) -> None:
             raise SettingsError(
                 f"{setting(field).capitalize()} must be said once, or once for each of the "
                 f"network's channels, which are {channels}, not {len(maps)} times."
+            )
+    for field, maps, onto in (
+        ("intensity_in", purpose.intensity_in, purpose.input_range),
+        ("intensity_out", purpose.intensity_out, purpose.output_range),
+    ):
+        each = maps if isinstance(maps, tuple) else (maps,)
+        if onto == "0..1" and any(isinstance(one, ZScore) for one in each):
+            end = "input_range" if field == "intensity_in" else "output_range"
+            raise SettingsError(
+                f"{setting(field).capitalize()} is a z-score, which has no ends that could be "
+                f"brought onto the range 0..1; say {setting(end)}=open, or give another map."
             )
     if purpose.patch:
         graph.check_patch(purpose.patch)

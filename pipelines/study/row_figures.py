@@ -26,7 +26,7 @@ class SeamScore:
 class Verified:
     """places: parts of the result that were compared; tiles: those computed again for them.
 
-    error: relative L2, of the place that is worst by what is allowed there. allowed: what precision
+    error: relative, of the place that is worst by what is allowed there. allowed: what precision
     and voxel type explain. seconds: what it took.
     """
 

@@ -27,7 +27,7 @@ from ...engine.model.reference import tolerance
 from ...engine.network.layers import FloatArray, Triple, triple
 from ...engine.onnxruntime.session import open_cpu_generator
 from ...engine.onnxruntime.slabs.generator import open_cpu_volume_generator
-from ...engine.scaling import Stored
+from ...engine.scaling import Stored, VoxelArray
 from ..errors import VerificationError
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
@@ -40,6 +40,10 @@ from .translation import InferredStudy
 
 _SPREAD = 0.1
 """Of the scan's range: in tiles with less, such as air alone, normalisations enlarge rounding."""
+
+_LEAST_SIZE = 0.5
+"""Of half the network's range: a part that is smaller, such as air at 0, is measured by this, as
+rounding comes from the sums before and is no smaller where they come to nothing."""
 
 _EVERY = 4
 """Along each axis, voxels that are looked at to tell a range."""
@@ -62,12 +66,16 @@ class Place:
 
 
 def chosen_places(given: Stored, tiling: Tiling, count: int, name: str) -> tuple[Place, ...]:
-    """So many places at random, the same each time for a study's name, with something in them."""
+    """So many places at random, the same each time for a study's name, with something in them.
+
+    Any will do if there is nothing in any.
+    """
     tiles = list(tiling)
     Random(name).shuffle(tiles)
     least = _SPREAD * _range(given, (slice(None), slice(None), slice(None)))
     busy = (tile for tile in tiles if _range(given, tiling.within_volume(tile)) >= least)
-    return tuple(_place(tiling, tile) for tile in islice(busy, count))
+    chosen = list(islice(busy, count)) or tiles[:count]
+    return tuple(_place(tiling, tile) for tile in chosen)
 
 
 def tiles_again(plan: StudyPlan, given: Stored, count: int, name: str) -> int:
@@ -134,7 +142,7 @@ class StudyVerifier:
         # Statistics are taken exactly there: the extents explain nothing.
         explained = tolerance(inferred.precision, (0, 0, 0))
         parts = _busy_parts(prepared.given, prepared.plan.tiling.extents)
-        errors = (_difference(target, wanted[:, *part], part) for part in parts)
+        errors = (deviation(target, wanted[:, *part], part) for part in parts)
         return [(error, explained + steps) for error, steps in errors]
 
     def _tiles(
@@ -148,7 +156,7 @@ class StudyVerifier:
         reference = self._opened_reference()
         errors = [_error(inferred, weights, place, cutter, reference) for place in places]
         explained = tolerance(inferred.precision, tiling.patch)
-        judged = [(error, explained + steps) for error, steps in errors] or [(0.0, explained)]
+        judged = [(error, explained + steps) for error, steps in errors]
         return judged, sum(len(place.tiles) for place in places)
 
     def _opened_reference(self) -> Generator:
@@ -226,19 +234,29 @@ def _error(
         [made] = reference(cutter.cut(tile))
         expected = expected + weights[part] * made[:, *part].astype(np.float64)
         total = total + weights[part]
-    return _difference(target, np.asarray(expected / total, np.float32), place.box)
+    return deviation(target, np.asarray(expected / total, np.float32), place.box)
 
 
-def _difference(target: Stored, wanted: FloatArray, box: Box) -> tuple[float, float]:
-    """Relative L2 error of a result, and what rounding to whole numbers may add."""
+def deviation(target: Stored, wanted: FloatArray, box: Box) -> tuple[float, float]:
+    """How far a part of a result is off, and how far rounding to whole numbers may put it.
+
+    The root mean square of the difference, by that of what it should be (wanted, in network
+    intensities [C, D, H, W]), but by a quarter of the network's range at least. Infinite where
+    either is no number.
+    """
+    half = (1 - target.scaling.lowest) / 2
+    size = max(_mean_square_root(wanted), _LEAST_SIZE * half) * abs(target.scaling.radius)
+    if not isfinite(size):
+        return inf, 0.0
     stored = np.empty(wanted.shape, target.values.dtype)
     target.scaling.store(wanted, stored)
-    difference = target.values[:, *box].astype(np.float64) - stored
-    size = max(float(np.linalg.norm(wanted.ravel().astype(np.float64))), 1e-12)
-    size *= abs(target.scaling.radius)
-    error = float(np.linalg.norm(difference.ravel())) / size
-    steps = sqrt(stored.size) / size if stored.dtype.kind in "iu" else 0.0
+    error = _mean_square_root(target.values[:, *box].astype(np.float64) - stored) / size
+    steps = 1 / size if stored.dtype.kind in "iu" else 0.0
     return (error if isfinite(error) else inf), steps
+
+
+def _mean_square_root(values: VoxelArray) -> float:
+    return float(np.linalg.norm(values.ravel().astype(np.float64))) / sqrt(values.size)
 
 
 def _shares(tiling: Tiling, place: Place) -> Iterator[tuple[Tile, Box]]:

@@ -78,6 +78,11 @@ class StoredTensor:
             raise CheckpointError("A tensor in the checkpoint has a negative extent or stride.")
         available = self.storage.size // ELEMENT_BYTES[self.element]
         reach = sum((n - 1) * step for n, step in zip(self.shape, self.stride, strict=True))
+        if self.size and self.offset + reach < available < self.size:
+            raise CheckpointError(
+                "A tensor in the checkpoint shows the same stored numbers again and again, as "
+                "expand makes it; save it with torch.save after clone()."
+            )
         if self.size > available or (self.size and self.offset + reach >= available):
             raise CheckpointError(
                 "A tensor in the checkpoint reaches beyond its storage; the file is damaged."

@@ -46,12 +46,13 @@ FAMILY_NORMS = (INSTANCE, BATCH, NO_NORM)
 class GeneratorCode:
     """One generator class of a repository: the weights that it writes, and how it uses them.
 
-    file: where it stands. reading: how it computes. norms: that it can be run with. layout: of the
-    tensors that it saves. up_bias, last_bias: of the decoder and of the last convolution. pads,
-    block_pads, up_pads, sampled, blurred: as in ResNetShape; block_pads None: as its parameter
-    padding_type says. statistics: which a norm with stored ones uses at test, None
-    where the test run's options decide. dropout: where it may have some. padding_types: the block
-    padding that each value of the parameter padding_type makes; empty without such a parameter.
+    file: where it stands. reading: how it computes. norms: that it can be run with. layout: of
+    the tensors that it saves. up_bias, last_bias: of the decoder and of the last convolution.
+    pads, block_pads, up_pads, sampled, blurred: as in ResNetShape; block_pads None: as its
+    parameter padding_type says. statistics: which a norm with stored ones uses at test, None
+    where the test run's options decide. reparametrisations: of weights, that it may have.
+    dropout: where it may have some. padding_types: the block padding that each value of the
+    parameter padding_type makes; empty without such a parameter.
     """
 
     file: str
@@ -67,11 +68,15 @@ class GeneratorCode:
     up_bias: Bias = "as norm"
     last_bias: Bias = "always"
     statistics: Literal["patch", "stored"] | None = None
+    reparametrisations: tuple[str, ...] = ()
     padding_types: tuple[tuple[str, str], ...] = ()
 
     def contradictions(self, match: Match) -> Iterator[str]:
         """What of tensors in its layout this code would not have written, in words."""
         shape = match.shape
+        for name in match.modules.folded:
+            if name not in self.reparametrisations:
+                yield f"{name}, which it does not write"
         if self.form(match) is None:
             yield f"{_norm_words(match)}, which it does not write"
         if isinstance(shape, ResNetShape):
@@ -348,6 +353,7 @@ CODES = (
                 sampled=True,
                 up_pads=True,
                 dropout="outside",
+                reparametrisations=("spectral norm",),
             ),
         ),
         note="its ResNets, with spectral norm and dropout (models3D_SN.py, models3D_dropout_pl.py) "

@@ -81,6 +81,8 @@ class LayerTensors:
     def _scaled(self) -> FloatArray:
         """g v / |v| (Salimans and Kingma 2016), the norm taken over the axes where g has one."""
         length, direction = (self.read(f"weight_{part}").astype(np.float64) for part in ("g", "v"))
+        if not length.ndim:  # one length of all of it
+            length = length.reshape((1,) * direction.ndim)
         axes = tuple(axis for axis, extent in enumerate(length.shape) if extent == 1)
         norms = np.sqrt((direction**2).sum(axis=axes, keepdims=True))
         if length.ndim != direction.ndim or norms.shape != length.shape or not norms.all():
@@ -138,12 +140,17 @@ class NetworkTensors:
         """Tensors that each normalisation holds; raises CheckpointError if they differ."""
         kinds = {frozenset(layer.tensors) for layer in self.norms.values()}
         if len(kinds) > 1:
-            raise CheckpointError("The generator mixes several kinds of normalisation.")
+            raise CheckpointError(
+                "The generator mixes several kinds of normalisation, or has activations with "
+                "weights; export the network as ONNX and import that."
+            )
         parameters = kinds.pop() if kinds else frozenset[str]()
         if parameters not in (frozenset(), AFFINE, TRACKED, TRACKED | AFFINE):
+            path = next(path for path, one in self.norms.items() if one.tensors)
             raise CheckpointError(
-                f"Normalisation layers hold only {', '.join(sorted(parameters))}; "
-                "that is neither instance nor batch norm."
+                f"Layers such as {quoted(path)} hold only {', '.join(sorted(parameters))}; that is "
+                "neither instance nor batch norm. If it is a PReLU, export the network as ONNX and "
+                "import that."
             )
         return parameters
 

@@ -17,6 +17,7 @@ _WRAPPERS = ("module.", "_orig_mod.")
 _DEEPEST_WRAPPING = 4
 _GENERATOR_KEY = re.compile(r"model\.\d+\.|model\.model\.1\.model\.|initial\.\d")
 _BARE_BLOCK = re.compile(r"\d+\.(conv_)?block\.")
+_GENERATOR_BLOCK = re.compile(r"(^|\.)(conv_block|res_blocks)\.|^model\.model\.1\.model\.")
 _DISCRIMINATOR = re.compile(r"(^|[_/.])(net_?)?d(isc?)?(_|$)|discr|d_model|critic", re.IGNORECASE)
 _HELPER = (
     r"optim|(^|[_/.])opt(_|$)|crit(eri|_|$)|loss|(real|fake)_label|vgg|lpips|percept"
@@ -115,19 +116,21 @@ def _refuse_unknown(chosen: Group, left: Iterable[Group], *, is_named: bool) -> 
 
     is_named: whether the user chose the generator by its name among what the file holds.
     """
-    unknown = [
-        name
-        for group in left
-        if not _is_known(group, chosen, is_named=is_named)
-        for name in group.floating
-    ]
-    if unknown:
-        raise CheckpointError(
-            f"Beside the generator lie {listed(map(quoted, unknown))}, and "
-            "nothing tells whether its output passes through them; without them the images would "
-            "be wrong if it does. If it does not, save the generator alone with "
-            "torch.save(generator.state_dict(), 'generator.pth')."
-        )
+    unknown = [group for group in left if not _is_known(group, chosen, is_named=is_named)]
+    if not unknown:
+        return
+    names = [name for group in unknown for name in group.floating]
+    by_name = (
+        f"choose it with setting generator={chosen.name}, or "
+        if chosen.name and all(_is_known(group, chosen, is_named=True) for group in unknown)
+        else ""
+    )
+    raise CheckpointError(
+        f"Beside the generator lie {listed(map(quoted, names))}, and nothing tells whether its "
+        "output passes through them, or whether they are a copy that should be imported instead; "
+        f"the images would be wrong then. If neither is so, {by_name}save the generator alone "
+        "with torch.save(generator.state_dict(), 'generator.pth')."
+    )
 
 
 def _is_known(group: Group, chosen: Group, *, is_named: bool) -> bool:
@@ -154,7 +157,7 @@ def _chosen(groups: list[Group], evidence: Evidence) -> Group:
         )
     deepest = max(group.rank for group in groups)
     groups = [group for group in groups if group.rank == deepest]
-    generators = [group for group in groups if not _is_helper(group)] or groups
+    generators = [g for g in groups if _has_blocks(g) or not _is_helper(g)] or groups
     like = [group for group in generators if _is_generator(group.tensors)]
     if len(like) == 1:
         return like[0]
@@ -177,6 +180,11 @@ def _chosen(groups: list[Group], evidence: Evidence) -> Group:
 
 def _is_helper(group: Group) -> bool:
     return bool(_DISCRIMINATOR.search(group.name) or _HELPER_NETWORK.search(group.name))
+
+
+def _has_blocks(group: Group) -> bool:
+    """Whether its layers are those of a generator, whatever it is called, as F beside G is."""
+    return any(_GENERATOR_BLOCK.search(key) for key in group.tensors)
 
 
 def _several(groups: list[Group]) -> str:

@@ -216,7 +216,8 @@ class ReferenceSearch:
         return text + (
             " Either the training code computes something that is not among them, or the reference "
             "was made otherwise than by this checkpoint's test code in float32 on the CPU, without "
-            "dropout and without any processing."
+            "dropout and without any processing. A network that was changed in other ways can be "
+            "exported as ONNX, which says all of it, and imported from that."
         )
 
 

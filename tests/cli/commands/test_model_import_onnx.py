@@ -114,12 +114,12 @@ def test_what_is_said_of_the_network_has_no_meaning(bench: Bench, option: str) -
 
 def test_a_missing_operator_is_named_and_nothing_is_written(bench: Bench) -> None:
     proto = tiny()
-    proto.graph.node[2].op_type = "Mish"
+    proto.graph.node[2].op_type = "Softsign"
     proto.graph.node[2].name = "/model/act"
     proto.graph.node[2].ClearField("attribute")
     result = bench.import_(proto)
     assert result.exit_code == 2
-    assert "Operator Mish (node '/model/act') is not supported." in result.stderr
+    assert "Operator Softsign (node '/model/act') is not supported." in result.stderr
     assert not bench.output.exists()
 
 
@@ -240,11 +240,46 @@ def test_a_whole_number_scan_goes_by_it_too(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("end", "ranges"),
-    [("Tanh", ("-1..1", "-1..1")), ("", ("-1..1", "open"))],
+    [("Tanh", ("-1..1", "-1..1")), ("", ("open", "open"))],
 )
 def test_the_last_layer_tells_the_range(bench: Bench, end: str, ranges: tuple[str, str]) -> None:
     card = bench.imported(half_more(end)).card
     assert (card.input_range, card.output_range) == ranges
+
+
+@pytest.mark.parametrize("end", ["", "Relu"])
+def test_a_network_without_ends_does_not_tell_its_ranges(bench: Bench, end: str) -> None:
+    result = bench.import_(half_more(end), data=RANGED)
+    assert result.exit_code == 2
+    assert result.stderr.strip().endswith("listed above: --input-range, --output-range.")
+    assert not bench.output.exists()
+
+
+def test_what_brings_a_tanh_onto_another_range_tells_it(bench: Bench) -> None:
+    nodes = [node("Conv", "x w b", "a"), node("Tanh", "a", "t"), node("Add", "t one", "p")]
+    arrays = {"w": np.ones((1, 1, 1, 1, 1), FLOAT), "b": np.zeros(1, FLOAT), "one": FLOAT(1)}
+    proto = model([*nodes, node("Div", "p two", "y")], arrays | {"two": FLOAT(2)})
+    assert bench.import_(proto, data=RANGED).stderr.strip().endswith("above: --input-range.")
+    assert bench.imported(proto, "--input-range 0..1", RANGED).card.output_range == "0..1"
+
+
+@pytest.mark.parametrize(
+    ("entering", "leaving", "flag"),
+    [
+        ("zscore", "window:0,100", "--input-range"),
+        ("window:0,100", "zscore:2", "--output-range"),
+    ],
+)
+def test_a_z_score_is_not_brought_onto_a_range(
+    bench: Bench, entering: str, leaving: str, flag: str
+) -> None:
+    data = DATA.replace("--intensity-in identity", f"--intensity-in {entering}")
+    data = data.replace("--intensity-out identity", f"--intensity-out {leaving}")
+    result = bench.import_(half_more("Sigmoid"), "--input-range 0..1", data)
+    assert result.exit_code == 2
+    assert flag in result.stderr
+    assert "z-score, which has no ends" in " ".join(result.stderr.split())
+    assert not bench.output.exists()
 
 
 @pytest.mark.parametrize("takes", ["-1..1", "0..1"])

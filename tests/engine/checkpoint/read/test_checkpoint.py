@@ -222,3 +222,9 @@ def test_missing_files_and_folders(tmp_path: Path) -> None:
     for path, why in (tmp_path, "is not a file"), (tmp_path / "absent.pth", "does not exist"):
         with pytest.raises(CheckpointError, match=f"{path} {why}"):
             read_checkpoint(path)
+
+
+def test_a_tensor_that_repeats_what_is_stored_is_refused_as_what_it_is(tmp_path: Path) -> None:
+    repeated = torch.tensor([0.25]).expand(4)
+    with pytest.raises(CheckpointError, match="as expand makes it"):
+        read(written({"model.1.bias": repeated}), tmp_path)

@@ -387,3 +387,21 @@ def test_weights_of_every_precision_become_float32(precision: str, tmp_path: Pat
     patch, expected = pair_of(module.float(), 1, 16)
     assert all(array.dtype == np.float32 for array in network.weights.values())
     assert distance(run(network, patch), expected) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("wrap", "name"),
+    [
+        (spectral_norm, "spectral norm"),
+        (parametrized_spectral_norm, "spectral norm"),
+        (torch.nn.utils.weight_norm, "weight norm"),
+    ],
+)
+def test_norms_of_weights_show_that_a_code_was_changed(
+    wrap: Callable[["torch.nn.Module"], "torch.nn.Module"], name: str, tmp_path: Path
+) -> None:
+    module = ResNet(samplings=2, blocks=2, wrap=wrap).made()
+    checkpoint = read_checkpoint(save(module, tmp_path / "G.pth"))
+    assert recognise(checkpoint, NetworkChoices()).fitting_codes == ()
+    with pytest.raises(CheckpointError, match=f"which has {name}, which it does not write"):
+        recognise(checkpoint, NetworkChoices(code="junyanz"))

@@ -234,3 +234,27 @@ def test_a_list_of_generators_is_named(tmp_path: Path) -> None:
     torch.save(networks.state_dict(), tmp_path / "G.pth")
     with pytest.raises(CheckpointError, match=r"ModuleList saves them; .* one of '0', '1'"):
         recognise(read_checkpoint(tmp_path / "G.pth"), UNPROVEN)
+
+
+@pytest.mark.parametrize(("one", "other"), [("netG", "netF"), ("G_c", "G_d"), ("G", "critic")])
+def test_a_generator_is_not_taken_for_a_helper_by_its_name(
+    one: str, other: str, tmp_path: Path
+) -> None:
+    networks = {name: made.unpadded_resnet().state_dict() for name in (one, other)}
+    networks["D_X"] = made.patch_discriminator().state_dict()
+    torch.save(networks, tmp_path / "G.pth")
+    checkpoint = read_checkpoint(tmp_path / "G.pth")
+    with pytest.raises(CheckpointError, match=f"generator, one of '{one}', '{other}'"):
+        recognise(checkpoint, UNPROVEN)
+    assert recognise(checkpoint, NetworkChoices(generator=other, unproven=True))
+
+
+def test_a_running_mean_of_the_weights_may_be_what_is_wanted(tmp_path: Path) -> None:
+    generator = made.unpadded_resnet()
+    shadow = [parameter.detach() for parameter in generator.parameters()]
+    contents = {"G": generator.state_dict(), "ema": {"decay": 0.999, "shadow_params": shadow}}
+    torch.save(contents, tmp_path / "G.pth")
+    checkpoint = read_checkpoint(tmp_path / "G.pth")
+    with pytest.raises(CheckpointError, match=r"a copy that .* choose it with setting generator=G"):
+        recognise(checkpoint, UNPROVEN)
+    assert recognise(checkpoint, NetworkChoices(generator="G", unproven=True))

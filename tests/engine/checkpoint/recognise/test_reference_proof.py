@@ -59,6 +59,11 @@ BLUR = Good(anti_aliased)
 WEIGHT_NORMS = {
     "weight norm": torch.nn.utils.weight_norm,
     "parametrized weight norm": torch.nn.utils.parametrizations.weight_norm,
+    "weight norm of whole weights": lambda one: torch.nn.utils.weight_norm(one, dim=None),
+    "parametrized weight norm of whole weights": (
+        lambda one: torch.nn.utils.parametrizations.weight_norm(one, dim=None)
+    ),
+    "weight norm of the second axis": lambda one: torch.nn.utils.weight_norm(one, dim=1),
     "spectral norm": torch.nn.utils.spectral_norm,
     "parametrized spectral norm": torch.nn.utils.parametrizations.spectral_norm,
 }

@@ -75,6 +75,10 @@ def changed(path: str, shape: tuple[int, ...]) -> dict[str, "torch.Tensor"]:
         (changed("model.1.bias", (5,)), "do not fit together"),
         (changed("model.30.weight", (16, 16, 3, 3, 3)), "not those of a known|beside the layers"),
         (changed("model.2.running_mean", (4,)), "only running_mean"),
+        (
+            changed("model.3.weight", (1,)),
+            "'model.3' hold only weight; .* PReLU",
+        ),
         (changed("model.26.weight", (1, 4, 7, 7, 7)), "not those of a known"),
     ],
 )
