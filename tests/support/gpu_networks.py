@@ -244,6 +244,15 @@ ODD_GRAPHS = {
         ("up", ConvTranspose3d(12, 6, (4, 4, 4), "u.weight", "u.bias", _DOUBLE, _ONE, groups=2)),
         ("leave", _conv("leave", 6, 1, kernel=1)),
     ),
+    "groups that lead to cells": chain(
+        1,
+        ("a", _conv("a", 1, 6)),
+        ("down", Conv3d(6, 12, _DOUBLE, "d.weight", "d.bias", _DOUBLE)),
+        ("up", ConvTranspose3d(12, 6, _DOUBLE, "u.weight", "u.bias", _DOUBLE, groups=3)),
+        ("deep", Conv3d(6, 16, _DOUBLE, "deep.weight", None, _DOUBLE)),
+        ("cells", ConvTranspose3d(16, 2, _DOUBLE, "c.weight", None, _DOUBLE, groups=2)),
+        ("leave", _conv("leave", 2, 1, kernel=1)),
+    ),
     "each channel by itself": chain(
         1,
         ("a", _conv("a", 1, 24)),

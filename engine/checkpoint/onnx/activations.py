@@ -57,7 +57,7 @@ def prelu(builder: Builder, operator: Operator) -> GraphTensor:
     """PRelu of one slope, or of one for each channel."""
     source, slopes = builder.tensor(operator), builder.weight(operator, 1)
     if (one := single(slopes)) is not None:
-        return builder.add(operator, LeakyRelu(one), source)
+        return builder.add(operator, LeakyRelu(rounded(one)), source)
     slope = builder.keep("slope", builder.per_channel(operator, slopes, source))
     return builder.add(operator, PRelu(source.channels, slope), source)
 

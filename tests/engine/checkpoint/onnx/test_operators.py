@@ -10,6 +10,7 @@ from support.onnx_files import model, node
 from support.onnx_judge import ARRAYS, ended, kinds, vector, written_down
 
 from cuda_cyclegan.engine.errors import CheckpointError
+from cuda_cyclegan.engine.network.layers import LeakyRelu
 
 FIGURES = {
     "p": vector(1.5, -2.5, 0.5, 3.0),
@@ -126,6 +127,12 @@ ACTIVATIONS: dict[str, tuple[NodeProto, int]] = {
 def test_an_activation_computes_what_onnx_runtime_does(name: str, tmp_path: Path) -> None:
     operator, opset = ACTIVATIONS[name]
     assert len(kinds(model(ended(operator), ARRAYS, opset=opset), tmp_path)) > 2
+
+
+def test_a_prelu_of_one_slope_has_the_slope_that_an_export_has(tmp_path: Path) -> None:
+    proto = model(ended(node("PRelu", "a slope", "b")), ARRAYS | {"slope": vector(0.1)})
+    layers = [one.layer for one in written_down(proto, tmp_path).network.graph.nodes]
+    assert layers[1] == LeakyRelu(0.1)
 
 
 CHANNELWISE = {"c": np.array([0.5, -1, 2, 3], np.float32).reshape(1, 4, 1, 1, 1)}

@@ -394,7 +394,7 @@ def test_weights_of_every_precision_become_float32(precision: str, tmp_path: Pat
     [
         (spectral_norm, "spectral norm"),
         (parametrized_spectral_norm, "spectral norm"),
-        (torch.nn.utils.weight_norm, "weight norm"),
+        (torch.nn.utils.parametrizations.weight_norm, "weight norm"),
     ],
 )
 def test_norms_of_weights_show_that_a_code_was_changed(
