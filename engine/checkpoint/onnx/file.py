@@ -21,6 +21,12 @@ _SUFFIX = ".onnx"
 _OLDEST_OPSET, _NEWEST_OPSET = 7, 26
 _MOST_OPERATORS = 20_000
 _DOMAINS = ("", "ai.onnx")
+_FLOATING = (
+    TensorProto.FLOAT,
+    TensorProto.FLOAT16,
+    TensorProto.BFLOAT16,
+    TensorProto.DOUBLE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +158,7 @@ def _ends(graph: GraphProto, tensors: Mapping[str, Array]) -> tuple[ValueInfoPro
 
 def _dims(value: ValueInfoProto) -> tuple[int | None, ...]:
     kind = value.type.tensor_type
-    if kind.elem_type not in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16):
+    if kind.elem_type not in _FLOATING:
         raise CheckpointError("The network's input is not a tensor of floating-point numbers.")
     dims = tuple(
         one.dim_value if one.HasField("dim_value") and one.dim_value > 0 else None

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import NodeProto, helper
-from support.onnx_files import OPEN, Dims, conv_arrays, model, node
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+from support.onnx_files import OPEN, Dims, conv_arrays, model, node, tiny
 from support.onnx_judge import ARRAYS, WIDE, ended, kinds, vector, written_down
 
 from cuda_cyclegan.engine.errors import CheckpointError
@@ -292,6 +292,18 @@ def test_what_is_missing_is_refused_with_operator_and_node(name: str, tmp_path: 
         )
     assert message in str(refusal.value)
     assert str(refusal.value).count(". ") == 0
+
+
+def test_a_network_in_double_precision_is_read_as_one_in_single(tmp_path: Path) -> None:
+    double = tiny()
+    for one in double.graph.initializer:
+        numbers = numpy_helper.to_array(one).astype(np.float64)
+        one.CopyFrom(numpy_helper.from_array(numbers, one.name))
+    for value in (*double.graph.input, *double.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.DOUBLE
+    found, meant = (written_down(proto, tmp_path).network for proto in (double, tiny()))
+    assert found.graph == meant.graph
+    assert all(np.array_equal(found.weights[key], it) for key, it in meant.weights.items())
 
 
 def shuffled(view: list[int], order: list[int], made: list[int], channels: int) -> Any:
