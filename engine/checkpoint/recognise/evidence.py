@@ -10,6 +10,10 @@ Direction: TypeAlias = Literal["AtoB", "BtoA"]
 NormStatistics: TypeAlias = Literal["patch", "stored"]
 
 
+BY_ONNX = "export the network as ONNX and import that"
+"""What to do with a network whose weights do not tell all of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class NetworkChoices:
     """What the user says about a checkpoint; None leaves it to the file.

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from ...errors import quoted
 from ..read.tensors import StoredTensor
+from .evidence import BY_ONNX
 
 _SENTENCES = {
     r"(block\d+\.conv\d|first)\.weight$": (
@@ -71,4 +72,7 @@ def unknown_sentence(tensors: Mapping[str, StoredTensor]) -> str:
             f"This is a plain chain of convolutions ({shown}, ...), as a PatchGAN discriminator "
             "is; import the file of the generator, usually named ...net_G..."
         )
-    return f"The names in this file ({shown}, ...) are not those of a known 3-D CycleGAN generator."
+    return (
+        f"The names in this file ({shown}, ...) are not those of a known 3-D CycleGAN generator; "
+        f"if it is a generator, {BY_ONNX}."
+    )

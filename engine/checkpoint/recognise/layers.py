@@ -11,6 +11,7 @@ from ...errors import CheckpointError, listed, quoted
 from ...network.architectures import Groups, Norm
 from ...network.layers import FloatArray
 from ..read.tensors import StoredTensor, finite_float32
+from .evidence import BY_ONNX
 from .networks import Tensors
 
 _PARAMETRIZATION = "parametrizations.weight."
@@ -142,15 +143,14 @@ class NetworkTensors:
         if len(kinds) > 1:
             raise CheckpointError(
                 "The generator mixes several kinds of normalisation, or has activations with "
-                "weights; export the network as ONNX and import that."
+                f"weights; {BY_ONNX}."
             )
         parameters = kinds.pop() if kinds else frozenset[str]()
         if parameters not in (frozenset(), AFFINE, TRACKED, TRACKED | AFFINE):
             path = next(path for path, one in self.norms.items() if one.tensors)
             raise CheckpointError(
                 f"Layers such as {quoted(path)} hold only {', '.join(sorted(parameters))}; that is "
-                "neither instance nor batch norm. If it is a PReLU, export the network as ONNX and "
-                "import that."
+                f"neither instance nor batch norm. If it is a PReLU, {BY_ONNX}."
             )
         return parameters
 

@@ -9,6 +9,7 @@ from math import comb
 import numpy as np
 
 from ...errors import CheckpointError
+from .evidence import BY_ONNX
 from .layers import KeyMapping, LayerTensors, NetworkTensors, common_bias, fits
 from .match import NAMED_RESNET, NUMBERED_RESNET, NUMBERED_RESNET_OF_BLOCKS, Match, ResNetShape
 
@@ -265,7 +266,7 @@ def _gain(layer: LayerTensors, taps: int) -> float:
 def _strange(path: str) -> CheckpointError:
     return CheckpointError(
         f"The fixed filter {path}.filt is not one of anti-aliasing as contrastive unpaired "
-        "translation has it; this network is a variant that is not supported."
+        f"translation has it; {BY_ONNX}."
     )
 
 
@@ -274,7 +275,7 @@ def _cubic(shape: tuple[int, ...]) -> int:
     if set(shape[2:]) != {edge} or edge % 2 == 0:
         raise CheckpointError(
             f"The generator has a kernel of {'x'.join(map(str, shape[2:]))}; only cubic kernels "
-            "of odd size are supported, not those of anisotropic networks."
+            f"of odd size are read from checkpoints; {BY_ONNX}."
         )
     return edge
 
@@ -293,6 +294,6 @@ def _check_widths(layout: _Layout, modules: NetworkTensors, width: int) -> None:
         if shape != (*expected, 3, 3, 3):
             raise CheckpointError(
                 f"Layer {slot.convolution} has weights of {'x'.join(map(str, shape))} where a "
-                f"ResNet generator has {'x'.join(map(str, (*expected, 3, 3, 3)))}; this network "
-                "is a variant that is not supported."
+                f"ResNet generator has {'x'.join(map(str, (*expected, 3, 3, 3)))}; "
+                f"{BY_ONNX}."
             )

@@ -1,6 +1,7 @@
 """The nested key naming of the U-Net generators: model.model.1.model.3.model ..."""
 
 from ...errors import CheckpointError
+from .evidence import BY_ONNX
 from .layers import KeyMapping, NetworkTensors, common_bias, fits
 from .match import NESTED_U_NET, Match, UNetShape
 
@@ -32,7 +33,7 @@ def _matched(slots: tuple[KeyMapping, ...], modules: NetworkTensors) -> Match:
     )
     _check_shapes(slots, modules, shape, first_shape[2:])
     if not modules.convolutions[outermost_up.convolution].has_bias:
-        raise CheckpointError("The U-Net's last layer has no bias; this variant is not supported.")
+        raise CheckpointError(f"The U-Net's last layer has no bias; {BY_ONNX}.")
     return Match(NESTED_U_NET, slots, modules, shape)
 
 
@@ -66,7 +67,7 @@ def _check_shapes(
     if not set(kernel) <= {3, 4}:
         raise CheckpointError(
             f"The U-Net has kernels of {'x'.join(map(str, kernel))}; only those of 4, or of 3 "
-            "along an axis that is not sampled, are supported."
+            f"along an axis that is not sampled, are read from checkpoints; {BY_ONNX}."
         )
     for slot in slots:
         module = modules.convolutions[slot.convolution]
@@ -82,11 +83,11 @@ def _check_shapes(
         if module.shape != expected:
             raise CheckpointError(
                 f"Layer {slot.convolution} has weights of {'x'.join(map(str, module.shape))} where "
-                f"a U-Net generator has {'x'.join(map(str, expected))}; this network is a variant "
-                "that is not supported."
+                f"a U-Net generator has {'x'.join(map(str, expected))}; "
+                f"{BY_ONNX}."
             )
         if module.is_spectral:
-            raise CheckpointError("U-Nets with spectral norm are not supported.")
+            raise CheckpointError(f"This is a U-Net with spectral norm; {BY_ONNX}.")
 
 
 def _width(unet: UNetShape, level: int) -> int:

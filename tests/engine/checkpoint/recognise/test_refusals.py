@@ -30,7 +30,7 @@ REFUSED = {
     "separate U-Net": (state(conv_block1__conv1__0__weight=(8, 1, *CUBE)), "encoder and decoder"),
     "own model": (state(first__weight=(8, 1, 7, 7, 7)), "already a model"),
     "no convolution": (state(fc__weight=(8, 4)), "no convolution weights"),
-    "unknown": (state(thing__weight=(8, 1, *CUBE)), "not those of a known"),
+    "unknown": (state(thing__weight=(8, 1, *CUBE)), "not those of a known.* as ONNX"),
     "discriminator": (made.patch_discriminator().state_dict(), "discriminator"),
     "pixel discriminator": (
         state(net__0__weight=(8, 1, 1, 1, 1), net__2__weight=(16, 8, 1, 1, 1)),
@@ -68,10 +68,10 @@ def changed(path: str, shape: tuple[int, ...]) -> dict[str, "torch.Tensor"]:
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        (changed("model.1.weight", (4, 1, 9, 7, 7)), "kernel of 9x7x7"),
+        (changed("model.1.weight", (4, 1, 9, 7, 7)), "kernel of 9x7x7.* as ONNX"),
         (changed("model.4.weight", (8, 4, 2, 5, 5)), "8x4x2x5x5"),
         (changed("model.7.weight", (24, 8, 3, 3, 3)), "24x8x3x3x3"),
-        (changed("model.10.conv_block.1.weight", (16, 16, 5, 5, 5)), "16x16x5x5x5"),
+        (changed("model.10.conv_block.1.weight", (16, 16, 5, 5, 5)), "16x16x5x5x5.* as ONNX"),
         (changed("model.1.bias", (5,)), "do not fit together"),
         (changed("model.30.weight", (16, 16, 3, 3, 3)), "not those of a known|beside the layers"),
         (changed("model.2.running_mean", (4,)), "only running_mean"),
