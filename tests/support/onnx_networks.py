@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from monai.networks import nets
+from monai.networks.blocks import SubpixelUpsample
 from support import torch_generators, torch_variants
 from support.network_features import FEATURES, computed, trained
 from torch import Tensor, nn
@@ -75,6 +76,24 @@ class Reflecting(nn.Module):
         return x + self.inner(x)
 
 
+class Expanded(nn.Module):
+    """An attention gate that is expanded, an input that is repeated, and spectral norm left in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.utils.spectral_norm(nn.Conv3d(1, 4, 3, padding=1))
+        self.down = nn.Conv3d(4, 6, 3, 2, 1)
+        self.gate = nn.Conv3d(6, 1, 1)
+        self.leave = nn.Conv3d(4, 1, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = nn.functional.mish(self.enter(x)) + x.repeat(1, 4, 1, 1, 1)
+        gate = torch.sigmoid(self.gate(torch.relu(self.down(wide))))
+        sizes = wide.shape[2:]
+        gate = nn.functional.interpolate(gate, sizes, mode="trilinear", align_corners=True)
+        return torch.tanh(self.leave(wide * gate.expand_as(wide) - x))
+
+
 NETWORKS: Mapping[str, Callable[[], nn.Module]] = {
     "DynUNet": lambda: nets.DynUNet(
         3, 1, 1, [3, 3, 3], [1, 2, 2], [2, 2], filters=[4, 8, 16], norm_name=_NORM
@@ -91,6 +110,11 @@ NETWORKS: Mapping[str, Callable[[], nn.Module]] = {
     "AttentionUnet": lambda: nets.AttentionUnet(3, 1, 1, (4, 8, 16), (2, 2)),
     "CUT with anti-aliasing": lambda: torch_variants.anti_aliased(width=4),
     "pix2pixHD": pix2pix_hd,
+    "sub-pixels and GELU": lambda: nn.Sequential(
+        *(nn.Conv3d(1, 4, 3, 2, 1), SubpixelUpsample(3, 4, 4, 2), nn.GELU()),
+        *(nn.Conv3d(4, 1, 3, padding=1), nn.Tanh()),
+    ),
+    "what is expanded": Expanded,
     "all kinds of layers": Normalised,
 }
 
