@@ -41,8 +41,8 @@ from .translation import InferredStudy
 _SPREAD = 0.1
 """Of the scan's range: in tiles with less, such as air alone, normalisations enlarge rounding."""
 
-_LEAST_SIZE = 0.5
-"""Of half the network's range: a part that is smaller, such as air at 0, is measured by this, as
+_LEAST_SIZE = 0.25
+"""Of the network's range: a part that is smaller, such as air at 0, is measured by this, as
 rounding comes from the sums before and is no smaller where they come to nothing."""
 
 _EVERY = 4
@@ -244,8 +244,8 @@ def deviation(target: Stored, wanted: FloatArray, box: Box) -> tuple[float, floa
     intensities [C, D, H, W]), but by a quarter of the network's range at least. Infinite where
     either is no number.
     """
-    half = (1 - target.scaling.lowest) / 2
-    size = max(_mean_square_root(wanted), _LEAST_SIZE * half) * abs(target.scaling.radius)
+    least = _LEAST_SIZE * (1 - target.scaling.lowest)
+    size = max(_mean_square_root(wanted), least) * abs(target.scaling.radius)
     if not isfinite(size):
         return inf, 0.0
     stored = np.empty(wanted.shape, target.values.dtype)
