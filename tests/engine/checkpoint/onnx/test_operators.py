@@ -117,6 +117,7 @@ ACTIVATIONS: dict[str, tuple[NodeProto, int]] = {
     "HardSigmoid of another slope": (node("HardSigmoid", "a", "b", alpha=0.4, beta=0.1), 17),
     "HardSwish": (node("HardSwish", "a", "b"), 17),
     "Mish": (node("Mish", "a", "b"), 18),
+    "Swish": (node("Swish", "a", "b", alpha=1.5), 24),
     "Selu": (node("Selu", "a", "b"), 17),
     "Selu of another alpha": (node("Selu", "a", "b", alpha=1.2, gamma=0.8), 17),
     "Celu": (node("Celu", "a", "b", alpha=0.7), 17),
