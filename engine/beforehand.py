@@ -56,7 +56,7 @@ def context_beforehand(asked: str) -> AbstractContextManager[None]:
 
 def _card_opener() -> object:
     """What opens a network on a card; to have it loads the CUDA packages."""
-    from .cuda.generator import open_cuda_generator
+    from .cuda.patches.generator import open_cuda_generator
 
     return open_cuda_generator
 

@@ -12,7 +12,7 @@ from .probe.cards import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cud
 
 if TYPE_CHECKING:
     from .cuda.device_plan import DevicePlan
-    from .cuda.generator import CudaOptions
+    from .cuda.patches.generator import CudaOptions
     from .cuda.plan_search import SearchSettings
     from .cuda.volume.generator import CudaVolumeOptions
     from .generator import Generator, VolumeGenerator
@@ -162,7 +162,7 @@ def open_generator(
     """
     _check_precision(device, precision)
     if device.kind == "cuda":
-        from .cuda.generator import open_cuda_generator
+        from .cuda.patches.generator import open_cuda_generator
 
         return open_cuda_generator(network, cuda_options(device, precision, patch, progress))
     if device.kind == "onnxruntime":
@@ -260,7 +260,7 @@ def plan_device(
     """
     if device.kind != "cuda":
         return None
-    from .cuda.generator import planned
+    from .cuda.patches.generator import planned
 
     return planned(network, cuda_options(device, precision, patch, unheard))
 
@@ -269,7 +269,7 @@ def cuda_options(
     device: Device, precision: Precision, patch: "Triple", progress: Progress
 ) -> "CudaOptions":
     """How a generator on a card is compiled, with the device's limits."""
-    from .cuda.generator import CudaOptions
+    from .cuda.patches.generator import CudaOptions
 
     limits = device.limits
     return CudaOptions(

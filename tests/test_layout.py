@@ -120,10 +120,10 @@ MAY_IMPORT = {
     "cli.render.terminal": "",
     "cli.signals": "cli.errors cli.render.terminal pipelines.host",
     "engine": "engine.telemetry",
-    "engine.beforehand": "engine.cuda engine.probe",
+    "engine.beforehand": "engine.cuda.patches engine.probe",
     "engine.benchmark": (
-        "engine.compiler engine.compiler.launches engine.cores engine.cuda engine.errors "
-        "engine.network engine.onnxruntime engine.options engine.probe"
+        "engine.compiler engine.compiler.launches engine.cores engine.cuda engine.cuda.patches "
+        "engine.errors engine.network engine.onnxruntime engine.options engine.probe"
     ),
     "engine.checkpoint": "",
     "engine.checkpoint.onnx": "engine.checkpoint.read engine.errors engine.network",
@@ -150,7 +150,12 @@ MAY_IMPORT = {
     "engine.cores": "",
     "engine.cuda": (
         "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
-        "engine.decoding engine.errors engine.network engine.options engine.probe engine.scaling "
+        "engine.decoding engine.errors engine.network engine.options engine.probe "
+        "engine.sliding_window"
+    ),
+    "engine.cuda.patches": (
+        "engine.compiler engine.compiler.launches engine.compiler.memory engine.cuda "
+        "engine.errors engine.network engine.options engine.probe engine.scaling "
         "engine.sliding_window"
     ),
     "engine.cuda.volume": (
@@ -160,8 +165,8 @@ MAY_IMPORT = {
     ),
     "engine.decoding": "",
     "engine.devices": (
-        "engine.cuda engine.cuda.volume engine.errors engine.generator engine.network "
-        "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.probe "
+        "engine.cuda engine.cuda.patches engine.cuda.volume engine.errors engine.generator "
+        "engine.network engine.onnxruntime engine.onnxruntime.slabs engine.options engine.probe "
         "engine.provider_check engine.whole_volume"
     ),
     "engine.errors": "engine.options",

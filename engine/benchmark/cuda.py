@@ -11,8 +11,8 @@ from ..compiler.steps import NUMBER_BYTES, Convolution
 from ..compiler.weight_layout import encoded
 from ..cuda.cudnn import Cudnn
 from ..cuda.driver import Context, DeviceBuffer, Stream
-from ..cuda.generator import CudaGenerator, CudaOptions, open_cuda_generator
 from ..cuda.kernel_images import Kernels
+from ..cuda.patches.generator import CudaGenerator, CudaOptions, open_cuda_generator
 from ..cuda.plan_cache import TuningCache
 from ..cuda.plan_search import PlanSearch, SearchSettings
 from ..errors import CudaError, DeviceMemoryError

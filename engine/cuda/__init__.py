@@ -1,4 +1,4 @@
-"""The network on a card: driver, compiled kernels, cuDNN plans, the program and its streams.
+"""The network on a card: driver, compiled kernels, cuDNN plans; patches/ and volume/ run it.
 
 May import the compiler. The only package that touches a card; the compiler must not import it.
 """

@@ -21,10 +21,10 @@ from typing import Any
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.steps import Convolution
-from cuda_cyclegan.engine.cuda import generator as generators
 from cuda_cyclegan.engine.cuda import nvrtc, plan_bench, plan_check
 from cuda_cyclegan.engine.cuda.cudnn import cudnn
-from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.patches import generator as generators
+from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
 from cuda_cyclegan.engine.cuda.plan_cache import key_of
 from cuda_cyclegan.engine.cuda.plan_search import Algorithm, PlanSearch, SearchSettings
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build

@@ -36,7 +36,7 @@ from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
 from cuda_cyclegan.engine.benchmark.pytorch_modes import EAGER_HALF, MODES, Mode
 from cuda_cyclegan.engine.checkpoint.onnx.file import read_onnx
 from cuda_cyclegan.engine.checkpoint.onnx.graph import write_down
-from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
 from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.flops import flops

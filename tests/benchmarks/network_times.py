@@ -16,7 +16,11 @@ from support.gpu_networks import untrained_network
 
 from cuda_cyclegan.engine.benchmark.layer_times import described
 from cuda_cyclegan.engine.cuda.cudnn import cudnn
-from cuda_cyclegan.engine.cuda.generator import CudaGenerator, CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.patches.generator import (
+    CudaGenerator,
+    CudaOptions,
+    open_cuda_generator,
+)
 from cuda_cyclegan.engine.cuda.plan_cache import cache_folder
 from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build

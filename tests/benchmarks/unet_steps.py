@@ -18,7 +18,11 @@ from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.benchmark.layer_times import described, least_bytes
 from cuda_cyclegan.engine.compiler.steps import Convolve, Step
-from cuda_cyclegan.engine.cuda.generator import CudaGenerator, CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.patches.generator import (
+    CudaGenerator,
+    CudaOptions,
+    open_cuda_generator,
+)
 from cuda_cyclegan.engine.network.architectures import UNetSpec, build
 
 RESULT = Path(__file__).parent / "results" / "unet_steps.json"

@@ -20,10 +20,10 @@ from cuda_cyclegan.engine.compiler.memory.plan import plan_memory
 from cuda_cyclegan.engine.compiler.steps import Convolve, Layout
 from cuda_cyclegan.engine.cuda.driver import Context, Stream
 from cuda_cyclegan.engine.cuda.kernel_images import Kernels
+from cuda_cyclegan.engine.cuda.patches.program import open_program
+from cuda_cyclegan.engine.cuda.patches.streamed_window import Compiled
+from cuda_cyclegan.engine.cuda.patches.window_buffers import open_window_buffers
 from cuda_cyclegan.engine.cuda.plan_search import Algorithm
-from cuda_cyclegan.engine.cuda.program import open_program
-from cuda_cyclegan.engine.cuda.streamed_window import Compiled
-from cuda_cyclegan.engine.cuda.window_buffers import open_window_buffers
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored

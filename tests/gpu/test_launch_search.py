@@ -20,7 +20,7 @@ from cuda_cyclegan.engine.network.architectures import (
 from cuda_cyclegan.engine.options import Precision
 
 if TYPE_CHECKING:
-    from cuda_cyclegan.engine.cuda.generator import OpenCard
+    from cuda_cyclegan.engine.cuda.card import OpenCard
 
 CASES: dict[str, tuple[Architecture, Precision]] = {
     "ResNet": (ResNetSpec(1, 1, 64, 1), "fp16"),
@@ -32,7 +32,7 @@ CASES: dict[str, tuple[Architecture, Precision]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_all_ways_come_to_the_same_bits(name: str) -> None:
-    from cuda_cyclegan.engine.cuda.generator import open_card
+    from cuda_cyclegan.engine.cuda.card import open_card
 
     architecture, precision = CASES[name]
     with open_card(0, precision, None) as card:

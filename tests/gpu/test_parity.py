@@ -63,7 +63,7 @@ def check(tmp_path_factory):
 
 
 def _check(cache, network: Network, patch, batch: int, precision: str, **options) -> None:
-    from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
 
     random = np.random.default_rng()
     patches = random.uniform(-1, 1, (batch, network.graph.in_channels, *patch)).astype(np.float32)

@@ -272,7 +272,7 @@ def test_statistics_of_layers_by_own_kernels(card, precision, monkeypatch):
 
 def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path):
     from cuda_cyclegan.engine.cuda import kernel_check
-    from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
     from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)

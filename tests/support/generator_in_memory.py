@@ -28,7 +28,11 @@ def main() -> None:
     sys.modules["cudnn"] = frontend()
     from cuda_cyclegan.engine.cuda import kernel_images
     from cuda_cyclegan.engine.cuda.driver import Context
-    from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator, planned
+    from cuda_cyclegan.engine.cuda.patches.generator import (
+        CudaOptions,
+        open_cuda_generator,
+        planned,
+    )
 
     kernel_images.compiled = lambda *_, **__: b"\x7fELF"
     options = CudaOptions(PATCH, batch=2, cache=Path(sys.argv[1]))

@@ -27,7 +27,7 @@ def main() -> None:
     sys.modules["cudnn"] = frontend()
     from cuda_cyclegan.engine.cuda import kernel_images
     from cuda_cyclegan.engine.cuda.driver import Context
-    from cuda_cyclegan.engine.cuda.generator import CudaGenerator
+    from cuda_cyclegan.engine.cuda.patches.generator import CudaGenerator
 
     kernel_images.compiled = lambda *_, **__: b"\x7fELF"
     folder = Path(sys.argv[1])

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from cuda_cyclegan.engine.compiler.steps import PATCHES
 
 if TYPE_CHECKING:
-    from cuda_cyclegan.engine.cuda.generator import CudaGenerator
-    from cuda_cyclegan.engine.cuda.program import Program
+    from cuda_cyclegan.engine.cuda.patches.generator import CudaGenerator
+    from cuda_cyclegan.engine.cuda.patches.program import Program
 
 
 def poison(program: "Program") -> None:

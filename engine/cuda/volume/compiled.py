@@ -17,7 +17,7 @@ from ...compiler.volume.memory import (
 )
 from ...compiler.volume.passes import Pass, passes_of
 from ...network.graph import Graph, Network
-from ..generator import OpenCard
+from ..card import OpenCard
 from ..kernel_check import WrongKernelError, check_outer_layers, refuse_kernel, refused_kernels
 from ..plan_search import Algorithm, PlanSearch, SearchSettings
 from .transfer import slot_voxels

@@ -25,8 +25,8 @@ from ...whole_volume import (
     padded_extents,
     volume_refusal,
 )
+from ..card import OpenCard, open_card
 from ..driver import CapturedGraph, CudaEvent, Stream
-from ..generator import OpenCard, open_card
 from ..kernel_check import refused_kernels
 from ..plan_search import SearchSettings
 from .compiled import (

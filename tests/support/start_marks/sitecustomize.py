@@ -20,7 +20,7 @@ MARKS: dict[str, list[tuple[str, str, str]]] = {
     "engine.probe.cards": [("_driver", AFTER, "driver started")],
     "engine.probe.early_context": [("_retained", AFTER, "context ready")],
     "engine.model.model": [("decode_model", AFTER, "model read")],
-    "engine.cuda.generator": [("CudaGenerator.warm_up", AFTER, "program open")],
+    "engine.cuda.patches.generator": [("CudaGenerator.warm_up", AFTER, "program open")],
     "engine.cuda.volume.host_maps": [
         ("_large_pages", BEFORE, "pages for maps asked for"),
         ("_large_pages", AFTER, "pages for maps there"),

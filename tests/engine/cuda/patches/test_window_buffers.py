@@ -18,7 +18,7 @@ from support.streamed_window import (
 )
 
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
-from cuda_cyclegan.engine.cuda import window_buffers
+from cuda_cyclegan.engine.cuda.patches import window_buffers
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.engine.sliding_window import PatchGrid, ring_rows

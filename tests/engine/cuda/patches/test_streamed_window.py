@@ -21,7 +21,7 @@ from support.streamed_window import (
     streamed,
 )
 
-from cuda_cyclegan.engine.cuda import window_buffers
+from cuda_cyclegan.engine.cuda.patches import window_buffers
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.engine.model.card import SmallVolumePadding
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored

@@ -5,12 +5,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from math import prod
 
-from ..compiler.ring_buffers import RingBuffers, no_room, rings
-from ..errors import CudaError
-from ..network.layers import FloatArray
-from ..scaling import Stored
-from ..sliding_window import PatchGrid, PatchWindow, Timing
-from .driver import DeviceBuffer, PinnedBuffer, Stream
+from ...compiler.ring_buffers import RingBuffers, no_room, rings
+from ...errors import CudaError
+from ...network.layers import FloatArray
+from ...scaling import Stored
+from ...sliding_window import PatchGrid, PatchWindow, Timing
+from ..driver import DeviceBuffer, PinnedBuffer, Stream
 from .streamed_window import SLOT_BYTES, Compiled, Own, StreamedWindow
 
 

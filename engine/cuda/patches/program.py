@@ -7,14 +7,14 @@ from functools import partial
 from itertools import pairwise
 from statistics import median
 
-from ..compiler.launches.launch import OVERFLOW, region_address
-from ..compiler.launches.steps import launches
-from ..compiler.memory.plan import MemoryPlan, scratch_name
-from ..compiler.steps import PATCHES, TRANSLATED, Convolution, Convolve, Lowered, Step
-from ..errors import CudaError
-from .driver import CapturedGraph, CudaEvent, DeviceBuffer, Stream
-from .kernel_images import Kernels
-from .plan_search import Algorithm
+from ...compiler.launches.launch import OVERFLOW, region_address
+from ...compiler.launches.steps import launches
+from ...compiler.memory.plan import MemoryPlan, scratch_name
+from ...compiler.steps import PATCHES, TRANSLATED, Convolution, Convolve, Lowered, Step
+from ...errors import CudaError
+from ..driver import CapturedGraph, CudaEvent, DeviceBuffer, Stream
+from ..kernel_images import Kernels
+from ..plan_search import Algorithm
 
 _OFTEN = 20
 

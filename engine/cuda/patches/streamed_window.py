@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..compiler.launches.sliding_window import blend, cut, patch_bytes, store_voxels
-from ..compiler.ring_buffers import RingBuffers
-from ..errors import PrecisionOverflowError
-from ..network.layers import Triple
-from ..scaling import Stored, VoxelArray
-from ..sliding_window import NeededRows, PatchWindow, Phase, Timing, steps
-from .driver import CudaEvent, PinnedBuffer, Stream
+from ...compiler.launches.sliding_window import blend, cut, patch_bytes, store_voxels
+from ...compiler.ring_buffers import RingBuffers
+from ...errors import PrecisionOverflowError
+from ...network.layers import Triple
+from ...scaling import Stored, VoxelArray
+from ...sliding_window import NeededRows, PatchWindow, Phase, Timing, steps
+from ..driver import CudaEvent, PinnedBuffer, Stream
 
 if TYPE_CHECKING:
-    from .kernel_images import Kernels
+    from ..kernel_images import Kernels
     from .program import Program
 
 SLOT_BYTES = 16 << 20

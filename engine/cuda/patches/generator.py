@@ -11,30 +11,28 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from ..compiler.card_properties import CardProperties
-from ..compiler.memory.fitting import Fitted, MemoryBudget, ProgramRequest, fit, usual_batch
-from ..compiler.memory.plan import MemoryPlan
-from ..compiler.steps import Convolution, Layout, Step
-from ..errors import CudaError, PatchShapeError, PrecisionOverflowError
-from ..network.graph import Graph, Network
-from ..network.layers import FloatArray, Triple
-from ..options import Precision
-from ..probe.cards import cuda_devices
-from ..scaling import Stored
-from ..sliding_window import PatchWindow, Timing
-from .cudnn import Cudnn
-from .device_plan import DevicePlan, in_faster_forms, plan_program, program_key
-from .driver import Context, PinnedBuffer, Stream
-from .kernel_check import (
+from ...compiler.card_properties import CardProperties
+from ...compiler.memory.fitting import Fitted, MemoryBudget, ProgramRequest, fit, usual_batch
+from ...compiler.memory.plan import MemoryPlan
+from ...compiler.steps import Convolution, Layout, Step
+from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
+from ...network.graph import Graph, Network
+from ...network.layers import FloatArray, Triple
+from ...options import Precision
+from ...probe.cards import cuda_devices
+from ...scaling import Stored
+from ...sliding_window import PatchWindow, Timing
+from ..card import OpenCard, open_card
+from ..device_plan import DevicePlan, in_faster_forms, plan_program, program_key
+from ..driver import PinnedBuffer
+from ..kernel_check import (
     WrongKernelError,
     check_outer_layers,
     refuse_kernel,
     refused_kernels,
 )
-from .kernel_images import Kernels
-from .launch_search import LaunchSearch
-from .plan_cache import TuningCache
-from .plan_search import Algorithm, PlanSearch, SearchSettings
+from ..launch_search import LaunchSearch
+from ..plan_search import Algorithm, PlanSearch, SearchSettings
 from .program import Program, open_program
 from .streamed_window import Compiled
 from .window_buffers import WindowBuffers, open_window_buffers
@@ -69,46 +67,10 @@ class CudaOptions:
         return ProgramRequest(self.patch, batch, self.precision, card, without)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenCard:
-    """What a program on a card needs.
-
-    context, stream, library, kernels: open on the card. cache: what was measured on such cards.
-    """
-
-    context: Context
-    stream: Stream
-    library: Cudnn
-    kernels: Kernels
-    cache: TuningCache
-
-    @property
-    def description(self) -> str:
-        """Card and library, for reports."""
-        return f"{self.context.name}, cuDNN {self.library.version}"
-
-    def wanted(self, network: Network, options: CudaOptions) -> ProgramRequest:
-        """The program, without own kernels that were found wrong here."""
-        without = refused_kernels(self.cache, self.kernels)
-        return options.wanted(network.graph, self.context.card, without)
-
-
-@contextmanager
-def open_card(device: int, precision: Precision, cache: Path | None) -> Generator[OpenCard]:
-    """A card, as CUDA counts them; cache: folder of what is known of it, None to keep nothing."""
-    with (
-        Context(device) as context,
-        Stream() as stream,
-        Cudnn(stream) as library,
-        Kernels(precision, context.card, cache) as kernels,
-    ):
-        valid_for = {
-            "card": context.name,
-            "driver": str(context.driver_version),
-            "cudnn": library.version,
-            "precision": precision,
-        }
-        yield OpenCard(context, stream, library, kernels, TuningCache(cache, valid_for))
+def _wanted(card: OpenCard, network: Network, options: CudaOptions) -> ProgramRequest:
+    """The program, without own kernels that were found wrong on this card."""
+    without = refused_kernels(card.cache, card.kernels)
+    return options.wanted(network.graph, card.context.card, without)
 
 
 def planned(network: Network, options: CudaOptions) -> DevicePlan:
@@ -120,7 +82,7 @@ def planned(network: Network, options: CudaOptions) -> DevicePlan:
     with open_card(options.device, options.precision, options.cache) as opened:
         left = opened.context.memory[0]
         room = MemoryBudget(left, options.vram_limit)
-        wanted = opened.wanted(network, options)
+        wanted = _wanted(opened, network, options)
         return DevicePlan(
             card=opened.context.name,
             program=plan_program(network, wanted, room, opened.cache, options.search.effort),
@@ -180,7 +142,7 @@ def _fitted(
 
     while True:
         try:
-            wanted = card.wanted(network, options)
+            wanted = _wanted(card, network, options)
             fitted = fit(network, wanted, room, choose)
             launches.compare_forms(network, fitted.lowered, search, options.search)
             fitted = in_faster_forms(network, wanted, fitted, room, choose, card.cache)
