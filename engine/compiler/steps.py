@@ -559,8 +559,9 @@ class Layout:
 
     slab_bytes: bound of the tensors between the steps of an outermost layer, which goes through the
     depth in slabs. matrix_kernels: whether own kernels for the matrix units may be used;
-    wgmma: and those for warp groups, which only compute capability 9.0 has.
-    forms: of layers of stride 2, by layer, where they are not as usual. split_fp16:
+    wgmma: and those for warp groups, which only compute capability 9.0 has. without: of these,
+    those by their .cu files that may not. forms: of convolutions, by layer, where they are not as
+    usual. split_fp16:
     whether a float program does convolutions on split fp16 where their input allows it
     (`split_fp16.scales`). patch: (D, H, W). batch: patches in one run. precision: of its
     arithmetic. in_blocks: whether the patches are blocks of one volume, which see each other and
@@ -576,6 +577,11 @@ class Layout:
     forms: Mapping[str, LayerForm] = field(default_factory=dict[str, LayerForm])
     split_fp16: bool = False
     in_blocks: bool = False
+    without: tuple[str, ...] = ()
+
+    def takes(self, kernel: str) -> bool:
+        """Whether the kernel for warp groups of a .cu file may be used."""
+        return self.wgmma and kernel not in self.without
 
 
 @dataclass(frozen=True, slots=True)

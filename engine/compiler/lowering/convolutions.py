@@ -100,7 +100,11 @@ def _convolve_cells(writer: Writer, node: Node, conv: Conv3d) -> Value:
 def _fits_halving_kernel(writer: Writer, node: Node, conv: Conv3d) -> bool:
     """Whether the own kernel may do a convolution that halves its source."""
     form = writer.layout.forms.get(node.name)
-    if not writer.layout.wgmma or writer.layout.in_blocks or form not in (None, "own"):
+    if (
+        not writer.layout.takes("convolve_strided")
+        or writer.layout.in_blocks
+        or form not in (None, "own")
+    ):
         return False
     shape = conv.kernel, conv.stride, conv.padding, conv.dilation, conv.groups
     if shape != ((3, 3, 3), _TWO, _ONE, _ONE, 1) or conv.out_channels % halving.OUTPUTS:
@@ -136,7 +140,11 @@ def _is_expressed_by_halving_kernel(part: ValuePart) -> bool:
 def _fits_planes(writer: Writer, node: Node, conv: Conv3d) -> bool:
     """Whether the own kernel that walks through planes may do a convolution."""
     form = writer.layout.forms.get(node.name)
-    if not writer.layout.wgmma or writer.layout.in_blocks or form not in (None, "own"):
+    if (
+        not writer.layout.takes("convolve_by_planes")
+        or writer.layout.in_blocks
+        or form not in (None, "own")
+    ):
         return False
     shape = conv.kernel, conv.stride, conv.padding, conv.dilation, conv.groups
     if shape != ((3, 3, 3), _ONE, _ONE, _ONE, 1) or conv.out_channels % planes.OUTPUTS:
@@ -259,7 +267,7 @@ def _by_own_kernel(
 
 def _fits_own_kernel(writer: Writer, conv: ConvTranspose3d, source: Tensor) -> bool:
     return (
-        writer.layout.wgmma
+        writer.layout.takes("conv_transpose_to_cells")
         and can_be_subpixels(conv)
         and (conv.kernel, conv.padding) == ((3, 3, 3), _ONE)
         and source.channels in cells.CHANNELS

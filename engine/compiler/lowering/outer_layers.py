@@ -137,7 +137,8 @@ def _fits_strided_kernel(writer: Writer, conv: Conv3d) -> bool:
 def _fits_first_of_groups(writer: Writer, conv: Conv3d) -> bool:
     """Whether a first layer is of the form of convolve_patches_wgmma.cu."""
     is_usual = (conv.stride, conv.kernel) == (_ONE, _USUAL)
-    return writer.layout.wgmma and is_usual and conv.out_channels % 32 == 0
+    takes = writer.layout.takes("convolve_patches_wgmma")
+    return takes and is_usual and conv.out_channels % 32 == 0
 
 
 def _convolve_directly(writer: Writer, node: Node, conv: Conv3d) -> Value:
@@ -246,7 +247,7 @@ def _convolve_to_patches(
     extents = writer.shapes[node.name].extents
     narrow = _NARROW_OF_BLOCKS if writer.layout.in_blocks else _NARROW
     is_wide = extents[2] > narrow and value.stored in WARP_GROUP_CHANNELS
-    wgmma = writer.layout.wgmma and is_wide
+    wgmma = writer.layout.takes("convolve_to_patches_wgmma") and is_wide
     lay = weight_layout.turned_operands if wgmma else weight_layout.column_operands
     laid = lay(writer.weights[conv.weight], value.slots, value.stored)
     writer.steps.append(

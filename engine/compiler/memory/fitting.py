@@ -30,6 +30,7 @@ _WGMMA_KERNELS = {
     "convolve_to_patches_wgmma",
     "conv_transpose_to_cells",
     "convolve_strided",
+    "convolve_by_planes",
 }
 SPLIT_KERNEL = "convolve_split_fp16"
 """The own kernel, by its .cu file, for what `Layout.split_fp16` asks for."""
@@ -102,7 +103,6 @@ class ProgramRequest:
         has_matrix = self.precision in ("fp16", "bf16") and capability >= _MATRIX_CAPABILITY
         has_matrix = has_matrix and not self.without & _MATRIX_KERNELS
         has_wgmma = has_matrix and capability == WGMMA_CAPABILITY
-        has_wgmma = has_wgmma and not self.without & _WGMMA_KERNELS
         split_fp16 = (
             split_fp16_pays(self.precision, capability) and SPLIT_KERNEL not in self.without
         )
@@ -118,6 +118,7 @@ class ProgramRequest:
                     has_wgmma,
                     self.forms,
                     split_fp16=split_fp16,
+                    without=tuple(sorted(self.without & _WGMMA_KERNELS)),
                 )
             batch //= 2
 

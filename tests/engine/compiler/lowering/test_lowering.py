@@ -1,6 +1,7 @@
 """The compiled steps, carried out in numpy, give what ONNX Runtime gives."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from support.step_interpreter import interpret
 
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
     Convolve,
@@ -383,6 +385,36 @@ def graph_of_planes(activation) -> Graph:
         Node("last", Conv3d(64, 1, (1, 1, 1), "last.weight"), ("fourth",)),
     )
     return Graph(1, nodes)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        ("convolve_by_planes", ConvolveByPlanes),
+        ("convolve_strided", ConvolveStrided),
+        ("conv_transpose_to_cells", ConvTransposeToCells),
+    ],
+)
+def test_a_kernel_that_was_wrong_on_a_card_leaves_the_others_in_use(kernel, kind):
+    nodes = (
+        Node("first", _plain(1, 32, "first"), (INPUT,)),
+        Node("second", _plain(32, 32, "second"), ("first",)),
+        Node("down", structs.replace(_plain(32, 64, "down"), stride=(2, 2, 2)), ("second",)),
+        Node(
+            "up",
+            ConvTranspose3d(64, 32, (3, 3, 3), "up.weight", None, (2, 2, 2), (1, 1, 1), (1, 1, 1)),
+            ("down",),
+        ),
+        Node("last", Conv3d(32, 1, (1, 1, 1), "last.weight"), ("up",)),
+    )
+    network = random_network(Graph(1, nodes), 1)
+    wanted = ProgramRequest((4, 6, 8), 1, "fp16", H200)
+    kinds = ConvolveByPlanes | ConvolveStrided | ConvTransposeToCells
+    for without in (frozenset[str](), frozenset({kernel})):
+        layout = next(replace(wanted, without=without).layouts())
+        found = {type(step) for step in lower(network, layout, H200).steps} & {*get_args(kinds)}
+        assert (kind in found) == (not without)
+        assert len(found) == 3 - len(without)
 
 
 @pytest.mark.parametrize("activation", [Relu(), LeakyRelu(0.01), Elu(1.0)])
