@@ -533,9 +533,24 @@ def statistics_of(step: Step) -> Statistics | None:
     match step:
         case Statistics():
             return step
-        case ConvolvePatches() | ConvTransposeToCells() | Normalise():
+        case (
+            ConvolvePatches()
+            | ConvTransposeToCells()
+            | ConvolveStrided()
+            | ConvolveByPlanes()
+            | Normalise()
+        ):
             return step.statistics
-        case _:
+        case (
+            Pack()
+            | Convolve()
+            | ConvolveToPatches()
+            | ConvTransposeToPatches()
+            | Pointwise()
+            | SumTaps()
+            | Unpack()
+            | AddPatches()
+        ):
             return None
 
 

@@ -29,7 +29,7 @@ def lowered_blocks(
     layout = replace(next(request.layouts()), in_blocks=True)
     lowered = widened(lower(network, layout, card), grid)
     if by_others := _layers_that_leave_boxes_empty(lowered):
-        layout = replace(layout, transposed=dict.fromkeys(by_others, "subpixel"))
+        layout = replace(layout, forms=dict.fromkeys(by_others, "subpixel"))
         lowered = widened(lower(network, layout, card), grid)
     return replace(lowered, steps=measured_by_makers(lowered.steps))
 

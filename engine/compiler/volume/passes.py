@@ -102,18 +102,20 @@ def made_by(step: Step) -> Iterator[str]:
             yield table.name
         case Unpack() | AddPatches():
             pass
-        case ConvolvePatches() | ConvTransposeToCells():
-            yield (step.target if isinstance(step, ConvolvePatches) else step.target.tensor).name
-            if step.statistics is not None:
-                yield step.statistics.target.name
+        case ConvTransposeToCells(target=view, statistics=measured):
+            yield view.tensor.name
+            if measured is not None:
+                yield measured.target.name
         case ConvolveToPatches() | ConvTransposeToPatches() | SumTaps():
             pass
         case Normalise(pointwise=pointwise):
             yield pointwise.target.name
         case Pack() | Convolve() | Pointwise():
             yield step.target.name
-        case ConvolveStrided() | ConvolveByPlanes():
+        case ConvolvePatches() | ConvolveStrided() | ConvolveByPlanes():
             yield step.target.name
+            if step.statistics is not None:
+                yield step.statistics.target.name
 
 
 def reads_of(step: Step) -> set[str]:
