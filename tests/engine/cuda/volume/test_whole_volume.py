@@ -4,6 +4,7 @@ Memory is poisoned, so that what is read before it is written shows.
 """
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -281,6 +282,14 @@ SMALL = chain(
     ("leave", Conv3d(2, 1, (1, 1, 1), "l.weight", "l.bias")),
 )
 """Each kind of border, of statistics and of resolution once."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_pages() -> Iterator[None]:
+    """Of the device's memory, so that limits tell apart where the maps of small volumes lie."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("cuda_cyclegan.engine.compiler.volume.memory._DEVICE_PAGE", 256)
+        yield
 
 
 @cache
