@@ -30,6 +30,7 @@ FOLDERS = ("/proc/", "/sys/")
 PLACES = {
     "engine.cores": "os.sched_getaffinity",
     "engine.cuda.driver": "os.sysconf",
+    "engine.cuda.volume.host_maps": "mmap.MAP_ANONYMOUS mmap.MAP_PRIVATE",
     "engine.probe.cudnn_copies": "/proc/self/maps",
     "io.files.disk": (
         "os.O_DIRECTORY os.POSIX_FADV_DONTNEED os.posix_fadvise os.posix_fallocate "

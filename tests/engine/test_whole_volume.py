@@ -25,6 +25,7 @@ _NO_FORM = {
     "products, differences and parts": "crop (crop)",
     "groups of whole vectors": "up (conv_transpose)",
     "groups that share vectors": "up (conv_transpose)",
+    "groups that lead to cells": "up (conv_transpose)",
     "each channel by itself": "up (conv_transpose)",
     "transposed with dilation": "down (conv)",
     "pooled behind a norm and a sum": "pad (pad)",

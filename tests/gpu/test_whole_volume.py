@@ -140,7 +140,7 @@ def test_no_limit_changes_a_byte(
 
 def test_a_volume_is_what_one_patch_of_its_extents_makes(cache: Path) -> None:
     """With the same own kernels, in another order of sums."""
-    from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
     from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 
     network = untrained_network(build(RESNET), 1)

@@ -2,9 +2,10 @@
 // measures its result.
 //
 // source [N, D', H', W', C], C 64 or 128, 0 beyond -> target [N, D, H, W, 2, 2, 2, K], cells of 2^3
-// voxels; K a multiple of 32. Blocks of a volume have a source of one voxel more along each axis. Along each axis, the first voxel of a cell takes the middle tap of the source voxel
-// at its place; the second one the last tap of the same and the first of the next. So a cell takes 27
-// products for each pair of channels, where a 2^3 convolution to 8 K channels takes 64, with 37 zeros.
+// voxels; K a multiple of 32. Blocks of a volume have a source of one voxel more along each axis. Along
+// each axis, the first voxel of a cell takes the middle tap of the source voxel at its place; the second
+// one the last tap of the same and the first of the next. So a cell takes 27 products for each pair of
+// channels, where a 2^3 convolution to 8 K channels takes 64, with 37 zeros.
 //
 // The matrix product has as M 64 channels of one voxel of a cell, or 32 of two along H; as N 128
 // cells; and as its depth 32 channels of a voxel that they see. Each group of four warps sums up the
@@ -182,13 +183,20 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             described(boxes + group * COLUMNS * 16, PIECE, SEEN * 16);
         const unsigned long long first_weights = described(stages, 64 * 16, 128);
         const int first_column = first_w + group * COLUMNS;
-        const int rows = min(SIDE, p.cells[1] - first_h);  // of cells, in the patch
-        // Of the sums: planes and rows of cells, and columns of this lane, that are measured.
+        // Of the sums: rows of cells, and columns of this lane, that lie in the patch, and those that
+        // are measured, as they lie in the volume.
+        const int rows = min(SIDE, p.cells[1] - first_h);
+#ifdef IN_BLOCKS
         const Inside real = inside_of(p, p.cells, number);
-        const int real_planes = max(0, min(planes, real.extents[0] - first_d));
-        const int real_rows = max(0, min(SIDE, real.extents[1] - first_h));
-        const int real_columns = max(0, min(2, real.extents[2] - first_column - 2 * t));
-        const bool is_full = real_rows == SIDE && first_column + COLUMNS <= real.extents[2];
+        const int measured_planes = max(0, min(planes, real.extents[0] - first_d));
+        const int measured_rows = max(0, min(SIDE, real.extents[1] - first_h));
+        const int columns = max(0, min(2, real.extents[2] - first_column - 2 * t));
+        const bool is_full = measured_rows == SIDE && first_column + COLUMNS <= real.extents[2];
+#else
+        const int columns = p.cells[2] - first_column - 2 * t;
+        const bool is_full = rows == SIDE && first_column + COLUMNS <= p.cells[2];
+        const int measured_rows = rows, measured_planes = planes;
+#endif
         // Of what this lane writes: its place in a row of cells.
         const int unit = threadIdx.x % GROUP, voxel = unit / VOXEL_UNITS % (2 * COLUMNS);
         const int below_row = unit / VOXEL_UNITS / (2 * COLUMNS);
@@ -250,10 +258,10 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             for (int right = 0; right < 2; ++right)
 #pragma unroll
                 for (int i = 0; i < SIDE; ++i) {
-                    if (!is_full && i >= real_rows) break;
+                    if (!is_full && i >= measured_rows) break;
 #pragma unroll
                     for (int odd = 0; odd < 2; ++odd) {
-                        if (!is_full && odd >= real_columns) break;
+                        if (!is_full && odd >= columns) break;
                         low.add(sums[right][4 * i + odd]);
                         high.add(sums[right][4 * i + 2 + odd]);
                     }
@@ -315,7 +323,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             if (is_last) {
                 for (int i = 0; i < CHUNKS; ++i) here.step_on();
             }
-            if (p.partials && (!ARE_BLOCKS || pass < PASSES * real_planes)) {
+            if (p.partials && (!ARE_BLOCKS || pass < PASSES * measured_planes)) {
                 if (pass == 0) low.shift = sums[0][0], high.shift = sums[0][2];
                 is_full ? measure(true) : measure(false);
             }
@@ -323,7 +331,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
                   (upper * 4 + below * 2) * p.outputs);
         }
         if (p.partials) {
-            const int count = PASSES * real_planes * 2 * real_rows * real_columns;
+            const int count = PASSES * measured_planes * 2 * measured_rows * max(0, min(2, columns));
             const Moments lower = of_four_lanes(low.moments(count));
             const Moments upper = of_four_lanes(high.moments(count));
             Moments* own = joined + (group * 4 + warp) * 16;

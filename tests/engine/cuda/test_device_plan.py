@@ -69,7 +69,7 @@ def test_after_it_bytes_and_seconds_are_those_of_the_program(cache, tmp_path) ->
 
 
 @pytest.mark.parametrize(
-    ("kind", "form"), [(ConvTransposeToCells, "subpixel"), (ConvolveStrided, "strided")]
+    ("kind", "form"), [(ConvTransposeToCells, "subpixel"), (ConvolveStrided, "plain")]
 )
 def test_a_layer_that_is_slower_by_its_own_kernel_is_planned_as_it_is_faster(
     kind, form, cache

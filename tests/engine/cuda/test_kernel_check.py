@@ -382,9 +382,9 @@ def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch
         ({"convolve_patches"}, "fp16", False, False, False),
         ({"convolve_strided_patches"}, "fp16", False, False, False),
         ({"convolve_to_patches"}, "bf16", False, False, False),
-        ({"convolve_patches_wgmma"}, "fp16", True, False, False),
-        ({"convolve_to_patches_wgmma"}, "bf16", True, False, False),
-        ({"conv_transpose_to_cells"}, "fp16", True, False, False),
+        ({"convolve_patches_wgmma"}, "fp16", True, True, False),
+        ({"convolve_to_patches_wgmma"}, "bf16", True, True, False),
+        ({"conv_transpose_to_cells"}, "fp16", True, True, False),
         ({SPLIT_KERNEL}, "fp16", True, True, False),
         (set(), "fp32", False, False, True),
         ({SPLIT_KERNEL}, "tf32", False, False, False),
@@ -392,8 +392,12 @@ def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch
 )
 def test_a_program_does_without_what_is_wrong(without, precision, matrix, wgmma, split):
     wanted = ProgramRequest((32, 32, 32), 1, precision, H200, frozenset(without))
-    chosen = {(one.matrix_kernels, one.wgmma, one.split_fp16) for one in wanted.layouts()}
+    layouts = list(wanted.layouts())
+    chosen = {(one.matrix_kernels, one.wgmma, one.split_fp16) for one in layouts}
     assert chosen == {(matrix, wgmma, split)}
+    assert not any(
+        layout.takes(kernel) for layout in layouts for kernel in without - {SPLIT_KERNEL}
+    )
 
 
 def test_only_cards_that_have_wgmma_get_kernels_for_warp_groups():

@@ -72,7 +72,7 @@ def changed(path: tuple[Any, ...], value: Any, name: str = "pooling") -> str:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("nodes", 0, "layer", "kind"), "erf", r"nodes\[0\].layer.* must be one of add, "),
+        (("nodes", 0, "layer", "kind"), "fourier", r"nodes\[0\].layer.* must be one of add, "),
         (("nodes", 0, "layer", "kernel"), [3, 3, 1 << 20], "kernel' must lie from 1 to 64"),
         (("nodes", 0, "layer", "kernel"), [3, 3], "kernel"),
         (("nodes", 0, "layer", "taps"), 3, "taps' is not known to this version"),
