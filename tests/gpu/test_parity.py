@@ -16,8 +16,8 @@ from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 PRECISIONS = ("fp16", "bf16", "tf32", "fp32")
 # Both operands of every product as TF32, emulated on the CPU with sums in fp32, leave 2.0e-3 to
 # 2.2e-3 if rounded to nearest and 2.2e-3 to 2.3e-3 if cut off, with the first strided convolutions
-# in fp32 1.6e-3 to 1.9e-3.
-LIMITS = {"fp16": 5e-3, "bf16": 3e-2, "tf32": 2e-3, "fp32": 1e-5}
+# in fp32 1.6e-3 to 1.9e-3. Which of these a card does is up to its plans: 2.27e-3 was seen.
+LIMITS = {"fp16": 5e-3, "bf16": 3e-2, "tf32": 2.5e-3, "fp32": 1e-5}
 RESNET = ResNetSpec(1, 1, width=16, blocks=6)
 UNET = UNetSpec(1, 1, width=16, levels=4)
 GENERATORS = {

@@ -23,6 +23,7 @@
 // pass of statistics 0.135 / 0.386).
 
 #include "blocks.cuh"
+#include "copies.cuh"
 #include "matrix.cuh"
 #include "moments.cuh"
 #include "wgmma.cuh"
@@ -56,23 +57,6 @@ constexpr int GROUP = 128, THREADS = 3 * GROUP;
 constexpr int LOADER_REGISTERS = 40, OTHER_REGISTERS = 232;
 constexpr int BOX_LOADERS = 96;  // the last warp of the third group loads weights
 
-// A slot of a ring; `round` times all of its slots were passed.
-template <int COUNT>
-struct RingSlot {
-    int number = 0, round = 0;
-
-    __device__ __forceinline__ void step_on() {
-        if (++number == COUNT) number = 0, ++round;
-    }
-};
-
-__device__ __forceinline__ void copy(unsigned target, const void* source, bool is_inside) {
-    const int size = is_inside ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
-                 "r"(size)
-                 : "memory");
-}
-
 // What a block sees of one plane, of the channels from `source` on.
 __device__ __forceinline__ void load_box(
     const ConvTransposeToCells& p, const Element* source, int channels, int d, int first_h,
@@ -88,7 +72,7 @@ __device__ __forceinline__ void load_box(
         const int h = first_h + voxel / SEEN, w = first_w + voxel % SEEN;
         const bool is_inside = is_there && h < p.source_extents[1] && w < p.source_extents[2];
         const int place = (h * p.source_extents[2] + w) * channels;
-        copy(to + voxel * 16, is_inside ? plane + place : source, is_inside);
+        begin_copy(to + voxel * 16, is_inside ? plane + place : source, is_inside);
     }
 }
 
@@ -96,16 +80,6 @@ __device__ __forceinline__ void load_box(
 template <int OUTPUTS>
 __device__ __forceinline__ int swizzled_unit(int unit) {
     return unit ^ (unit / (OUTPUTS / 4) & 7);
-}
-
-// Four 8 x 8 matrices of which each lane has two numbers of a row, column by column. Lane 8 m + c
-// says where column c of matrix m goes.
-__device__ __forceinline__ void store_transposed(unsigned column, const uint4& words) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                     column
-                 ),
-                 "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
-                 : "memory");
 }
 
 __device__ __forceinline__ void wait_for_group(int group) {

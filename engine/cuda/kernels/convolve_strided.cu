@@ -18,6 +18,7 @@
 // part of a box by itself; cuDNN's plan and the pass before it take 0.073 and 0.072.
 
 #include "blocks.cuh"
+#include "copies.cuh"
 #include "matrix.cuh"
 #include "moments.cuh"
 #include "wgmma.cuh"
@@ -62,46 +63,8 @@ constexpr int ROW_STEP = LOADER_WARPS * 32 / (SEEN_COLUMNS * PIECES);
 constexpr int LOADERS = ROW_STEP * SEEN_COLUMNS * PIECES;
 constexpr int EACH = (SEEN_ROWS + ROW_STEP - 1) / ROW_STEP, AT_ONCE_EXPRESSED = 4;
 
-// A slot of a ring; `round` times all of its slots were passed.
-template <int COUNT>
-struct RingSlot {
-    int number = 0, round = 0;
-
-    __device__ __forceinline__ void step_on() {
-        if (++number == COUNT) number = 0, ++round;
-    }
-};
-
-// Four 8 x 8 matrices of which each lane has two numbers of a row, column by column. Lane 8 m + c
-// says where column c of matrix m goes.
-__device__ __forceinline__ void store_transposed(unsigned column, const uint4& words) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                     column
-                 ),
-                 "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
-                 : "memory");
-}
-
 __device__ __forceinline__ void wait_for_group(int group) {
     asm volatile("barrier.sync.aligned %0, %1;" ::"r"(group + 1), "n"(GROUP) : "memory");
-}
-
-// Without waiting for it; zeros where it is not inside.
-__device__ __forceinline__ void copy_vector(unsigned target, const void* source, bool is_inside) {
-    const int size = is_inside ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
-                 "r"(size)
-                 : "memory");
-}
-
-__device__ __forceinline__ void end_copies() {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// All but the last batches.
-template <int BATCHES>
-__device__ __forceinline__ void wait_for_copies() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(BATCHES) : "memory");
 }
 
 // What one of the loading lanes has of each box.
@@ -131,7 +94,7 @@ struct Loader {
         for (int i = 0; i < EACH; ++i, from += ROW_STEP * row_numbers) {
             if (!is_seen(i)) break;
             const bool is_copied = is_inside(plane, i);
-            copy_vector(box + place + i * (ROW_STEP * HALF_ROW * 16), is_copied ? from : source,
+            begin_copy(box + place + i * (ROW_STEP * HALF_ROW * 16), is_copied ? from : source,
                         is_copied);
         }
     }
@@ -246,9 +209,9 @@ __device__ __forceinline__ void convolve(const ConvolveStrided& p) {
                     own.copy(i / CHUNKS, i % CHUNKS, to + coming.number * BOX);
                     coming.step_on();
                 }
-                end_copies();
+                end_group();
                 if (i > 0) {
-                    wait_for_copies<1>();
+                    wait_for_all_groups_but<1>();
                     if (!is_bare) {
                         const float* own_scales = scales + (i - 1) % CHUNKS * DEPTH + piece * 8;
                         own.express((i - 1) / CHUNKS, own_scales, own_scales + CHANNELS, p.slope,

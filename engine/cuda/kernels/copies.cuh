@@ -14,6 +14,16 @@ __device__ __forceinline__ void begin_copy(Vector* to, const Element* source) {
 #endif
 }
 
+// The same to an address of shared memory; zeros where the source is not inside. From 8.0 on.
+__device__ __forceinline__ void begin_copy(unsigned target, const void* source, bool is_inside) {
+#if __CUDA_ARCH__ >= 800
+    const int size = is_inside ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+                 "r"(size)
+                 : "memory");
+#endif
+}
+
 // Those begun since the last time are one group.
 __device__ __forceinline__ void end_group() {
 #if __CUDA_ARCH__ >= 800

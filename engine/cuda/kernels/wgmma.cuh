@@ -117,6 +117,16 @@ struct Signal {
     }
 };
 
+// A slot of a ring; `round` times all of its slots were passed.
+template <int COUNT>
+struct RingSlot {
+    int number = 0, round = 0;
+
+    __device__ __forceinline__ void step_on() {
+        if (++number == COUNT) number = 0, ++round;
+    }
+};
+
 #ifndef ELEMENT_FLOAT
 
 #if defined(ELEMENT_BF16)
@@ -223,6 +233,16 @@ __device__ __forceinline__ void multiply_add(
         static_assert(COUNT == 68);
         PRODUCT_136
     }
+}
+
+// Four 8 x 8 matrices of which each lane has two numbers of a row, column by column. Lane 8 m + c
+// says where column c of matrix m goes.
+__device__ __forceinline__ void store_transposed(unsigned column, const uint4& words) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     column
+                 ),
+                 "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
+                 : "memory");
 }
 
 // Of an 8 x 8 matrix of which lane 4 g + t holds columns 2 t and 2 t + 1 of row g, the transposed.
