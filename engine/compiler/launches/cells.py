@@ -5,6 +5,7 @@ from ..card_properties import CardProperties
 from ..steps import ConvTransposeToCells
 from . import arguments
 from .launch import Addresses, Launch, strides_of
+from .walks import walks
 
 CHANNELS, OUTPUTS = (64, 128), 32
 """Of the source of conv_transpose_to_cells.cu, and of what those of its target are a multiple."""
@@ -16,7 +17,6 @@ _BOXES_AND_STAGES = {64: (6, 8), 128: (8, 5)}  # by the channels of the source
 _WORTH = (
     0.72  # share of the cells of its boxes that a target has, from which on the kernel is faster
 )
-_FILLED = 0.8  # share of a card that is at work, where there are as many blocks
 _BEGINNING = 0.4  # of the time of a plane, until the first products of a block
 
 
@@ -30,16 +30,7 @@ def _walks(step: ConvTransposeToCells, card: CardProperties) -> tuple[Triple, in
     depth, height, width = step.target.tensor.extents
     boxes = -(-height // _SIDE) * -(-width // _SIDE)
     parts = step.source.batch * step.target.channels // step.outputs_at_once
-
-    def cost(planes: int) -> float:
-        waves = -(-boxes * parts * -(-depth // planes) // card.multiprocessors)
-        return waves * (planes + _BEGINNING)
-
-    def fills(planes: int) -> bool:
-        return boxes * parts * -(-depth // planes) >= _FILLED * card.multiprocessors
-
-    planes = min(filter(fills, range(1, depth + 1)), key=cost, default=1)
-    return (boxes, -(-depth // planes), parts), planes
+    return walks(boxes, depth, parts, _BEGINNING, card)
 
 
 def fills_boxes(step: ConvTransposeToCells) -> bool:

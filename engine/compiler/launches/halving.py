@@ -5,6 +5,7 @@ from ..card_properties import CardProperties
 from ..steps import ConvolveStrided
 from . import arguments
 from .launch import Addresses, Launch, table_addresses
+from .walks import walks
 
 CHANNELS, OUTPUTS = (32,), 64
 """Of the source of convolve_strided.cu, and of what those of its target are a multiple.
@@ -16,7 +17,6 @@ _HEIGHT, _WIDTH, _THREADS = 32, 8, 4 * 128
 _BOXES, _BOX = 3, 2 * 1178 * 16  # bytes of one
 _STAGES, _STAGE = 6, 9 * 64 * 16 * 2
 _STAGED, _JOINED = 2 * 2 * 8 * 64 * 2, 8 * 16 * 12
-_FILLED = 0.8  # share of a card that is at work, where there are as many blocks
 _BEGINNING = 1.2  # of the time of a plane, until the first products of a block
 
 
@@ -30,16 +30,7 @@ def _walks(step: ConvolveStrided, card: CardProperties) -> tuple[Triple, int]:
     depth, height, width = step.target.extents
     boxes = -(-height // _HEIGHT) * -(-width // _WIDTH)
     parts = step.target.batch * step.target.channels // OUTPUTS
-
-    def cost(planes: int) -> float:
-        waves = -(-boxes * parts * -(-depth // planes) // card.multiprocessors)
-        return waves * (planes + _BEGINNING)
-
-    def fills(planes: int) -> bool:
-        return boxes * parts * -(-depth // planes) >= _FILLED * card.multiprocessors
-
-    planes = min(filter(fills, range(1, depth + 1)), key=cost, default=1)
-    return (boxes, -(-depth // planes), parts), planes
+    return walks(boxes, depth, parts, _BEGINNING, card)
 
 
 def blocks_that_halve(step: ConvolveStrided, card: CardProperties) -> int:

@@ -5,6 +5,7 @@ from ..card_properties import CardProperties
 from ..steps import ConvolveByPlanes
 from . import arguments
 from .launch import Addresses, Launch, part_of, strides_of
+from .walks import walks
 
 CHANNELS, OUTPUTS = (32, 64), 32
 """Of what convolve_by_planes.cu reads, and of what those of its target are a multiple."""
@@ -12,7 +13,6 @@ CHANNELS, OUTPUTS = (32, 64), 32
 _HEIGHT, _WIDTH, _THREADS = 16, 32, 3 * 128
 _BOX, _CHUNK = 4 * (18 * 34 + 6) * 16, 9 * 2 * 16 * 96 * 2  # bytes, the second of weights
 _BOXES = {32: 4, 64: 3}  # by the channels of what is read
-_FILLED = 0.8  # share of a card that is at work, where there are as many blocks
 _BEGINNING = 2.3  # planes besides those of a block: what its ends see, and what it waits for
 
 
@@ -31,16 +31,7 @@ def _walks(step: ConvolveByPlanes, card: CardProperties) -> tuple[Triple, int]:
     depth, height, width = step.target.extents
     boxes = -(-height // _HEIGHT) * -(-width // _WIDTH)
     parts = step.target.batch * step.target.channels // OUTPUTS
-
-    def cost(planes: int) -> float:
-        waves = -(-boxes * parts * -(-depth // planes) // card.multiprocessors)
-        return waves * (planes + _BEGINNING)
-
-    def fills(planes: int) -> bool:
-        return boxes * parts * -(-depth // planes) >= _FILLED * card.multiprocessors
-
-    planes = min(filter(fills, range(1, depth + 1)), key=cost, default=1)
-    return (boxes, -(-depth // planes), parts), planes
+    return walks(boxes, depth, parts, _BEGINNING, card)
 
 
 def blocks_by_planes(step: ConvolveByPlanes, card: CardProperties) -> int:
