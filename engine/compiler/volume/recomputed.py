@@ -129,6 +129,13 @@ def _making_first(
     """A pass that makes what it reads around each of its blocks."""
     reads = next(step for step in reader.steps if _touches(step, tensor))
     assert isinstance(reads, Pointwise)
+    beside = [
+        step
+        for step in reader.steps
+        if isinstance(step, Pointwise) and step.target == reads.target and step is not reads
+    ]
+    if beside:
+        return None  # a part of a joint, of which the others stay as they are
     around = reads.around
     if reader.block is not None:
         moved = _elsewhere(making, reads, reader.block, block)
