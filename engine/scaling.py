@@ -1,6 +1,7 @@
 """Linear maps between stored voxels and network intensities, and arrays of stored voxels."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -80,15 +81,21 @@ class Scaling:
             ) from error
 
 
+def _untold(_rows: int) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """Voxels [C, D, H, W] as they are stored, and the map from them to network intensities.
 
-    values: the voxels. scaling: the map.
+    values: the voxels. scaling: the map. on_rows: of those that are being made, told how many rows
+    of all channels are final, counted along the axis that lies slowest in memory, from its begin.
     """
 
     values: VoxelArray
     scaling: Scaling = Scaling()
+    on_rows: Callable[[int], None] = field(default=_untold, compare=False)
 
     def lowest(self) -> FloatArray:
         """The lowest network intensity of each channel, [C]."""

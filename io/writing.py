@@ -11,7 +11,15 @@ import numpy as np
 from .errors import ScanError, WriteError
 from .files.atomic import whole_file, whole_files, whole_folder
 from .files.parts import NO_GATE, Gate
-from .files.streams import GZIP_ERRORS, is_gzip_name, open_reader, open_writer, write_voxels
+from .files.streams import (
+    GZIP_ERRORS,
+    Arrival,
+    all_there,
+    is_gzip_name,
+    open_reader,
+    open_writer,
+    write_voxels,
+)
 from .formats.nifti import (
     Header,
     SpmHeader,
@@ -43,6 +51,7 @@ def write(
     target: Path,
     derivation: Derivation | None = None,
     gate: Gate = NO_GATE,
+    arrival: Arrival = all_there,
 ) -> dict[str, str]:
     """Store `volume` at `target` in its source's format and header; the suffix says which variant.
 
@@ -51,6 +60,9 @@ def write(
     Changed in the header is only what the voxels change: their type, slope and intercept, the
     number of volumes, and if they are in another unit the display range and the intent. Raises
     WriteError and then leaves nothing behind.
+
+    arrival: of the voxels, for which a result that `is_written_in_order` waits slab by slab; the
+    gate is passed once all are written.
 
     Returns the SHA-256, in hexadecimal, of those files that were hashed as they were written.
     """
@@ -75,7 +87,7 @@ def write(
         with whole_file(target, gate) as part:
             with open_writer(part, is_gzip_name(target), "r+b") as stream:
                 stream.write(_stored(header))
-                write_voxels(stream, volume.voxels)
+                write_voxels(stream, volume.voxels, arrival)
             _verify(part, target, header, volume)
         return {target.name: stream.sha256}
     with whole_files(target, gate) as part:
@@ -87,6 +99,12 @@ def write(
             mat_beside(part).write_bytes(volume.header.mat)
         _verify(part, target, header, volume)
     return {target.name: head.sha256, image_beside(target).name: stream.sha256}
+
+
+def is_written_in_order(volume: Volume, target: Path) -> bool:
+    """Whether `write` takes nothing but the header and then slice after slice, as they lie."""
+    order = sorted(range(3), key=lambda axis: volume.voxels.strides[axis])
+    return is_single_file(target) and order == [0, 1, 2]
 
 
 def notes_of_result(volume: Volume, target: Path) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import io
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from gzip import BadGzipFile
 from pathlib import Path
@@ -178,8 +178,16 @@ def _blocks(file: BinaryIO, left: int) -> Iterator[bytes]:
         yield block
 
 
-def write_voxels(stream: Sink, voxels: AnyArray) -> None:
-    """Write voxels [i, j, k] with i fastest, little-endian, some slices at a time.
+Arrival: TypeAlias = Callable[[int], None]
+"""Waits until the first so many slices [i, j] of a volume are final."""
+
+
+def all_there(_slices: int) -> None:
+    """The arrival of a volume that is there as a whole."""
+
+
+def write_voxels(stream: Sink, voxels: AnyArray, arrival: Arrival = all_there) -> None:
+    """Write voxels [i, j, k] with i fastest, little-endian, some slices at a time as they arrive.
 
     The bytes and the sizes of the writes do not depend on how the array lies in memory.
     """
@@ -187,6 +195,7 @@ def write_voxels(stream: Sink, voxels: AnyArray) -> None:
     slice_bytes = max(1, voxels[:, :, 0].nbytes)
     slices = max(1, SLAB_BYTES // slice_bytes)
     for first in range(0, voxels.shape[2], slices):
+        arrival(min(first + slices, voxels.shape[2]))
         slab = np.asarray(voxels[:, :, first : first + slices], dtype=stored, order="F")
         stream.write(slab.reshape(-1, order="F").view(np.uint8).data)
 

@@ -2,9 +2,10 @@
 
 import threading
 import traceback
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Generator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -32,6 +33,7 @@ from ..results.manifest import FileState, content_of
 from ..results.resume import PlannedStudy, preview_of, result_files
 from ..results.room import Room
 from ..results.storing import Store
+from ..results.written_ahead import WrittenAhead
 from ..settings import TranslateOptions, TranslateSettings
 from ..stopwatch import Span, Stopwatch
 from ..study.finished_preview import preview_from_files
@@ -119,7 +121,8 @@ class StudyProgress:
     """A study under way. inputs: its files before they were read. held: bytes that it was given.
 
     planned: what is to be done. row: what is known of the outcome. watch: seconds of its stages.
-    hashed: waits until the files are hashed, and gives their states.
+    hashed: waits until the files are hashed, and gives their states. ahead: what of its result is
+    written while that is made.
     """
 
     planned: PlannedStudy
@@ -128,6 +131,22 @@ class StudyProgress:
     inputs: tuple[FileState, ...] = ()
     held: int = 0
     hashed: Callable[[], tuple[FileState, ...]] = tuple
+    ahead: WrittenAhead | None = None
+
+    @contextmanager
+    def kept(self) -> Generator[None]:
+        """Keep what is written ahead of the result, unless the block fails."""
+        try:
+            yield
+        except BaseException:
+            self.leave_ahead()
+            raise
+
+    def leave_ahead(self) -> None:
+        """Remove what was written ahead of a result that will not be stored."""
+        if self.ahead is not None:
+            self.ahead.leave()
+            self.ahead = None
 
     def take_inputs(self) -> None:
         """Have the files' states. Raises ScanError, also if a file changed before it was hashed."""
@@ -367,12 +386,25 @@ class StudyStages:
             mirrored = of_flips.result
             told += [f"of its spread: {note}" for note in (*of_flips.notes, *mirrored.notes)]
         outcome = generator.do(
-            lambda network: infer_study(study, opened(network), watch, on_tiles, empty, mirrored),
+            lambda network: infer_study(
+                study,
+                opened(network),
+                watch,
+                on_tiles,
+                empty,
+                mirrored,
+                partial(self._begin_to_store, ticket),
+            ),
             task.precision,
         )
         notes = *ticket.row.notes, *told, *outcome.notes, *outcome.result.notes
         ticket.row = replace(ticket.row, notes=notes)
         return replace(outcome.result, precision=outcome.precision)
+
+    def _begin_to_store(self, ticket: StudyProgress, made: Volume) -> Callable[[int], None]:
+        ticket.leave_ahead()  # of a try in another precision
+        ticket.ahead = self._task.store.begin(ticket.planned, made, self._commits)
+        return ticket.ahead.on_rows if ticket.ahead else _unheard
 
     def _forth_and_back(
         self,
@@ -425,7 +457,7 @@ class StudyStages:
     def _store(self, ticket: StudyProgress, made: Translated) -> StudyReport:
         with ticket.watch.time("write"), self._room.taken(ticket.planned.study.files):
             outputs = self._task.store.put(
-                ticket.planned, made, ticket.inputs, self._commits, ticket.row.cycle
+                ticket.planned, made, ticket.inputs, self._commits, ticket.row.cycle, ticket.ahead
             )
         return replace(
             ticket.row,
@@ -451,8 +483,9 @@ class StudyStages:
         Only text leaves it: the exception itself would keep the study's arrays alive.
         """
         try:
-            self._check_wanted(ticket)
-            return ticket, stage()
+            with ticket.kept():
+                self._check_wanted(ticket)
+                return ticket, stage()
         except LeftError:
             return self._done(ticket, replace(ticket.row, status="interrupted"))
         except Exception as error:
@@ -463,6 +496,11 @@ class StudyStages:
             trace = "".join(traceback.format_exception(error))
             failure = failure_of(error, ticket.watch.stage)
         return self._done(ticket, replace(ticket.row, status="failed", failure=failure), trace)
+
+    def drop(self, inferred: Inferred | Finished) -> None:
+        """Leave a study that will not be stored any more."""
+        if not isinstance(inferred, StudyDone):
+            inferred[0].leave_ahead()
 
     def _check_wanted(self, ticket: StudyProgress) -> None:
         if ticket.row.name in self._left:
@@ -475,3 +513,7 @@ class StudyStages:
 
     def _record(self, span: Span) -> None:
         self._tell(Worked(span))
+
+
+def _unheard(_slices: int) -> None:
+    pass

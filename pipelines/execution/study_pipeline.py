@@ -195,6 +195,8 @@ class StudyPipeline:
             del loaded
             if self._behind.acquire():
                 self._inferred.put(inferred)
+            else:
+                self._stages.drop(inferred)
             del inferred
 
     def _next_loaded(self, generator: SharedGenerator | None) -> Loaded | None:
@@ -232,7 +234,10 @@ class StudyPipeline:
 
     def _finish_next(self) -> Finished | None:
         inferred = self._inferred.get()
-        if inferred is None or self._commits.is_shut:
+        if inferred is None:
+            return None
+        if self._commits.is_shut:
+            self._stages.drop(inferred)
             return None
         return self._stages.finish(inferred, self._verifier)
 

@@ -12,8 +12,8 @@ from ...engine.model.card import ModelCard
 from ...io.errors import WriteError
 from ...io.files.atomic import refused
 from ...io.files.parts import Gate, remove
-from ...io.volume import Derivation
-from ...io.writing import files_at, map_beside, write
+from ...io.volume import Derivation, Volume
+from ...io.writing import files_at, is_written_in_order, map_beside, write
 from ..cycle.cycle_error import CycleError
 from ..errors import OccupiedError
 from ..report.writing import program_version
@@ -23,6 +23,7 @@ from .manifest import FileState, ManifestEntry, MapRecord, Recipe
 from .output_file import save
 from .record_folder import OutputPlace
 from .resume import PlannedStudy, files_of, map_places, preview_of
+from .written_ahead import LEAST_BYTES, WrittenAhead
 
 Barrier: TypeAlias = Callable[[], AbstractContextManager[object]]
 """Passed by each step that makes a part of a result appear, or appear whole."""
@@ -59,8 +60,11 @@ class Store:
         inputs: tuple[FileState, ...],
         barrier: Barrier = nullcontext,
         cycle: CycleError | None = None,
+        ahead: WrittenAhead | None = None,
     ) -> tuple[FileState, ...]:
         """Write a result and record it; inputs: the states of the files before they were read.
+
+        ahead: what of it is written already.
 
         Returns those of the result's files. Raises WriteError, or OccupiedError if a file appeared
         since the study was planned.
@@ -85,7 +89,7 @@ class Store:
             )
         try:
             place.check()
-            written = self._write(planned, made, replace(entry, inputs=inputs), gate)
+            written = self._write(planned, made, replace(entry, inputs=inputs), gate, ahead)
             place.check()
             written = replace(written, cycle=cycle)
             self.record.append(written)
@@ -100,8 +104,30 @@ class Store:
                         remove(file)
                     self.record.append(replace(entry, status="failed"))
 
+    def begin(
+        self, planned: PlannedStudy, volume: Volume, barrier: Barrier = nullcontext
+    ) -> WrittenAhead | None:
+        """Write a result whose voxels are still to come, where that pays, for `put` to name."""
+        target = planned.target
+        is_large = volume.voxels.nbytes >= LEAST_BYTES
+        if not is_large or len(planned.targets) > 1 or not is_written_in_order(volume, target):
+            return None
+
+        @contextmanager
+        def passed(_: Sequence[Path]) -> Generator[None]:
+            with barrier():
+                self.record.place.check()
+                yield
+
+        return WrittenAhead(volume, target, Gate(passed, self.record.place.output))
+
     def _write(
-        self, planned: PlannedStudy, made: Translated, entry: ManifestEntry, gate: Gate
+        self,
+        planned: PlannedStudy,
+        made: Translated,
+        entry: ManifestEntry,
+        gate: Gate,
+        ahead: WrittenAhead | None,
     ) -> ManifestEntry:
         """Write all files of a study, the result last, so that it never stands without the others.
 
@@ -115,7 +141,10 @@ class Store:
         maps = tuple(self._put_map(each, target, derivation, gate) for each in made.maps)
         hashes: dict[str, str] = {}
         for channel, (volume, each) in enumerate(zip(made.volumes, planned.targets, strict=True)):
-            hashes |= write(volume, each, self._derivation(entry.inputs, channel), gate)
+            if ahead and ahead.volume is volume:
+                hashes |= ahead.put(gate)
+            else:
+                hashes |= write(volume, each, self._derivation(entry.inputs, channel), gate)
         pictures = [preview_of(target)] if made.preview else []
         written = [*(file for each in planned.targets for file in files_at(each)), *pictures]
         outputs = tuple(FileState.of(file, hashes.get(file.name)) for file in written)

@@ -1,7 +1,7 @@
 """A prepared array through the generator, patch by patch."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -119,7 +119,7 @@ def _stream(
 ) -> None:
     plan = _patch_window(source.values, window)
     seen, made = (
-        Stored(_as_it_lies(array.values, plan), array.scaling) for array in (source, target)
+        replace(array, values=_as_it_lies(array.values, plan)) for array in (source, target)
     )
     for timing in generator.run_window(seen, plan, made, on_tiles):
         count_timing(watch, timing)

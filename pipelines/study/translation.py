@@ -34,6 +34,10 @@ from .voxels.alignment import on_one_grid
 from .voxels.input_figures import differences
 from .voxels.missing import without_nan
 
+BeginToStore: TypeAlias = Callable[[Volume], Callable[[int], None]]
+"""Given the result, whose voxels are still to come; what it returns is told how many of its slices
+are final.
+"""
 OnTiles: TypeAlias = Callable[[int, int], None]
 """Told how many of how many tiles are translated, or percent of the volume; first with 0."""
 
@@ -253,12 +257,17 @@ def infer_study(
     on_tiles: OnTiles,
     empty: Empty = np.empty,
     mirrored: InferredSpread | None = None,
+    begin_to_store: BeginToStore | None = None,
 ) -> InferredStudy:
     """Run the network on a study; mirrored: what came out of its patches' mirror images.
+
+    begin_to_store: told of a result that is made as it is stored, before the first of its voxels.
 
     Raises EngineError and PreparationError.
     """
     made = mirrored.room if mirrored else canvas(study.prepared, empty)
+    if made.volume is not None and begin_to_store is not None:
+        made = replace(made, target=replace(made.target, on_rows=begin_to_store(made.volume)))
     last = _Pass(UNFLIPPED, opened.options.passes - 1)
     notes = _run(study, opened, made, last, watch, on_tiles)
     if mirrored:

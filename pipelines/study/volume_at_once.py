@@ -1,6 +1,7 @@
 """A prepared array through the generator at once, without tiles."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ...engine.generator import AnyGenerator, ReadyBeforehand, VolumeGenerator
 from ...engine.network.layers import Triple
@@ -34,7 +35,7 @@ def translate_at_once(
             on_percent(more)
 
     seen, made = (
-        Stored(_mirrored(array.values, flip), array.scaling) for array in (source, target)
+        replace(array, values=_mirrored(array.values, flip)) for array in (source, target)
     )
     for timing in generator.translate_volume(seen, made, on_share):
         count_timing(watch, timing)

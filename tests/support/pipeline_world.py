@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from support.batch_world import scan
-from support.numerics_models import CARD, FunctionGenerator, card
+from support.numerics_models import CARD, FunctionGenerator
 
 from cuda_cyclegan.engine.cuda.plan_cache import Progress
+from cuda_cyclegan.engine.model.card import ModelCard
 from cuda_cyclegan.engine.model.model import Model
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
@@ -39,6 +40,7 @@ class PipelineWorld:
 
     root: Path
     events: list[Event] = field(default_factory=list[Event])
+    card: ModelCard = CARD
 
     def __post_init__(self) -> None:
         for seed, name in enumerate("abcde"):
@@ -63,7 +65,7 @@ class PipelineWorld:
         self.events.clear()
         graph = FunctionGenerator().graph
         empty: Any = None
-        model = Model(card(patch=(16, 16, 16)), Network(graph, {}), empty, empty, "")
+        model = Model(replace(self.card, patch=(16, 16, 16)), Network(graph, {}), empty, empty, "")
         output = self.root / "results"
         with Manifest(output) as manifest:
             planner = Planner(output, manifest.entries, RECIPE, overwrite=False)

@@ -54,7 +54,8 @@ def main() -> None:
                 generator.make_ready(EXTENTS)
                 ready = held()
                 shares: list[float] = []
-                runs = [run(generator, EXTENTS, shares) for _ in range(3)]
+                rows: list[int] = []
+                runs = [run(generator, EXTENTS, shares, rows) for _ in range(3)]
                 first = held()
                 assert (
                     len(generator.network_seconds(Stored(np.zeros((1, *EXTENTS), np.int16)), 2))
@@ -76,6 +77,7 @@ def main() -> None:
                     "residence": memory.residence,
                     "parts": sorted({timing.part for timings in runs for timing in timings}),
                     "shares": [shares == sorted(shares), *shares[-1:]],
+                    "rows": [rows == sorted(rows), *rows[-1:]],
                 }
             found[name]["closed"] = held()
 
@@ -122,11 +124,15 @@ def main() -> None:
     print(json.dumps(found))
 
 
-def run(generator: Any, extents: tuple[int, ...], shares: list[float]) -> Any:
-    del shares[:]
+def run(
+    generator: Any, extents: tuple[int, ...], shares: list[float], rows: list[int] | None = None
+) -> Any:
+    rows = [] if rows is None else rows
+    del shares[:], rows[:]
     scan = np.zeros((1, *extents), np.int16)
     made = np.zeros((1, *extents[::-1]), np.int16).transpose(0, 3, 2, 1)[:, ::-1]
-    return generator.translate_volume(Stored(scan), Stored(made), shares.append)
+    target = Stored(made, on_rows=rows.append)
+    return generator.translate_volume(Stored(scan), target, shares.append)
 
 
 if __name__ == "__main__":

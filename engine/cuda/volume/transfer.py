@@ -7,6 +7,7 @@ to or from one of two pinned slots, the card works on those of the other.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -104,11 +105,11 @@ def take_out(
     seen = order.seen(target.values)
     floats = placed.at(VOXELS_OUT)
     stored = floats + 4 * slots.voxels
-    waiting: list[tuple[CudaEvent, VoxelArray, VoxelArray]] = []
+    waiting: list[Callable[[], None]] = []
     for number, (rows, channel) in enumerate(_pieces(len(seen), order, slots.voxels)):
         needed(_along(order, rows))
         if len(waiting) == 2:
-            _put(*waiting.pop(0))
+            waiting.pop(0)()
         staged = _staged(slots.slots[number % 2], (len(rows), *order.extents[1:]), seen.dtype)
         volume = placed.at(TRANSLATED) + channel * prod(padded) * 4
         for launch in (
@@ -119,9 +120,11 @@ def take_out(
         program.stream.download(staged.ctypes.data, stored, staged.nbytes)
         copied = slots.used(number % 2)
         copied.record(program.stream)
-        waiting.append((copied, staged, seen[channel, rows.start : rows.stop]))
-    for piece in waiting:
-        _put(*piece)
+        place = seen[channel, rows.start : rows.stop]
+        final = rows.stop if channel == len(seen) - 1 else None
+        waiting.append(partial(_put, copied, staged, place, target, final))
+    for put in waiting:
+        put()
     flag = _staged(slots.slots[0], (1,), np.dtype(np.int32))
     program.stream.download(flag.ctypes.data, placed.at(OVERFLOW), 4)
     program.stream.wait()
@@ -156,9 +159,14 @@ def _staged(slot: PinnedBuffer, shape: tuple[int, ...], voxel: "np.dtype[Any]") 
     return slot.array((-1,)).view(voxel)[: prod(shape)].reshape(shape)
 
 
-def _put(copied: CudaEvent, staged: VoxelArray, target: VoxelArray) -> None:
+def _put(
+    copied: CudaEvent, staged: VoxelArray, place: VoxelArray, target: Stored, final: int | None
+) -> None:
+    """Copy a piece to its place in the target; final: rows of all channels that are there then."""
     copied.wait()
-    _copy(target, staged)
+    _copy(place, staged)
+    if final is not None:
+        target.on_rows(final)
 
 
 _SHARE = 1 << 19

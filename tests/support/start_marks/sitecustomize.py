@@ -40,6 +40,11 @@ MARKS: dict[str, list[tuple[str, str, str]]] = {
         ("HeldMemory._close_host", AFTER, "maps given back"),
         ("HeldMemory.__exit__", AFTER, "memory given back"),
     ],
+    "io.formats.nifti": [("fill", BEFORE, "voxels asked for"), ("fill", AFTER, "voxels read")],
+    "io.files.atomic": [
+        ("flush", BEFORE, "first result written"),
+        ("flush", AFTER, "first result flushed"),
+    ],
     "pipelines.results.storing": [
         ("Store.put", BEFORE, "first study to be stored"),
     ],

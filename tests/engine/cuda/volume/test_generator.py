@@ -24,6 +24,7 @@ def test_memory_is_taken_once_and_given_back(tmp_path: Path) -> None:
         assert one["ready"] == one["held"] == one["again"] == one["bytes"] + one["host"] + _BESIDES
         assert one["parts"] == ["compute", "copy in", "copy out"]
         assert one["shares"] == [True, 1.0]
+        assert one["rows"] == [True, 302]
         assert one["closed"] == 0
     assert found["card"]["host"] == 0
     assert found["host"]["host"] > 0
