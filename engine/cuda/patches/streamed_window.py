@@ -211,6 +211,7 @@ class StreamedWindow:
             waiting.append((mark.stop, staged, voxels[channel, rows.start : rows.stop]))
         for piece in waiting:
             _put(*piece)
+        self._target.on_rows(self._steps[step][1].stop)
 
     def _staged(self, slot: PinnedBuffer, rows: NeededRows, voxel: "np.dtype[Any]") -> VoxelArray:
         """A pinned slot as so many rows."""

@@ -98,6 +98,29 @@ def test_an_array_is_gone_over_as_it_lies_in_memory(
     np.testing.assert_allclose(made, here, rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize("way", [1, -1])
+def test_rows_are_told_when_they_are_final(way: int) -> None:
+    """Counted as they lie in memory, so that a file of them can be written meanwhile."""
+    lying = np.random.default_rng(0).uniform(-1, 1, (11, 6, 7)).astype(np.float32)
+    made = np.full_like(lying, np.nan)
+    told: list[tuple[int, Any]] = []
+
+    def seen(memory: Any) -> Any:
+        return memory.transpose(2, 1, 0)[None, :, :, ::way]
+
+    def hear(rows: int) -> None:
+        told.append((rows, made[:rows].copy()))
+
+    window = SlidingWindow(tile((7, 6, 11), (4, 4, 4), 0.4), "gaussian", "edge")
+    run_window_into(Stored(seen(lying)), Stored(seen(made), on_rows=hear), window, bent)
+    rows = [count for count, _ in told]
+    assert len(rows) > 2
+    assert rows == sorted(rows)
+    assert rows[-1] == 11
+    for count, there in told:
+        np.testing.assert_array_equal(there, made[:count])
+
+
 @pytest.mark.parametrize("blend", get_args(Blend))
 def test_weights_are_the_same_from_either_end(blend: Blend) -> None:
     """So that an array that lies the other way round needs no others."""
