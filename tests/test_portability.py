@@ -33,7 +33,7 @@ PLACES = {
     "engine.cuda.volume.host_maps": "mmap.MAP_ANONYMOUS mmap.MAP_PRIVATE",
     "engine.probe.cudnn_copies": "/proc/self/maps",
     "io.files.disk": (
-        "os.O_DIRECTORY os.POSIX_FADV_DONTNEED os.posix_fadvise os.posix_fallocate "
+        "os.O_DIRECTORY os.POSIX_FADV_DONTNEED os.posix_fadvise os.posix_fallocate os.preadv "
         "/proc/self/mountinfo"
     ),
     "io.files.locks": "fcntl os.O_DIRECTORY os.O_NOFOLLOW /proc/sys/kernel/random/boot_id",

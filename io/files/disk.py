@@ -1,5 +1,5 @@
-"""What the system is asked to do with a file: store it now, drop it from memory, keep its room; and
-whether a folder is where a file system begins.
+"""What the system is asked to do with a file: store it now, drop it from memory, keep its room,
+read it anywhere; and whether a folder is where a file system begins.
 """
 
 import os
@@ -41,6 +41,16 @@ def reserve(descriptor: int, size: int) -> None:
     """
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
+
+
+def can_read_anywhere() -> bool:
+    """Whether threads may read a file that is open once, each at its own place; not on Windows."""
+    return hasattr(os, "preadv")
+
+
+def read_at(descriptor: int, buffer: memoryview, begin: int) -> int:
+    """Fill what is there of `buffer` from a byte of a file on; how many bytes that are."""
+    return os.preadv(descriptor, [buffer], begin)
 
 
 def free_bytes(folder: Path) -> int:

@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from gzip import BadGzipFile
 from pathlib import Path
@@ -13,6 +14,7 @@ from isal import igzip_lib as _igzip_lib
 from isal import isal_zlib as _isal_zlib
 
 from ..volume import AnyArray
+from .disk import can_read_anywhere, read_at
 from .gzip_writer import GzipWriter
 from .sinks import HashedFile, Sink
 
@@ -25,6 +27,9 @@ Packing: TypeAlias = Literal["gzip", "zlib"]
 BLOCK_BYTES = 1 << 20
 SLAB_BYTES = 2 << 20
 """Written at once."""
+
+LEAST_SIDE_BY_SIDE, PART_BYTES, READING_THREADS = 64 << 20, 4 << 20, 4
+"""Of a buffer that several threads fill from a file, and of what each reads at a time."""
 
 PACKED_BYTES = 1 << 19
 """Of a gzip file, read at once."""
@@ -131,9 +136,34 @@ def skip(stream: BinaryIO, count: int) -> None:
 
 def fill(stream: BinaryIO, buffer: memoryview) -> None:
     """Fill `buffer`, of bytes, from the stream; raises EOFError if that ends early."""
-    filled = 0
+    filled = _fill_side_by_side(stream, buffer)
     while filled < len(buffer):
         filled += _fill_some(stream, buffer[filled:])
+
+
+def _fill_side_by_side(stream: BinaryIO, buffer: memoryview) -> int:
+    """Fill a large buffer on several threads, if the stream is a file as it is; bytes filled.
+
+    One thread is held up by new memory more than by the file, where the system has that cached.
+    """
+    below: object = getattr(stream, "raw", None)
+    is_worth_it = len(buffer) >= LEAST_SIDE_BY_SIDE and can_read_anywhere()
+    if not is_worth_it or not isinstance(below, io.FileIO):
+        return 0
+    begin, descriptor = stream.tell(), stream.fileno()
+
+    def fill_part(first: int) -> None:
+        part = buffer[first : first + PART_BYTES]
+        while part:
+            count = read_at(descriptor, part, begin + first)
+            if not count:
+                raise EOFError
+            part, first = part[count:], first + count
+
+    with ThreadPoolExecutor(READING_THREADS) as threads:
+        list(threads.map(fill_part, range(0, len(buffer), PART_BYTES)))
+    stream.seek(begin + len(buffer))
+    return len(buffer)
 
 
 def expect_end(stream: BinaryIO) -> None:
