@@ -20,8 +20,12 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def beside_each_other(work: Callable[[Part], Made], parts: Iterable[Part]) -> list[Made]:
+def beside_each_other(
+    work: Callable[[Part], Made], parts: Iterable[Part], most: int = _MOST
+) -> list[Made]:
     """What each part was made to, in their order; raises what one of them raised.
+
+    most: cores that it may take.
 
     Each thread takes the next part by itself, as to wake another costs as much as many a part. The
     caller takes parts too, so all get done even if the others are busy elsewhere.
@@ -33,7 +37,7 @@ def beside_each_other(work: Callable[[Part], Made], parts: Iterable[Part]) -> li
         for number, part in numbered:
             made[number] = work(part)
 
-    helpers = [_threads().submit(take_parts) for _ in range(min(_MOST, usable_cores()) - 1)]
+    helpers = [_threads().submit(take_parts) for _ in range(min(most, usable_cores()) - 1)]
     try:
         take_parts()
     finally:
