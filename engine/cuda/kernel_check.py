@@ -38,10 +38,11 @@ from ..compiler.steps import (
     ConvolvePatches,
     Lowered,
     Statistics,
+    TensorView,
 )
 from ..compiler.weight_layout import encoded
 from ..errors import DeviceMemoryError
-from ..network.layers import FloatArray
+from ..network.layers import FloatArray, triple
 from ..options import Precision
 from .driver import DeviceBuffer, Stream
 from .kernel_images import Kernels
@@ -52,7 +53,7 @@ _SIGNS = Filling("signs", 0.75)
 _TAKEN, _PARTIALS = "fingerprints", "partial sums"
 _NAN = 0xFF
 
-_VERSION = "1"
+_VERSION = "2"
 """Raised when the check finds more than before, so that layers are checked again."""
 
 _STATISTICS_BOUND = 2e-5
@@ -126,7 +127,8 @@ def wrong_step(
 ) -> str | None:
     """What is wrong with a step of an outermost layer; None if nothing is.
 
-    grid: of a volume of one block, for kernels of blocks.
+    grid: of a volume of one block, for kernels of blocks; what these measure is looked at in a
+    volume that ends inside its block, too.
     """
     trial = trial_of(of_one_patch(step) if grid else step)
     with ExitStack() as opened:
@@ -140,7 +142,24 @@ def wrong_step(
         wrong = int((bench.results(bench.as_used, RUNS) != right).sum())
         if wrong:
             return f"wrong results in {wrong} of {RUNS} runs"
-        return _wrong_statistics(bench, trial.measured) if trial.measured else None
+        if trial.measured is None:
+            return None
+        if (found := _wrong_statistics(bench, trial.measured)) or grid is None:
+            return found
+        bench = _LayerBench(
+            trial, places, kernels, stream, _that_ends_inside(trial.measured.source)
+        )
+        return _wrong_statistics(bench, trial.measured)
+
+
+def _that_ends_inside(measured: TensorView) -> BlockGrid:
+    """Of a volume that ends within its block, and within what kernels measure of it at once: for
+    blocks of usual extents, so many voxels or cells are no whole tiles.
+    """
+    cell = 2 if measured.shuffled else 1
+    sizes = measured.tensor.extents
+    inside = triple(cell * max(1, 5 * size // 8 - 1) for size in sizes)
+    return BlockGrid(inside, triple(cell * size for size in sizes))
 
 
 def _wrong_statistics(bench: "_LayerBench", measured: Statistics) -> str | None:
@@ -248,10 +267,14 @@ class _LayerBench:
 
     def measure_plainly(self, measured: Statistics) -> None:
         """Queue the pass that takes statistics of what was made."""
-        table = measured.target
+        table, card, at = measured.target, self._kernels.card, self._at
         self._stream.fill(self._places[COUNTERS], 0, 4 * table.patches * table.channels)
         partials = self._places[_PARTIALS]
-        self._launch(launches(measured, self._at, self._kernels.card, partials))
+        if not self._grid:
+            self._launch(launches(measured, at, card, partials))
+            return
+        self._launch(block_launches(measured, at, card, self._grid, BlockRun(0, 1), partials))
+        self._launch([measured_volume(measured, at, card, partials, 1)])
 
     def table(self, measured: Statistics) -> FloatArray:
         """Factors and summands [2, patches x channels], once the queue is done."""

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from support.gpu_networks import random_network
 
+from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.card_properties import WGMMA_CAPABILITY
 from cuda_cyclegan.engine.compiler.layer_trials import STORED_WEIGHT, TriedStep, trial_of
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.lowering.operator_fusion import measured_by_makers
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     Convolution,
@@ -268,6 +270,24 @@ def test_statistics_of_layers_by_own_kernels(card, precision, monkeypatch):
     monkeypatch.setattr(kernel_check, "launches", without_the_last_block)
     for step in measured:
         assert "wrong statistics" in kernel_check.wrong_step(step, kernels[precision], stream)
+
+
+@pytest.mark.parametrize("extents", [(40, 48, 56), (96, 96, 96), (128, 128, 60)])
+def test_what_kernels_of_blocks_measure(card, extents):
+    """Of a volume that fills its block, and of one that ends within it and within their boxes."""
+    from cuda_cyclegan.engine.cuda import kernel_check
+
+    _, kernels, stream = card
+    network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
+    wanted = ProgramRequest(extents, 1, "fp16", kernels["fp16"].card)
+    layout = replace(next(wanted.layouts()), in_blocks=True)
+    steps = measured_by_makers(lower(network, layout, wanted.card).steps)
+    kinds = ConvolvePatches | ConvTransposeToCells
+    measuring = [step for step in steps if isinstance(step, kinds) and step.statistics is not None]
+    assert isinstance(measuring[0], ConvolvePatches)
+    for step in measuring:
+        grid = BlockGrid(extents, extents)
+        assert kernel_check.wrong_step(step, kernels["fp16"], stream, grid) is None
 
 
 def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path):

@@ -28,18 +28,16 @@ def lowered_blocks(
     request = ProgramRequest(grid.block, grid.batch, precision, card, without)
     layout = replace(next(request.layouts()), in_blocks=True)
     lowered = widened(lower(network, layout, card), grid)
-    if by_others := _layers_for_others(lowered, grid):
+    if by_others := _layers_that_leave_boxes_empty(lowered):
         layout = replace(layout, forms=dict.fromkeys(by_others, "subpixel"))
         lowered = widened(lower(network, layout, card), grid)
     return replace(lowered, steps=measured_by_makers(lowered.steps))
 
 
-def _layers_for_others(lowered: Lowered, grid: BlockGrid) -> list[str]:
-    """Transposed convolutions of which the own kernel computes too much for nothing.
-
-    Or all of them, where blocks reach past the volume: what the kernel measures of such a block was
-    never held against a plain pass on a card.
-    """
-    reach_past = any(extent % size for extent, size in zip(grid.extents, grid.block, strict=True))
-    doubling = (step for step in lowered.steps if isinstance(step, ConvTransposeToCells))
-    return [step.layer for step in doubling if reach_past or not fills_boxes(step)]
+def _layers_that_leave_boxes_empty(lowered: Lowered) -> list[str]:
+    """Transposed convolutions of which the own kernel computes too much for nothing."""
+    return [
+        step.layer
+        for step in lowered.steps
+        if isinstance(step, ConvTransposeToCells) and not fills_boxes(step)
+    ]

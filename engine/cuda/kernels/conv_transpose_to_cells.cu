@@ -157,20 +157,16 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             described(boxes + group * COLUMNS * 16, PIECE, SEEN * 16);
         const unsigned long long first_weights = described(stages, 64 * 16, 128);
         const int first_column = first_w + group * COLUMNS;
-        // Of the sums: rows of cells, and columns of this lane, that lie in the patch, and those that
-        // are measured, as they lie in the volume.
-        const int rows = min(SIDE, p.cells[1] - first_h);
-#ifdef IN_BLOCKS
+        const int rows = min(SIDE, p.cells[1] - first_h);  // of cells, in the patch
+        // Of the sums: planes and rows of cells, and columns of this lane, that are measured.
         const Inside real = inside_of(p, p.cells, number);
         const int measured_planes = max(0, min(planes, real.extents[0] - first_d));
         const int measured_rows = max(0, min(SIDE, real.extents[1] - first_h));
         const int columns = max(0, min(2, real.extents[2] - first_column - 2 * t));
-        const bool is_full = measured_rows == SIDE && first_column + COLUMNS <= real.extents[2];
-#else
-        const int columns = p.cells[2] - first_column - 2 * t;
-        const bool is_full = rows == SIDE && first_column + COLUMNS <= p.cells[2];
-        const int measured_rows = rows, measured_planes = planes;
-#endif
+        // Not from `measured_rows == SIDE`, which ptxas of CUDA 12.9 and 13.0 gets wrong for sm_90: it
+        // takes the predicate of VIMNMX.RELU for it.
+        const bool is_full =
+            first_h + SIDE <= real.extents[1] && first_column + COLUMNS <= real.extents[2];
         // Of what this lane writes: its place in a row of cells.
         const int unit = threadIdx.x % GROUP, voxel = unit / VOXEL_UNITS % (2 * COLUMNS);
         const int below_row = unit / VOXEL_UNITS / (2 * COLUMNS);
@@ -305,7 +301,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
                   (upper * 4 + below * 2) * p.outputs);
         }
         if (p.partials) {
-            const int count = PASSES * measured_planes * 2 * measured_rows * max(0, min(2, columns));
+            const int count = PASSES * measured_planes * 2 * measured_rows * columns;
             const Moments lower = of_four_lanes(low.moments(count));
             const Moments upper = of_four_lanes(high.moments(count));
             Moments* own = joined + (group * 4 + warp) * 16;

@@ -303,6 +303,26 @@ def test_a_doubling_layer_that_measures_wrongly_is_found(fault, words, folder, m
     assert not cache.kernels
 
 
+class BlindKernels(LaneKernels):
+    """A kernel that measures what blocks hold past the volume, too."""
+
+    def launch(self, stream, launch) -> None:
+        if launch.in_blocks and launch.source in ("convolve_patches", "conv_transpose_to_cells"):
+            blocks = launch.arguments.blocks
+            blocks.volume = type(blocks.volume)(*blocks.extents)
+        super().launch(stream, launch)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+def test_a_layer_that_measures_what_lies_past_the_volume_is_found(folder, monkeypatch):
+    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
+    monkeypatch.setattr(kernel_check, "RUNS", 2)
+    step, grid = _doubling(64, 1), BlockGrid((4, 2, 34), (4, 2, 34))
+    check = partial(kernel_check.wrong_step, step, stream=HostStream(), grid=grid)
+    assert check(LaneKernels(folder)) is None
+    assert "wrong statistics" in check(BlindKernels(folder))
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(folder, monkeypatch, cache):
     monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)

@@ -40,6 +40,11 @@ def test_blocks_have_the_own_kernels_of_patches_which_measure_what_they_make() -
     ]
 
 
+def test_blocks_that_reach_past_the_volume_have_them_too() -> None:
+    """Of 132 voxels in blocks of 48."""
+    assert kernels_of(compiled((160, 132, 192)))["up1"] == "ConvTransposeToCells"
+
+
 def test_a_doubling_layer_that_computes_much_for_nothing_is_left_to_cudnn() -> None:
     """Of 33 x 26 cells in boxes of 16 x 16, which is how a large map holds what is around."""
     kernels = kernels_of(compiled((512, 512, 300)))
