@@ -68,7 +68,12 @@ def translate_folder(
         ),
     )
     job, caller = open_job(request), _Caller(on_event)
-    report = run_job(job, caller.hear)
+    try:
+        report = run_job(job, caller.hear)
+    except KeyboardInterrupt:
+        if caller.error:
+            raise caller.error from None
+        raise
     if caller.error:
         raise caller.error
     if report.interrupted:

@@ -69,7 +69,9 @@ def test_events_come_typed_and_in_order(world: World) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), SystemExit(3)])
-@pytest.mark.parametrize("kind", [cc.StudyStarted, cc.TilesDone, cc.StudyDone])
+@pytest.mark.parametrize(
+    "kind", [cc.BatchStarted, cc.DeviceOpened, cc.StudyStarted, cc.TilesDone, cc.StudyDone]
+)
 def test_what_a_listener_raises_ends_the_batch_cleanly(
     world: World, error: BaseException, kind: type[Any]
 ) -> None:
