@@ -52,14 +52,22 @@ def from_nibabel(image: "SpatialImage") -> Volume:
     given: Any = image
     if given.affine is None:
         raise UnsupportedScanError("The image has no affine, so nobody knows where it lies.")
+    nibabel: Any = import_module("nibabel")
+    if not isinstance(given.header, nibabel.AnalyzeImage.header_class):
+        return volume_of(_one_volume(np.asarray(given.dataobj)), given.affine)
     voxels, slope, intercept = given.dataobj, 1.0, 0.0
     if hasattr(voxels, "get_unscaled"):  # of a file, whose scaling is applied late
         voxels, slope, intercept = voxels.get_unscaled(), voxels.slope, voxels.inter
     affine: Affine = np.array(given.affine, np.float64)
     affine[:3] *= MILLIMETRES[unit_of(given.header)]
-    read = volume_of(voxels, affine)
+    read = volume_of(_one_volume(voxels), affine)
     header = given.header.copy()
     return Volume(read.voxels, affine, header, "nifti", float(slope), float(intercept))
+
+
+def _one_volume(voxels: AnyArray) -> AnyArray:
+    """Without axes of one element behind the third, such as a time that has one moment."""
+    return voxels if np.prod(voxels.shape[3:]) != 1 else voxels.reshape(voxels.shape[:3])
 
 
 def to_nibabel(volume: Volume) -> "Nifti1Image":

@@ -120,6 +120,17 @@ def test_any_image_of_nibabel_is_taken(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["tiny.mnc", "minc1_1_scale.mnc", "scaled+tlrc.HEAD", "standard.nii.gz"]
+)
+def test_an_image_of_any_file_that_nibabel_opens_holds_its_values(name: str) -> None:
+    image = nibabel.load(Path(nibabel.__file__).parent / "tests" / "data" / name)
+    taken = from_nibabel(image)
+    assert np.allclose(taken.values(), image.get_fdata().reshape(image.shape[:3]), rtol=1e-6)
+    assert np.allclose(taken.affine, image.affine)
+    assert np.allclose(np.asarray(to_nibabel(taken).dataobj), taken.values())
+
+
+@pytest.mark.parametrize(
     "image",
     [
         nibabel.Nifti1Image(np.zeros((4, 4, 4, 2), np.int16), np.eye(4)),
