@@ -23,11 +23,20 @@ def volume_of(voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
     voxels: [i, j, k], whole or floating-point numbers. affine: (4, 4), from (i, j, k, 1) to
     millimetres in RAS+. Raises UnsupportedScanError for other shapes and types.
     """
+    if np.ma.is_masked(voxels):
+        raise UnsupportedScanError(
+            "Voxels of the array are masked, so nobody knows their values; fill them."
+        )
     stored, place = np.asarray(voxels), np.array(affine, np.float64)
     if stored.ndim != 3 or 0 in stored.shape or place.shape != (4, 4):
         raise UnsupportedScanError(
             f"A scan is an array [i, j, k] with a (4, 4) affine, not {stored.shape} with "
             f"{place.shape}; pick one volume of it."
+        )
+    if not np.allclose(place[3], (0, 0, 0, 1), rtol=0, atol=1e-6):
+        raise UnsupportedScanError(
+            f"The affine's last row is {tuple(place[3].tolist())}, not (0, 0, 0, 1); translations "
+            "stand in its last column."
         )
     if stored.dtype == np.float16:
         stored = stored.astype(np.float32)

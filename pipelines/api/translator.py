@@ -140,7 +140,7 @@ class Translator:
         >>> made.values().shape
         (20, 18, 16)
         """
-        channels, stored = len(self.model.card.input_channels), np.asarray(voxels)
+        channels, stored = len(self.model.card.input_channels), np.asanyarray(voxels)
         if channels == 1 or stored.ndim != _AXES_OF_CHANNELS:
             return self.translate_volume(volume_of(stored, affine))
         return self.translate_volume([volume_of(channel, affine) for channel in stored])

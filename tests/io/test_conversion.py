@@ -130,6 +130,18 @@ def test_an_image_of_any_file_that_nibabel_opens_holds_its_values(name: str) -> 
     assert np.allclose(np.asarray(to_nibabel(taken).dataobj), taken.values())
 
 
+def test_masked_voxels_are_no_voxels() -> None:
+    masked = np.ma.masked_less(volume().voxels, 7)
+    with pytest.raises(UnsupportedScanError, match="Voxels of the array are masked"):
+        volume_of(masked, OBLIQUE)
+    assert volume_of(np.ma.masked_less(volume().voxels, -1), OBLIQUE).shape == volume().shape
+
+
+def test_an_affine_whose_translation_stands_in_its_last_row_is_refused() -> None:
+    with pytest.raises(UnsupportedScanError, match=r"last row .* \(0, 0, 0, 1\)"):
+        volume_of(volume().voxels, OBLIQUE.T)
+
+
 @pytest.mark.parametrize(
     "image",
     [

@@ -87,6 +87,10 @@ class TestResults:
         result.affine[:] = 0
         assert np.array_equal(affine, AFFINE)
 
+    def test_of_an_array_with_masked_voxels_there_are_none(self, translator: cc.Translator) -> None:
+        with pytest.raises(UnsupportedScanError, match="masked"):
+            translator.translate(np.ma.masked_less(noise(4), 100), AFFINE)
+
     def test_of_a_dicom_folder(self, translator: cc.Translator, tmp_path: Path) -> None:
         Phantom().write(tmp_path / "series")
         result = translator.translate_file(tmp_path / "series")
