@@ -104,16 +104,25 @@ class ConfigValues:
         return self._checked(key, option, stated)[1]
 
     def _checked(self, key: str, option: TyperOption, stated: Any) -> tuple[Any, Any]:
-        value = stated
-        if isinstance(stated, list) and not option.multiple:
-            value = ",".join(map(str, cast("list[Any]", stated)))
-        if option.is_flag and not isinstance(value, bool):
-            raise ConfigError(f"{self._place}{key} must be true or false.")
+        value = self._as_typed(key, option, stated)
         try:
             taken = option.process_value(self._context, value)
         except typer.BadParameter as error:
             raise ConfigError(f"{self._place}{key}: {error.message}") from error
         return value, taken
+
+    def _as_typed(self, key: str, option: TyperOption, stated: Any) -> Any:
+        """The value in the words of a command line, where 1.5 is no whole number, nor is true."""
+        if option.is_flag:
+            if not isinstance(stated, bool):
+                raise ConfigError(f"{self._place}{key} must be true or false.")
+            return stated
+        if isinstance(stated, list):
+            words = [str(each) for each in cast("list[Any]", stated)]
+            return words if option.multiple else ",".join(words)
+        if option.multiple:
+            raise ConfigError(f'{self._place}{key} must be a list: {key} = ["{stated}"].')
+        return str(stated)
 
 
 def named_config(context: typer.Context) -> Path | None:
