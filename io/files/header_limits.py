@@ -68,8 +68,8 @@ def pick_volume(path: Path, extents: Sequence[int], chosen: int | None) -> int:
         return 0
     if chosen is None:
         raise UnsupportedScanError(
-            f"{path} holds {count} volumes ({written(extents)}); choose one of 0 to {count - 1} "
-            "with setting volume=N."
+            f"{path} holds {count} volumes ({written(extents)}); translate one of 0 to {count - 1} "
+            "with setting volume=N, or save one as a file of its own."
         )
     if not 0 <= chosen < count:
         raise UnsupportedScanError(
