@@ -81,7 +81,8 @@ class Derivation:
     """How a result came about, for the formats that record it.
 
     source, target: contrasts in words. fingerprint: equal for equal input bytes, model, settings
-    and program, and for nothing else. shows: what a map is; None for the result itself.
+    and program, and for nothing else. shows: what a map is; None for the result itself. channel:
+    which of a study's results, counted from 0.
     """
 
     model: str
@@ -90,6 +91,7 @@ class Derivation:
     program: str
     fingerprint: str
     shows: MapMark | None = None
+    channel: int = 0
 
 
 @dataclass(frozen=True, slots=True)

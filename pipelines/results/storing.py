@@ -226,4 +226,5 @@ class Store:
             target=names[channel] if len(names) > 1 else self.card.target,
             program=program,
             fingerprint=hashlib.sha256("\n".join([program, *hashes]).encode()).hexdigest(),
+            channel=channel,
         )

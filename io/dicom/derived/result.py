@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from ...contrasts import Contrasts
-from ...maps import MapKind, MapMark
+from ...maps import MapKind
 from ...volume import Derivation, Volume
 from ..instance import DataSet, number
 from ..kinds import MAP_MODALITY
@@ -85,7 +85,7 @@ def shared_elements(result: DerivedSeries) -> DataSet:
     dataset.update(derivation_elements(sources, result.derivation, series.uneven))
     dataset.Modality = result.modality
     dataset.SeriesInstanceUID = result.series_uid
-    dataset.SeriesNumber = derived_number(series, result.derivation.shows)
+    dataset.SeriesNumber = derived_number(series, result.derivation)
     dataset.SeriesDescription = series_text(result.derivation)
     dataset.update(_pixel_elements(result.stored))
     return dataset
@@ -113,12 +113,14 @@ def derived_uid(derivation: Derivation, *parts: str) -> str:
     return made_uid(derivation.fingerprint, *parts)
 
 
-def derived_number(series: Series, shows: MapMark | None = None) -> int:
+def derived_number(series: Series, derivation: Derivation) -> int:
     """A SeriesNumber that says which series it comes from and that no series of its study has.
 
-    shows: what a map is; each kind has numbers of its own.
+    Each kind of map and each further channel of a model has numbers of its own.
     """
-    first = FIRST_DERIVED_NUMBER * (2 + get_args(MapKind).index(shows.kind) if shows else 1)
+    kinds, shows = get_args(MapKind), derivation.shows
+    further = 1 + len(kinds) + derivation.channel if derivation.channel else 1
+    first = FIRST_DERIVED_NUMBER * (2 + kinds.index(shows.kind) if shows else further)
     last = series.label.rpartition("-")[2]
     part = int(last) if len(last) < HASH_DIGITS else 0
     wanted = first + 100 * max(series.number, 0) + part

@@ -48,6 +48,7 @@ class TestDicom:
         assert {file.parent.name.rpartition("_")[2] for file in files} == {"CT", "PET"}
         uids = {each.SeriesInstanceUID for each in found}
         assert len(uids) == 2
+        assert len({each.SeriesNumber for each in found}) == 2, "viewers list series by it"
         assert len({each.SOPInstanceUID for each in found}) == len(files) == 24
         told = {each.SeriesDescription.partition(" (")[0] for each in found}
         assert told == {"Synthetic CT", "Synthetic PET"}
