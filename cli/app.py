@@ -9,8 +9,8 @@ import typer
 
 from ..pipelines.host.processes import collect_seldom
 from .command_table import CommandTable
-from .errors import told
-from .render.terminal.streams import lost_with_its_reader, settle
+from .errors import Exit, complain, told
+from .render.terminal.streams import LastingStream, settle
 
 EXAMPLE = """\b
 Examples:
@@ -66,18 +66,24 @@ def _options(  # pyright: ignore[reportUnusedFunction]
 def main() -> None:
     """Run the command line; `__main__` has seen to Ctrl-C before it is heard here."""
     collect_seldom()
-    settle()
+    output = settle()
     try:
         app()
     except SystemExit as leaving:
-        _leave_at_once(leaving)
+        _leave_at_once(leaving, output)
 
 
-def _leave_at_once(leaving: SystemExit) -> NoReturn:
+def _leave_at_once(leaving: SystemExit, output: LastingStream) -> NoReturn:
     """Without taking the libraries down one by one, which takes a tenth of a second, nor waiting
     for threads of a stopped batch, which may be in the middle of anything.
     """
-    for stream in (sys.stdout, sys.stderr):
-        with lost_with_its_reader(stream):
-            stream.flush()
-    os._exit(leaving.code if isinstance(leaving.code, int) else leaving.code is not None)
+    status = leaving.code if isinstance(leaving.code, int) else leaving.code is not None
+    output.flush()
+    if output.lost:
+        complain(
+            f"Standard output was not written whole ({output.lost.strerror}); make room, or send "
+            "it elsewhere."
+        )
+        status = status or Exit.SOME_FAILED
+    sys.stderr.flush()
+    os._exit(status)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,7 +28,7 @@ from ..options.values import checked_device, checked_json
 from ..render.missed import missed
 from ..render.report_file import STDOUT, screen, write_report
 from ..render.terminal.spinner import SEARCHING, spinner
-from ..render.terminal.streams import LastingStream, columns_of, say, tell
+from ..render.terminal.streams import columns_of, say, tell
 from ..render.terminal.text import counted, printable
 from ..signals import Stop, stop_signals
 
@@ -216,8 +216,7 @@ def _console() -> "Console | None":
         return None
     from rich.console import Console
 
-    terminal = cast("TextIO", LastingStream(sys.stderr))
-    console = Console(file=terminal, highlight=False, markup=False, emoji=False)
+    console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
     return console if console.is_terminal and not console.is_dumb_terminal else None
 
 

@@ -4,9 +4,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO, cast
-
-from .streams import LastingStream
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -56,7 +54,7 @@ class _Sign:
         from rich.console import Console
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        console = Console(file=cast("TextIO", LastingStream(sys.stderr)))
+        console = Console(file=sys.stderr)
         columns = (
             SpinnerColumn("line"),
             TextColumn("{task.description}", markup=False),

@@ -2,8 +2,10 @@
 
 import codecs
 import errno
+import io
 import os
 import shutil
+import stat
 import sys
 import textwrap
 from collections.abc import Generator, Iterable
@@ -25,45 +27,40 @@ def _replaced(error: UnicodeError) -> tuple[str, int]:
     return "".join(_PLAIN.get(one) or ascii(one)[1:-1] for one in lost), error.end
 
 
-def settle() -> None:
-    """Give the program both streams, able to take any name."""
-    codecs.register_error(__name__, _replaced)
-    for name in ("stdout", "stderr"):
-        stream: TextIO | None = getattr(sys, name)
-        if stream is None:  # closed by the caller, as with >&-
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
-        else:
-            stream.reconfigure(errors=__name__)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+class LastingStream(io.TextIOWrapper):
+    """Standard output or error, to which writing never fails.
 
-
-def say(line: str, stream: TextIO) -> None:
-    """Print a line at once; if nobody can take it any more, it and all later ones are lost.
-
-    A batch goes on when the reader of its log is gone: the studies matter more. What a full disk
-    does not take is lost alone, for a service may run for months after it.
+    A batch goes on when the reader of its log is gone: the studies matter more. From then on the
+    stream leads nowhere. What a full disk does not take is lost alone, for a service may run for
+    months after it. lost: why something is missing that somebody still reads; None if nothing is.
     """
-    with lost_with_its_reader(stream):
-        stream.write(f"{line}\n")  # in one go, for others may write to the same log
-        stream.flush()
 
+    lost: OSError | None = None
 
-def log(text: str) -> None:
-    """A line for whoever reads later what a command did that runs for days."""
-    say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {printable(text)}", sys.stderr)
+    def write(self, text: str, /) -> int:
+        with self._lasting():
+            super().write(text)
+        return len(text)
 
+    def flush(self) -> None:
+        with self._lasting():
+            super().flush()
 
-@contextmanager
-def lost_with_its_reader(stream: TextIO) -> Generator[None]:
-    """If writing to the stream fails in the block, it leads nowhere from then on.
+    @contextmanager
+    def _lasting(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            has_reader = not self._is_left(error)
+            if has_reader:
+                self.lost = self.lost or error
+            with _leading_nowhere(self.fileno(), for_good=not has_reader):
+                super().flush()
 
-    That of a full disk does so for what it did not take.
-    """
-    try:
-        yield
-    except OSError as error:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        with _leading_nowhere(stream.fileno(), for_good=not is_full):
-            stream.flush()
+    def _is_left(self, error: OSError) -> bool:
+        """Whether a pipe has no reader any more, or a terminal is closed."""
+        is_device = stat.S_ISCHR(os.fstat(self.fileno()).st_mode)
+        return error.errno == errno.EPIPE or (error.errno == errno.EIO and is_device)
 
 
 @contextmanager
@@ -80,30 +77,31 @@ def _leading_nowhere(descriptor: int, *, for_good: bool) -> Generator[None]:
         os.close(nowhere)
 
 
-class LastingStream:
-    """A terminal as a file for rich; when the terminal is gone, writing does nothing."""
+def settle() -> LastingStream:
+    """Give the program both streams, lasting and able to take any name; standard output."""
+    codecs.register_error(__name__, _replaced)
+    output, sys.stderr = _settled(sys.stdout), _settled(sys.stderr)
+    sys.stdout = output
+    return output
 
-    def __init__(self, terminal: TextIO) -> None:
-        self._terminal = terminal
 
-    def write(self, text: str, /) -> int:
-        with lost_with_its_reader(self._terminal):
-            self._terminal.write(text)
-        return len(text)
+def _settled(stream: TextIO | None) -> LastingStream:
+    if stream is None:  # closed by the caller, as with >&-
+        return LastingStream(open(os.devnull, "wb"), "utf-8")  # noqa: PTH123
+    return LastingStream(
+        stream.buffer, stream.encoding, __name__, line_buffering=bool(stream.line_buffering)
+    )
 
-    def flush(self) -> None:
-        with lost_with_its_reader(self._terminal):
-            self._terminal.flush()
 
-    def isatty(self) -> bool:
-        return self._terminal.isatty()
+def say(line: str, stream: TextIO) -> None:
+    """Print a line at once."""
+    stream.write(f"{line}\n")  # in one go, for others may write to the same log
+    stream.flush()
 
-    def fileno(self) -> int:
-        return self._terminal.fileno()
 
-    @property
-    def encoding(self) -> str:
-        return self._terminal.encoding
+def log(text: str) -> None:
+    """A line for whoever reads later what a command did that runs for days."""
+    say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {printable(text)}", sys.stderr)
 
 
 def tell(sentences: Iterable[str], stream: TextIO) -> None:

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from cuda_cyclegan.cli.render.progress_bars import LiveProgress
-from cuda_cyclegan.cli.render.terminal.streams import columns_of, say
+from cuda_cyclegan.cli.render.terminal.streams import LastingStream, columns_of, say
 from cuda_cyclegan.pipelines.progress.events import Remark
 
 FULL = Path("/dev/full")
@@ -57,9 +57,10 @@ def test_what_stands_above_the_bars_is_as_wide_as_the_terminal(
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no file that is always full")
 def test_a_log_goes_on_once_its_disk_has_room(tmp_path: Path) -> None:
-    with FULL.open("w") as log, (tmp_path / "log").open("wb") as with_room:
+    with LastingStream(FULL.open("wb")) as log, (tmp_path / "log").open("wb") as with_room:
         for line in ("lost", "lost too"):
             say(line, log)
+        assert log.lost
         assert os.path.samestat(os.fstat(log.fileno()), FULL.stat())
         os.dup2(with_room.fileno(), log.fileno())
         say("kept", log)
@@ -69,7 +70,8 @@ def test_a_log_goes_on_once_its_disk_has_room(tmp_path: Path) -> None:
 def test_a_log_whose_reader_is_gone_leads_nowhere() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    with os.fdopen(writer, "w") as log:
+    with LastingStream(os.fdopen(writer, "wb")) as log:
         for _ in range(2):
             say("lost", log)
+        assert log.lost is None
         assert os.path.samestat(os.fstat(log.fileno()), os.stat(os.devnull))  # noqa: PTH116
