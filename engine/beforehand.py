@@ -41,10 +41,19 @@ def see_alone(device: str) -> str:
     return alone
 
 
+_TELLING = 8
+"""Digits at the beginning of a UUID that tell the cards of a machine apart."""
+
+
 def name_on_machine(device: str) -> str:
-    """What a device is called by processes that are shown all cards, whatever this one is shown."""
+    """What a device is called by all processes, as batch systems show each the card it may use as
+    its number 0; a card that cannot be used keeps its name. Starts the driver.
+    """
     kind, _, number = device.partition(":")
-    return f"cuda:{visible_name(int(number))}" if kind == "cuda" else device
+    if kind != "cuda":
+        return device
+    uuids = [card.uuid for card in usable_cards() if card.index == int(number)]
+    return f"cuda:{uuids[0][:_TELLING]}" if uuids else device
 
 
 def context_beforehand(asked: str) -> AbstractContextManager[None]:

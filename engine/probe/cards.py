@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from .packages import why_not_these_packages
 from .visible_cards import VARIABLE, visible_names
@@ -24,7 +25,8 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 @dataclass(frozen=True, slots=True)
 class CudaDevice:
     """A card. free_bytes is None where the driver's management library does not tell. bus: its
-    PCI address, by which that library knows it.
+    PCI address, by which that library knows it. uuid: of the card, or of the part of one (MIG),
+    the same for whoever may see it; "" if it is not known.
 
     index: as CUDA counts. name: of the product. capability: compute capability, major and minor.
     total_bytes: of its memory. driver: its version.
@@ -37,6 +39,7 @@ class CudaDevice:
     free_bytes: int | None
     driver: str
     bus: str = ""
+    uuid: str = ""
 
 
 class _ObstacleError(Exception):
@@ -185,7 +188,14 @@ def _devices(library: Any, newest: int, management: Any = None) -> Iterator[Cuda
             free,
             driver,
             bus.value.decode(),
+            _uuid(library, device),
         )
+
+
+def _uuid(library: Any, device: Any) -> str:
+    found = (ctypes.c_ubyte * 16)()
+    library.cuDeviceGetUuid_v2(found, device)
+    return str(UUID(bytes=bytes(found)))
 
 
 def _attribute(library: Any, device: Any, attribute: int) -> int:

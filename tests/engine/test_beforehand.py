@@ -5,6 +5,7 @@ import os
 import pytest
 
 from cuda_cyclegan.engine import beforehand
+from cuda_cyclegan.engine.probe.cards import CudaDevice
 from cuda_cyclegan.engine.probe.visible_cards import VARIABLE
 
 
@@ -40,3 +41,18 @@ def test_a_process_that_learns_of_its_card_late_sees_it_alone(
     assert os.environ[VARIABLE] == "2,GPU-5"
     assert beforehand.see_alone("cuda:1") == "cuda:0"
     assert os.environ[VARIABLE] == "GPU-5"
+
+
+def test_a_card_has_the_same_name_for_all_whatever_its_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uuids = "5d3f8a12-7c1e-4f0b-9a66-0d2b1c3e4f55", "e1b2c3d4-0000-4f0b-9a66-0d2b1c3e4f55"
+    cards = [
+        CudaDevice(index, "NVIDIA H200", (9, 0), 140 << 30, None, "CUDA 13.0", uuid=uuid)
+        for index, uuid in enumerate(uuids)
+    ]
+    monkeypatch.setattr(beforehand, "usable_cards", lambda: cards)
+    assert beforehand.name_on_machine("cuda:1") == "cuda:e1b2c3d4"
+    monkeypatch.setattr(beforehand, "usable_cards", list)
+    assert beforehand.name_on_machine("cuda:1") == "cuda:1"
+    assert beforehand.name_on_machine("cpu") == "cpu"

@@ -13,16 +13,16 @@ enum { MAJOR = 75, MINOR = 76, MULTIPROCESSORS = 16, L2_BYTES = 38, SHARED_PER_M
 static const size_t TOTAL = (size_t)80 << 30, FREE = (size_t)70 << 30;
 
 // The number of the card that a process sees under an ordinal, -1 for none: there are $CARDS, and
-// CUDA_VISIBLE_DEVICES shows some of them.
+// CUDA_VISIBLE_DEVICES shows some of them. A control group hides those before $FIRST_CARD.
 static int card_at(int ordinal) {
-    const char *cards = getenv("CARDS"), *names = getenv("CUDA_VISIBLE_DEVICES");
-    const int count = cards ? atoi(cards) : 1;
+    const char *cards = getenv("CARDS"), *names = getenv("CUDA_VISIBLE_DEVICES"), *from = getenv("FIRST_CARD");
+    const int first = from ? atoi(from) : 0, count = (cards ? atoi(cards) : 1) - first;
     if (names == NULL)
-        return ordinal < count ? ordinal : -1;
+        return ordinal < count ? first + ordinal : -1;
     for (; ordinal > 0 && names != NULL; ordinal--)
         names = strchr(names, ',') ? strchr(names, ',') + 1 : NULL;
     const int number = names != NULL && *names != 0 ? atoi(names) : -1;
-    return number < count ? number : -1;
+    return number >= 0 && number < count ? first + number : -1;
 }
 
 // Each start is a line of the file $DRIVER_STARTS: the process, and the first card that it sees.
@@ -65,6 +65,13 @@ int cuDeviceGetName(char *name, int length, int device) {
 
 int cuDeviceGetPCIBusId(char *bus, int length, int device) {
     snprintf(bus, length, "0000:%02x:00.0", 1 + card_at(device));
+    return SUCCESS;
+}
+
+// The first eight digits are the card's number.
+int cuDeviceGetUuid_v2(unsigned char uuid[16], int device) {
+    memset(uuid, 0, 16);
+    uuid[3] = card_at(device);
     return SUCCESS;
 }
 

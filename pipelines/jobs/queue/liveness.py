@@ -165,11 +165,12 @@ class Life:
 def life(place: QueuePlace, device: str) -> Generator[Life]:
     """Hold a worker's name, the first that is free for its device. Raises QueueError.
 
-    A GPU has one name, so that no two workers share it by mistake; the CPU has many.
+    device: its name on the machine. A GPU has one, so that no two workers share it by mistake; the
+    CPU has many.
     """
     folder = _made_lock_folder(place)
     origin = origin_of(folder)
-    names = [f"{origin}:{device.replace('/', '-')}"]  # as in names of parts of a card
+    names = [f"{origin}:{device}"]
     if device == "cpu":
         names += [f"{origin}:{device}-{slot}" for slot in range(2, SLOTS)]
     with ExitStack() as stack:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Self
 
+from ....engine.beforehand import name_on_machine
 from ...errors import QueueError, QueueLostError
 from ..queue.claims import Claims
 from ..queue.liveness import Life, life
@@ -27,16 +28,14 @@ def work(
     settings: WorkerSettings,
     tell: Tell,
     ready: Callable[[JobWorker], None] = lambda _: None,
-    name: str | None = None,
 ) -> WorkerEnd:
-    """Do the jobs of a queue on one device.
+    """Do the jobs of a queue on one device; ready: called with what can be stopped from then on.
 
-    ready: called with what can be stopped from then on. name: of the device among all that the
-    machine has, where this process is not shown all and has another name for it. Waits for a queue
-    that does not answer. Raises QueueError or DeviceUnavailableError.
+    Waits for a queue that does not answer. Raises QueueError or DeviceUnavailableError.
     """
     with ExitStack() as stack:
-        claims, alive = _joined(stack, place, name or device, settings.only, Outage(tell))
+        name = name_on_machine(device)
+        claims, alive = _joined(stack, place, name, settings.only, Outage(tell))
         warm = stack.enter_context(WarmDevice(device, settings, tell))
         jobs = JobClient(claims, settings, tell, _hindrance(device, settings))
         worker = JobWorker(jobs, warm, settings, tell)

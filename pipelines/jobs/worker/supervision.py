@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ....engine.beforehand import name_on_machine, see_alone
+from ....engine.beforehand import see_alone
 from ...execution.launch import Channel, WorkerProcess, ending, launch
 from ...execution.messages import StopWork
 from ...execution.supervisor import Restart, RestartPolicy, Supervisor
@@ -55,9 +55,8 @@ class QueueTask:
         assert isinstance(first, Begin)
         control = _Control(channel)
         try:
-            name = name_on_machine(first.device)
             alone = see_alone(first.device)
-            end = work(self.place, alone, self.settings, channel.send, control.serve, name)
+            end = work(self.place, alone, self.settings, channel.send, control.serve)
         except Exception as error:
             status, sentence = self.verdict(error)
             channel.send(WorkerFailed(sentence))

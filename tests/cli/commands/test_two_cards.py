@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +71,15 @@ class Machine:
         done = CliRunner().invoke(app, ["submit", *paths, *where, "--precision", "fp32"])
         assert done.exit_code == 0, done.output
 
-    def work(self, device: str, visible: str | None = None) -> tuple[int, str]:
-        """Until no job is left; the exit status, and what the worker said."""
+    def work(self, device: str, shown: Mapping[str, str] | None = None) -> tuple[int, str]:
+        """Until no job is left; the exit status, and what the worker said.
+
+        shown: variables that say which cards it sees.
+        """
         options = "--until-empty", "--device", device, "--queue", self.queue
         command = [sys.executable, "-m", "cuda_cyclegan", "worker", *options]
-        more = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-        done = subprocess.run(
-            command, env={**self._variables, **more}, capture_output=True, text=True, check=False
-        )
+        variables = {**self._variables, **(shown or {})}
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
         return done.returncode, done.stderr
 
     @property
@@ -154,11 +156,22 @@ def test_each_worker_of_the_queue_sees_one_card(machine: Machine) -> None:
     assert machine.cards_of_processes == ["0", "0", "1"]  # of the command itself, which sees both
 
 
-def test_workers_that_are_shown_one_card_each_may_run_beside_each_other(machine: Machine) -> None:
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "0", "FIRST_CARD": "1"}),
+    ],
+    ids=["by its number", "by a control group"],
+)
+def test_workers_that_are_shown_one_card_each_may_run_beside_each_other(
+    machine: Machine, first: dict[str, str], second: dict[str, str]
+) -> None:
     """Each calls its own card cuda:0; a batch system hands them out so."""
     machine.submit()
-    with life(queue_place(machine.queue), "cuda:0"):
-        status, said = machine.work("cuda:0", visible="0")
-        assert (status, "A worker for cuda:0 runs on this machine already" in said) == (2, True)
-        assert machine.work("cuda:0", visible="1")[0] == 0
+    with life(queue_place(machine.queue), "cuda:00000000"):
+        status, said = machine.work("cuda:0", first)
+        taken = "A worker for cuda:00000000 runs on this machine already" in said
+        assert (status, taken) == (2, True)
+        assert machine.work("cuda:0", second)[0] == 0
     assert {path.name for path in machine.results.glob("*.nii")} == {*NAMES}
