@@ -25,8 +25,8 @@ from .cycle.back_model import back_model, back_options, check_read, cycle_rule
 from .decisions import decided
 from .execution.batch import Execution, run_batch
 from .execution.batch_worker import Setup
-from .execution.early_opening import EarlyOpening, early_opening
 from .execution.failover import Failover
+from .execution.network_opening import EarlyOpening, early_opening
 from .execution.shared_batch import SharedBatch
 from .execution.spare_workers import SpareWorkers
 from .execution.study_pipeline import Concurrency, StudyPipeline

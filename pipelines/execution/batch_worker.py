@@ -36,8 +36,10 @@ from .messages import (
     StudyGiven,
     StudyWanted,
 )
-from .stages import DeviceLostError, OpenGenerator, StudyTask, opened_for_a_batch
+from .network_opening import OpenGenerator, opened_for_a_batch
+from .stages import StudyTask
 from .study_pipeline import Concurrency, StudyPipeline
+from .under_way import DeviceLostError
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from ..progress.events import DeviceOpened, Event
 from ..results.resume import PlannedStudy
 from .batch import Execution
 from .outcomes import Outcomes
-from .stages import DeviceLostError
 from .study_pipeline import StudyPipeline
+from .under_way import DeviceLostError
 
 Successor: TypeAlias = Callable[[Sequence[PlannedStudy], Outcomes], Execution]
 """Has other processes go on with these studies, and with what became of all before."""

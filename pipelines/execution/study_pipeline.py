@@ -14,7 +14,8 @@ from ..progress.events import DeviceOpened, Event, told_while_opening
 from ..results.resume import PlannedStudy
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
 from .outcomes import BatchEvents, Outcomes
-from .stages import DeviceLostError, Finished, Inferred, Loaded, StudyStages, StudyTask
+from .stages import Finished, Inferred, Loaded, StudyStages, StudyTask
+from .under_way import DeviceLostError
 
 _READ, _INFER, _WRITE = "read", "infer", "write"
 """Names of the threads; several of a kind are numbered."""

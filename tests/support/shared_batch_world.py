@@ -12,10 +12,10 @@ from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.execution.batch import Execution, run_batch
 from cuda_cyclegan.pipelines.execution.batch_worker import Setup
 from cuda_cyclegan.pipelines.execution.failover import Failover
+from cuda_cyclegan.pipelines.execution.network_opening import OpenGenerator
 from cuda_cyclegan.pipelines.execution.outcomes import Outcomes
 from cuda_cyclegan.pipelines.execution.shared_batch import SharedBatch
 from cuda_cyclegan.pipelines.execution.spare_workers import SpareWorkers
-from cuda_cyclegan.pipelines.execution.stages import OpenGenerator
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.progress.events import (
     Event,

@@ -10,8 +10,8 @@ from ....io.errors import ScanError
 from ...errors import OutputFolderError, QueueLostError, SettingsError
 from ...execution.batch import LAST_MOMENT, PATIENCE
 from ...execution.retry import is_blamed
-from ...execution.stages import DeviceLostError
 from ...execution.study_pipeline import StudyPipeline
+from ...execution.under_way import DeviceLostError
 from ...progress.events import Event, StudyDone
 from ...report.report import Failure, StudyReport
 from ...results.resume import PlannedStudy

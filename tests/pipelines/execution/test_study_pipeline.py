@@ -15,7 +15,7 @@ from support.watched_calls import watch_calls
 
 from cuda_cyclegan.engine.errors import EngineError
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.pipelines.execution import stages, study_pipeline
+from cuda_cyclegan.pipelines.execution import stages, study_pipeline, under_way
 from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency
 from cuda_cyclegan.pipelines.progress.events import (
@@ -208,7 +208,7 @@ def test_seconds_are_those_of_work_and_not_of_waiting(
     """The clock only goes on in the network, while the threads before and after it wait."""
     now, runs = [100.0], iter(range(9))
     told = threading.Condition()
-    monkeypatch.setattr(stages, "Stopwatch", partial(Stopwatch, clock=lambda: now[0]))
+    monkeypatch.setattr(under_way, "Stopwatch", partial(Stopwatch, clock=lambda: now[0]))
 
     def hear(event: Event) -> None:
         with told:

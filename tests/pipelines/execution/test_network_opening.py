@@ -11,7 +11,7 @@ from cuda_cyclegan.engine.cuda.plan_cache import Progress, unheard
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.generator import Generator
 from cuda_cyclegan.engine.options import Precision
-from cuda_cyclegan.pipelines.execution.early_opening import early_opening
+from cuda_cyclegan.pipelines.execution.network_opening import early_opening
 
 PATIENCE = 30.0
 

@@ -1,14 +1,30 @@
-"""A network that opens on its device while studies are still looked for."""
+"""How a batch comes by its network: open for all its threads, and while studies are looked for."""
 
 import threading
+from collections.abc import Callable, Collection
 from collections.abc import Generator as Iterated
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TypeAlias
 
 from ...engine.cuda.plan_cache import Progress
 from ...engine.generator import AnyGenerator
 from ...engine.options import Precision
-from .stages import OpenGenerator
+from ...engine.recovery import SharedGenerator, shared_generator
+
+OpenGenerator: TypeAlias = Callable[[Precision, Progress], AbstractContextManager[AnyGenerator]]
+"""Opens the network in some precision, and tells of the search for plans."""
+ShareGenerator: TypeAlias = Callable[[Progress], AbstractContextManager[SharedGenerator]]
+"""Lets the threads of a batch have the network, which tells of the search for plans."""
+
+
+def opened_for_a_batch(
+    open_generator: OpenGenerator, precisions: Collection[Precision] = ()
+) -> ShareGenerator:
+    """The network of one batch only. precisions: which there are on the device."""
+    return lambda progress: shared_generator(
+        lambda precision: open_generator(precision, progress), precisions
+    )
 
 
 @contextmanager

@@ -1,0 +1,172 @@
+"""Studies under way: what is known of each, and how it leaves, done or not."""
+
+import threading
+import traceback
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from ...engine.errors import CudaError
+from ..host.memory import PeakMeters
+from ..progress.events import Event, StudyDone, StudyStarted, Worked
+from ..report.failures import failure_of
+from ..report.report import StudyReport
+from ..results.manifest import FileState, content_of
+from ..results.resume import PlannedStudy
+from ..results.written_ahead import WrittenAhead
+from ..stopwatch import Span, Stopwatch
+from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
+
+Made = TypeVar("Made")
+
+
+@dataclass(slots=True)
+class StudyProgress:
+    """A study under way. inputs: its files before they were read. held: bytes that it was given.
+
+    planned: what is to be done. row: what is known of the outcome. watch: seconds of its stages.
+    hashed: waits until the files are hashed, and gives their states. ahead: what of its result is
+    written while that is made.
+    """
+
+    planned: PlannedStudy
+    row: StudyReport
+    watch: Stopwatch
+    inputs: tuple[FileState, ...] = ()
+    held: int = 0
+    hashed: Callable[[], tuple[FileState, ...]] = tuple
+    ahead: WrittenAhead | None = None
+
+    @contextmanager
+    def kept(self) -> Generator[None]:
+        """Keep what is written ahead of the result, unless the block fails."""
+        try:
+            yield
+        except BaseException:
+            self.leave_ahead()
+            raise
+
+    def leave_ahead(self) -> None:
+        """Remove what was written ahead of a result that will not be stored."""
+        if self.ahead is not None:
+            self.ahead.leave()
+            self.ahead = None
+
+    def take_inputs(self) -> None:
+        """Have the files' states. Raises ScanError, also if a file changed before it was hashed."""
+        self.watch.stage = "read"
+        self.inputs = self.hashed()
+        self.row = replace(self.row, source_content=content_of(self.inputs))
+
+    def note(self, *notes: str) -> None:
+        """What a user should know of it."""
+        self.row = replace(self.row, notes=(*self.row.notes, *notes))
+
+    def timed(self, row: StudyReport) -> StudyReport:
+        """A row with the seconds so far."""
+        return replace(row, seconds=self.watch.total(), stages=dict(self.watch.seconds))
+
+
+class LeftError(Exception):
+    """A study is left where it stands, since nobody wants it any more."""
+
+
+class DeviceLostError(BaseException):
+    """The device is of no more use to this process; what is under way is left to another."""
+
+
+class StudiesUnderWay:
+    """Called by the threads of a pipeline, each study by one at a time.
+
+    memory: host bytes, which a study holds until it leaves. tell: what hears the events. commits:
+    what results pass. hands_over: whether the study over which a device is lost is left to another
+    process.
+    """
+
+    def __init__(
+        self,
+        memory: WeightedSemaphore,
+        tell: Callable[[Event], None],
+        commits: CommitBarrier,
+        *,
+        hands_over: bool,
+    ) -> None:
+        self._memory = memory
+        self._tell = tell
+        self._commits = commits
+        self._hands_over = hands_over
+        self._peaks = PeakMeters()
+        self._stopped = threading.Event()
+        self._left: set[str] = set()
+
+    def stop(self) -> None:
+        """End all that is not stored yet at its next tile, or where it waits for memory."""
+        self._stopped.set()
+        self._memory.close()
+
+    def leave(self, study: str) -> None:
+        """Let a study end, interrupted, at its next tile or stage."""
+        self._left.add(study)
+
+    def want(self, study: str) -> None:
+        """Have a study again that was left when it was here before."""
+        self._left.discard(study)
+
+    def begin(self, planned: PlannedStudy, row: StudyReport) -> StudyProgress:
+        """Start a study, of which a row is known so far."""
+        self._peaks.enter(row.name)
+        self._tell(StudyStarted(planned))
+        return StudyProgress(planned, row, Stopwatch(row.name, self._record))
+
+    def take_memory(self, progress: StudyProgress, needed: int) -> None:
+        """Wait until a study may have so many bytes. Raises StoppedError."""
+        progress.held = needed
+        if not self._memory.acquire(needed):
+            raise StoppedError
+
+    def check(self, progress: StudyProgress) -> None:
+        """Raise LeftError or StoppedError if a study is not to be gone on with."""
+        self._check_wanted(progress)
+        if self._stopped.is_set():
+            raise StoppedError
+
+    def stage(
+        self, progress: StudyProgress, work: Callable[[], Made]
+    ) -> tuple[StudyProgress, Made] | StudyDone:
+        """The one place that keeps a study's failure, of any kind, from the rest of the batch.
+
+        Only text leaves it: the exception itself would keep the study's arrays alive.
+        """
+        try:
+            with progress.kept():
+                self._check_wanted(progress)
+                return progress, work()
+        except LeftError:
+            return self._done(progress, replace(progress.row, status="interrupted"))
+        except Exception as error:
+            if self._commits.is_shut:
+                raise StoppedError from error
+            if self._hands_over and isinstance(error, CudaError) and error.is_sticky:
+                raise DeviceLostError(str(error)) from error
+            trace = "".join(traceback.format_exception(error))
+            failure = failure_of(error, progress.watch.stage)
+        return self._done(progress, replace(progress.row, status="failed", failure=failure), trace)
+
+    def over(self, last: tuple[StudyProgress, StudyReport] | StudyDone) -> StudyDone:
+        """A study behind its last stage, which gave its row."""
+        return last if isinstance(last, StudyDone) else self._done(*last)
+
+    def _check_wanted(self, progress: StudyProgress) -> None:
+        if progress.row.name in self._left:
+            raise LeftError
+
+    def _done(
+        self, progress: StudyProgress, row: StudyReport, trace: str | None = None
+    ) -> StudyDone:
+        self._memory.release(progress.held)
+        row = replace(progress.timed(row), peak_memory=self._peaks.leave(row.name))
+        return StudyDone(row, trace)
+
+    def _record(self, span: Span) -> None:
+        self._tell(Worked(span))
