@@ -18,18 +18,18 @@ import json
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from support.batch_world import with_card
 from support.bench_batches import WINDOW, make_scans, write_model
 
 import cuda_cyclegan as cc
 from cuda_cyclegan.engine.cores import usable_cores
-from cuda_cyclegan.engine.model.model import encode_model, load_model
 from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.probe.cards import cuda_devices
 from cuda_cyclegan.pipelines.evaluation.evaluation import evaluate
@@ -59,15 +59,9 @@ CASES = {
 def pair_of_models(case: Case, folder: Path) -> tuple[Path, Path]:
     """A random generator, and one that leads back by its card."""
     forth = write_model(folder / "forth", case.width, case.blocks, (case.edge,) * 3, WINDOW)
-    model = load_model(forth)
-    card = replace(
-        model.card, source="T2", target="T1", input_channels=("T2",), output_channels=("T1",)
-    )
-    back = folder / "back"
-    back.write_bytes(
-        encode_model(card, model.network, model.reference_input, model.reference_output)
-    )
-    return forth, back
+    back = Path(shutil.copy(forth, folder / "back"))
+    channels = {"input_channels": ("T2",), "output_channels": ("T1",)}
+    return forth, with_card(back, source="T2", target="T1", **channels)
 
 
 class Heard:

@@ -18,7 +18,7 @@ from cuda_cyclegan.engine.model.card import (
     Provenance,
     Reference,
 )
-from cuda_cyclegan.engine.model.model import encode_model
+from cuda_cyclegan.engine.model.model import encode_model, load_model
 from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
@@ -123,6 +123,16 @@ def tiny_model(
 def identity_model(path: Path, target: str = "T2", source: str = "T1") -> Path:
     """A model that gives back its input, since relu(x) - relu(-x) is x."""
     path.write_bytes(_identity_model(target, source))
+    return path
+
+
+def with_card(path: Path, **told: Any) -> Path:
+    """A model's file with some fields of its card changed."""
+    model = load_model(path)
+    card = replace(model.card, **told)
+    path.write_bytes(
+        encode_model(card, model.network, model.reference_input, model.reference_output)
+    )
     return path
 
 

@@ -1,7 +1,6 @@
 """`translate --cycle-check`: its figures wherever a study is told of, and where they are marked."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 import pydicom
 import pytest
 from PIL import Image
-from support.batch_world import recorded
+from support.batch_world import recorded, with_card
 from support.calibration_scans import head, inverted, reference_set, save
 from support.dicom_phantoms import Phantom
 from support.model_pair import random_model
@@ -19,7 +18,7 @@ from typer.testing import Result
 from cuda_cyclegan.engine.devices import choose_device
 from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
 from cuda_cyclegan.engine.model.card import Window
-from cuda_cyclegan.engine.model.model import encode_model, load_model
+from cuda_cyclegan.engine.model.model import load_model
 
 WIDE = Window(0.0, 2000.0)
 
@@ -48,13 +47,10 @@ class PairWorld(QueueWorld):
 
     def limit_between(self, errors: list[float]) -> None:
         """Let the model know a reference set by which the larger of two errors is marked."""
-        model, back = load_model(self.model), load_model(self.back)
+        back = load_model(self.back)
         limit = sum(errors) / 2 / 1000  # which is what 1 of network intensity is with WIDE
         known = CycleReference(back.identity, 9, Typical(limit, 0.0), 1.0)
-        card = replace(model.card, cycle=known)
-        self.model.write_bytes(
-            encode_model(card, model.network, model.reference_input, model.reference_output)
-        )
+        with_card(self.model, cycle=known)
 
     def previews(self) -> dict[str, int]:
         """Their heights: a marked one has a line more."""

@@ -4,14 +4,13 @@ import json
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import nibabel as _nibabel
 import numpy as np
 import pytest
-from support.batch_world import PERCENTILES, identity_model, model_bytes, scan, stored
+from support.batch_world import PERCENTILES, identity_model, model_bytes, scan, stored, with_card
 from support.calibration_scans import reference_set
 from support.dicom_judges import conformance_errors, converted
 from support.dicom_phantoms import Phantom
@@ -25,7 +24,7 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.generator import VolumeGenerator
 from cuda_cyclegan.engine.model.card import Identity
-from cuda_cyclegan.engine.model.model import encode_model, load_model
+from cuda_cyclegan.engine.model.model import load_model
 from cuda_cyclegan.engine.network.architectures import Norm, ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
@@ -52,15 +51,6 @@ def weights_of(norm: Norm) -> dict[str, FloatArray]:
 
 def model_of(path: Path, norm: Norm, intensity: Any = PERCENTILES) -> Path:
     path.write_bytes(model_bytes(spec_of(norm), weights_of(norm), intensity))
-    return path
-
-
-def with_card(path: Path, **told: Any) -> Path:
-    model = load_model(path)
-    card = replace(model.card, **told)
-    path.write_bytes(
-        encode_model(card, model.network, model.reference_input, model.reference_output)
-    )
     return path
 
 
