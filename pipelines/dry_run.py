@@ -10,7 +10,7 @@ import numpy as np
 from ..engine.cuda.plan_cache import cache_folder
 from ..engine.devices import choose_device, plan_device, plan_volume, with_half_the_memory
 from ..engine.model.model import Model
-from ..engine.network.layers import Triple
+from ..engine.network.layers import Triple, triple
 from ..engine.onnxruntime.slabs.plan import SlabPlan
 from ..engine.whole_volume import VolumePlan
 from ..io.volume import Volume
@@ -32,10 +32,10 @@ from .results.aliases import with_aliases
 from .results.resume import PlannedStudy
 from .stopwatch import Stopwatch
 from .study.plan import StudyPlan
-from .study.preparation import lying_alike
+from .study.preparation import network_room
 from .study.sliding_window import window_grid
 from .study.tiling import Tiling
-from .study.translation import plan_read_study, prepare_study, read_study
+from .study.translation import foresee_study, plan_read_study, read_study
 from .study.verification import tiles_again, volume_again_bytes
 from .translate import Job, concurrency_of
 
@@ -113,7 +113,8 @@ class DryRun:
 
 
 def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: None) -> DryRun:
-    """Plan a job; studies that are due are read and prepared, one at a time.
+    """Plan a job; studies that are due are read and measured, one at a time, to tell which would
+    fail.
 
     tell: is told how many of all studies are done.
     Raises DeviceMemoryError if a card has no room for the program.
@@ -177,9 +178,9 @@ class _Foresight:
             scans = read_study(planned.study, job.options, watch)
             notes = *notes, *scans.notes
             plan = plan_read_study(scans, job.model, job.options, watch)
-            study = prepare_study(scans, plan, job.model, job.options, watch)
-            notes = *notes, *study.notes
-            grid = window_grid(study.prepared.given.values, plan.tiling)
+            given, told = foresee_study(scans, plan, job.model, job.options, watch)
+            notes = *notes, *told
+            grid = window_grid(given.values, plan.tiling)
             back, peak = self._way_back(scans.volumes[0], plan)
             volume, volume_back = self._at_once(plan, back)
             again_bytes = self._again_bytes(plan)
@@ -188,7 +189,7 @@ class _Foresight:
         if volume is None:
             notes = *notes, *_padding(plan.tiling)
         verify, name = job.options.verify, str(planned.study.name)
-        again = tiles_again(plan, study.prepared.given, verify, name)
+        again = tiles_again(plan, given, verify, name)
         row = DryRow(
             planned,
             notes,
@@ -213,8 +214,8 @@ class _Foresight:
         there = self._volume(self._job.model, plan.tiling.extents)
         if back is None or self._job.back is None:
             return there, None
-        d, h, w = (back.extents[back.axes.index(axis)] for axis in range(3))
-        return there, self._volume(self._job.back, (d, h, w))
+        extents = triple(back.extents[back.axes.index(axis)] for axis in range(3))
+        return there, self._volume(self._job.back, extents)
 
     def _volume(self, model: Model, extents: Triple) -> WholeVolume:
         """Worked out once for all studies of these extents: a card is opened for it."""
@@ -243,9 +244,7 @@ class _Foresight:
             return None, plan.footprint.peak
         back = plan_back(volume, self._job.back, self._job.options)
         view = back.orientation.oriented(volume.voxels)
-        if back.resampling:
-            view = np.empty(back.resampling.target, np.float32)
-        array = lying_alike(view, 1, np.empty)
+        array = network_room(view, 1, back.resampling, np.empty)
         return window_grid(array, back.tiling), host_bytes(volume, plan, back, self._job.options)
 
     def _on_card(self, grid: "PatchGrid", back: "PatchGrid | None") -> int | None:

@@ -162,7 +162,7 @@ class WayBack:
         self, scan: Volume, prepared: Prepared, made: InferredStudy, shown: Volume | None
     ) -> CycleError:
         """Of what came back of a scan; shown: is filled with that of each voxel."""
-        unit = abs(prepared.inward[0].radius)
+        unit = abs(prepared.fit.inward[0].radius)
         mean = mean_difference(scan, prepared, made, shown)
         return cycle_rule(self.model.card, self.back.identity).judged(mean * unit, unit)
 
@@ -218,7 +218,7 @@ def mean_difference(
     """
     plan = made.study.prepared.plan
     view = plan.orientation.oriented(scan.voxels)
-    inward = prepared.inward[0]
+    inward = prepared.fit.inward[0]
     stored = inward.of_stored(scan.slope, scan.intercept)
     level = level_of(prepared.given)
     [network] = made.made.target.values

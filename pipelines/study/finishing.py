@@ -95,9 +95,9 @@ def _voxel_type(network: FloatArray, channel: int, prepared: Prepared) -> VoxelT
     """As planned, or else by what the network has made."""
     if planned := prepared.plan.results[channel].voxel_type:
         return planned
-    made, outward = extremes(network), prepared.outward[channel]
+    made, outward = extremes(network), prepared.fit.outward[channel]
     low, high = (outward.centre + end * outward.radius for end in (made.low, made.high))
-    demand = Demand(Range(low, high), min(ENOUGH_STEPS, prepared.steps))
+    demand = Demand(Range(low, high), min(ENOUGH_STEPS, prepared.fit.steps))
     return choose_voxel_type(voxel_type_of(prepared.source), demand)
 
 
@@ -107,7 +107,7 @@ def _blank(
     """A volume of new voxels on the first scan's grid, and these as the network sees them."""
     voxels = empty(prepared.source.shape[::-1], voxel_type.dtype).transpose()
     slope, intercept = voxel_type.slope, voxel_type.intercept
-    scaling = prepared.outward[channel].of_stored(slope, intercept)
+    scaling = prepared.fit.outward[channel].of_stored(slope, intercept)
     keeps_unit = prepared.plan.results[channel].keeps_unit
     volume = prepared.source.with_voxels(voxels, slope, intercept, keeps_unit=keeps_unit)
     return volume, Stored(prepared.plan.orientation.oriented(voxels)[None], scaling)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...engine.model.card import ModelCard
 from ...engine.network.graph import Graph
-from ...engine.network.layers import Triple
+from ...engine.network.layers import Triple, triple
 from ...engine.options import Inference
 from ...engine.scaling import is_taken_as_stored
 from ...engine.whole_volume import padded_extents
@@ -155,8 +155,7 @@ def _onto_model(
 ) -> tuple[Orientation, Resampling | None, Triple]:
     """How a scan's grid (i, j, k) comes onto the model's, and the extents (D, H, W) of that."""
     turned = orientation(affine, card.axes)
-    depth, height, width = (extents[axis] for axis in turned.order)
-    grid: Triple = depth, height, width
+    grid = triple(extents[axis] for axis in turned.order)
     resample = resampling(grid, turned.sorted_spacing(spacing_of(affine)), card.spacing)
     return turned, resample, grid if resample is None else resample.target
 

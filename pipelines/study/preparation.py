@@ -22,24 +22,33 @@ from .voxels.statistics import Range, study_range
 
 
 @dataclass(frozen=True, slots=True)
+class Fit:
+    """How intensities of a study's scans are mapped, by what was measured of them.
+
+    inward: from each scan's values to network intensities. outward: from the first scan's, for each
+    channel that comes out. steps: how many steps of its voxel type the first scan's own values
+    span. notes: what a user should know of how the scans fit the model's intensity maps.
+    """
+
+    inward: tuple[Scaling, ...]
+    outward: tuple[Scaling, ...]
+    steps: float
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """The scans of a study as the network takes them, and what leads back.
 
     given: [C, D, H, W], the one scan's own voxels seen along the model's axes where they can be
     taken as they are stored; otherwise network intensities. source: the first scan without the
-    memory of its voxels. inward: from each scan's values to network intensities. outward: from the
-    first scan's, for each channel that comes out. steps: how many steps of its voxel type the first
-    scan's own values span. plan: by which they were prepared. notes: what a user should know of how
-    the scans fit the model's intensity maps.
+    memory of its voxels. fit: of their intensities. plan: by which they were prepared.
     """
 
     plan: StudyPlan
     given: Stored
     source: Volume
-    inward: tuple[Scaling, ...]
-    outward: tuple[Scaling, ...]
-    steps: float
-    notes: tuple[str, ...] = ()
+    fit: Fit
 
     def figures(self) -> InputFigures:
         """What the scan is like for the model."""
@@ -60,6 +69,23 @@ def prepare(
     volumes: nothing where voxels are taken as they are stored; else the array from `empty`, 4 bytes
     a voxel of the model's grid and channel, and a few slabs.
 
+    Raises PreparationError as `fit_scans`.
+    """
+    fitted = fit_scans(volumes, card)
+    scans = [
+        Stored(
+            plan.orientation.oriented(volume.voxels)[None],
+            scaling.of_stored(volume.slope, volume.intercept),
+        )
+        for volume, scaling in zip(volumes, fitted.inward, strict=True)
+    ]
+    given = scans[0] if plan.is_given_as_stored else _in_network(scans, plan.resampling, empty)
+    return Prepared(plan, given, _without_voxels(volumes[0]), fitted)
+
+
+def fit_scans(volumes: Sequence[Volume], card: ModelCard) -> Fit:
+    """Measure scans, in the model's order of channels, and find the maps that a card demands.
+
     Raises PreparationError if a scan is constant, flat or not finite, lies outside its window as a
     whole, or 32-bit floats cannot tell its values apart.
     """
@@ -77,22 +103,25 @@ def prepare(
         else fit(intensity, source, measured, card.output_range)
         for channel, intensity in enumerate(card.maps_out)
     )
-    scans = [
-        Stored(
-            plan.orientation.oriented(volume.voxels)[None],
-            scaling.of_stored(volume.slope, volume.intercept),
-        )
-        for volume, scaling in zip(volumes, inward, strict=True)
-    ]
-    return Prepared(
-        plan=plan,
-        given=scans[0] if plan.is_given_as_stored else _in_network(scans, plan.resampling, empty),
-        source=_without_voxels(source),
-        inward=tuple(inward),
-        outward=outward,
-        steps=(measured.high - measured.low) / abs(source.slope),
-        notes=tuple(_notes(volumes, ranges, card)),
-    )
+    steps = (measured.high - measured.low) / abs(source.slope)
+    return Fit(tuple(inward), outward, steps, tuple(_notes(volumes, ranges, card)))
+
+
+def unfilled(volumes: Sequence[Volume], plan: StudyPlan) -> Stored:
+    """What the network will be given, of that type and so laid out in memory; no voxel is set."""
+    view = plan.orientation.oriented(volumes[0].voxels)
+    if plan.is_given_as_stored:
+        return Stored(view[None])
+    return Stored(network_room(view, len(volumes), plan.resampling, np.empty))
+
+
+def network_room(
+    view: AnyArray, channels: int, resample: Resampling | None, empty: Empty
+) -> FloatArray:
+    """New memory [C, D, H, W] for the network intensities of scans that are seen as a 3D array."""
+    if resample:
+        return empty((channels, *resample.target), np.float32)
+    return lying_alike(view, channels, empty)
 
 
 def lying_alike(view: AnyArray, channels: int, empty: Empty) -> FloatArray:
@@ -130,13 +159,11 @@ def _named(channel: int, card: ModelCard) -> Generator[None]:
 
 def _in_network(scans: Sequence[Stored], resample: Resampling | None, empty: Empty) -> Stored:
     """Network intensities of all scans, on the grid that they are resampled to if they are."""
-    if resample is None:
-        array = lying_alike(scans[0].values[0], len(scans), empty)
-        for scan, channel in zip(scans, array, strict=True):
+    array = network_room(scans[0].values[0], len(scans), resample, empty)
+    for scan, channel in zip(scans, array, strict=True):
+        if resample is None:
             _map(scan, channel)
-    else:
-        array = empty((len(scans), *resample.target), np.float32)
-        for scan, channel in zip(scans, array, strict=True):
+        else:
             _resample(scan, resample, channel)
     return Stored(array)
 

@@ -12,7 +12,7 @@ from ...engine.generator import AnyGenerator, VolumeGenerator
 from ...engine.model.card import ModelCard
 from ...engine.model.model import Model
 from ...engine.options import Precision
-from ...engine.scaling import Scaling
+from ...engine.scaling import Scaling, Stored
 from ...io.reading import as_one_study, read
 from ...io.volume import Empty, Study, Volume
 from ...io.writing import notes_of_result
@@ -24,7 +24,7 @@ from .maps.flips import UNFLIPPED, Flip, flips
 from .maps.spread import SpreadMoments, mean_in_foreground
 from .maps.study_map import StudyMap, is_shown, spread_marks
 from .plan import StudyPlan, check_volume, plan_study
-from .preparation import Prepared, prepare
+from .preparation import Prepared, fit_scans, prepare, unfilled
 from .row_figures import SeamScore, SpreadFigures
 from .seams import seam_score
 from .slices import Slice, mid_slices
@@ -204,10 +204,25 @@ def prepare_study(
     """Bring a study into the model's world. Raises PreparationError."""
     with watch.time("prepare"):
         prepared = prepare(scans.volumes, plan, model.card, empty)
-        notes = *prepared.notes, *_unlike_expected(prepared, model.card, options)
+        notes = *prepared.fit.notes, *_unlike_expected(prepared, model.card, options)
         shown = tuple(map(mid_slices, scans.volumes if options.preview else ()))
         scan = scans.volumes[0] if options.cycle_check else None
         return PreparedStudy(prepared, shown, scans.resampled, notes, scan)
+
+
+def foresee_study(
+    scans: Scans, plan: StudyPlan, model: Model, options: TranslateOptions, watch: Stopwatch
+) -> tuple[Stored, tuple[str, ...]]:
+    """What the network would be given, and notes on it. Raises PreparationError as for a run.
+
+    Its voxels are there only where something is told of them: to resample a scan takes several
+    times as long as to read and measure it.
+    """
+    if options.verify or model.card.expected:
+        study = prepare_study(scans, plan, model, options, watch)
+        return study.prepared.given, study.notes
+    with watch.time("prepare"):
+        return unfilled(scans.volumes, plan), fit_scans(scans.volumes, model.card).notes
 
 
 def _unlike_expected(
@@ -351,7 +366,7 @@ def _finish_spread(
     prepared: Prepared, inferred: InferredSpread, empty: Empty
 ) -> tuple[tuple[StudyMap, ...], SpreadFigures]:
     """The maps of a spread, in the unit of the result, and what it comes to."""
-    spread, outward = inferred.spread, prepared.outward[0]
+    spread, outward = inferred.spread, prepared.fit.outward[0]
     of_deviation = Scaling(0.0, abs(outward.radius))
     spread.end()
     in_foreground = mean_in_foreground(spread.deviation, prepared.given)

@@ -1,15 +1,18 @@
 """The plan command: what a batch would cost."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
-from support.batch_world import scan
+from support.batch_world import scan, with_card
 from support.translate_world import World
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
+from cuda_cyclegan.pipelines.study.voxels.resampling import ResampledRows, Resampling
 
 
 @pytest.fixture
@@ -72,6 +75,27 @@ class TestPlan:
             assert world.translate("--overwrite", *extras).exit_code == 0
             assert abs(max(asked) - mebibytes[-1] * 2**20) <= 2**20
         assert mebibytes[1] > mebibytes[0]
+
+
+def test_a_plan_resamples_no_scan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan(world.inputs / "a.nii", shape=(40, 36, 32))
+    with_card(world.model, spacing=(2.0, 2.0, 2.0))
+    resampled: list[int] = []
+    rows = Resampling.rows
+
+    def counted(resampling: Resampling, read: ResampledRows, start: int, stop: int) -> FloatArray:
+        resampled.append(stop - start)
+        return rows(resampling, read, start, stop)
+
+    monkeypatch.setattr(Resampling, "rows", counted)
+    told = CliRunner().invoke(app, ["plan", *world.arguments()])
+    assert (told.exit_code, resampled) == (0, []), told.output
+    tiles = re.search(r"a\.nii +(\d+) ", told.output)
+    assert tiles
+    assert world.translate("--report", str(world.report)).exit_code == 0
+    assert resampled
+    [row] = json.loads(world.report.read_text())["studies"]
+    assert row["tiles"] == int(tiles[1])
 
 
 def test_a_plan_notes_scans_that_are_padded_to_a_patch(world: World) -> None:

@@ -125,7 +125,7 @@ def results(prepared: Prepared, made: Canvas) -> list[FloatArray]:
 def assert_same(ours: list[FloatArray], theirs: list[FloatArray], prepared: Prepared) -> None:
     """To 1e-5 of the range of each result, and what its voxel type rounds away."""
     for mine, other, plan, outward in zip(
-        ours, theirs, prepared.plan.results, prepared.outward, strict=True
+        ours, theirs, prepared.plan.results, prepared.fit.outward, strict=True
     ):
         voxel_type = plan.voxel_type
         is_whole = voxel_type and voxel_type.dtype.kind == "i"
