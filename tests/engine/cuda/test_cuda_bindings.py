@@ -5,6 +5,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 
 from cuda_cyclegan.engine.cuda import driver, nvrtc
 
-TREES = [ast.parse(path.read_text()) for path in Path(nvrtc.__file__).parents[1].rglob("*.py")]
+
+@cache
+def trees() -> list[ast.Module]:
+    return [ast.parse(path.read_text()) for path in Path(nvrtc.__file__).parents[1].rglob("*.py")]
 
 
 def dotted(node: ast.expr) -> str | None:
@@ -42,7 +46,7 @@ def paths_in(function: ast.AST, library: str) -> Iterator[str]:
 
 def paths_of(library: str) -> set[str]:
     functions = [
-        node for tree in TREES for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
+        node for tree in trees() for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
     ]
     return {path for function in functions for path in paths_in(function, library)}
 
@@ -68,7 +72,7 @@ def test_names_behind_an_own_name_are_found() -> None:
 
 def calls() -> Iterator[tuple[str, list[ast.expr]]]:
     """Functions of both libraries with the arguments that they are given, as they are written."""
-    for node in (node for tree in TREES for node in ast.walk(tree)):
+    for node in (node for tree in trees() for node in ast.walk(tree)):
         if not isinstance(node, ast.Call):
             continue
         function, arguments = dotted(node.func), node.args
