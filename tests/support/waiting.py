@@ -18,10 +18,12 @@ def eventually(
 
     evidence: what a failure shows, such as a log.
     """
-    end = time.monotonic() + seconds
+    end, begun = time.monotonic() + seconds, time.thread_time()
     while not condition():
         assert time.monotonic() < end, f"it never came to that\n{evidence()}"
-        time.sleep(0.02)
+        took = time.thread_time() - begun
+        time.sleep(max(0.02, 2 * took))  # who is waited for needs the processor more
+        begun = time.thread_time()
 
 
 def wait_for(process: "subprocess.Popen[str]", *words: str) -> str:
