@@ -6,6 +6,7 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 
 import re
 import shutil
+from collections.abc import Callable
 from ctypes import sizeof
 
 from cuda_cyclegan.engine.compiler.launches import arguments as kernel_arguments
@@ -25,10 +26,15 @@ WGMMA = {
 }
 """How the name of one of their kernels ends."""
 
-OLDEST, NEWEST = (7, 5), (12, 0)
-BETWEEN = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0)]
-ALIKE = {"fp16": [OLDEST, NEWEST], "bf16": [BETWEEN[0]], "fp32": [OLDEST]}
+CHIPS = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
+OLDEST, NEWEST = CHIPS[0], CHIPS[-1]
+ALIKE = {"fp16": [OLDEST, NEWEST], "bf16": [(8, 0)], "fp32": [OLDEST]}
 """For each precision, chips of kernels whose text is the same for all; the oldest has no bf16."""
+CONDITIONS: dict[str, Callable[[tuple[int, int]], bool]] = {
+    "__CUDA_ARCH__ >= 800": lambda chip: chip >= (8, 0),
+    "defined(__CUDA_ARCH_FEAT_SM90_ALL)": lambda chip: chip == (9, 0),
+}
+"""What kernels ask of the chip, and which chips they are told to be it."""
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +52,40 @@ def source_of(file: str) -> str:
 BY_CHIP = [name for name in KERNELS if "__CUDA_ARCH" in source_of(f"{name}.cu")]
 
 
-@pytest.mark.parametrize("precision", ALIKE)
-@pytest.mark.parametrize("name", KERNELS)
-def test_each_kernel_compiles(name, precision, kept):
-    oldest = BETWEEN[0] if precision == "bf16" else OLDEST  # engine/devices.py
-    for chip in (oldest, NEWEST) if name in BY_CHIP else ALIKE[precision]:
-        assert compiled(name, precision, chip, kept).startswith(b"\x7fELF")
+def ends_of_each_text(name: str) -> list[tuple[int, int]]:
+    """Of the chips to which a kernel reads the same, the oldest and the newest."""
+    asked = [holds for words, holds in CONDITIONS.items() if words in source_of(f"{name}.cu")]
+    readers: dict[tuple[bool, ...], list[tuple[int, int]]] = {}
+    for chip in CHIPS:
+        readers.setdefault(tuple(holds(chip) for holds in asked), []).append(chip)
+    return sorted({end for chips in readers.values() for end in (chips[0], chips[-1])})
+
+
+@pytest.mark.parametrize("name", BY_CHIP)
+def test_kernels_ask_for_nothing_of_the_chip_but_what_is_known(name: str) -> None:
+    text = source_of(f"{name}.cu")
+    for words in CONDITIONS:
+        text = text.replace(words, "")
+    assert "__CUDA_ARCH" not in text
+
+
+def ends_of_all(name: str, precision: str) -> list[tuple[int, int]]:
+    if name not in BY_CHIP:
+        return ALIKE[precision]
+    return [(8, 0) if precision == "bf16" else OLDEST, NEWEST]  # engine/devices.py
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "chip"),
+    [
+        pytest.param(name, precision, chip, id=f"{name}-{precision}-{chip[0]}.{chip[1]}")
+        for name in KERNELS
+        for precision in ALIKE
+        for chip in ends_of_all(name, precision)
+    ],
+)
+def test_each_kernel_compiles(name, precision, chip, kept):
+    assert compiled(name, precision, chip, kept).startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
@@ -74,8 +108,15 @@ def test_kernels_for_warp_groups_are_there_on_the_one_chip_that_has_wgmma(name, 
         assert [WGMMA[name] in image for image in images] == [True, False]
 
 
-@pytest.mark.parametrize("chip", BETWEEN)
-@pytest.mark.parametrize("name", BY_CHIP)
+@pytest.mark.parametrize(
+    ("name", "chip"),
+    [
+        pytest.param(name, chip, id=f"{name}-{chip[0]}.{chip[1]}")
+        for name in BY_CHIP
+        for chip in ends_of_each_text(name)
+        if chip not in (OLDEST, NEWEST)
+    ],
+)
 def test_kernels_that_ask_for_the_chip_compile_for_those_between(name, chip, kept):
     for in_blocks in (False, True) if name in IN_BLOCKS else (False,):
         image = compiled(name, "fp16", chip, kept, in_blocks=in_blocks)
