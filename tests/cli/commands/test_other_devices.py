@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import cuda_cyclegan as cc
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine import devices
+from cuda_cyclegan.pipelines.doctor import self_test
 from cuda_cyclegan.pipelines.doctor.findings import Finding
 from cuda_cyclegan.pipelines.doctor.self_test import examine_devices
 
@@ -104,7 +105,8 @@ def test_doctor_tests_it(monkeypatch: pytest.MonkeyPatch) -> None:
     right = doctors_line(monkeypatch, StandIn())
     assert right.state == "ok"
     assert "with patches of 16x16x16 and 128x128x128" in right.words
-    wrong = doctors_line(monkeypatch, StandIn(factor=1.01, wrong_from=100))
+    monkeypatch.setattr(self_test, "_USUAL", (32, 24, 16))
+    wrong = doctors_line(monkeypatch, StandIn(factor=1.01, wrong_from=20))
     assert wrong.state == "warning"
-    assert "on a patch of 128x128x128 it is 1.0e-02 off" in wrong.words
+    assert "on a patch of 32x24x16 it is 1.0e-02 off" in wrong.words
     assert "does not start" in doctors_line(monkeypatch, StandIn(starts=False)).words
