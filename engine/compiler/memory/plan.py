@@ -1,5 +1,6 @@
 """How many bytes a program takes, and where in them everything lies, before any is allocated."""
 
+from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -67,21 +68,19 @@ def arrange(lifetimes: Iterable[Lifetime]) -> Arena:
     Large blocks are placed first, each at the lowest offset free for all of its life: the greedy
     scheme of Pisarchyk and Lee, 2020, "Efficient memory management for deep neural net inference".
     """
-    placed: list[tuple[int, Lifetime]] = []
+    offsets: dict[str, int] = {}
+    placed: list[tuple[int, int, int, int]] = []  # start, end, first and last step; by their starts
     for block in sorted(lifetimes, key=lambda block: (-block.bytes, block.first, block.name)):
-        at_once = (
-            (offset, offset + aligned(other.bytes))
-            for offset, other in placed
-            if other.first <= block.last and block.first <= other.last
-        )
-        offset = 0
-        for start, end in sorted(at_once):
-            if offset + aligned(block.bytes) <= start:
+        size, offset = aligned(block.bytes), 0
+        for start, end, first, last in placed:
+            if last < block.first or block.last < first:
+                continue
+            if offset + size <= start:
                 break
             offset = max(offset, end)
-        placed.append((offset, block))
-    offsets = {block.name: offset for offset, block in placed}
-    return Arena(offsets, max((offset + aligned(b.bytes) for offset, b in placed), default=0))
+        offsets[block.name] = offset
+        insort(placed, (offset, offset + size, block.first, block.last))
+    return Arena(offsets, max((end for _, end, *_ in placed), default=0))
 
 
 @dataclass(frozen=True, slots=True)
