@@ -104,24 +104,37 @@ public:
     }
 };
 
-constexpr int DEPTH = 16, MOST_COLUMNS = 256;
+constexpr int DEPTH = 16, MOST_COLUMNS = 256;  // of what one instruction multiplies
 
-typedef double Pair __attribute__((vector_size(16)));
+typedef double Four __attribute__((vector_size(32)));
 
-// What an instruction of the matrix units multiplies; columns: two after two.
-struct Operands {
-    double rows[16][DEPTH];
-    Pair columns[DEPTH][MOST_COLUMNS / 2];
+// What rows are multiplied by. Of each 8 columns the lane 4 g + t adds up two, 2 t and 2 t + 1; all of
+// its own lie side by side, a Four of 16 columns.
+template <int MOST>
+struct Columns {
+    Four of_lanes[DEPTH][4][(MOST + 15) / 16] = {};
+
+    double& at(int depth, int column) {
+        double* const of_lane = reinterpret_cast<double*>(of_lanes[depth][column % 8 / 2]);
+        return of_lane[column / 8 * 2 + column % 2];
+    }
 };
 
 struct Warp {
     Barrier all{32};
     std::vector<Barrier> pairs = std::vector<Barrier>(16, 2);
     unsigned words[32][4];
-    std::unique_ptr<Operands> held;
+    double rows[16][DEPTH];
+    Columns<8> columns;
+};
 
-    Operands& operands() {
-        if (!held) held.reset(new Operands);
+// Warps that share the columns.
+struct Group {
+    Barrier all{128};
+    std::unique_ptr<Columns<MOST_COLUMNS>> held;
+
+    Columns<MOST_COLUMNS>& columns() {
+        if (!held) held.reset(new Columns<MOST_COLUMNS>);
         return *held;
     }
 };
@@ -130,17 +143,20 @@ struct Block {
     Place index;
     Barrier all;
     std::vector<Warp> warps;
+    std::vector<Group> groups;
     std::vector<char> shared;
     std::map<int, Barrier> named;
 
     Block(Place index, int threads, int bytes)
-        : index(index), all(threads), warps(threads / 32), shared(bytes) {}
+        : index(index), all(threads), warps(threads / 32), groups(threads / 128),
+          shared(bytes) {}
 };
 
 inline Block* block;
 inline int thread;
 
 inline Warp& warp() { return block->warps[thread / 32]; }
+inline Group& group() { return block->groups[thread / 128]; }
 
 template <class T>
 T* shared() {
@@ -203,7 +219,7 @@ inline void lay_rows(const uint4& a) {
     const unsigned words[4] = {a.x, a.y, a.z, a.w};
     for (int i = 0; i < 8; ++i) {
         const int row = lane / 4 + i / 2 % 2 * 8, depth = lane % 4 * 2 + i / 4 * 8 + i % 2;
-        warp().operands().rows[row][depth] = half_at((const char*)words + 2 * i);
+        warp().rows[row][depth] = half_at((const char*)words + 2 * i);
     }
 }
 
@@ -212,13 +228,13 @@ inline void lay_columns(unsigned b0, unsigned b1) {
     const unsigned words[2] = {b0, b1};
     for (int i = 0; i < 4; ++i) {
         const int depth = lane % 4 * 2 + i / 2 * 8 + i % 2;
-        warp().operands().columns[depth][lane / 8][lane / 4 % 2] = half_at((const char*)words + 2 * i);
+        warp().columns.at(depth, lane / 4) = half_at((const char*)words + 2 * i);
     }
 }
 
-// Row 8 m + r of an operand at a depth, where its descriptor puts them: the layouts without a swizzle,
-// and with those of 128 and of 64 bytes, as the PTX manual gives them.
-inline float described(unsigned long long operand, int row, int depth) {
+// Eight halves of row 8 m + r of an operand, from depth 0 or 8 on, where its descriptor puts them: the
+// layouts without a swizzle, and with those of 128 and of 64 bytes, as the PTX manual gives them.
+inline const char* described(unsigned long long operand, int row, int depth) {
     const auto bytes = [&](int bit) { return (operand >> bit & 0x3FFF) << 4; };
     const int kind = operand >> 62, swizzle = kind == 1 ? 128 : kind == 2 ? 64 : 0;
     size_t place = bytes(0) + row / 8 * bytes(32);
@@ -226,64 +242,75 @@ inline float described(unsigned long long operand, int row, int depth) {
         place += row % 8 * swizzle + depth * 2;
         place ^= place / 128 % (swizzle / 16) * 16;
     } else {
-        place += depth / 8 * bytes(16) + row % 8 * 16 + depth % 8 * 2;
+        place += depth / 8 * bytes(16) + row % 8 * 16;
     }
-    return half_at(block->shared.data() + place);
+    return block->shared.data() + place;
 }
 
 // The lane's share of the warp's rows.
 inline void lay_described_rows(unsigned long long a) {
-    const int first = thread % 128 / 32 * 16;
-    for (int i = thread % 32; i < 16 * DEPTH; i += 32) {
-        warp().operands().rows[i / DEPTH][i % DEPTH] = described(a, first + i / DEPTH, i % DEPTH);
-    }
+    const int row = thread % 32 / 2, depth = thread % 2 * 8;
+    const char* const from = described(a, thread % 128 / 32 * 16 + row, depth);
+    for (int i = 0; i < 8; ++i) warp().rows[row][depth + i] = half_at(from + 2 * i);
 }
 
+// The lane's share of the group's columns.
 template <int COUNT>
 void lay_described_columns(unsigned long long b) {
     static_assert(2 * COUNT <= MOST_COLUMNS);
-    for (int i = thread % 32; i < 2 * COUNT * DEPTH; i += 32) {
-        const int column = i / DEPTH, depth = i % DEPTH;
-        warp().operands().columns[depth][column / 2][column % 2] = described(b, column, depth);
+    Columns<MOST_COLUMNS>& columns = group().columns();
+    for (int i = thread % 128; i < 2 * COUNT * 2; i += 128) {
+        const int column = i / 2, depth = i % 2 * 8;
+        const char* const from = described(b, column, depth);
+        for (int k = 0; k < 8; ++k) columns.at(depth + k, column) = half_at(from + 2 * k);
     }
 }
 
 // Once all lanes have laid their parts. The layout of wgmma.m64n*k16, of which mma.m16n8k16 is the first.
 // The products of one instruction are summed before they are added to what is there, as by the units:
 // which of them go together shows in the bits.
-template <int COUNT>
-void add_products(float (&sums)[COUNT]) {
-    warp().all.arrive_and_wait();
+template <int COUNT, int MOST>
+void add_products(float (&sums)[COUNT], const Columns<MOST>& columns, Barrier& laid) {
+    constexpr int FOURS = (COUNT + 7) / 8, AT_ONCE = min(FOURS, 4);  // of each row; held in registers
+    laid.arrive_and_wait();
     const int lane = thread % 32;
-    const Operands& operands = warp().operands();
-    Pair products[COUNT / 2] = {};
-    for (int k = 0; k < DEPTH; ++k) {
-        const double rows[] = {operands.rows[lane / 4][k], operands.rows[lane / 4 + 8][k]};
-        const Pair* columns = operands.columns[k] + lane % 4;
-        for (int i = 0; i < COUNT / 2; ++i) products[i] += rows[i % 2] * columns[i / 2 * 4];
+    const double(&upper)[DEPTH] = warp().rows[lane / 4], (&lower)[DEPTH] = warp().rows[lane / 4 + 8];
+    for (int first = 0; first < FOURS; first += AT_ONCE) {
+        Four products[2][AT_ONCE] = {};
+#pragma GCC unroll 16
+        for (int k = 0; k < DEPTH; ++k) {
+            const Four* const own = columns.of_lanes[k][lane % 4] + first;
+#pragma GCC unroll 4
+            for (int i = 0; i < AT_ONCE; ++i) {
+                products[0][i] += upper[k] * own[i];
+                products[1][i] += lower[k] * own[i];
+            }
+        }
+        for (int i = 8 * first; i < min(8 * (first + AT_ONCE), COUNT); ++i) {
+            sums[i] += float(products[i / 2 % 2][i / 8 - first][i / 4 % 2 * 2 + i % 2]);
+        }
     }
-    for (int i = 0; i < COUNT; ++i) sums[i] += float(products[i / 2][i % 2]);
-    warp().all.arrive_and_wait();
+    laid.arrive_and_wait();
 }
 
 inline void multiply_add(float (&sums)[4], const uint4& a, unsigned b0, unsigned b1) {
     lay_rows(a);
     lay_columns(b0, b1);
-    add_products(sums);
+    add_products(sums, warp().columns, warp().all);
 }
 
 template <int COUNT>
 void multiply_add_of_group(float (&sums)[COUNT], const uint4& a, unsigned long long b) {
     lay_rows(a);
     lay_described_columns<COUNT>(b);
-    add_products(sums);
+    add_products(sums, group().columns(), group().all);
 }
 
 template <int COUNT>
 void multiply_add_of_group(float (&sums)[COUNT], unsigned long long a, unsigned long long b) {
     lay_described_rows(a);
     lay_described_columns<COUNT>(b);
-    add_products(sums);
+    add_products(sums, group().columns(), group().all);
 }
 
 // Lane 4 g + t gets of rows 2 t and 2 t + 1 the column g.
