@@ -92,9 +92,10 @@ MAY_IMPORT = {
     ),
     "cli.commands.queue": (
         "cli.command_line cli.errors cli.options cli.render cli.render.html cli.render.terminal "
-        "cli.signals engine.devices engine.options io.dicom_network io.errors pipelines.errors "
-        "pipelines.execution pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker "
-        "pipelines.node pipelines.progress pipelines.report pipelines.results"
+        "cli.signals engine.devices engine.options io.dicom_network io.errors io.formats "
+        "pipelines.errors pipelines.execution pipelines.jobs pipelines.jobs.queue "
+        "pipelines.jobs.worker pipelines.node pipelines.progress pipelines.report "
+        "pipelines.results"
     ),
     "cli.command_line": "pipelines.jobs.queue",
     "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",

@@ -114,6 +114,12 @@ def test_nrrd_takes_simpleitk(tmp_path: Path, batch: tuple[object, ...]) -> None
     assert "SimpleITK" in loaded("translate", tmp_path / "a.nrrd", *batch)
 
 
+def test_a_queue_is_worked_on_and_shown_without_the_library_of_dicom(tmp_path: Path) -> None:
+    queue = "--queue", tmp_path / "queue.db"
+    worker = loaded("worker", "--until-empty", "--device", "cpu", *queue)
+    assert not {"pydicom", "PIL"} & (worker | loaded("jobs", *queue))
+
+
 def test_nibabel_lacks_nothing_in_programs_that_import_it_themselves() -> None:
     program = (
         "import cuda_cyclegan.io.reading, nibabel, pydicom\n"

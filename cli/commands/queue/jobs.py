@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ....io.formats.nibabel_alone import import_nibabel_alone
 from ...command_line import command_line
 from ...errors import Exit, complain, told
 from ...options.queue import QueueOption
@@ -230,6 +231,7 @@ def prune(
 @contextmanager
 def _open(queue: str | None) -> "Generator[Queue]":
     with stop_signals(), told(verbose=False):
+        import_nibabel_alone()
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.queue.queue import open_queue
 
