@@ -12,7 +12,6 @@ from ..compiler.steps import (
     Convolve,
     ConvolveByPlanes,
     ConvolvePatches,
-    ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
@@ -67,7 +66,7 @@ def _computed(step: Step) -> int:
             return parts[0].source.tensor.batch * prod(extents)
         case ConvTransposeToCells(source=source, target=target):
             return source.batch * prod(target.extents)
-        case ConvolveStrided(target=target) | ConvolveByPlanes(target=target):
+        case ConvolveByPlanes(target=target):
             return target.batch * prod(target.extents)
         case _:
             return 0
@@ -86,7 +85,6 @@ def layer_of(step: Step) -> str:
             | ConvolveToPatches()
             | ConvTransposeToPatches()
             | ConvTransposeToCells()
-            | ConvolveStrided()
             | ConvolveByPlanes()
         ):
             return step.layer
@@ -122,14 +120,9 @@ def described(step: Step) -> str:
         case ConvTransposeToCells(source=source, target=target, statistics=statistics):
             shape = f"{source.channels} to {target.channels}, {_times(target.extents)}"
             return f"transposed conv 3x3x3, {shape}" + (", statistics" if statistics else "")
-        case ConvolveStrided(source=source, target=target, statistics=statistics):
-            shape = f"{source.source.channels} to {target.channels}, {_times(target.extents)}"
-            kind = "normalise, conv 3x3x3" if source.table else "conv 3x3x3"
-            return f"{kind}, {shape}" + (", statistics" if statistics else "")
         case ConvolveByPlanes(parts=parts, target=target, statistics=statistics):
-            before = sum(part.source.channels for part in parts)
             kind = "normalise, conv 3x3x3" if any(part.table for part in parts) else "conv 3x3x3"
-            shape = f"{before} to {target.channels}, {_times(target.extents)}"
+            shape = f"{step.channels} to {target.channels}, {_times(target.extents)}"
             return f"{kind}, {shape}" + (", statistics" if statistics else "")
         case Statistics(source=source):
             return f"statistics, {source.channels}, {_times(source.extents)}"
@@ -172,11 +165,8 @@ def least_bytes(step: Step) -> int:
         case ConvTransposeToCells(source=source, target=target):
             weight = 27 * source.channels * target.channels
             return source.bytes + weight * NUMBER_BYTES[source.precision] + _viewed(target)
-        case ConvolveStrided(source=source, target=target):
-            weight = 27 * source.source.channels * target.channels
-            return _viewed(source.source) + weight * NUMBER_BYTES[target.precision] + target.bytes
         case ConvolveByPlanes(parts=parts, target=target):
-            weight = 27 * sum(part.source.channels for part in parts) * target.channels
+            weight = 27 * step.channels * target.channels
             read = sum(_viewed(part.source) for part in parts)
             return read + weight * NUMBER_BYTES[target.precision] + target.bytes
         case Statistics(source=source):

@@ -20,7 +20,6 @@ from .steps import (
     Convolution,
     ConvolveByPlanes,
     ConvolvePatches,
-    ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
@@ -35,15 +34,14 @@ from .steps import (
     stored_channels,
 )
 from .weight_layout import (
+    OPERANDS_BY_PLANES,
     LaidWeight,
     Slots,
     cell_operands,
     column_operands,
     doubling_operands,
     forward,
-    halving_operands,
     matrix_operands,
-    plane_operands,
     row_operands,
     strided_operands,
     subpixels,
@@ -56,7 +54,6 @@ TriedStep: TypeAlias = (
     | ConvolveToPatches
     | ConvTransposeToPatches
     | ConvTransposeToCells
-    | ConvolveStrided
     | ConvolveByPlanes
 )
 
@@ -104,13 +101,6 @@ def of_one_patch(step: TriedStep) -> TriedStep:
                 target=_first_patch(target),
                 statistics=measured and _of_first_patch(measured),
             )
-        case ConvolveStrided(source=source, target=target, statistics=measured):
-            return replace(
-                step,
-                source=replace(source, source=_first_patch(source.source)),
-                target=replace(target, batch=1),
-                statistics=measured and _of_first_patch(measured),
-            )
         case ConvolveByPlanes(parts=parts, target=target, statistics=measured):
             first = (replace(part, source=_first_patch(part.source)) for part in parts)
             return replace(
@@ -141,8 +131,6 @@ def trial_of(step: TriedStep) -> LayerTrial:
             return _transposed_last_layer(step)
         case ConvTransposeToCells():
             return _doubling_layer(step)
-        case ConvolveStrided():
-            return _halving_layer(step)
         case ConvolveByPlanes():
             return _layer_by_planes(step)
 
@@ -257,63 +245,20 @@ def _doubling_layer(step: ConvTransposeToCells) -> LayerTrial:
     )
 
 
-def _halving_layer(step: ConvolveStrided) -> LayerTrial:
-    """Plainly a convolution from the expressed source, which is written."""
-    view, made, one = step.source.source, step.target, (1, 1, 1)
-    source = view.tensor
-    expressed = replace(source, name="expressed")
-    express = Pointwise(
-        view,
-        expressed,
-        Region(0, source.batch),
-        source.extents,
-        (0, 0, 0),
-        "zero",
-        table=step.source.table,
-        activation=step.source.activation,
-    )
-    shape = _plain_shape(expressed, made, (3, 3, 3))
-    shape = replace(shape, stride=(2, 2, 2), before=one, after=one)
-    slots, kernel = range(source.channels), (made.channels, source.channels, 3, 3, 3)
-    measured = step.statistics and _bare(step.statistics)
-
-    def stored(kernel: FloatArray) -> LaidWeight:
-        return halving_operands(kernel, slots, source.channels)
-
-    return LayerTrial(
-        step=replace(step, weight=STORED_WEIGHT, statistics=measured),
-        passes=(express,),
-        sizes={
-            **{tensor.name: tensor.bytes for tensor in (source, expressed, made)},
-            PLAIN_WEIGHT: _weight_bytes(shape),
-            STORED_WEIGHT: 4 * stored(np.zeros(kernel, np.float32)).size,
-        },
-        shape=shape,
-        kernel=kernel,
-        weights={
-            PLAIN_WEIGHT: lambda k: forward(k, slots, source.channels, made.channels),
-            STORED_WEIGHT: stored,
-        },
-        sources=(source,),
-        made=made,
-        measured=measured,
-        tables=_tables((step.source,)),
-    )
-
-
 def _layer_by_planes(step: ConvolveByPlanes) -> LayerTrial:
     """Plainly a convolution from the expressed parts, which are written side by side."""
-    made, one = step.target, (1, 1, 1)
+    made, channels, one = step.target, step.channels, (1, 1, 1)
     parts = tuple(replace(part, activation=_exact(part.activation)) for part in step.parts)
-    channels = sum(part.source.channels for part in parts)
-    expressed = Tensor("expressed", made.batch, made.extents, channels, made.precision)
+    extents = parts[0].source.extents
+    expressed = Tensor("expressed", made.batch, extents, channels, made.precision)
     shape = replace(_plain_shape(expressed, made, (3, 3, 3)), before=one, after=one)
+    shape = replace(shape, stride=(step.stride,) * 3)
     slots, kernel = range(channels), (made.channels, channels, 3, 3, 3)
     sources = {part.source.tensor.name: part.source.tensor for part in parts}
     measured = step.statistics and _bare(step.statistics)
 
     def stored(kernel: FloatArray) -> LaidWeight:
-        return plane_operands(kernel, slots, channels)
+        return OPERANDS_BY_PLANES[step.stride](kernel, slots, channels)
 
     return LayerTrial(
         step=replace(step, parts=parts, weight=STORED_WEIGHT, statistics=measured),

@@ -252,28 +252,13 @@ class ExpressedView:
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolveStrided:
-    """A convolution that halves what it reads, by the own kernel for warp groups.
-
-    3^3 of stride 2 and padding 1, with zeros around the expressed source. weight:
-    `weight_layout.halving_operands`. layer: its name. source: read whole; its slope lies between 0
-    and 1. statistics: of the target, if it measures that too.
-    """
-
-    layer: str
-    source: ExpressedView
-    target: Tensor
-    weight: str
-    statistics: "Statistics | None" = None
-
-
-@dataclass(frozen=True, slots=True)
 class ConvolveByPlanes:
-    """A convolution of 3^3, stride 1 and padding 1, by the own kernel for warp groups.
+    """A convolution of 3^3 and padding 1, by an own kernel for warp groups.
 
-    parts: one or two, whose channels follow each other; around them lie zeros. weight:
-    `weight_layout.plane_operands`. layer: its name. statistics: of the target, if it measures that
-    too.
+    parts: one or two, whose channels follow each other; around them lie zeros. With stride 2 there
+    is one, all of its tensor, whose slope lies between 0 and 1. weight:
+    `weight_layout.OPERANDS_BY_PLANES`. layer: its name. statistics: of
+    the target, if it measures that too. stride: along all axes.
     """
 
     layer: str
@@ -281,6 +266,12 @@ class ConvolveByPlanes:
     target: Tensor
     weight: str
     statistics: "Statistics | None" = None
+    stride: int = 1
+
+    @property
+    def channels(self) -> int:
+        """Of what is read."""
+        return sum(part.source.channels for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,7 +508,6 @@ Step: TypeAlias = (
     | ConvolveToPatches
     | ConvTransposeToPatches
     | ConvTransposeToCells
-    | ConvolveStrided
     | ConvolveByPlanes
     | Statistics
     | Pointwise
@@ -533,13 +523,7 @@ def statistics_of(step: Step) -> Statistics | None:
     match step:
         case Statistics():
             return step
-        case (
-            ConvolvePatches()
-            | ConvTransposeToCells()
-            | ConvolveStrided()
-            | ConvolveByPlanes()
-            | Normalise()
-        ):
+        case ConvolvePatches() | ConvTransposeToCells() | ConvolveByPlanes() | Normalise():
             return step.statistics
         case (
             Pack()

@@ -281,6 +281,10 @@ def plane_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     return LaidWeight(weight, shape, lay_out)
 
 
+OPERANDS_BY_PLANES = {1: plane_operands, 2: halving_operands}
+"""By the stride of a convolution that walks through planes."""
+
+
 def _tap(parity: int, offset: int) -> int | None:
     """Of 3, with padding 1, that leads from the source's voxel i + offset to 2 i + parity."""
     tap = parity + 1 - 2 * offset

@@ -14,7 +14,6 @@ from ..compiler.steps import (
     Convolution,
     Convolve,
     ConvolveByPlanes,
-    ConvolveStrided,
     LayerForm,
     Lowered,
     Step,
@@ -89,10 +88,6 @@ def program_key(graph: Graph, fitted: Fitted[Way]) -> str:
 
 def form_key(step: ComparedStep) -> str:
     """Under which is kept how long a layer takes in each of its forms."""
-    if isinstance(step, ConvolveStrided):
-        source, outputs = step.source.source.tensor, step.target.channels
-        parts = source.batch, source.extents, source.channels, outputs, step.statistics is not None
-        return f"strided convolution {(*parts, step.source.table is not None)}"
     if isinstance(step, ConvolveByPlanes):
         target = step.target
         read = [
@@ -100,7 +95,7 @@ def form_key(step: ComparedStep) -> str:
             for part in step.parts
         ]
         parts = target.batch, target.extents, target.channels, step.statistics is not None, read
-        return f"convolution by planes {parts}"
+        return f"convolution by planes, stride {step.stride}, {parts}"
     source, outputs = step.source, step.target.channels
     parts = source.batch, source.extents, source.channels, outputs, step.statistics is not None
     return f"transposed convolution {parts}"

@@ -29,7 +29,6 @@ from ..compiler.steps import (
     Convolution,
     Convolve,
     ConvolveByPlanes,
-    ConvolveStrided,
     ConvTransposeToCells,
     ConvTransposeToPatches,
     Lowered,
@@ -281,7 +280,7 @@ def _made_by(step: Step, lowered: Lowered) -> _Made:
             return _Made(TRANSLATED, size, 4)
         case ConvTransposeToCells(target=TensorView(tensor=tensor)):
             return _Made(tensor.name, tensor.bytes, NUMBER_BYTES[tensor.precision])
-        case ConvolveStrided(target=tensor) | ConvolveByPlanes(target=tensor):
+        case ConvolveByPlanes(target=tensor):
             return _Made(tensor.name, tensor.bytes, NUMBER_BYTES[tensor.precision])
         case Normalise(pointwise=pointwise):
             return _made_by(pointwise, lowered)

@@ -17,8 +17,8 @@ from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     Convolution,
     Convolve,
+    ConvolveByPlanes,
     ConvolvePatches,
-    ConvolveStrided,
     ConvTransposeToCells,
     ConvTransposeToPatches,
 )
@@ -210,7 +210,7 @@ def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
     wanted = ProgramRequest((40, 48, 56), 2, precision, kernels[precision].card)
     lowered = lower(network, next(wanted.layouts()), wanted.card)
     tried = [s for s in lowered.steps if isinstance(s, TriedStep)]
-    outer = [s for s in tried if not isinstance(s, ConvTransposeToCells | ConvolveStrided)]
+    outer = [s for s in tried if not isinstance(s, ConvTransposeToCells | ConvolveByPlanes)]
     assert len(outer) == 2
     for step in outer:
         assert kernel_check.wrong_step(step, kernels[precision], stream) is None
@@ -232,7 +232,7 @@ def test_kernels_of_halving_and_doubling_layers(card, extents, precision, monkey
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
     wanted = ProgramRequest(extents, 2, precision, kernels[precision].card)
     lowered = lower(network, next(wanted.layouts()), wanted.card)
-    inner = [s for s in lowered.steps if isinstance(s, ConvTransposeToCells | ConvolveStrided)]
+    inner = [s for s in lowered.steps if isinstance(s, ConvTransposeToCells | ConvolveByPlanes)]
     assert len(inner) == (3 if wanted.card.capability == WGMMA_CAPABILITY else 0)
     for step in inner:
         assert kernel_check.wrong_step(step, kernels[precision], stream) is None
@@ -253,7 +253,7 @@ def test_statistics_of_layers_by_own_kernels(card, precision, monkeypatch):
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
     wanted = ProgramRequest((128, 128, 128), 2, precision, kernels[precision].card)
     lowered = lower(network, next(wanted.layouts()), wanted.card)
-    kinds = ConvolvePatches | ConvTransposeToCells | ConvolveStrided
+    kinds = ConvolvePatches | ConvTransposeToCells | ConvolveByPlanes
     measured = [s for s in lowered.steps if isinstance(s, kinds) and s.statistics is not None]
     assert isinstance(measured[0], ConvolvePatches)
     for step in measured:

@@ -13,7 +13,6 @@ from cuda_cyclegan.engine.compiler.steps import (
     Convolve,
     ConvolveByPlanes,
     ConvolvePatches,
-    ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
@@ -59,6 +58,20 @@ def continued(positions: np.ndarray, extent: int, mode: PadMode) -> tuple[np.nda
     outside = (positions < 0) | (positions >= extent)
     is_constant = mode == "zero" or isinstance(mode, Constant)
     return np.clip(positions, 0, extent - 1), outside if is_constant else outside & False
+
+
+def of_planes(operands: FloatArray) -> FloatArray:
+    """[parts, chunks, 3, 3, 4, 96, 8] -> [K, C, 3, 3, 3]."""
+    runs, chunks = operands.shape[:2]
+    split = operands.reshape(runs, chunks, 3, 3, 4, 3, 32, 8)[:, :, :, :, :, ::-1]
+    return split.transpose(0, 6, 1, 4, 7, 5, 2, 3).reshape(32 * runs, 32 * chunks, 3, 3, 3)
+
+
+def of_halving(operands: FloatArray) -> FloatArray:
+    """[parts, chunks, 3, 9, 2, 64, 8] -> [K, C, 3, 3, 3]."""
+    runs, chunks = operands.shape[:2]
+    split = operands.transpose(0, 5, 1, 4, 6, 2, 3)
+    return split.reshape(64 * runs, 16 * chunks, 3, 3, 3)
 
 
 def of_rows(
@@ -133,10 +146,6 @@ class _Memory:
                 self.convolve_to_cells(step)
             case ConvTransposeToCells():
                 self.double(step)
-                if step.statistics is not None:
-                    self.measure(step.statistics)
-            case ConvolveStrided():
-                self.halve(step)
                 if step.statistics is not None:
                     self.measure(step.statistics)
             case ConvolveByPlanes():
@@ -233,16 +242,16 @@ class _Memory:
 
     def convolve_by_planes(self, step: ConvolveByPlanes) -> None:
         values = self.side_by_side(step.parts)
-        operands = self.weights[step.weight]  # [parts, chunks, 3, 3, 4, 96, 8]
-        runs, chunks = operands.shape[:2]
-        split = operands.reshape(runs, chunks, 3, 3, 4, 3, 32, 8)[:, :, :, :, :, ::-1]
-        weight = split.transpose(0, 6, 1, 4, 7, 5, 2, 3).reshape(32 * runs, 32 * chunks, 3, 3, 3)
+        weight = (of_planes if step.stride == 1 else of_halving)(self.weights[step.weight])
         padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
         target = self.of(step.target)
         target[...] = 0
-        for i, j, k in product(range(3), repeat=3):
-            d, h, w = step.target.extents
-            target += padded[:, i : i + d, j : j + h, k : k + w] @ weight[:, :, i, j, k].T
+        for taps in product(range(3), repeat=3):
+            each = (
+                slice(tap, tap + step.stride * extent, step.stride)
+                for tap, extent in zip(taps, step.target.extents, strict=True)
+            )
+            target += padded[:, *each] @ weight[:, :, *taps].T
 
     def convolve_to_cells(self, step: ConvTransposeToPatches) -> None:
         values = self.side_by_side(step.parts)
@@ -284,19 +293,6 @@ class _Memory:
         whole = cells.transpose(0, 1, 3, 5, 2, 4, 6, 7)
         target = self.of(step.target.tensor)
         target[...] = whole.reshape(target.shape)
-
-    def halve(self, step: ConvolveStrided) -> None:
-        view = step.source
-        source = activated(self.scaled(self.read(view.source), view.table), view.activation)
-        operands = self.weights[step.weight]  # [parts, chunks, 3, 9, 2, 64, 8]
-        weight = operands.transpose(0, 5, 1, 4, 6, 2, 3).reshape(step.target.channels, -1, 3, 3, 3)
-        padded = np.pad(source, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
-        target = self.of(step.target)
-        target[...] = 0
-        for taps in product(range(3), repeat=3):
-            (d, h, w), (i, j, k) = step.target.extents, taps
-            seen = padded[:, i : i + 2 * d : 2, j : j + 2 * h : 2, k : k + 2 * w : 2]
-            target += seen[:, :d, :h, :w] @ weight[:, :, i, j, k].T
 
     def convolve(self, step: Convolve) -> None:
         shape, region = step.shape, step.region

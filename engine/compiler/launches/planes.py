@@ -1,53 +1,74 @@
 """Launches of 3^3 convolutions that walk through the planes of what they read."""
 
-from ...network.layers import Triple
+from dataclasses import dataclass
+
 from ..card_properties import CardProperties
 from ..steps import ConvolveByPlanes
 from . import arguments
-from .launch import Addresses, Launch, part_of, strides_of
-from .walks import walks
+from .launch import Addresses, Launch, part_of, strides_of, table_addresses
+from .walks import PlaneBox, Walks
 
-CHANNELS, OUTPUTS = (32, 64), 32
-"""Of what convolve_by_planes.cu reads, and of what those of its target are a multiple."""
 
-_HEIGHT, _WIDTH, _THREADS = 16, 32, 3 * 128
+@dataclass(frozen=True, slots=True)
+class PlaneKernel:
+    """A kernel for one stride.
+
+    source: its .cu file. channels: of what it may read. parts: in which those may lie, at most.
+    outputs: of what those of its target are a multiple. threads: of a block. box: of the target.
+    """
+
+    source: str
+    channels: tuple[int, ...]
+    parts: int
+    outputs: int
+    threads: int
+    box: PlaneBox
+
+
+BY_PLANES = {
+    1: PlaneKernel("convolve_by_planes", (32, 64), 2, 32, 3 * 128, PlaneBox(16, 32, beginning=2.3)),
+    2: PlaneKernel("convolve_strided", (32,), 1, 64, 4 * 128, PlaneBox(32, 8, beginning=1.2)),
+}
+"""By the stride along all axes.
+
+convolve_by_planes.cu begins with what the ends of a walk see, and what it waits for.
+convolve_strided.cu takes 64 and 128 channels too, for which cuDNN and a pass were always faster.
+"""
+
+_JOINED, _SIGNAL = 12, 8  # bytes of the moments of a channel, and of a signal
 _BOX, _CHUNK = 4 * (18 * 34 + 6) * 16, 9 * 2 * 16 * 96 * 2  # bytes, the second of weights
 _BOXES = {32: 4, 64: 3}  # by the channels of what is read
-_BEGINNING = 2.3  # planes besides those of a block: what its ends see, and what it waits for
+_STRIDED_BOXES, _STRIDED_BOX = 3, 2 * 1178 * 16  # bytes of one
+_STAGES, _STAGE = 6, 9 * 64 * 16 * 2
+_STAGED = 2 * 2 * 8 * 64 * 2
 
 
-def channels_of(step: ConvolveByPlanes) -> int:
-    """Channels of what is read."""
-    return sum(part.source.channels for part in step.parts)
-
-
-def _shared(channels: int) -> int:
-    boxes, chunks = _BOXES[channels], channels // 32
-    return boxes * _BOX + chunks * _CHUNK + 8 * 32 * 12 + 8 * (2 * boxes + 2)
-
-
-def _walks(step: ConvolveByPlanes, card: CardProperties) -> tuple[Triple, int]:
-    """The grid, and the planes of a block."""
-    depth, height, width = step.target.extents
-    boxes = -(-height // _HEIGHT) * -(-width // _WIDTH)
-    parts = step.target.batch * step.target.channels // OUTPUTS
-    return walks(boxes, depth, parts, _BEGINNING, card)
-
-
-def blocks_by_planes(step: ConvolveByPlanes, card: CardProperties) -> int:
-    """Blocks that measure a part of the same channels."""
-    (across, deep, _), _ = _walks(step, card)
-    return across * deep
+def walks_by_planes(step: ConvolveByPlanes, card: CardProperties) -> Walks:
+    """Through the planes of the target."""
+    kernel, target = BY_PLANES[step.stride], step.target
+    parts = target.batch * target.channels // kernel.outputs
+    return kernel.box.walks(target.extents, parts, card)
 
 
 def convolve_by_planes(
     step: ConvolveByPlanes, at: Addresses, card: CardProperties, partials: int | None
 ) -> Launch:
     """The convolution; partials: where the moments of its blocks go."""
-    first, *others = step.parts
-    grid, planes = _walks(step, card)
+    kernel, walks, channels = BY_PLANES[step.stride], walks_by_planes(step, card), step.channels
+    fill = _plain if step.stride == 1 else _strided
+    values, shared = fill(step, at, partials, walks.planes)
+    block = kernel.threads, 1, 1
+    return Launch(kernel.source, f"{kernel.source}_{channels}", walks.grid, block, shared, values)
+
+
+def _plain(
+    step: ConvolveByPlanes, at: Addresses, partials: int | None, planes: int
+) -> tuple[arguments.ConvolveByPlanesArguments, int]:
+    """Arguments, and bytes of shared memory."""
+    boxes, chunks = _BOXES[step.channels], step.channels // 32
+    shared = boxes * (_BOX + 2 * _SIGNAL) + chunks * _CHUNK + 8 * 32 * _JOINED + 2 * _SIGNAL
     values = arguments.ConvolveByPlanesArguments(
-        parts=(arguments.PartArguments * 2)(*(part_of(part, at) for part in (first, *others))),
+        parts=(arguments.PartArguments * 2)(*(part_of(part, at) for part in step.parts)),
         weights=at(step.weight),
         target=at(step.target.name),
         partials=partials,
@@ -56,6 +77,31 @@ def convolve_by_planes(
         outputs=step.target.channels,
         planes=planes,
     )
-    name, channels = "convolve_by_planes", channels_of(step)
-    kernel = f"{name}_{channels}"
-    return Launch(name, kernel, grid, (_THREADS, 1, 1), _shared(channels), values)
+    return values, shared
+
+
+def _strided(
+    step: ConvolveByPlanes, at: Addresses, partials: int | None, planes: int
+) -> tuple[arguments.ConvolveStridedArguments, int]:
+    """Arguments, and bytes of shared memory."""
+    [part] = step.parts
+    source, target = part.source.tensor, step.target
+    factor, summand, stride = table_addresses(part.table, at)
+    signals = _SIGNAL * (3 * _STRIDED_BOXES + 2 * _STAGES)
+    scales = 2 * source.channels * 4
+    shared = _STRIDED_BOXES * _STRIDED_BOX + _STAGES * _STAGE + _STAGED
+    values = arguments.ConvolveStridedArguments(
+        source=at(source.name),
+        weights=at(step.weight),
+        target=at(target.name),
+        partials=partials,
+        factor=factor,
+        summand=summand,
+        table_stride=stride,
+        slope=part.activation.slope,
+        source_extents=arguments.Three(*source.extents),
+        extents=arguments.Three(*target.extents),
+        outputs=target.channels,
+        planes=planes,
+    )
+    return values, shared + scales + 8 * 16 * _JOINED + signals

@@ -15,7 +15,6 @@ from ..steps import (
     Convolve,
     ConvolveByPlanes,
     ConvolvePatches,
-    ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
@@ -30,9 +29,8 @@ from ..steps import (
     statistics_of,
 )
 from . import arguments
-from .cells import blocks_of_cells, conv_transpose_to_cells
+from .cells import conv_transpose_to_cells, walks_of_cells
 from .convolutions import convolve
-from .halving import blocks_that_halve, convolve_strided
 from .launch import Addresses, Launch, address_of, strides_of, vectors
 from .outer_layers import (
     add_patches,
@@ -45,7 +43,7 @@ from .outer_layers import (
     unpack,
 )
 from .passes import is_linear, pass_arguments, pointwise
-from .planes import blocks_by_planes, convolve_by_planes
+from .planes import convolve_by_planes, walks_by_planes
 
 _MEASURING, _MEASURERS = 2, 512
 """Blocks for each multiprocessor that a pass of statistics is spread over, and their threads."""
@@ -78,11 +76,9 @@ def measuring_blocks(step: Step, card: CardProperties) -> int:
         case ConvolvePatches(statistics=Statistics()):
             return blocks_of_a_patch(step, card)
         case ConvTransposeToCells(statistics=Statistics()):
-            return blocks_of_cells(step, card)
-        case ConvolveStrided(statistics=Statistics()):
-            return blocks_that_halve(step, card)
+            return walks_of_cells(step, card).blocks_of_a_part
         case ConvolveByPlanes(statistics=Statistics()):
-            return blocks_by_planes(step, card)
+            return walks_by_planes(step, card).blocks_of_a_part
         case _:
             return 0
 
@@ -97,9 +93,6 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
             return [launch, *_concluded(step, step.statistics, at, card, scratch)]
         case ConvTransposeToCells():
             launch = conv_transpose_to_cells(step, at, card, scratch if step.statistics else None)
-            return [launch, *_concluded(step, step.statistics, at, card, scratch)]
-        case ConvolveStrided():
-            launch = convolve_strided(step, at, card, scratch if step.statistics else None)
             return [launch, *_concluded(step, step.statistics, at, card, scratch)]
         case ConvolveByPlanes():
             launch = convolve_by_planes(step, at, card, scratch if step.statistics else None)

@@ -11,14 +11,14 @@ from ...network.graph import Node
 from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Pad, Triple, triple
 from ...network.subpixels import can_be_subpixels, reach_of
 from .. import weight_layout
-from ..launches import cells, halving, planes
+from ..launches import cells
+from ..launches.planes import BY_PLANES, PlaneKernel
 from ..steps import (
     NUMBER_BYTES,
     VECTOR_BYTES,
     Convolution,
     Convolve,
     ConvolveByPlanes,
-    ConvolveStrided,
     ConvTransposeToCells,
     ExpressedView,
     Region,
@@ -63,10 +63,8 @@ def convolve(writer: Writer, node: Node, conv: Conv3d) -> Value:
     weight = writer.weights[conv.weight]
     if _fits_cells(writer, node, conv):
         return _convolve_cells(writer, node, conv)
-    if _fits_halving_kernel(writer, node, conv):
-        return _convolve_by_halving_kernel(writer, node, conv)
-    if _fits_planes(writer, node, conv):
-        return _convolve_by_planes(writer, node, conv)
+    if kernel := _kernel_by_planes(writer, node, conv):
+        return _convolve_by_planes(writer, node, conv, kernel)
     target = convolve_dense(writer, node.name, node.inputs[0], conv, weight)
     return biased(writer, node, whole(target), conv.bias)
 
@@ -97,82 +95,45 @@ def _convolve_cells(writer: Writer, node: Node, conv: Conv3d) -> Value:
     return biased(writer, node, whole(target), conv.bias)
 
 
-def _fits_halving_kernel(writer: Writer, node: Node, conv: Conv3d) -> bool:
-    """Whether the own kernel may do a convolution that halves its source."""
-    form = writer.layout.forms.get(node.name)
-    if (
-        not writer.layout.takes("convolve_strided")
-        or writer.layout.in_blocks
-        or form not in (None, "own")
-    ):
-        return False
+def _kernel_by_planes(writer: Writer, node: Node, conv: Conv3d) -> PlaneKernel | None:
+    """The own kernel that may do a convolution, walking through planes."""
+    kernel = BY_PLANES.get(conv.stride[0])
+    if kernel is None or not writer.layout.takes(kernel.source) or writer.layout.in_blocks:
+        return None
+    if writer.layout.forms.get(node.name) not in (None, "own"):
+        return None
     shape = conv.kernel, conv.stride, conv.padding, conv.dilation, conv.groups
-    if shape != ((3, 3, 3), _TWO, _ONE, _ONE, 1) or conv.out_channels % halving.OUTPUTS:
-        return False
-    return writer.operand(node.inputs[0]).stored in halving.CHANNELS
+    if shape != ((3, 3, 3), (conv.stride[0],) * 3, _ONE, _ONE, 1):
+        return None
+    fits = writer.operand(node.inputs[0]).stored in kernel.channels
+    return kernel if fits and conv.out_channels % kernel.outputs == 0 else None
 
 
-def _convolve_by_halving_kernel(writer: Writer, node: Node, conv: Conv3d) -> Value:
+def _convolve_by_planes(writer: Writer, node: Node, conv: Conv3d, kernel: PlaneKernel) -> Value:
     name = node.inputs[0]
     value = writer.operand(name)
-    part = value.parts[0]
-    if not (value.is_simple and _is_expressed_by_halving_kernel(part)):
-        value, tensor = writer.dense(name)
-        part = ValuePart(whole(tensor))
-    shape = writer.shapes[node.name]
-    target = writer.tensor(node.name, shape.extents, shape.channels)
-    view = ExpressedView(part.source, part.table, part.activation)
-    laid = weight_layout.halving_operands(
-        writer.weights[conv.weight], value.slots, part.source.channels
-    )
-    key = writer.weight(f"{node.name}.stored", laid)
-    writer.steps.append(ConvolveStrided(node.name, view, target, key))
-    return biased(writer, node, whole(target), conv.bias)
-
-
-def _is_expressed_by_halving_kernel(part: ValuePart) -> bool:
-    activation = part.activation
-    has_one_slope = activation.curve == "linear" and activation.slopes is None
-    is_bent_down = has_one_slope and 0 <= activation.slope <= 1
-    return part.source.is_whole and part.residual is None and is_bent_down
-
-
-def _fits_planes(writer: Writer, node: Node, conv: Conv3d) -> bool:
-    """Whether the own kernel that walks through planes may do a convolution."""
-    form = writer.layout.forms.get(node.name)
-    if (
-        not writer.layout.takes("convolve_by_planes")
-        or writer.layout.in_blocks
-        or form not in (None, "own")
-    ):
-        return False
-    shape = conv.kernel, conv.stride, conv.padding, conv.dilation, conv.groups
-    if shape != ((3, 3, 3), _ONE, _ONE, _ONE, 1) or conv.out_channels % planes.OUTPUTS:
-        return False
-    value = writer.operand(node.inputs[0])
-    return value.stored in planes.CHANNELS and value.pad is None
-
-
-def _convolve_by_planes(writer: Writer, node: Node, conv: Conv3d) -> Value:
-    name = node.inputs[0]
-    value = writer.operand(name)
-    parts = value.parts
-    if value.sampling is not None or not all(map(_is_expressed_by_planes, parts)):
+    parts, stride = value.parts, conv.stride[0]
+    are_expressed = all(_is_expressed_by_planes(part, stride) for part in parts)
+    if not value.is_in_place or len(parts) > kernel.parts or not are_expressed:
         value, tensor = writer.dense(name)
         parts = (ValuePart(whole(tensor)),)
     target = writer.tensor(node.name, writer.shapes[node.name].extents, conv.out_channels)
-    weight = writer.weights[conv.weight]
-    laid = weight_layout.plane_operands(weight, value.slots, value.stored)
+    lay = weight_layout.OPERANDS_BY_PLANES[stride]
+    laid = lay(writer.weights[conv.weight], value.slots, value.stored)
     views = tuple(ExpressedView(part.source, part.table, part.activation) for part in parts)
     key = writer.weight(f"{node.name}.stored", laid)
-    writer.steps.append(ConvolveByPlanes(node.name, views, target, key))
+    writer.steps.append(ConvolveByPlanes(node.name, views, target, key, stride=stride))
     return biased(writer, node, whole(target), conv.bias)
 
 
-def _is_expressed_by_planes(part: ValuePart) -> bool:
+def _is_expressed_by_planes(part: ValuePart, stride: int) -> bool:
     activation = part.activation
     has_one_slope = activation.curve == "linear" and activation.slopes is None
-    return has_one_slope and part.residual is None and part.source.channels % 32 == 0
+    if not has_one_slope or part.residual is not None:
+        return False
+    if stride == 2:
+        return part.source.is_whole and 0 <= activation.slope <= 1
+    return part.source.channels % 32 == 0
 
 
 def convolve_dense(

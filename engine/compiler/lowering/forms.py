@@ -8,7 +8,6 @@ from ...network.graph import Network
 from ..steps import (
     Convolve,
     ConvolveByPlanes,
-    ConvolveStrided,
     ConvTransposeToCells,
     LayerForm,
     Lowered,
@@ -19,7 +18,7 @@ from ..steps import (
 )
 from .lowering import lower
 
-ComparedStep: TypeAlias = ConvTransposeToCells | ConvolveStrided | ConvolveByPlanes
+ComparedStep: TypeAlias = ConvTransposeToCells | ConvolveByPlanes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from ..card_properties import CardProperties
 from ..steps import (
     ConvolveByPlanes,
     ConvolvePatches,
-    ConvolveStrided,
     ConvTransposeToCells,
     ConvTransposeToPatches,
     Normalise,
@@ -68,9 +67,7 @@ def _measured_at_once(before: Step, step: Step) -> Step | None:
     if not isinstance(step, Statistics):
         return None
     match before:
-        case ConvolvePatches(stride=1, target=target):
-            is_measured = step.source.is_whole and step.source.tensor == target
-        case ConvolveStrided(target=target) | ConvolveByPlanes(target=target):
+        case ConvolvePatches(stride=1, target=target) | ConvolveByPlanes(target=target):
             is_measured = step.source.is_whole and step.source.tensor == target
         case ConvTransposeToCells(target=target):
             is_measured = step.source == target
@@ -91,8 +88,6 @@ def _tables(step: Step) -> tuple[WeightTable | None, ...]:
             return (step.table,)
         case ConvTransposeToPatches() | ConvolveByPlanes():
             return tuple(part.table for part in step.parts)
-        case ConvolveStrided():
-            return (step.source.table,)
         case _:
             return ()
 

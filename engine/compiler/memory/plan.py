@@ -13,7 +13,6 @@ from ..steps import (
     Convolve,
     ConvolveByPlanes,
     ConvolvePatches,
-    ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
@@ -145,12 +144,6 @@ def touched(step: Step) -> Iterator[Tensor | WeightTable]:
             yield from (source, target)
         case ConvTransposeToCells(source=source, target=target, statistics=statistics):
             yield from (source, target.tensor)
-            if statistics is not None:
-                yield statistics.target
-        case ConvolveStrided(source=source, target=target, statistics=statistics):
-            yield from (source.source.tensor, target)
-            if source.table is not None:
-                yield source.table
             if statistics is not None:
                 yield statistics.target
         case Statistics(source=source, target=target):

@@ -15,7 +15,6 @@ from ..steps import (
     Convolve,
     ConvolveByPlanes,
     ConvolvePatches,
-    ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
@@ -112,7 +111,7 @@ def made_by(step: Step) -> Iterator[str]:
             yield pointwise.target.name
         case Pack() | Convolve() | Pointwise():
             yield step.target.name
-        case ConvolvePatches() | ConvolveStrided() | ConvolveByPlanes():
+        case ConvolvePatches() | ConvolveByPlanes():
             yield step.target.name
             if step.statistics is not None:
                 yield step.statistics.target.name

@@ -10,7 +10,7 @@ from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.memory.fitting import MemoryBudget, ProgramRequest, fit
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
-from cuda_cyclegan.engine.compiler.steps import ConvolveStrided, ConvTransposeToCells
+from cuda_cyclegan.engine.compiler.steps import ConvolveByPlanes, ConvTransposeToCells
 from cuda_cyclegan.engine.cuda.device_plan import (
     DevicePlan,
     ProgramPlan,
@@ -69,7 +69,7 @@ def test_after_it_bytes_and_seconds_are_those_of_the_program(cache, tmp_path) ->
 
 
 @pytest.mark.parametrize(
-    ("kind", "form"), [(ConvTransposeToCells, "subpixel"), (ConvolveStrided, "plain")]
+    ("kind", "form"), [(ConvTransposeToCells, "subpixel"), (ConvolveByPlanes, "plain")]
 )
 def test_a_layer_that_is_slower_by_its_own_kernel_is_planned_as_it_is_faster(
     kind, form, cache

@@ -24,7 +24,6 @@ from cuda_cyclegan.engine.compiler.steps import (
     Activation,
     ConvolveByPlanes,
     ConvolvePatches,
-    ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
@@ -195,7 +194,7 @@ def _halving(table):
         TensorView(target, made), WeightTable("table", 2, 64), 1e-5, "scale", "shift"
     )
     read = ExpressedView(TensorView(source, extents), table, Activation(0.0) if table else IDENTITY)
-    return ConvolveStrided("down", read, target, "weight", statistics)
+    return ConvolveByPlanes("down", (read,), target, "weight", statistics, stride=2)
 
 
 def _by_planes():
@@ -246,8 +245,8 @@ def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, folder, monk
     turned = {**right.weights, STORED_WEIGHT: lambda k: laid(k.swapaxes(3, 4))}
     wrong_trials = [replace(right, weights=turned)]
     if table:
-        other = replace(step.source, activation=Activation(0.5))
-        wrong_trials.append(replace(right, step=replace(right.step, source=other)))
+        other = replace(step.parts[0], activation=Activation(0.5))
+        wrong_trials.append(replace(right, step=replace(right.step, parts=(other,))))
     for trial in wrong_trials:
         with monkeypatch.context() as patched:
             patched.setattr(kernel_check, "trial_of", lambda _, trial=trial: trial)

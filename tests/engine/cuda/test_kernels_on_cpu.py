@@ -23,7 +23,6 @@ from cuda_cyclegan.engine.compiler.steps import (
     Convolve,
     ConvolveByPlanes,
     ConvolvePatches,
-    ConvolveStrided,
     ConvTransposeToCells,
     ConvTransposeToPatches,
     ExpressedView,
@@ -108,6 +107,22 @@ def test_normalise(folder, batch, channels, extents, pad, mode, precision, grid)
     assert not memory[COUNTERS].any()
 
 
+def run(step, memory, folder, card=H200):
+    """In fp16, all launches."""
+    scratch = np.full(scratch_bytes(step, card) // 4, np.nan, np.float32)
+    for launch in launches(step, lambda name: memory[name].ctypes.data, card, scratch.ctypes.data):
+        cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
+
+
+def assert_measured(memory, wanted, exactly=1e-5):
+    """That the table is what normalises values [N, D, H, W, C] and scales them."""
+    factors, summands = memory["table"]
+    wanted_factors = memory["scale"] / np.sqrt(wanted.var((1, 2, 3)) + 1e-5)
+    np.testing.assert_allclose(factors, wanted_factors, rtol=exactly)
+    wanted_summands = -wanted.mean((1, 2, 3)) * wanted_factors
+    np.testing.assert_allclose(summands, wanted_summands, rtol=exactly, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("batch", "channels", "outputs", "extents", "kernel", "is_far"),
     [
@@ -143,9 +158,7 @@ def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extent
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
     }
-    scratch = np.full(scratch_bytes(step, H200) // 4, np.nan, np.float32)
-    for launch in launches(step, lambda name: memory[name].ctypes.data, H200, scratch.ctypes.data):
-        cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
+    run(step, memory, folder)
     sides = [(-first, taps - 1 + first) for first, taps in zip(origin, kernel, strict=True)]
     exact = patches.astype(np.float16).astype(np.float64)
     padded = np.pad(exact, [(0, 0), (0, 0), *sides], mode="edge")
@@ -153,12 +166,7 @@ def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extent
     half = weight.astype(np.float16).astype(np.float64)
     wanted = np.einsum("ncdhwijk,ocijk->ndhwo", windows, half)
     np.testing.assert_allclose(memory["target"], wanted, rtol=1e-3, atol=1e-3)
-    factor = memory["scale"] / np.sqrt(wanted.var((1, 2, 3)) + 1e-5)
-    found = memory["table"]
-    exactly = 1e-3 if is_far else 1e-5
-    np.testing.assert_allclose(found[0], factor, rtol=exactly)
-    summand = -wanted.mean((1, 2, 3)) * factor
-    np.testing.assert_allclose(found[1], summand, rtol=exactly, atol=1e-5)
+    assert_measured(memory, wanted, exactly=1e-3 if is_far else 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -193,16 +201,11 @@ def test_transposed_convolution_to_cells_and_its_statistics(
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
     }
-    scratch = np.full(scratch_bytes(step, H200) // 4, np.nan, np.float32)
-    for launch in launches(step, lambda name: memory[name].ctypes.data, H200, scratch.ctypes.data):
-        cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
+    run(step, memory, folder)
     wanted = doubled(values, weight)
     got = voxels_of(memory["target"].astype(np.float32)).reshape(wanted.shape)
     assert np.array_equal(got, wanted)
-    factor = memory["scale"] / np.sqrt(wanted.var((1, 2, 3)) + 1e-5)
-    np.testing.assert_allclose(memory["table"][0], factor, rtol=1e-5)
-    summand = -wanted.mean((1, 2, 3)) * factor
-    np.testing.assert_allclose(memory["table"][1], summand, rtol=1e-5, atol=1e-5)
+    assert_measured(memory, wanted)
 
 
 @pytest.mark.parametrize(
@@ -250,25 +253,20 @@ def test_convolution_by_planes_and_its_statistics(
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
     }
-    scratch = np.full(scratch_bytes(step, H200) // 4, np.nan, np.float32)
-    for launch in launches(step, lambda name: memory[name].ctypes.data, H200, scratch.ctypes.data):
-        cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
+    run(step, memory, folder)
     wanted = convolved(np.concatenate(expressed, -1), weight)
     assert np.array_equal(memory["target"].astype(np.float32), wanted)
-    factor = memory["scale"] / np.sqrt(wanted.var((1, 2, 3)) + 1e-5)
-    np.testing.assert_allclose(memory["table"][0], factor, rtol=1e-5)
-    summand = -wanted.mean((1, 2, 3)) * factor
-    np.testing.assert_allclose(memory["table"][1], summand, rtol=1e-5, atol=1e-5)
+    assert_measured(memory, wanted)
 
 
-def convolved(values, weight):
-    """With zeros around."""
-    _, depth, height, width, _ = values.shape
-    around = np.pad(values, ((0, 0), (1, 1), (1, 1), (1, 1), (0, 0)))
+def convolved(values, weight, stride=1):
+    """With zeros around: each tap leads from voxel stride * i + tap - 1 to voxel i."""
+    extents = values.shape[1:4]
+    padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
     made = 0.0
-    for i, j, k in product(range(3), repeat=3):
-        seen = around[:, i : i + depth, j : j + height, k : k + width]
-        made = made + seen @ weight[:, :, i, j, k].T
+    for taps in product(range(3), repeat=3):
+        each = (slice(i, i + extent, stride) for i, extent in zip(taps, extents, strict=True))
+        made = made + padded[:, *each] @ weight[:, :, *taps].T
     return made
 
 
@@ -311,7 +309,7 @@ def test_halving_convolution_and_its_statistics(folder, batch, channels, outputs
     )
     found = WeightTable("table", batch, outputs)
     statistics = Statistics(TensorView(target, made), found, 1e-5, "scale", None)
-    step = ConvolveStrided("down", view, target, "weight", statistics)
+    step = ConvolveByPlanes("down", (view,), target, "weight", statistics, stride=2)
     laid = weight_layout.halving_operands(weight, range(channels), channels)
     factors = random.choice([-1.0, 0.5, 2.0], (batch, channels))
     summands = random.integers(-3, 4, (batch, channels))
@@ -325,29 +323,13 @@ def test_halving_convolution_and_its_statistics(folder, batch, channels, outputs
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
     }
-    scratch = np.full(scratch_bytes(step, card) // 4, np.nan, np.float32)
-    for launch in launches(step, lambda name: memory[name].ctypes.data, card, scratch.ctypes.data):
-        cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
+    run(step, memory, folder, card)
     if slope is not None:
         values = values * factors[:, None, None, None] + summands[:, None, None, None]
         values = np.where(values < 0, slope * values, values)
-    wanted = halved(values, weight, made)
+    wanted = convolved(values, weight, stride=2)
     assert np.array_equal(memory["target"], wanted.astype(np.float16))
-    factor = memory["scale"] / np.sqrt(wanted.var((1, 2, 3)) + 1e-5)
-    np.testing.assert_allclose(memory["table"][0], factor, rtol=1e-5)
-    summand = -wanted.mean((1, 2, 3)) * factor
-    np.testing.assert_allclose(memory["table"][1], summand, rtol=1e-5, atol=1e-5)
-
-
-def halved(values, weight, made):
-    """Each tap leads from voxel 2 i + tap - 1, which is 0 where there is none, to voxel i."""
-    padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
-    depth, height, width = made
-    total = np.zeros((len(values), *made, len(weight)))
-    for i, j, k in product(range(3), repeat=3):
-        seen = padded[:, i : i + 2 * depth : 2, j : j + 2 * height : 2, k : k + 2 * width : 2]
-        total += seen[:, :depth, :height, :width] @ weight[:, :, i, j, k].T
-    return total
+    assert_measured(memory, wanted)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The compiled steps, carried out in numpy, give what ONNX Runtime gives."""
 
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,6 +11,9 @@ from support.network_features import FEATURES
 from support.step_interpreter import interpret
 
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
+from cuda_cyclegan.engine.compiler.launches.steps import launches
+from cuda_cyclegan.engine.compiler.launches.variants import anywhere
+from cuda_cyclegan.engine.compiler.lowering.forms import ComparedStep
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
@@ -19,7 +21,6 @@ from cuda_cyclegan.engine.compiler.steps import (
     Convolve,
     ConvolveByPlanes,
     ConvolvePatches,
-    ConvolveStrided,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
@@ -132,7 +133,7 @@ def test_an_own_form_is_taken_where_it_is_not_asked_for_another(form):
     graph, patch = halving_graph(InstanceNorm(32), Relu()), (4, 6, 8)
     layout = Layout(patch, 1, "fp16", wgmma=True, forms={"down": form})
     steps = lower(random_network(graph, 1), layout, H200).steps
-    assert any(isinstance(step, ConvolveStrided) for step in steps) == (form == "own")
+    assert any(isinstance(step, ConvolveByPlanes) for step in steps) == (form == "own")
     check(graph, patch, wgmma=True, forms={"down": form})
 
 
@@ -322,8 +323,9 @@ def test_halving_convolutions_by_warp_groups_agree(norm, activation, is_expresse
     graph, patch = halving_graph(norm, activation), (4, 10, 8)
     layout = Layout(patch, batch, "fp16", matrix_kernels=True, wgmma=True)
     steps = lower(random_network(graph, 1), layout, H200).steps
-    [down] = [step for step in steps if isinstance(step, ConvolveStrided)]
-    assert (down.source != bare(down.source)) == is_expressed
+    [down] = [step for step in steps if isinstance(step, ConvolveByPlanes)]
+    [read] = down.parts
+    assert (read != bare(read)) == is_expressed
     check(graph, patch, batch, matrix_kernels=True, wgmma=True)
 
 
@@ -343,8 +345,8 @@ def test_a_norm_that_a_halving_layer_reads_too_is_not_one_launch_with_a_pass():
     graph, patch = Graph(1, nodes), (4, 6, 8)
     layout = Layout(patch, 1, "fp16", wgmma=True)
     steps = lower(random_network(graph, 1), layout, H200).steps
-    [down] = [step for step in steps if isinstance(step, ConvolveStrided)]
-    assert down.source.table is not None
+    [down] = [step for step in steps if isinstance(step, ConvolveByPlanes)]
+    assert down.parts[0].table is not None
     check(graph, patch, wgmma=True)
 
 
@@ -357,7 +359,7 @@ def test_strided_convolutions_that_the_own_kernel_cannot_do_are_left_to_plans(ch
     graph, patch = halving_graph(InstanceNorm(32), Relu(), **changed), (4, 10, 8)
     layout = Layout(patch, 1, "fp16", matrix_kernels=True, wgmma=True)
     steps = lower(random_network(graph, 1), layout, H200).steps
-    assert not any(isinstance(step, ConvolveStrided) for step in steps)
+    assert not any(isinstance(step, ConvolveByPlanes) for step in steps)
     check(graph, patch, matrix_kernels=True, wgmma=True)
 
 
@@ -387,15 +389,11 @@ def graph_of_planes(activation) -> Graph:
     return Graph(1, nodes)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "kind"),
-    [
-        ("convolve_by_planes", ConvolveByPlanes),
-        ("convolve_strided", ConvolveStrided),
-        ("conv_transpose_to_cells", ConvTransposeToCells),
-    ],
-)
-def test_a_kernel_that_was_wrong_on_a_card_leaves_the_others_in_use(kernel, kind):
+KERNELS = {"convolve_by_planes", "convolve_strided", "conv_transpose_to_cells"}
+
+
+@pytest.mark.parametrize("wrong", sorted(KERNELS))
+def test_a_kernel_that_was_wrong_on_a_card_leaves_the_others_in_use(wrong):
     nodes = (
         Node("first", _plain(1, 32, "first"), (INPUT,)),
         Node("second", _plain(32, 32, "second"), ("first",)),
@@ -409,12 +407,11 @@ def test_a_kernel_that_was_wrong_on_a_card_leaves_the_others_in_use(kernel, kind
     )
     network = random_network(Graph(1, nodes), 1)
     wanted = ProgramRequest((4, 6, 8), 1, "fp16", H200)
-    kinds = ConvolveByPlanes | ConvolveStrided | ConvTransposeToCells
-    for without in (frozenset[str](), frozenset({kernel})):
+    for without in (frozenset[str](), frozenset({wrong})):
         layout = next(replace(wanted, without=without).layouts())
-        found = {type(step) for step in lower(network, layout, H200).steps} & {*get_args(kinds)}
-        assert (kind in found) == (not without)
-        assert len(found) == 3 - len(without)
+        steps = [s for s in lower(network, layout, H200).steps if isinstance(s, ComparedStep)]
+        found = {launches(step, anywhere, H200)[0].source for step in steps}
+        assert found == KERNELS - without
 
 
 @pytest.mark.parametrize("activation", [Relu(), LeakyRelu(0.01), Elu(1.0)])
@@ -430,6 +427,25 @@ def test_convolutions_by_planes_agree(activation, batch):
     assert found["second"].statistics is not None
     check(graph, patch, batch, matrix_kernels=True, wgmma=True)
     check(graph, patch, batch, matrix_kernels=True, wgmma=True, forms={"third": "plain"})
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutions_by_planes_read_what_lies_around_a_border(stride):
+    conv = structs.replace(_plain(32, 64, "conv"), stride=(stride,) * 3)
+    nodes = (
+        Node("first", _plain(1, 32, "first"), (INPUT,)),
+        Node("norm", InstanceNorm(32), ("first",)),
+        Node("bordered", Pad("reflect", (1, 1, 1), (1, 1, 1)), ("norm",)),
+        Node("conv", conv, ("bordered",)),
+        Node("up", Upsample("nearest", (stride,) * 3), ("conv",)),
+        Node("last", Conv3d(64, 1, (3, 3, 3), "last.weight"), ("up",)),
+    )
+    graph, patch = Graph(1, nodes), (4, 6, 8)
+    layout = Layout(patch, 1, "fp16", wgmma=True)
+    steps = lower(random_network(graph, 1), layout, H200).steps
+    [step] = [step for step in steps if isinstance(step, ConvolveByPlanes)]
+    assert step.parts[0].source.extents == (6, 8, 10)
+    check(graph, patch, wgmma=True)
 
 
 def convolutions(graph, patch: Triple) -> dict[str, bool]:
