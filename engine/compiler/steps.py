@@ -1,7 +1,7 @@
 """What a compiled program consists of: stored tensors, and steps that each write one of them."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from math import inf, prod
 from typing import Literal, TypeAlias
 
@@ -139,6 +139,43 @@ class Region:
     plane: int = 0
 
 
+Operand: TypeAlias = Tensor | WeightTable
+"""What steps make and other steps read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What goes through a step, but for patches and constants that it has by their names.
+
+    reads, writes: tensors and tables. measures: statistics that the step takes, whatever else it
+    does.
+    """
+
+    reads: tuple[Operand, ...] = ()
+    writes: tuple[Operand, ...] = ()
+    measures: "Statistics | None" = None
+
+    @property
+    def touches(self) -> tuple[Operand, ...]:
+        """What has to be there while the step runs."""
+        return *self.reads, *self.writes
+
+    @property
+    def written_names(self) -> set[str]:
+        """Names of what the step writes."""
+        return {item.name for item in self.writes}
+
+    @property
+    def read_names(self) -> set[str]:
+        """Names of what the step reads."""
+        return {item.name for item in self.reads}
+
+    @property
+    def tables(self) -> tuple[WeightTable, ...]:
+        """By which the step normalises what it reads."""
+        return tuple(item for item in self.reads if isinstance(item, WeightTable))
+
+
 @dataclass(frozen=True, slots=True)
 class Pack:
     """Patches -> target, the kernel taps of H and W as channels (c, i, j), padded.
@@ -158,6 +195,10 @@ class Pack:
     mode: PadMode
     taps: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
+
+    @property
+    def flow(self) -> Flow:
+        return Flow(writes=(self.target,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +234,10 @@ class ConvolvePatches:
         """Rows of the target in a product; a row's place among them decides how its sums round."""
         return 64 // self.outputs_at_once if self.wgmma else 1
 
+    @property
+    def flow(self) -> Flow:
+        return Flow((), *_made(self.target, self.statistics))
+
 
 @dataclass(frozen=True, slots=True)
 class ConvolveToPatches:
@@ -216,6 +261,10 @@ class ConvolveToPatches:
     activation: Activation
     wgmma: bool = False
 
+    @property
+    def flow(self) -> Flow:
+        return Flow((self.source.tensor,))
+
 
 @dataclass(frozen=True, slots=True)
 class ConvTransposeToCells:
@@ -238,6 +287,10 @@ class ConvTransposeToCells:
         """Of the target's channels, in a product."""
         return outputs_of_product(self.target.channels)
 
+    @property
+    def flow(self) -> Flow:
+        return Flow((self.source,), *_made(self.target.tensor, self.statistics))
+
 
 @dataclass(frozen=True, slots=True)
 class ExpressedView:
@@ -250,6 +303,11 @@ class ExpressedView:
     table: WeightTable | None
     activation: Activation
 
+    @property
+    def reads(self) -> tuple[Operand, ...]:
+        """Of what steps make."""
+        return self.source.tensor, *_given(self.table)
+
 
 @dataclass(frozen=True, slots=True)
 class ConvolveByPlanes:
@@ -257,8 +315,8 @@ class ConvolveByPlanes:
 
     parts: one or two, whose channels follow each other; around them lie zeros. With stride 2 there
     is one, all of its tensor, whose slope lies between 0 and 1. weight:
-    `weight_layout.OPERANDS_BY_PLANES`. layer: its name. statistics: of
-    the target, if it measures that too. stride: along all axes.
+    `weight_layout.OPERANDS_BY_PLANES`. layer: its name. statistics: of the target, if it measures
+    that too. stride: along all axes.
     """
 
     layer: str
@@ -272,6 +330,10 @@ class ConvolveByPlanes:
     def channels(self) -> int:
         """Of what is read."""
         return sum(part.source.channels for part in self.parts)
+
+    @property
+    def flow(self) -> Flow:
+        return Flow(_read(self.parts), *_made(self.target, self.statistics))
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +354,10 @@ class ConvTransposeToPatches:
     bias: str | None
     activation: Activation
     rows: int | None = None
+
+    @property
+    def flow(self) -> Flow:
+        return Flow(_read(self.parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +423,10 @@ class Convolve:
     scale: float = 1.0
     outputs: int | None = None
 
+    @property
+    def flow(self) -> Flow:
+        return Flow((self.source,), (self.target,))
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelGroups:
@@ -386,6 +456,10 @@ class Statistics:
     scale: str | None
     shift: str | None
     groups: ChannelGroups | None = None
+
+    @property
+    def flow(self) -> Flow:
+        return Flow((self.source.tensor,), (self.target,), self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,6 +514,12 @@ class Pointwise:
         depth, height, width = self.target.extents
         return (2 * depth, 2 * height, 2 * width) if self.shuffles else self.target.extents
 
+    @property
+    def flow(self) -> Flow:
+        beside = () if self.residual is None else (self.residual.tensor,)
+        reads = self.source.tensor, *beside, *_given(self.table)
+        return Flow(reads, (self.target,))
+
 
 @dataclass(frozen=True, slots=True)
 class Normalise:
@@ -450,6 +530,11 @@ class Normalise:
 
     statistics: Statistics
     pointwise: Pointwise
+
+    @property
+    def flow(self) -> Flow:
+        passed = replace(self.pointwise, table=None).flow  # the launch keeps the table to itself
+        return Flow(passed.reads, passed.writes, self.statistics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,6 +556,10 @@ class SumTaps:
     bias: str | None
     activation: Activation
 
+    @property
+    def flow(self) -> Flow:
+        return Flow((self.source,))
+
 
 @dataclass(frozen=True, slots=True)
 class Unpack:
@@ -488,6 +577,10 @@ class Unpack:
     table: WeightTable | None
     activation: Activation
 
+    @property
+    def flow(self) -> Flow:
+        return Flow((self.source.tensor, *_given(self.table)))
+
 
 @dataclass(frozen=True, slots=True)
 class AddPatches:
@@ -499,6 +592,10 @@ class AddPatches:
     channels: int
     patches: Region
     extents: Triple
+
+    @property
+    def flow(self) -> Flow:
+        return Flow()
 
 
 Step: TypeAlias = (
@@ -518,24 +615,19 @@ Step: TypeAlias = (
 )
 
 
-def statistics_of(step: Step) -> Statistics | None:
-    """Those that a step takes, whatever else it does."""
-    match step:
-        case Statistics():
-            return step
-        case ConvolvePatches() | ConvTransposeToCells() | ConvolveByPlanes() | Normalise():
-            return step.statistics
-        case (
-            Pack()
-            | Convolve()
-            | ConvolveToPatches()
-            | ConvTransposeToPatches()
-            | Pointwise()
-            | SumTaps()
-            | Unpack()
-            | AddPatches()
-        ):
-            return None
+def _given(table: WeightTable | None) -> tuple[WeightTable, ...]:
+    return () if table is None else (table,)
+
+
+def _read(parts: Iterable[ExpressedView]) -> tuple[Operand, ...]:
+    return tuple(item for part in parts for item in part.reads)
+
+
+def _made(
+    target: Tensor, statistics: Statistics | None
+) -> tuple[tuple[Operand, ...], Statistics | None]:
+    """What a convolution writes that may take statistics of its target, and those."""
+    return (target, *_given(statistics and statistics.target)), statistics
 
 
 TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "own"]

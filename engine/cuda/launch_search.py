@@ -22,22 +22,15 @@ from ..compiler.launches.steps import launches, scratch_bytes
 from ..compiler.launches.variants import LaunchVariants
 from ..compiler.lowering.forms import ComparedStep, other_forms
 from ..compiler.memory.fitting import Way
-from ..compiler.memory.plan import aligned, touched
+from ..compiler.memory.plan import aligned
 from ..compiler.steps import (
     NUMBER_BYTES,
     TRANSLATED,
     Convolution,
-    Convolve,
-    ConvolveByPlanes,
-    ConvTransposeToCells,
     ConvTransposeToPatches,
     Lowered,
-    Normalise,
-    Pointwise,
-    Statistics,
     Step,
     Tensor,
-    TensorView,
     WeightTable,
 )
 from ..errors import DeviceMemoryError
@@ -243,7 +236,7 @@ def _open_bench(
             content = lowered.encoded_constant(name)
             places[name] = place(len(content))
             stream.upload_now(places[name], content)
-        for item in touched(step):
+        for item in step.flow.touches:
             if item.name in places:
                 continue
             places[item.name] = place(item.bytes)
@@ -272,22 +265,11 @@ class _Made:
 
 
 def _made_by(step: Step, lowered: Lowered) -> _Made:
-    match step:
-        case Pointwise(target=target) | Convolve(target=target):
-            return _Made(target.name, target.bytes, NUMBER_BYTES[target.precision])
-        case ConvTransposeToPatches(channels=channels, extents=extents):
-            size = 4 * lowered.layout.batch * channels * prod(extents)
-            return _Made(TRANSLATED, size, 4)
-        case ConvTransposeToCells(target=TensorView(tensor=tensor)):
-            return _Made(tensor.name, tensor.bytes, NUMBER_BYTES[tensor.precision])
-        case ConvolveByPlanes(target=tensor):
-            return _Made(tensor.name, tensor.bytes, NUMBER_BYTES[tensor.precision])
-        case Normalise(pointwise=pointwise):
-            return _made_by(pointwise, lowered)
-        case Statistics(target=table):
-            return _Made(table.name, table.bytes, 4)
-        case _:
-            raise ValueError(f"a {type(step).__name__} has one way")
+    if isinstance(step, ConvTransposeToPatches):
+        return _Made(TRANSLATED, 4 * lowered.layout.batch * step.channels * prod(step.extents), 4)
+    made, *_ = step.flow.writes
+    each = NUMBER_BYTES[made.precision] if isinstance(made, Tensor) else 4
+    return _Made(made.name, made.bytes, each)
 
 
 def _named(step: Step, card: CardProperties) -> set[str]:

@@ -23,7 +23,6 @@ from ..steps import (
     Tensor,
     TensorView,
     Unpack,
-    statistics_of,
 )
 from . import arguments
 from .cells import conv_transpose_to_cells
@@ -34,7 +33,7 @@ from .steps import conclude, launches, measure, measuring_blocks, scratch_bytes
 
 def partial_bytes(step: Step, card: CardProperties) -> int:
     """Bytes of the partial sums of one block, which is measured alike in any run."""
-    measured = statistics_of(step)
+    measured = step.flow.measures
     return scratch_bytes(step, card) // measured.source.tensor.batch if measured else 0
 
 
@@ -42,7 +41,7 @@ def measured_volume(
     step: Step, at: Addresses, card: CardProperties, partials: int, blocks: int
 ) -> Launch:
     """Joins the partial sums of all blocks, in their order; partials: address of the first ones."""
-    measured = statistics_of(step)
+    measured = step.flow.measures
     assert measured is not None
     measured = replace(measured, source=_of_blocks(measured.source, 1))
     return conclude(measured, at, partials, measuring_blocks(step, card) * blocks)

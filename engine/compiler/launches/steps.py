@@ -26,7 +26,6 @@ from ..steps import (
     SumTaps,
     TensorView,
     Unpack,
-    statistics_of,
 )
 from . import arguments
 from .cells import conv_transpose_to_cells, walks_of_cells
@@ -58,7 +57,7 @@ _LEAST_SHARE = 64  # voxels of a block that normalises, by which it pays
 
 def scratch_bytes(step: Step, card: CardProperties) -> int:
     """Bytes of the partial sums between the two parts of a normalisation's statistics."""
-    measured = statistics_of(step)
+    measured = step.flow.measures
     if measured is None:
         return 0
     size = _SUMS_BYTES if isinstance(step, Normalise) else _MOMENTS_BYTES
@@ -88,15 +87,8 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
     match step:
         case Pack():
             return [pack(step, at)]
-        case ConvolvePatches():
-            launch = convolve_patches(step, at, card, scratch if step.statistics else None)
-            return [launch, *_concluded(step, step.statistics, at, card, scratch)]
-        case ConvTransposeToCells():
-            launch = conv_transpose_to_cells(step, at, card, scratch if step.statistics else None)
-            return [launch, *_concluded(step, step.statistics, at, card, scratch)]
-        case ConvolveByPlanes():
-            launch = convolve_by_planes(step, at, card, scratch if step.statistics else None)
-            return [launch, *_concluded(step, step.statistics, at, card, scratch)]
+        case ConvolvePatches() | ConvTransposeToCells() | ConvolveByPlanes():
+            return list(_measuring_convolution(step, at, card, scratch))
         case ConvolveToPatches():
             return [convolve_to_patches(step, at, card)]
         case ConvTransposeToPatches():
@@ -117,9 +109,21 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
             return [convolve(step, at)]
 
 
-def _concluded(
-    step: Step, measured: Statistics | None, at: Addresses, card: CardProperties, scratch: int
+def _measuring_convolution(
+    step: ConvolvePatches | ConvTransposeToCells | ConvolveByPlanes,
+    at: Addresses,
+    card: CardProperties,
+    scratch: int,
 ) -> Iterator[Launch]:
+    measured = step.statistics
+    partials = scratch if measured else None
+    match step:
+        case ConvolvePatches():
+            yield convolve_patches(step, at, card, partials)
+        case ConvTransposeToCells():
+            yield conv_transpose_to_cells(step, at, card, partials)
+        case ConvolveByPlanes():
+            yield convolve_by_planes(step, at, card, partials)
     if measured is not None:
         yield conclude(measured, at, scratch, measuring_blocks(step, card))
 

@@ -9,13 +9,10 @@ from ..steps import (
     ConvolveByPlanes,
     ConvolvePatches,
     ConvTransposeToCells,
-    ConvTransposeToPatches,
     Normalise,
     Pointwise,
     Statistics,
     Step,
-    Unpack,
-    WeightTable,
 )
 
 _CACHED = 4, 5
@@ -77,19 +74,8 @@ def _measured_at_once(before: Step, step: Step) -> Step | None:
 
 
 def _is_only_use(statistics: Statistics, step: Pointwise, steps: Sequence[Step]) -> bool:
-    uses = [table for user in steps for table in _tables(user) if table == statistics.target]
+    uses = [table for user in steps for table in user.flow.tables if table == statistics.target]
     return step.table == statistics.target and step.source == statistics.source and len(uses) == 1
-
-
-def _tables(step: Step) -> tuple[WeightTable | None, ...]:
-    """By which a step normalises what it reads."""
-    match step:
-        case Pointwise() | Unpack():
-            return (step.table,)
-        case ConvTransposeToPatches() | ConvolveByPlanes():
-            return tuple(part.table for part in step.parts)
-        case _:
-            return ()
 
 
 def _fits(statistics: Statistics, step: Pointwise, card: CardProperties) -> bool:

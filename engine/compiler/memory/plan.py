@@ -2,32 +2,11 @@
 
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..launches.launch import OVERFLOW
 from ..launches.steps import scratch_bytes
-from ..steps import (
-    PATCHES,
-    TRANSLATED,
-    AddPatches,
-    Convolve,
-    ConvolveByPlanes,
-    ConvolvePatches,
-    ConvolveToPatches,
-    ConvTransposeToCells,
-    ConvTransposeToPatches,
-    ExpressedView,
-    Lowered,
-    Normalise,
-    Pack,
-    Pointwise,
-    Statistics,
-    Step,
-    SumTaps,
-    Tensor,
-    Unpack,
-    WeightTable,
-)
+from ..steps import PATCHES, TRANSLATED, Lowered, Normalise, Pointwise, Step
 
 ALIGNMENT = 256
 
@@ -131,63 +110,11 @@ def plan_memory(
     return MemoryPlan(offsets, arena.bytes, *held)
 
 
-def touched(step: Step) -> Iterator[Tensor | WeightTable]:
-    """What a step reads and writes of what steps make."""
-    match step:
-        case Pack(target=target):
-            yield target
-        case ConvolvePatches(target=target, statistics=statistics):
-            yield target
-            if statistics is not None:
-                yield statistics.target
-        case Convolve(source=source, target=target):
-            yield from (source, target)
-        case ConvTransposeToCells(source=source, target=target, statistics=statistics):
-            yield from (source, target.tensor)
-            if statistics is not None:
-                yield statistics.target
-        case Statistics(source=source, target=target):
-            yield from (source.tensor, target)
-        case Pointwise(source=source, target=target, table=table, residual=residual):
-            yield from (source.tensor, target)
-            if table is not None:
-                yield table
-            if residual is not None:
-                yield residual.tensor
-        case Normalise(statistics=statistics, pointwise=pointwise):
-            yield statistics.source.tensor
-            yield from touched(replace(pointwise, table=None))
-        case SumTaps(source=source):
-            yield source
-        case ConvolveToPatches(source=source):
-            yield source.tensor
-        case ConvTransposeToPatches(parts=parts):
-            yield from _touched_parts(parts)
-        case ConvolveByPlanes(parts=parts, target=target, statistics=statistics):
-            yield from _touched_parts(parts)
-            yield target
-            if statistics is not None:
-                yield statistics.target
-        case Unpack(source=source, table=table):
-            yield source.tensor
-            if table is not None:
-                yield table
-        case AddPatches():
-            pass
-
-
-def _touched_parts(parts: Iterable[ExpressedView]) -> Iterator[Tensor | WeightTable]:
-    for part in parts:
-        yield part.source.tensor
-        if part.table is not None:
-            yield part.table
-
-
 def _tensors(lowered: Lowered, owners: Mapping[str, str]) -> Iterator[Lifetime]:
     sizes: dict[str, int] = {}
     lives: dict[str, tuple[int, int]] = {}
     for index, step in enumerate(lowered.steps):
-        for item in touched(step):
+        for item in step.flow.touches:
             if item.name in lowered.constants:
                 continue
             name = owners.get(item.name, item.name)
@@ -208,7 +135,7 @@ def _owners(steps: Sequence[Step]) -> dict[str, str]:
     """Tensors that are written in place, and the tensor whose memory they take over."""
     touches: dict[str, list[int]] = {}
     for index, step in enumerate(steps):
-        for item in touched(step):
+        for item in step.flow.touches:
             touches.setdefault(item.name, []).append(index)
     owners: dict[str, str] = {}
     for index, step in enumerate(steps):

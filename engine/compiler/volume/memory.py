@@ -10,7 +10,7 @@ from ...whole_volume import Residence
 from ..blocks import BlockGrid
 from ..launches.blocks import partial_bytes
 from ..launches.launch import OVERFLOW
-from ..memory.plan import Lifetime, arrange, scratch_name, touched
+from ..memory.plan import Lifetime, arrange, scratch_name
 from ..steps import (
     PATCHES,
     TRANSLATED,
@@ -25,7 +25,7 @@ from ..steps import (
     Tensor,
     Unpack,
 )
-from .passes import Pass, made_block_by_block, made_by, maps_of
+from .passes import Pass, made_block_by_block, maps_of
 from .recomputed import recomputed, recomputed_twice
 from .rolling import RollingMaps, rolling_maps
 
@@ -271,7 +271,7 @@ def _passes_that_make(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> dict
     """The pass of each map that one pass makes alone."""
     makers: dict[str, list[Pass]] = {}
     for one in wanted.passes:
-        for name in {name for step in one.steps for name in made_by(step)} & maps.keys():
+        for name in one.made & maps.keys():
             makers.setdefault(name, []).append(one)
     return {name: passes[0] for name, passes in makers.items() if len(passes) == 1}
 
@@ -313,7 +313,7 @@ def _tensors(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> Iterator[Life
     for one in wanted.passes:
         narrow = {tensor.name for _, tensor in made_block_by_block(one, maps)}
         for number, step in enumerate(one.steps, one.first):
-            for item in touched(step):
+            for item in step.flow.touches:
                 name = item.name
                 if name in wanted.lowered.constants:
                     continue

@@ -9,26 +9,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ...network.layers import Triple
-from ..memory.plan import touched
 from ..steps import (
     AddPatches,
-    Convolve,
-    ConvolveByPlanes,
     ConvolvePatches,
-    ConvolveToPatches,
-    ConvTransposeToCells,
-    ConvTransposeToPatches,
     Lowered,
-    Normalise,
-    Pack,
     Pointwise,
-    Statistics,
     Step,
-    SumTaps,
     Tensor,
-    Unpack,
     WeightTable,
-    statistics_of,
 )
 
 
@@ -55,10 +43,15 @@ class Pass:
         return isinstance(self.steps[0], AddPatches)
 
     @property
+    def made(self) -> set[str]:
+        """Names of what its steps write."""
+        return {name for step in self.steps for name in step.flow.written_names}
+
+    @property
     def measured(self) -> Iterator[tuple[int, Step]]:
         """Steps that measure, with their numbers."""
         for number, step in enumerate(self.steps, self.first):
-            if statistics_of(step) is not None:
+            if step.flow.measures is not None:
                 yield number, step
 
 
@@ -72,7 +65,7 @@ def passes_of(lowered: Lowered) -> tuple[Pass, ...]:
             passes.append(Pass(number - len(steps), tuple(steps)))
             steps, made = [], set()
         steps.append(step)
-        made.update(made_by(step))
+        made |= step.flow.written_names
     passes.append(Pass(len(lowered.steps) - len(steps), tuple(steps)))
     return tuple(passes)
 
@@ -85,7 +78,7 @@ def made_block_by_block(one: Pass, maps: Mapping[str, Tensor]) -> Iterator[tuple
     for place, (step, reader) in enumerate(pairwise(one.steps)):
         if isinstance(step, ConvolvePatches) and isinstance(reader, Pointwise):
             others = (other for other in one.steps if other is not step and other is not reader)
-            is_read = any(step.target.name in reads_of(other) for other in others)
+            is_read = any(step.target.name in other.flow.read_names for other in others)
             if step.target.name not in maps and not is_read:
                 yield place, step.target
 
@@ -94,48 +87,11 @@ def _is_alone(step: Step) -> bool:
     return isinstance(step, AddPatches)
 
 
-def made_by(step: Step) -> Iterator[str]:
-    """Names of what a step writes."""
-    match step:
-        case Statistics(target=table):
-            yield table.name
-        case Unpack() | AddPatches():
-            pass
-        case ConvTransposeToCells(target=view, statistics=measured):
-            yield view.tensor.name
-            if measured is not None:
-                yield measured.target.name
-        case ConvolveToPatches() | ConvTransposeToPatches() | SumTaps():
-            pass
-        case Normalise(pointwise=pointwise):
-            yield pointwise.target.name
-        case Pack() | Convolve() | Pointwise():
-            yield step.target.name
-        case ConvolvePatches() | ConvolveByPlanes():
-            yield step.target.name
-            if step.statistics is not None:
-                yield step.statistics.target.name
-
-
-def reads_of(step: Step) -> set[str]:
-    """Names of what a step reads of what steps make."""
-    return {item.name for item in touched(step)} - set(made_by(step))
-
-
 def _needed_whole(step: Step) -> Iterator[str]:
     """Names of what must be there for all blocks before a step runs for any."""
-    match step:
-        case Pointwise(source=source, residual=residual, table=table):
-            if sees_neighbours(step):
-                yield source.tensor.name
-                if residual is not None:
-                    yield residual.tensor.name
-            if table is not None:
-                yield table.name
-        case Unpack(table=table) if table is not None:
-            yield table.name
-        case _:
-            pass
+    yield from (table.name for table in step.flow.tables)
+    if isinstance(step, Pointwise) and sees_neighbours(step):
+        yield from step.flow.read_names
 
 
 def sees_neighbours(step: Pointwise) -> bool:
@@ -152,7 +108,7 @@ def maps_of(lowered: Lowered, passes: Iterable[Pass]) -> dict[str, Tensor]:
     maps: dict[str, Tensor] = {}
     for number, one in enumerate(passes):
         for step in one.steps:
-            for item in touched(step):
+            for item in step.flow.touches:
                 if isinstance(item, WeightTable) or item.name in lowered.constants:
                     continue
                 if found.setdefault(item.name, number) != number:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ...network.layers import Triple, triple
-from ..memory.plan import touched
 from ..steps import (
     Convolve,
     ConvolvePatches,
@@ -21,10 +20,9 @@ from ..steps import (
     Step,
     Tensor,
     TensorView,
-    statistics_of,
 )
 from .block_convolutions import BlockConvolution, between, reach_of, target_of
-from .passes import Pass, made_by
+from .passes import Pass
 
 
 def recomputed(passes: Sequence[Pass]) -> tuple[Pass, ...]:
@@ -39,12 +37,12 @@ def recomputed_twice(passes: Sequence[Pass], block: Triple) -> tuple[Pass, ...]:
     """
     found = list(recomputed(passes))
     for one in passes:
-        own = {name for step in one.steps for name in made_by(step)}
         for step in one.steps:
             if not isinstance(step, Pointwise) or step.around is None:
                 continue
-            if step.source.tensor.name not in own:  # else it is no map, and gone after each run
-                found = _without_map(found, step.source.tensor, block)
+            if step.source.tensor.name in one.made:
+                continue  # it is no map, and gone after each run
+            found = _without_map(found, step.source.tensor, block)
     return _numbered(found)
 
 
@@ -107,7 +105,7 @@ def _with_last_anew(passes: Sequence[Pass]) -> Sequence[Pass]:
 
 def _without_map(passes: Sequence[Pass], tensor: Tensor, block: Triple) -> list[Pass]:
     """Each pass that reads a map makes it itself; as they are where one cannot."""
-    maker = next(one for one in passes if tensor.name in {n for s in one.steps for n in made_by(s)})
+    maker = next(one for one in passes if tensor.name in one.made)
     making = [step for step in maker.steps if not isinstance(step, Statistics)]
     found: list[Pass] = []
     for one in passes:
@@ -142,7 +140,7 @@ def _making_first(
         if moved is None:
             return None
         making, around = moved
-    made = {name for step in making for name in made_by(step)}
+    made = {name for step in making for name in step.flow.written_names}
     own = {name: f"{name} again for step {reader.first}" for name in made}
     renamed = [_renamed(step, own) for step in making]
     target = replace(tensor, name=own[tensor.name])
@@ -276,12 +274,12 @@ def _only_reader(
 
 
 def _touches(step: Step, tensor: Tensor) -> bool:
-    return any(item.name == tensor.name for item in touched(step))
+    return any(item.name == tensor.name for item in step.flow.touches)
 
 
 def _measuring(one: Pass) -> list[Pass]:
     """A pass whose map is made anew elsewhere, if it measures that."""
-    return [one] if any(statistics_of(step) is not None for step in one.steps) else []
+    return [one] if any(step.flow.measures is not None for step in one.steps) else []
 
 
 def _anew(tensor: Tensor, extents: Triple) -> Tensor:

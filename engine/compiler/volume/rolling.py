@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..blocks import BlockGrid
 from ..memory.plan import aligned
 from ..steps import Pointwise, Tensor
-from .passes import Pass, made_by, reads_of
+from .passes import Pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,17 @@ def _followers(passes: Sequence[Pass], maps: Mapping[str, Tensor]) -> Iterator[t
         if one.block is not None or one.is_whole:
             continue
         later = {
-            name for other in passes[number + 1 :] for s in other.steps for name in reads_of(s)
+            name
+            for other in passes[number + 1 :]
+            for step in other.steps
+            for name in step.flow.read_names
         }
-        made = [maps[name] for step in one.steps for name in made_by(step) if name in maps]
+        made = [maps[name] for name in one.made if name in maps]
         for step in one.steps:
             if not isinstance(step, Pointwise) or step.sampling is not None:
                 continue
             source = step.source.tensor
-            readers = [other for other in one.steps if source.name in reads_of(other)]
+            readers = [other for other in one.steps if source.name in other.flow.read_names]
             if source.name not in maps or source.name in later or readers != [step]:
                 continue
             alike = [other for other in made if _alike(other, source) and other != step.target]

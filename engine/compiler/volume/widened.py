@@ -10,7 +10,6 @@ from math import prod
 
 from ...network.layers import Triple, triple
 from ..blocks import BlockGrid
-from ..memory.plan import touched
 from ..steps import (
     ConvTransposeToCells,
     Lowered,
@@ -143,4 +142,4 @@ def _needed(steps: Sequence[Step], reads: Pointwise) -> Triple | None:
 
 
 def _touches(step: Step, tensor: Tensor) -> bool:
-    return any(item.name == tensor.name for item in touched(step))
+    return any(item.name == tensor.name for item in step.flow.touches)

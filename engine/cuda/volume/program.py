@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 from ...compiler.blocks import BlockGrid, BlockRun
 from ...compiler.launches.blocks import block_launches, measured_volume, partial_bytes
 from ...compiler.launches.launch import OVERFLOW, Launch, region_address
-from ...compiler.memory.plan import scratch_name, touched
+from ...compiler.memory.plan import scratch_name
 from ...compiler.steps import (
     PATCHES,
     Convolve,
@@ -22,10 +22,9 @@ from ...compiler.steps import (
     Statistics,
     Step,
     Tensor,
-    statistics_of,
 )
 from ...compiler.volume.memory import STAGES, WORKSPACE, VolumeMemory, staged_name
-from ...compiler.volume.passes import Pass, made_block_by_block, made_by
+from ...compiler.volume.passes import Pass, made_block_by_block
 from ..driver import CudaEvent, Stream
 
 PlacedConvolution: TypeAlias = Callable[[Convolve, tuple[int, int, int, int]], bool]
@@ -126,7 +125,7 @@ class PlacedVolume:
 
     def in_runs(self, one: Pass) -> "PassInRuns":
         """A pass, run by run."""
-        made = {name for step in one.steps for name in made_by(step)}
+        made = one.made
         leaving = sorted(made & self.memory.maps.keys() & self.memory.host_offsets.keys())
         grid = BlockGrid(self.grid.extents, one.block) if one.block else self.grid
         batch = grid.blocks if one.is_whole else self.program.lowered.layout.batch
@@ -165,7 +164,7 @@ class PlacedVolume:
         if isinstance(step, Convolve) and self._convolved(step, placed):
             return
         scratch = 0
-        if statistics_of(step) is not None:
+        if step.flow.measures is not None:
             scratch = self.at(scratch_name(number)) + run.first * partial_bytes(step, card)
         stored = None if placed.grid == self.grid else self.grid
         for launch in block_launches(step, placed.at, card, placed.grid, run, scratch, stored):
@@ -217,10 +216,10 @@ class PassInRuns:
     def _queue_block_by_block(self, place: int, placed: "_PlacedRun") -> None:
         """A step and the next one, which reads of what it made one block at a time."""
         maker, reader = self.one.steps[place : place + 2]
-        [narrow] = made_by(maker)
+        [narrow] = maker.flow.written_names
         sizes = {
             item.name: item.bytes // item.batch
-            for item in touched(reader)
+            for item in reader.flow.touches
             if isinstance(item, Tensor) and item.name != narrow
         }
         for number in range(placed.run.count):

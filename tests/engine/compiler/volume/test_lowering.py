@@ -6,7 +6,7 @@ from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.blocks import grid_of
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
-from cuda_cyclegan.engine.compiler.steps import ConvolveToPatches, Lowered, statistics_of
+from cuda_cyclegan.engine.compiler.steps import ConvolveToPatches, Lowered
 from cuda_cyclegan.engine.compiler.volume.lowering import lowered_blocks
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.layers import Triple
@@ -30,7 +30,7 @@ def test_blocks_have_the_own_kernels_of_patches_which_measure_what_they_make() -
     lowered = compiled((256, 256, 180))
     kernels = kernels_of(lowered)
     assert (kernels["up0"], kernels["up1"]) == ("ConvTransposeToCells", "ConvTransposeToCells")
-    measuring = [step for step in lowered.steps if statistics_of(step)]
+    measuring = [step for step in lowered.steps if step.flow.measures]
     assert [
         type(step).__name__ for step in measuring if kernels.get(getattr(step, "layer", ""))
     ] == [

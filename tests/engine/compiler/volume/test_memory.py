@@ -12,7 +12,6 @@ from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.blocks import grid_of
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.compiler.memory.plan import touched
 from cuda_cyclegan.engine.compiler.steps import (
     PATCHES,
     TRANSLATED,
@@ -33,7 +32,6 @@ from cuda_cyclegan.engine.compiler.volume.memory import (
     volume_memory,
 )
 from cuda_cyclegan.engine.compiler.volume.passes import (
-    made_by,
     maps_of,
     passes_of,
     sees_neighbours,
@@ -92,11 +90,11 @@ def alive(wanted: VolumeRequest, memory: VolumeMemory, number: int) -> Mapping[s
 
 
 def _tensors(steps: Iterable[Step]) -> set[str]:
-    return {item.name for step in steps for item in touched(step)}
+    return {item.name for step in steps for item in step.flow.touches}
 
 
 def _written(steps: Iterable[Step]) -> set[str]:
-    return {name for step in steps for name in made_by(step)}
+    return {name for step in steps for name in step.flow.written_names}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
