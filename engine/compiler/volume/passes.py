@@ -25,13 +25,16 @@ class Pass:
     """Steps [first, first + len(steps)) of a program.
 
     first: number of the first step. steps: in order. block: extents of its blocks, None for those
-    of the volume's grid.
+    of the volume's grid. batch: blocks in one run, None for as many as usual. is_anew: whether it
+    makes again what another pass has measured, elsewhere in its blocks.
     is_whole: whether its one step is for the volume as one array, and not for blocks.
     """
 
     first: int
     steps: tuple[Step, ...]
     block: Triple | None = None
+    batch: int | None = None
+    is_anew: bool = False
 
     @property
     def last(self) -> int:

@@ -27,7 +27,7 @@ from .passes import Pass
 
 def recomputed(passes: Sequence[Pass]) -> tuple[Pass, ...]:
     """The passes without maps of full resolution; as they are where that cannot be."""
-    return _numbered(_with_last_anew(_with_first_anew(passes)))
+    return _numbered(_with_last_anew(_with_first_anew(passes), grows=True))
 
 
 def recomputed_twice(passes: Sequence[Pass], block: Triple) -> tuple[Pass, ...]:
@@ -35,15 +35,25 @@ def recomputed_twice(passes: Sequence[Pass], block: Triple) -> tuple[Pass, ...]:
 
     block: extents of those of the volume's grid.
     """
-    found = list(recomputed(passes))
+    wide = list(_maps_that_hold_more(passes))
+    if not wide:
+        return recomputed(passes)
+    found: Sequence[Pass] = _numbered(_with_last_anew(_with_first_anew(passes), grows=False))
+    for tensor in wide:
+        found = _without_map(found, tensor, block)
+    return _numbered(found)
+
+
+def _maps_that_hold_more(passes: Sequence[Pass]) -> Iterator[Tensor]:
+    """Maps whose blocks hold what their readers see around them."""
     for one in passes:
         for step in one.steps:
             if not isinstance(step, Pointwise) or step.around is None:
                 continue
-            if step.source.tensor.name in one.made:
-                continue  # it is no map, and gone after each run
-            found = _without_map(found, step.source.tensor, block)
-    return _numbered(found)
+            if (
+                step.source.tensor.name not in one.made
+            ):  # else no map, and gone after a run
+                yield step.source.tensor
 
 
 def _numbered(passes: Sequence[Pass]) -> tuple[Pass, ...]:
@@ -56,7 +66,7 @@ def _numbered(passes: Sequence[Pass]) -> tuple[Pass, ...]:
 def convolutions_anew(passes: Sequence[Pass]) -> Iterator[Convolve]:
     """Convolutions whose blocks lie elsewhere than where they were measured."""
     for one in passes:
-        if one.block is not None:
+        if one.is_anew:
             yield from (step for step in one.steps if isinstance(step, Convolve))
 
 
@@ -83,8 +93,11 @@ def _with_first_anew(passes: Sequence[Pass]) -> Sequence[Pass]:
     return [*_measuring(maker), *replaced]
 
 
-def _with_last_anew(passes: Sequence[Pass]) -> Sequence[Pass]:
-    """What the last layer reads is made in blocks that share their borders."""
+def _with_last_anew(passes: Sequence[Pass], *, grows: bool) -> Sequence[Pass]:
+    """What the last layer reads is made in blocks that share their borders.
+
+    grows: see `_blocks_anew`.
+    """
     reader = next((one for one in passes if isinstance(one.steps[-1], ConvolveToPatches)), None)
     if reader is None or len(reader.steps) != 2:
         return passes
@@ -95,7 +108,7 @@ def _with_last_anew(passes: Sequence[Pass]) -> Sequence[Pass]:
     maker = next((one for one in passes if _makes(one, read.source.tensor)), None)
     if maker is None or _only_reader(passes, maker, read.source.tensor) is None:
         return passes
-    anew = _blocks_anew(maker, read, last)
+    anew = _blocks_anew(maker, read, last, grows=grows)
     if anew is None:
         return passes
     kept = [[] if one is reader else _measuring(one) if one is maker else [one] for one in passes]
@@ -209,8 +222,14 @@ def _makes(one: Pass, tensor: Tensor) -> bool:
     return is_plain and len({step.extents for step in before if isinstance(step, Pointwise)}) == 1
 
 
-def _blocks_anew(maker: Pass, read: Pointwise, last: ConvolveToPatches) -> Pass | None:
-    """All that the last layer needs, for blocks that are smaller by what lies around them."""
+def _blocks_anew(
+    maker: Pass, read: Pointwise, last: ConvolveToPatches, *, grows: bool
+) -> Pass | None:
+    """All that the last layer needs, for blocks that share their borders.
+
+    grows: whether an own kernel makes more than a block, with what lies around it. A plan of cuDNN
+    is for one size, so that blocks are smaller by what lies around them, and many more.
+    """
     writing = [step for step in maker.steps if isinstance(step, Pointwise)]
     level, target = writing[0].extents, read.target.extents
     scale = tuple(extent // own for extent, own in zip(read.extents, level, strict=True))
@@ -220,18 +239,28 @@ def _blocks_anew(maker: Pass, read: Pointwise, last: ConvolveToPatches) -> Pass 
     )
     coarse = triple(-(-size // each) for size, each in zip(reach, scale, strict=True))
     fine = triple(size * each for size, each in zip(coarse, scale, strict=True))
-    block = _without(read.extents, fine)
+    conv = next(step for step in maker.steps if isinstance(step, BlockConvolution))
+    is_own = grows and isinstance(conv, ConvTransposeToCells)
+    batch = 1 if is_own else conv.source.batch
+    less, more = ((0, 0, 0), coarse) if is_own else (coarse, (0, 0, 0))
+    smaller = triple(size * each for size, each in zip(less, scale, strict=True))
+    block = _without(read.extents, smaller)
     if min(block) <= 0:
         return None
-    conv = next(step for step in maker.steps if isinstance(step, BlockConvolution))
-    operand, made = (_anew(one, one.extents) for one in (conv.source, target_of(conv)))
-    bordered = _anew(read.target, _without(target, fine))
+    operand, made = (
+        replace(_anew(one, _with(one.extents, more)), batch=batch)
+        for one in (conv.source, target_of(conv))
+    )
+    bordered = replace(_anew(read.target, _without(target, smaller)), batch=batch)
+    cell = 2 if read.source.shuffled else 1
+    patches = replace(read.patches, count=batch)
     steps = (
         *(
             replace(
                 _among_neighbours(step),
                 target=operand,
-                extents=_without(level, coarse),
+                patches=patches,
+                extents=_without(level, less),
                 origin=_difference(step.origin, coarse),
             )
             for step in writing
@@ -239,14 +268,15 @@ def _blocks_anew(maker: Pass, read: Pointwise, last: ConvolveToPatches) -> Pass 
         between(conv, operand, made),
         replace(
             read,
-            source=replace(read.source, tensor=made),
+            source=replace(read.source, tensor=made, extents=_times(made.extents, cell)),
             target=bordered,
+            patches=patches,
             extents=block,
             around=_difference((0, 0, 0), fine),
         ),
         replace(last, source=TensorView(bordered, bordered.extents), extents=block),
     )
-    return Pass(0, steps, block)
+    return Pass(0, steps, block, batch, is_anew=True)
 
 
 def _among_neighbours(step: Pointwise) -> Pointwise:
@@ -297,6 +327,11 @@ def _difference(one: Triple, other: Triple) -> Triple:
 def _without(extents: Triple, border: Triple) -> Triple:
     """What is left of extents between two borders."""
     return _difference(_difference(extents, border), border)
+
+
+def _with(extents: Triple, border: Triple) -> Triple:
+    """Extents with a border around them."""
+    return _sum(_sum(extents, border), border)
 
 
 def _times(extents: Triple, factor: int) -> Triple:

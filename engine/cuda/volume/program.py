@@ -128,7 +128,7 @@ class PlacedVolume:
         made = one.made
         leaving = sorted(made & self.memory.maps.keys() & self.memory.host_offsets.keys())
         grid = BlockGrid(self.grid.extents, one.block) if one.block else self.grid
-        batch = grid.blocks if one.is_whole else self.program.lowered.layout.batch
+        batch = grid.blocks if one.is_whole else one.batch or self.program.lowered.layout.batch
         runs = list(grid.runs(batch))
         if made & self.memory.from_the_end:
             runs.reverse()
