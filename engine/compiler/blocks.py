@@ -24,6 +24,10 @@ between two steps of a run then stays in the cache. Measured on an H200.
 """
 
 
+_AT_ONCE = 24 << 20
+"""Voxels of a volume at most whose low resolutions are done at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class BlockGrid:
     """Blocks that cover a volume, side by side from its first voxel on, in C order.
@@ -52,6 +56,17 @@ class BlockGrid:
         voxels = prod(self.block)
         offered = [batch for batch in (1, 2, 4, 8) if batch == 1 or batch * voxels <= _MOST]
         return min(offered, key=lambda batch: -(-self.blocks // batch) * (batch * voxels + _RUN))
+
+    @property
+    def at_once(self) -> "BlockGrid | None":
+        """One block that holds all of them, for what is little enough to be done at once.
+
+        None for a large volume, and for one of a single block.
+        """
+        sizes = zip(self.counts, self.block, strict=True)
+        block = triple(count * size for count, size in sizes)
+        is_one = self.blocks > 1 and prod(block) <= _AT_ONCE
+        return BlockGrid(self.extents, block) if is_one else None
 
     def volume_at(self, block: Triple) -> Triple:
         """Extents of the volume at the resolution at which a block has these."""

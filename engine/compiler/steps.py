@@ -676,11 +676,25 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
+class StepsAtOnce:
+    """Steps of a program for blocks of a volume that are for all blocks as one.
+
+    first, stop: numbers of the first of them, and of the first one behind. block: extents of the
+    one block, which holds the volume.
+    """
+
+    first: int
+    stop: int
+    block: Triple
+
+
+@dataclass(frozen=True, slots=True)
 class Lowered:
     """Steps in order, and the constants that they name.
 
     card: whose properties decided on steps, and decide on their launches. constants: those that the
-    device stores as float32. weights: those that it stores in the layout's precision.
+    device stores as float32. weights: those that it stores in the layout's precision. at_once:
+    steps that are not for blocks of the layout.
     """
 
     layout: Layout
@@ -688,6 +702,7 @@ class Lowered:
     steps: tuple[Step, ...]
     constants: Mapping[str, FloatArray]
     weights: Mapping[str, LaidWeight]
+    at_once: StepsAtOnce | None = None
 
     def encoded_constants(self) -> Iterator[tuple[str, bytes]]:
         """Each constant and weight by its name, as the device stores it, laid out one by one."""

@@ -17,6 +17,7 @@ from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.lowering.operator_fusion import measured_by_makers
 from cuda_cyclegan.engine.compiler.steps import PATCHES, TRANSLATED, Convolve, Layout
+from cuda_cyclegan.engine.compiler.volume.at_once import with_low_resolutions_at_once
 from cuda_cyclegan.engine.compiler.volume.memory import (
     VolumeMemory,
     VolumeRequest,
@@ -189,11 +190,13 @@ def volume_on_cpu(
     slab_bytes: int = 112 << 20,
     split_fp16: bool = False,
     widens: bool = False,
+    at_once: int = 0,
     convolve: PlacedConvolution = convolved_by_torch,
 ) -> VolumeOnCpu:
     """The network, compiled for the blocks of a grid; batch: blocks in a run.
 
-    widens: whether all maps that may hold what is around their blocks do.
+    widens: whether all maps that may hold what is around their blocks do. at_once: bytes of tensors
+    up to which low resolutions are done for all blocks as one.
     """
     layout = Layout(
         grid.block,
@@ -209,6 +212,12 @@ def volume_on_cpu(
     if widens:
         lowered = widened(lowered, grid, worth=0, most=100)
     lowered = replace(lowered, steps=measured_by_makers(lowered.steps))
+    one = grid.at_once
+    if at_once and one is not None:
+        whole = lower(network, replace(layout, patch=one.block, batch=1), H200)
+        whole = replace(whole, steps=measured_by_makers(whole.steps))
+        is_filled = one.block == one.extents
+        lowered = with_low_resolutions_at_once(lowered, whole, is_filled=is_filled, most=at_once)
     offsets, size = constants_of(lowered)
     weights = poisoned(size)
     for name, content in lowered.encoded_constants():

@@ -14,6 +14,7 @@ from ..steps import (
     ConvolvePatches,
     ConvolveToPatches,
     ConvTransposeToCells,
+    Normalise,
     Pack,
     Pointwise,
     Region,
@@ -71,6 +72,8 @@ def block_launches(
             return launches(replace(step, patches=Region(0, 1), extents=grid.extents), at, card)
         case Convolve():
             return launches(step, at, card)
+        case Normalise():  # only of a volume that fills its one block
+            return launches(step, at, card, scratch)
         case Pack():
             step = replace(step, extents=grid.extents, patches=Region(0, count))
             blocks = [_blocks(grid, grid.block, first)]

@@ -24,8 +24,12 @@ def joined(steps: Sequence[Step], card: CardProperties) -> tuple[Step, ...]:
 
     That of a convolution by an own kernel, where it may not, is measured by the convolution.
     """
-    normalised = _with_neighbours_joined(steps, partial(_normalised_at_once, steps, card))
-    return measured_by_makers(normalised)
+    return measured_by_makers(normalised_at_once(steps, card))
+
+
+def normalised_at_once(steps: Sequence[Step], card: CardProperties) -> tuple[Step, ...]:
+    """The steps with each normalisation that may be one launch as one step."""
+    return tuple(_with_neighbours_joined(steps, partial(_normalised_at_once, steps, card)))
 
 
 def measured_by_makers(steps: Sequence[Step]) -> tuple[Step, ...]:

@@ -11,6 +11,7 @@ from ..lowering.lowering import lower
 from ..lowering.operator_fusion import measured_by_makers
 from ..memory.fitting import ProgramRequest
 from ..steps import ConvTransposeToCells, Lowered
+from .at_once import with_low_resolutions_at_once
 from .widened import widened
 
 
@@ -31,6 +32,14 @@ def lowered_blocks(
     if by_others := _layers_that_leave_boxes_empty(lowered):
         layout = replace(layout, forms=dict.fromkeys(by_others, "subpixel"))
         lowered = widened(lower(network, layout, card), grid)
+    lowered = _measured(lowered)
+    if (one := grid.at_once) is None:
+        return lowered
+    whole = _measured(lower(network, replace(layout, patch=one.block, batch=1), card))
+    return with_low_resolutions_at_once(lowered, whole, is_filled=one.block == one.extents)
+
+
+def _measured(lowered: Lowered) -> Lowered:
     return replace(lowered, steps=measured_by_makers(lowered.steps))
 
 

@@ -75,8 +75,9 @@ class VolumeMemory:
     """Memory of a volume, in one block of the card's and one of the host's: offsets by name.
 
     offsets, host_offsets: in each. bytes, host_bytes: of both. maps: tensors that are there for all
-    blocks. constants: bytes of weights and tables, with a block of their own, which all volumes of
-    the same blocks share. passes: in which the network runs. is_anew: whether these make maps anew.
+    blocks. grids: by which each of them is kept. constants: bytes of weights and tables, with a
+    block of their own, which all volumes of the same blocks share. passes: in which the network
+    runs. is_anew: whether these make maps anew.
     from_the_end: maps that are made from their last block on.
     """
 
@@ -85,6 +86,7 @@ class VolumeMemory:
     host_offsets: Mapping[str, int]
     host_bytes: int
     maps: Mapping[str, Tensor]
+    grids: Mapping[str, BlockGrid]
     constants: int
     passes: Sequence[Pass]
     is_anew: bool
@@ -177,7 +179,8 @@ class _Choice:
             _name_of_all(one): one
             for one in rolling_maps(wanted.passes, self._maps, wanted.grid, wanted.batch)
         }
-        tensors = _rolled(list(_tensors(wanted, self._maps)), self._rolling)
+        self._grids = _grids(wanted, self._maps)
+        tensors = _rolled(list(_tensors(wanted, self._maps, self._grids)), self._rolling)
         self._alive = [*_ends(wanted), *tensors, *_scratches(wanted)]
         self._made_in = _passes_that_make(wanted, self._maps)
         self._constants = constants_of(wanted.lowered)[1]
@@ -200,6 +203,7 @@ class _Choice:
             self._with_rolling(host.offsets),
             host.bytes,
             self._maps,
+            self._grids,
             self._constants,
             self.wanted.passes,
             self._is_anew,
@@ -305,9 +309,21 @@ _READERS: tuple[type[Step], ...] = (Pack, ConvolvePatches, AddPatches)
 _WRITERS: tuple[type[Step], ...] = (ConvolveToPatches, SumTaps, Unpack)
 
 
-def _tensors(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> Iterator[Lifetime]:
+def _grids(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> dict[str, BlockGrid]:
+    """The grid by which each map is kept: that of the pass that makes it."""
+    return {
+        name: one.grid_in(wanted.grid)
+        for one in wanted.passes
+        for step in one.steps
+        for name in step.flow.written_names
+        if name in maps
+    }
+
+
+def _tensors(
+    wanted: VolumeRequest, maps: Mapping[str, Tensor], grids: Mapping[str, BlockGrid]
+) -> Iterator[Lifetime]:
     """A map is there from the first run of a pass to the last run of another."""
-    blocks = wanted.grid.stored_blocks(wanted.batch)
     sizes: dict[str, int] = {}
     lives: dict[str, tuple[int, int]] = {}
     for one in wanted.passes:
@@ -323,11 +339,16 @@ def _tensors(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> Iterator[Life
                 elif not isinstance(item, Tensor):
                     last = one.last  # a table is made when all runs are done
                 lives[name] = lives.get(name, (first, last))[0], last
-                sizes[name] = _bytes_a_block(maps[name]) * blocks if name in maps else item.bytes
+                sizes[name] = _bytes_of_all(maps[name], grids[name]) if name in maps else item.bytes
                 if isinstance(item, Tensor) and name in narrow:
                     sizes[name] = _bytes_a_block(item)
     for name, (first, last) in lives.items():
         yield Lifetime(name, sizes[name], first, last)
+
+
+def _bytes_of_all(tensor: Tensor, grid: BlockGrid) -> int:
+    """Of a map, in whole runs of blocks."""
+    return _bytes_a_block(tensor) * grid.stored_blocks(tensor.batch)
 
 
 def _bytes_a_block(tensor: Tensor) -> int:
@@ -338,5 +359,5 @@ def _scratches(wanted: VolumeRequest) -> Iterator[Lifetime]:
     """Partial sums of all blocks."""
     for one in wanted.passes:
         for number, step in one.measured:
-            size = partial_bytes(step, wanted.lowered.card) * wanted.grid.blocks
+            size = partial_bytes(step, wanted.lowered.card) * one.grid_in(wanted.grid).blocks
             yield Lifetime(scratch_name(number), size, one.first, one.last)

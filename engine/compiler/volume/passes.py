@@ -4,11 +4,12 @@ Within a pass each run of blocks goes through all steps before the next run does
 a step needs more than its own blocks: voxels of others, or statistics of the volume.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from ...network.layers import Triple
+from ..blocks import BlockGrid
 from ..steps import (
     AddPatches,
     ConvolvePatches,
@@ -35,6 +36,10 @@ class Pass:
     block: Triple | None = None
     batch: int | None = None
     is_anew: bool = False
+
+    def grid_in(self, grid: BlockGrid) -> BlockGrid:
+        """The grid of its blocks; grid: the volume's."""
+        return BlockGrid(grid.extents, self.block) if self.block else grid
 
     @property
     def last(self) -> int:
@@ -64,13 +69,27 @@ def passes_of(lowered: Lowered) -> tuple[Pass, ...]:
     steps: list[Step] = []
     made: set[str] = set()
     for number, step in enumerate(lowered.steps):
-        if steps and (made & set(_needed_whole(step)) or _is_alone(step) or _is_alone(steps[-1])):
-            passes.append(Pass(number - len(steps), tuple(steps)))
+        is_over = made & set(_needed_whole(step)) or _is_alone(step) or _is_parted(lowered, number)
+        if steps and (is_over or _is_alone(steps[-1])):
+            passes.append(_pass_of(lowered, number - len(steps), steps))
             steps, made = [], set()
         steps.append(step)
         made |= step.flow.written_names
-    passes.append(Pass(len(lowered.steps) - len(steps), tuple(steps)))
+    passes.append(_pass_of(lowered, len(lowered.steps) - len(steps), steps))
     return tuple(passes)
+
+
+def _is_parted(lowered: Lowered, number: int) -> bool:
+    """Whether a step is for other blocks than the one before it."""
+    at_once = lowered.at_once
+    return at_once is not None and number in (at_once.first, at_once.stop)
+
+
+def _pass_of(lowered: Lowered, first: int, steps: Sequence[Step]) -> Pass:
+    at_once = lowered.at_once
+    if at_once is None or not at_once.first <= first < at_once.stop:
+        return Pass(first, tuple(steps))
+    return Pass(first, tuple(steps), at_once.block)
 
 
 def made_block_by_block(one: Pass, maps: Mapping[str, Tensor]) -> Iterator[tuple[int, Tensor]]:
@@ -108,12 +127,14 @@ def sees_neighbours(step: Pointwise) -> bool:
 def maps_of(lowered: Lowered, passes: Iterable[Pass]) -> dict[str, Tensor]:
     """Tensors that one pass makes and another reads, which exist for all blocks, by their names."""
     found: dict[str, int] = {}
+    made: dict[str, Tensor] = {}
     maps: dict[str, Tensor] = {}
     for number, one in enumerate(passes):
         for step in one.steps:
             for item in step.flow.touches:
                 if isinstance(item, WeightTable) or item.name in lowered.constants:
                     continue
+                made.setdefault(item.name, item)
                 if found.setdefault(item.name, number) != number:
-                    maps[item.name] = item
+                    maps[item.name] = made[item.name]
     return maps

@@ -50,9 +50,7 @@ def _maps_that_hold_more(passes: Sequence[Pass]) -> Iterator[Tensor]:
         for step in one.steps:
             if not isinstance(step, Pointwise) or step.around is None:
                 continue
-            if (
-                step.source.tensor.name not in one.made
-            ):  # else no map, and gone after a run
+            if step.source.tensor.name not in one.made:  # else no map, and gone after a run
                 yield step.source.tensor
 
 

@@ -4,9 +4,10 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from ...compiler.blocks import BlockGrid
-from ...compiler.steps import Convolution, Convolve, Lowered
+from ...compiler.steps import Convolution, Convolve, Lowered, Step
 from ...compiler.volume.lowering import lowered_blocks
 from ...compiler.volume.memory import (
     WORKSPACE_BYTES,
@@ -17,6 +18,7 @@ from ...compiler.volume.memory import (
 )
 from ...compiler.volume.passes import Pass, passes_of
 from ...network.graph import Graph, Network
+from ...network.layers import Triple
 from ..card import OpenCard
 from ..kernel_check import WrongKernelError, check_outer_layers, refuse_kernel, refused_kernels
 from ..plan_search import Algorithm, PlanSearch, SearchSettings
@@ -27,16 +29,17 @@ from .transfer import slot_voxels
 class CompiledBlocks:
     """For blocks of one size on one card.
 
-    lowered: its steps. algorithms: by the convolution's shape.
+    grid: of the volume for which they were made. lowered: its steps. algorithms: by the
+    convolution's shape.
     """
 
+    grid: BlockGrid
     lowered: Lowered
     algorithms: Mapping[Convolution, Algorithm]
 
     def serves(self, grid: BlockGrid) -> bool:
         """Whether it is for blocks and runs like those of a grid."""
-        layout = self.lowered.layout
-        return (layout.patch, layout.batch) == (grid.block, grid.batch)
+        return _form(grid) == _form(self.grid)
 
     @cached_property
     def constants(self) -> tuple[Mapping[str, int], int]:
@@ -44,17 +47,28 @@ class CompiledBlocks:
         return constants_of(self.lowered)
 
 
-def costs_of(passes: Sequence[Pass]) -> list[float]:
-    """What each pass costs beside the others, by the products of its convolutions."""
+def _form(grid: BlockGrid) -> tuple[Triple, int, Triple | None, bool]:
+    """What the steps for a grid follow from."""
+    one = grid.at_once
+    if one is None:
+        return grid.block, grid.batch, None, False
+    return grid.block, grid.batch, one.block, one.block == one.extents
+
+
+def costs_of(passes: Sequence[Pass], grid: BlockGrid) -> list[float]:
+    """What each pass over a grid costs beside the others, by the products of its convolutions."""
     return [
-        1e6 + sum(_products(step.shape) for step in one.steps if isinstance(step, Convolve))
+        1e6 + one.grid_in(grid).blocks * sum(_products_of_a_block(step) for step in one.steps)
         for one in passes
     ]
 
 
-def _products(shape: Convolution) -> float:
-    depth, height, width = shape.target_extents
-    return float(shape.batch * depth * height * width) * shape.weights
+def _products_of_a_block(step: Step) -> float:
+    if not isinstance(step, Convolve):
+        return 0.0
+    shape = step.shape
+    of_a_run = float(shape.batch * prod(shape.target_extents)) * shape.weights
+    return of_a_run / step.target.batch
 
 
 def memory_of(
@@ -99,7 +113,7 @@ def compiled_blocks(
                 None,
             )
             continue
-        return CompiledBlocks(lowered, algorithms)
+        return CompiledBlocks(grid, lowered, algorithms)
 
 
 def time_key(lowered: Lowered, memory: VolumeMemory) -> str:

@@ -258,7 +258,7 @@ class CudaVolumeGenerator:
         to tell how far it is.
         """
         stream, passes = self._card.stream, ready.placed.memory.passes
-        shares = costs_of(passes)
+        shares = costs_of(passes, ready.placed.grid)
         total, done, before = sum(shares), 0.0, None
         for number in range(len(passes[1:-1])):
             self._queue_between(ready, number)

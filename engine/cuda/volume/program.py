@@ -19,6 +19,8 @@ from ...compiler.steps import (
     PATCHES,
     Convolve,
     Lowered,
+    Normalise,
+    Pointwise,
     Statistics,
     Step,
     Tensor,
@@ -127,7 +129,7 @@ class PlacedVolume:
         """A pass, run by run."""
         made = one.made
         leaving = sorted(made & self.memory.maps.keys() & self.memory.host_offsets.keys())
-        grid = BlockGrid(self.grid.extents, one.block) if one.block else self.grid
+        grid = one.grid_in(self.grid)
         batch = grid.blocks if one.is_whole else one.batch or self.program.lowered.layout.batch
         runs = list(grid.runs(batch))
         if made & self.memory.from_the_end:
@@ -166,9 +168,20 @@ class PlacedVolume:
         scratch = 0
         if step.flow.measures is not None:
             scratch = self.at(scratch_name(number)) + run.first * partial_bytes(step, card)
-        stored = None if placed.grid == self.grid else self.grid
-        for launch in block_launches(step, placed.at, card, placed.grid, run, scratch, stored):
+        kept = self._kept(step, placed)
+        for launch in block_launches(step, placed.at, card, placed.grid, run, scratch, kept):
             self.launch(launch)
+
+    def _kept(self, step: Step, placed: "_PlacedRun") -> BlockGrid | None:
+        """The grid by which is kept what a pass over voxels reads, if that is not the run's.
+
+        What is made around smaller blocks has the extents of those of the volume's grid.
+        """
+        if not isinstance(step, Pointwise):
+            return None
+        usual = placed.grid if step.around is None else self.grid
+        kept = self.memory.grids.get(step.source.tensor.name, usual)
+        return None if kept == placed.grid else kept
 
     def _convolved(self, step: Convolve, placed: "_PlacedRun") -> bool:
         """Whether the convolution is queued, or is for none of the run's blocks."""
@@ -237,7 +250,9 @@ class PassInRuns:
             if self._is_measured_at_once(step):
                 everything = BlockRun(0, self.grid.blocks)
                 volume.queue_step(number, step, _PlacedRun(volume, everything, 0, (), self.grid))
-            partials, blocks = volume.at(scratch_name(number)), volume.grid.blocks
+            if isinstance(step, Normalise):
+                continue
+            partials, blocks = volume.at(scratch_name(number)), self.grid.blocks
             volume.launch(measured_volume(step, volume.at, card, partials, blocks))
 
     def _is_measured_at_once(self, step: Step) -> bool:
@@ -273,6 +288,6 @@ class _PlacedRun:
         address = volume.at(name)
         if name not in volume.memory.maps:
             return address + self.beside * self.sizes.get(name, 0)
-        if self.grid != volume.grid:
+        if self.grid != volume.memory.grids[name]:
             return address
         return address + self.run.first * volume.block_bytes(name)

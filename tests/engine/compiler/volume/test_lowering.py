@@ -8,14 +8,18 @@ from cuda_cyclegan.engine.compiler.blocks import grid_of
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
 from cuda_cyclegan.engine.compiler.steps import ConvolveToPatches, Lowered
 from cuda_cyclegan.engine.compiler.volume.lowering import lowered_blocks
+from cuda_cyclegan.engine.compiler.volume.passes import passes_of
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.layers import Triple
 
 
 def compiled(
-    extents: Triple, card: CardProperties = H200, without: frozenset[str] = frozenset()
+    extents: Triple,
+    card: CardProperties = H200,
+    without: frozenset[str] = frozenset(),
+    blocks: int = 1,
 ) -> Lowered:
-    network = zero_network(build(ResNetSpec(1, 1, 32, 1)))
+    network = zero_network(build(ResNetSpec(1, 1, 32, blocks)))
     grid = grid_of(extents, network.graph.stride)
     return lowered_blocks(network, grid, "fp16", card, without)
 
@@ -38,6 +42,27 @@ def test_blocks_have_the_own_kernels_of_patches_which_measure_what_they_make() -
         "ConvTransposeToCells",
         "ConvTransposeToCells",
     ]
+
+
+def at_once_of(lowered: Lowered) -> list[str]:
+    """Kinds of the steps for all blocks as one."""
+    at_once = lowered.at_once
+    assert at_once is not None
+    return [type(step).__name__ for step in lowered.steps[at_once.first : at_once.stop]]
+
+
+def test_the_lowest_resolution_of_a_small_volume_is_done_at_once() -> None:
+    """Where the volume fills one block, a norm is one launch for all of it."""
+    filled, partly = compiled((256, 256, 180), blocks=2), compiled((240, 240, 156), blocks=2)
+    alone = ["Pointwise", "Convolve", "Statistics"]
+    assert at_once_of(partly) == 4 * alone
+    assert at_once_of(filled) == ["Pointwise", *3 * ["Convolve", "Normalise"], *alone[1:]]
+    assert {one.block for one in passes_of(filled)} == {None, (256, 256, 180)}
+
+
+def test_large_volumes_and_few_layers_are_done_block_by_block() -> None:
+    assert compiled((512, 512, 300), blocks=2).at_once is None
+    assert compiled((256, 256, 180)).at_once is None
 
 
 def test_blocks_that_reach_past_the_volume_have_them_too() -> None:

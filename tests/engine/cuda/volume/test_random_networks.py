@@ -28,9 +28,11 @@ _LIMIT = 1e-3
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.randoms(use_true_random=False), st.booleans(), st.booleans())
-def test_any_network(folder: Path, random: Random, widens: bool, twice: bool) -> None:
-    """widens: see `volume_on_cpu`. twice: see `VolumeOnCpu.memory_anew`."""
+@given(
+    st.randoms(use_true_random=False), st.booleans(), st.booleans(), st.sampled_from([0, 1 << 30])
+)
+def test_any_network(folder: Path, random: Random, widens: bool, twice: bool, at_once: int) -> None:
+    """widens, at_once: see `volume_on_cpu`. twice: see `VolumeOnCpu.memory_anew`."""
     graph = random_graph(random, EXTENTS)
     assume(graph is not None and volume_refusal(graph) is None)
     assert graph is not None
@@ -39,7 +41,8 @@ def test_any_network(folder: Path, random: Random, widens: bool, twice: bool) ->
     volume = noise.astype(np.float32)
     with open_cpu_generator(network, threads=1) as generator:
         [wanted] = generator(volume[None])
-    made = volume_on_cpu(network, BlockGrid(EXTENTS, BLOCK), "fp32", folder, widens=widens)
+    grid = BlockGrid(EXTENTS, BLOCK)
+    made = volume_on_cpu(network, grid, "fp32", folder, widens=widens, at_once=at_once)
     for memory in (made.memory(), made.memory_anew(twice=twice)):
         difference = np.linalg.norm(made(volume, memory=memory) - wanted)
         assert difference <= _LIMIT * np.linalg.norm(wanted)

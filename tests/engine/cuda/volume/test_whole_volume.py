@@ -101,6 +101,28 @@ def test_a_volume_smaller_than_a_block(folder: Path, extents: Triple, precision:
 
 
 @pytest.mark.parametrize(
+    ("name", "extents"),
+    [
+        ("reflect", (32, 8, 32)),
+        ("reflect", EXTENTS),
+        ("group norm, trilinear", (32, 8, 32)),
+        ("blurred, added to the input", EXTENTS),
+        ("zero, stored norm", (32, 8, 32)),
+    ],
+)
+def test_low_resolutions_at_once(folder: Path, name: str, extents: Triple) -> None:
+    """Each map that they share with what is done block by block is read across both."""
+    network = random_network(build(NETWORKS[name]), seed=1)
+    volume = noise(network.graph, extents)
+    grid = BlockGrid(extents, BLOCK)
+    made = volume_on_cpu(network, grid, "fp32", folder, at_once=200_000, convolve=convolved_exactly)
+    assert {grid.counts for grid in made.memory().grids.values()} == {(1, 1, 1), grid.counts}
+    wanted = made(volume)
+    assert error(network, volume, wanted) <= LIMITS["fp32"]
+    assert made(volume, least(made)).tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize(
     "choices", [{"slab_bytes": 60_000}, {"split_fp16": True}], ids=["slabs", "split fp16"]
 )
 def test_other_layouts(folder: Path, choices: Any) -> None:

@@ -1,0 +1,141 @@
+"""Low resolutions of a small volume, done for all of it at once in place of block by block.
+
+At low resolution a large part of what a block reads lies around it, runs of a few blocks leave a
+card waiting, and what a norm makes of a tensor that the cache holds is one launch for all of it.
+"""
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
+
+from ..lowering.operator_fusion import normalised_at_once
+from ..steps import (
+    Convolve,
+    ConvTransposeToCells,
+    Lowered,
+    Pointwise,
+    Statistics,
+    Step,
+    StepsAtOnce,
+    Tensor,
+)
+from .passes import Pass, passes_of
+
+MOST_AT_ONCE = 96 << 20
+"""Bytes of a tensor of such steps at most: a few of them take less than maps of full resolution do
+before and behind.
+"""
+
+_FEWEST = 3
+"""Passes; fewer are not worth plans for convolutions of an extent that few volumes share."""
+
+
+def with_low_resolutions_at_once(
+    lowered: Lowered, whole: Lowered, *, is_filled: bool, most: int = MOST_AT_ONCE
+) -> Lowered:
+    """The steps for blocks, of which those between tensors of few bytes are for all blocks as one.
+
+    whole: the same network for one block that holds all of them. is_filled: whether the volume
+    fills it, so that kernels for patches serve, too. most: bytes of a tensor at most.
+    """
+    if len(whole.steps) != len(lowered.steps):
+        return lowered
+    found = _longest(lowered, whole, most)
+    if found is None:
+        return lowered
+    first, stop = found
+    kept = {item.name for step in lowered.steps[:first] for item in _tensors(step)}
+    made = {item.name for step in lowered.steps[first:stop] for item in _tensors(step)}
+    own = tuple(
+        _reading(there, here, kept)
+        for here, there in zip(lowered.steps[first:stop], whole.steps[first:stop], strict=True)
+    )
+    behind = tuple(
+        _reading(here, there, made)
+        for here, there in zip(lowered.steps[stop:], whole.steps[stop:], strict=True)
+    )
+    if is_filled:
+        own = normalised_at_once(own, lowered.card)
+    steps = *lowered.steps[:first], *own, *behind
+    at_once = StepsAtOnce(first, first + len(own), whole.layout.patch)
+    return replace(lowered, steps=steps, at_once=at_once)
+
+
+def _longest(lowered: Lowered, whole: Lowered, most: int) -> tuple[int, int] | None:
+    """First step of the longest row of passes that may be done at once, and the one behind it."""
+    rows: list[list[Pass]] = [[]]
+    for one in passes_of(lowered)[1:-1]:
+        pairs = zip(one.steps, whole.steps[one.first : one.last + 1], strict=True)
+        if all(_may_be_at_once(here, there, most) for here, there in pairs):
+            rows[-1].append(one)
+        else:
+            rows.append([])
+    parts = sorted((part for row in rows for part in _parts(row)), key=len, reverse=True)
+    bounds = ((part[0].first, part[-1].last + 1) for part in parts)
+    return next((each for each in bounds if _can_be_parted(lowered.steps, *each)), None)
+
+
+def _parts(row: Sequence[Pass]) -> Iterator[Sequence[Pass]]:
+    """All that follow each other in a row, of so many passes that it pays."""
+    for first in range(len(row)):
+        for stop in range(first + _FEWEST, len(row) + 1):
+            yield row[first:stop]
+
+
+def _may_be_at_once(here: Step, there: Step, most: int) -> bool:
+    """Whether a step is the same for blocks and for all of them, where its tensors are small."""
+    if any(item.bytes > most for item in _tensors(there)):
+        return False
+    match here, there:
+        case Convolve(shape=shape), Convolve(shape=other):
+            return (shape.kernel, shape.stride, shape.dilation, shape.weights, here.weight) == (
+                other.kernel,
+                other.stride,
+                other.dilation,
+                other.weights,
+                there.weight,
+            )
+        case Pointwise(around=None), Pointwise(around=None):
+            return _names(here) == _names(there)
+        case (Statistics(), Statistics()) | (ConvTransposeToCells(), ConvTransposeToCells()):
+            return _names(here) == _names(there)
+        case _:
+            return False
+
+
+def _can_be_parted(steps: Sequence[Step], first: int, stop: int) -> bool:
+    """Whether passes over voxels, which may read by another grid than theirs, are all that reads
+    what steps [first, stop) and the others make for each other.
+    """
+    inside, outside = steps[first:stop], (*steps[:first], *steps[stop:])
+    before = {item.name for step in steps[:first] for item in _tensors(step)}
+    own = {item.name for step in inside for item in _tensors(step)} - before
+    for readers, others in ((inside, before), (outside, own)):
+        for step in readers:
+            shared = {item.name for item in _tensors(step)} & others
+            if shared and not (isinstance(step, Pointwise) and _reads_anywhere(step, shared)):
+                return False
+    return True
+
+
+def _reads_anywhere(step: Pointwise, names: set[str]) -> bool:
+    """Whether the tensors of these names are all that a pass reads, and not block by block."""
+    views = step.source, step.residual
+    is_all = names == {view.tensor.name for view in views if view is not None}
+    return is_all and step.around is None
+
+
+def _reading(step: Step, other: Step, names: Container[str]) -> Step:
+    """The step, which reads tensors of these names as another one does."""
+    if not isinstance(step, Pointwise) or not isinstance(other, Pointwise):
+        return step
+    if step.source.tensor.name not in names:
+        return step
+    return replace(step, source=other.source, residual=other.residual)
+
+
+def _tensors(step: Step) -> Iterator[Tensor]:
+    return (item for item in step.flow.touches if isinstance(item, Tensor))
+
+
+def _names(step: Step) -> list[str]:
+    return [item.name for item in step.flow.touches]
