@@ -52,6 +52,7 @@ _CONCLUDED, _PARTS = 4, 256  # channels of a block that joins partial sums, and 
 _GROUPED = 256  # threads of a block that joins those of a group
 _MOMENTS_BYTES, _SUMS_BYTES = 12, 8  # of moments.cuh, and of normalise.cu
 _JOINED, _ACROSS, _RING = 512, 4, 4  # of normalise.cu
+_LINE = 8  # vectors of a line of memory, which statistics read whole of what no cache holds
 _LEAST_SHARE = 64  # voxels of a block that normalises, by which it pays
 
 
@@ -154,7 +155,9 @@ def _measuring(view: TensorView, card: CardProperties) -> _Measuring:
     if view.shuffled:
         extents = depth // 2, height // 2, width // 2
     vectors_each = vectors(view.channels, view.tensor.precision)
-    across = next(width for width in (1, 2, _ACROSS) if vectors_each <= width or width == _ACROSS)
+    is_cached = view.tensor.bytes <= card.l2_bytes
+    widest = _ACROSS if is_cached or vectors_each % _LINE else _LINE
+    across = next(width for width in (1, 2, _ACROSS, _LINE) if min(vectors_each, widest) <= width)
     columns = -(-vectors_each // across)
     most = max(1, _MEASURING * card.multiprocessors // (columns * view.tensor.batch))
     chunk = max(-(-prod(extents) // most), _EACH * (_MEASURERS // across // cells))
@@ -192,7 +195,10 @@ def measure(
         epsilon=step.epsilon,
     )
     grid = spread.chunks, spread.columns, tensor.batch
-    block, shared = (spread.across, _MEASURERS // spread.across, 1), _MEASURERS * _MOMENTS_BYTES
+    block = spread.across, _MEASURERS // spread.across, 1
+    width = spread.across * VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
+    warps = _MEASURERS // 32
+    shared = max(_MEASURERS * _MOMENTS_BYTES, width * (warps * _SUMS_BYTES + 4))
     return Launch("statistics", "measure", grid, block, shared, values)
 
 

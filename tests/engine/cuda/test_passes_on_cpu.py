@@ -279,14 +279,17 @@ def test_the_statistics_of_groups(
 
 
 @pytest.mark.parametrize(
-    ("channels", "extents", "shuffled", "origin", "behind", "precision"),
+    ("channels", "extents", "shuffled", "origin", "behind", "precision", "cache"),
     [
-        (24, (16, 12, 12), False, (0, 0, 0), (0, 0, 0), "fp16"),
-        (8, (9, 10, 33), False, (1, 0, 2), (0, 1, 1), "fp32"),
-        (80, (4, 4, 4), False, (0, 0, 0), (0, 0, 0), "fp16"),
-        (4, (12, 16, 20), True, (0, 0, 0), (0, 0, 0), "fp32"),
-        (40, (16, 12, 14), True, (1, 1, 1), (1, 1, 1), "fp16"),
-        (16, (10, 12, 16), True, (2, 1, 3), (0, 1, 3), "fp32"),
+        (24, (16, 12, 12), False, (0, 0, 0), (0, 0, 0), "fp16", H200.l2_bytes),
+        (8, (9, 10, 33), False, (1, 0, 2), (0, 1, 1), "fp32", H200.l2_bytes),
+        (80, (4, 4, 4), False, (0, 0, 0), (0, 0, 0), "fp16", H200.l2_bytes),
+        (4, (12, 16, 20), True, (0, 0, 0), (0, 0, 0), "fp32", H200.l2_bytes),
+        (40, (16, 12, 14), True, (1, 1, 1), (1, 1, 1), "fp16", H200.l2_bytes),
+        (16, (10, 12, 16), True, (2, 1, 3), (0, 1, 3), "fp32", H200.l2_bytes),
+        (128, (7, 6, 9), False, (1, 0, 2), (0, 1, 1), "fp16", 1),
+        (64, (10, 12, 6), True, (2, 1, 3), (0, 1, 3), "fp16", 1),
+        (32, (3, 5, 21), False, (0, 0, 0), (0, 0, 0), "fp32", 1),
     ],
 )
 def test_statistics(
@@ -297,8 +300,12 @@ def test_statistics(
     origin: Triple,
     behind: Triple,
     precision: Precision,
+    cache: int,
 ) -> None:
-    """Of part of a tensor that holds NaN around it, with means far from zero, twice in a row."""
+    """Of part of a tensor that holds NaN around it, with means far from zero, twice in a row.
+
+    cache: bytes of the card's; what is larger is read in whole lines of memory.
+    """
     random = np.random.default_rng(0)
     number = np.float16 if precision == "fp16" else np.float32
     means, spread = random.normal(0, 40, channels), random.uniform(0.5, 3, channels)
@@ -324,7 +331,7 @@ def test_statistics(
     summand = memory["shift"] - wide.mean((1, 2, 3)) * factor
     for _ in range(2):
         memory["table"][...] = np.nan
-        run(step, memory, folder, precision)
+        run(step, memory, folder, precision, replace(H200, l2_bytes=cache))
         np.testing.assert_allclose(memory["table"][0], factor, rtol=2e-5)
         np.testing.assert_allclose(memory["table"][1], summand, rtol=2e-5, atol=1e-4)
         assert not memory[COUNTERS].any()
