@@ -26,6 +26,9 @@ from .plan_cache import OWN, Candidate, TuningCache, key_of
 
 _Way = TypeVar("_Way", bound=Way)
 
+_COMPARED = 2
+"""Raised when own kernels become faster, or are compared otherwise, so that it is done again."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProgramPlan:
@@ -88,6 +91,10 @@ def program_key(graph: Graph, fitted: Fitted[Way]) -> str:
 
 def form_key(step: ComparedStep) -> str:
     """Under which is kept how long a layer takes in each of its forms."""
+    return f"{_described(step)}, compared {_COMPARED}"
+
+
+def _described(step: ComparedStep) -> str:
     if isinstance(step, ConvolveByPlanes):
         target = step.target
         read = [

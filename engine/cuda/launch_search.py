@@ -3,7 +3,7 @@
 All ways come to the same bits, which is held against the usual way before another one is used.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from ..compiler.launches import checks
 from ..compiler.launches.launch import OVERFLOW
 from ..compiler.launches.steps import launches, scratch_bytes
 from ..compiler.launches.variants import LaunchVariants
-from ..compiler.lowering.forms import ComparedStep, other_forms
+from ..compiler.lowering.forms import ComparedStep, other_forms, passes_over
 from ..compiler.memory.fitting import Way
 from ..compiler.memory.plan import aligned
 from ..compiler.steps import (
@@ -111,15 +111,19 @@ class LaunchSearch:
         plans: PlanSearch,
         search: SearchSettings,
     ) -> dict[str, float]:
-        took: dict[str, float] = {OWN_FORM: self._time(step, lowered)}
+        [made] = (item for item in step.flow.writes if isinstance(item, Tensor))
+        own = step, *passes_over(lowered, made)
+        took: dict[str, float] = {OWN_FORM: self._times(own, lowered)}
         for form in other_forms(network, lowered, step):
             shape = form.convolve.shape
-            plans.algorithms([shape], _WORKSPACE, replace(search, effort="quick"))
-            best = self._cache.best(shape, _WORKSPACE, "quick")
+            plans.algorithms([shape], _WORKSPACE, search)
+            best = self._cache.best(shape, _WORKSPACE, search.effort)
             if best is not None:
-                passes = sum(self._time(one, form.lowered) for one in form.passes)
-                took[form.name] = best.microseconds + passes
+                took[form.name] = best.microseconds + self._times(form.passes, form.lowered)
         return took
+
+    def _times(self, steps: Iterable[Step], lowered: Lowered) -> float:
+        return sum(self._time(step, lowered) for step in steps)
 
     def _time(self, step: Step, lowered: Lowered) -> float:
         with _open_bench(step, lowered, self._kernels, self._stream) as bench:

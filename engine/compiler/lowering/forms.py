@@ -14,11 +14,12 @@ from ..steps import (
     Normalise,
     Pointwise,
     Statistics,
-    TensorView,
+    Tensor,
 )
 from .lowering import lower
 
 ComparedStep: TypeAlias = ConvTransposeToCells | ConvolveByPlanes
+PassOfForm: TypeAlias = Statistics | Pointwise | Normalise
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +27,13 @@ class OtherForm:
     """A convolution by cuDNN, and passes, that give what the own kernel gives.
 
     name: of the form. lowered: the program that has them. convolve: the convolution. passes: one
-    that writes the source as the own kernel expresses it, and one that takes its statistics.
+    that writes the source as the own kernel expresses it, and all over what is made.
     """
 
     name: LayerForm
     lowered: Lowered
     convolve: Convolve
-    passes: tuple[Statistics | Pointwise | Normalise, ...]
+    passes: tuple[PassOfForm, ...]
 
 
 def names_of_other_forms(step: ComparedStep) -> tuple[LayerForm, ...]:
@@ -48,16 +49,29 @@ def other_forms(network: Network, lowered: Lowered, step: ComparedStep) -> Itera
         [convolve] = [
             one for one in other.steps if isinstance(one, Convolve) and one.layer == step.layer
         ]
-        view = TensorView(convolve.target, convolve.target.extents)
-        if isinstance(step, ConvTransposeToCells):
-            view = replace(view, extents=step.target.extents, shuffled=name == "subpixel")
-        measured = [replace(step.statistics, source=view)] if step.statistics else []
-        yield OtherForm(name, other, convolve, (*_added_pass(lowered, other, convolve), *measured))
+        passes = *_added_pass(lowered, other, convolve), *passes_over(other, convolve.target)
+        yield OtherForm(name, other, convolve, passes)
 
 
-def _added_pass(
-    lowered: Lowered, other: Lowered, convolve: Convolve
-) -> Iterator[Pointwise | Normalise]:
+def passes_over(lowered: Lowered, tensor: Tensor) -> Iterator[PassOfForm]:
+    """What measures a tensor, and what reads it to write another.
+
+    A layer that measures what it makes leaves less to these, and one of another form may let them
+    be joined.
+    """
+    for step in lowered.steps:
+        match step:
+            case Statistics(source=source) | Pointwise(source=source):
+                is_over = source.tensor == tensor
+            case Normalise(statistics=statistics):
+                is_over = statistics.source.tensor == tensor
+            case _:
+                continue
+        if is_over:
+            yield step
+
+
+def _added_pass(lowered: Lowered, other: Lowered, convolve: Convolve) -> Iterator[PassOfForm]:
     """The pass that writes the source of a convolution for that alone."""
     passes, others = list(_passes(lowered)), list(_passes(other))
     if len(others) > len(passes):
