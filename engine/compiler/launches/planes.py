@@ -27,18 +27,18 @@ class PlaneKernel:
 
 BY_PLANES = {
     1: PlaneKernel("convolve_by_planes", (32, 64), 2, 32, 3 * 128, PlaneBox(16, 32, beginning=2.3)),
-    2: PlaneKernel("convolve_strided", (32,), 1, 64, 4 * 128, PlaneBox(32, 8, beginning=1.2)),
+    2: PlaneKernel("convolve_strided", (32,), 1, 64, 5 * 128, PlaneBox(16, 8, beginning=1.2)),
 }
 """By the stride along all axes.
 
-convolve_by_planes.cu begins with what the ends of a walk see, and what it waits for.
-convolve_strided.cu takes 64 and 128 channels too, for which cuDNN and a pass were always faster.
+convolve_by_planes.cu begins with what the ends of a walk see, and what it waits for. Where 64 or
+128 channels are halved, cuDNN and a pass were always faster than a form of convolve_strided.cu.
 """
 
 _JOINED, _SIGNAL = 12, 8  # bytes of the moments of a channel, and of a signal
 _BOX, _CHUNK = 4 * (18 * 34 + 6) * 16, 9 * 2 * 16 * 96 * 2  # bytes, the second of weights
 _BOXES = {32: 4, 64: 3}  # by the channels of what is read
-_STRIDED_BOXES, _STRIDED_BOX = 3, 2 * 1178 * 16  # bytes of one
+_STRIDED_BOXES, _STRIDED_BOX = 6, 2 * 602 * 16  # bytes of one
 _STAGES, _STAGE = 6, 9 * 64 * 16 * 2
 _STAGED = 2 * 2 * 8 * 64 * 2
 
@@ -87,7 +87,7 @@ def _strided(
     [part] = step.parts
     source, target = part.source.tensor, step.target
     factor, summand, stride = table_addresses(part.table, at)
-    signals = _SIGNAL * (3 * _STRIDED_BOXES + 2 * _STAGES)
+    signals = _SIGNAL * (3 * _STRIDED_BOXES + _STAGES)
     scales = 2 * source.channels * 4
     shared = _STRIDED_BOXES * _STRIDED_BOX + _STAGES * _STAGE + _STAGED
     values = arguments.ConvolveStridedArguments(

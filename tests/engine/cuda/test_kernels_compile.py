@@ -22,7 +22,7 @@ WGMMA = {
     "convolve_to_patches_wgmma": b"_64_128",
     "conv_transpose_to_cells": b"_128_64",
     "convolve_by_planes": b"_64",
-    "convolve_strided": b"_128",
+    "convolve_strided": b"_32",
 }
 """How the name of one of their kernels ends."""
 

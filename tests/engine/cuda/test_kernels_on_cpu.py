@@ -287,8 +287,8 @@ def doubled(values, weight):
         (1, 32, 64, (9, 9, 7), 0.0),
         (2, 32, 128, (4, 67, 17), 0.25),
         (1, 32, 64, (1, 5, 3), None),
-        (2, 64, 128, (8, 7, 35), 0.5),
-        (1, 128, 64, (11, 34, 6), None),
+        (2, 32, 128, (8, 7, 35), 0.5),
+        (1, 32, 64, (11, 34, 6), None),
     ],
 )
 def test_halving_convolution_and_its_statistics(folder, batch, channels, outputs, extents, slope):
