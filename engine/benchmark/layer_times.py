@@ -13,6 +13,7 @@ from ..compiler.steps import (
     ConvolveByPlanes,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvolveVoxels,
     ConvTransposeToCells,
     ConvTransposeToPatches,
     Normalise,
@@ -66,6 +67,8 @@ def _computed(step: Step) -> int:
             return parts[0].source.tensor.batch * prod(extents)
         case ConvTransposeToCells(source=source, target=target):
             return source.batch * prod(target.extents)
+        case ConvolveVoxels(source=source):
+            return source.source.tensor.batch * prod(source.source.extents)
         case ConvolveByPlanes(target=target):
             return target.batch * prod(target.extents)
         case _:
@@ -84,6 +87,7 @@ def layer_of(step: Step) -> str:
             | ConvolvePatches()
             | ConvolveToPatches()
             | ConvTransposeToPatches()
+            | ConvolveVoxels()
             | ConvTransposeToCells()
             | ConvolveByPlanes()
         ):
@@ -117,6 +121,9 @@ def described(step: Step) -> str:
         case ConvTransposeToPatches(parts=parts, channels=channels, extents=extents):
             before = sum(part.source.channels for part in parts)
             return f"transposed conv 4x4x4, {before} to {channels}, {_times(extents)}"
+        case ConvolveVoxels(source=source, channels=channels):
+            shape = f"{source.source.channels} to {channels}, {_times(source.source.extents)}"
+            return ("normalise, " if source.table else "") + f"conv 1x1x1, {shape}"
         case ConvTransposeToCells(source=source, target=target, statistics=statistics):
             shape = f"{source.channels} to {target.channels}, {_times(target.extents)}"
             return f"transposed conv 3x3x3, {shape}" + (", statistics" if statistics else "")
@@ -162,6 +169,10 @@ def least_bytes(step: Step) -> int:
             translated = tensor.batch * channels * prod(extents) * _FLOAT
             read = sum(_viewed(part.source) for part in parts)
             return read + weight * NUMBER_BYTES[tensor.precision] + translated
+        case ConvolveVoxels(source=source, channels=channels):
+            view = source.source
+            translated = view.tensor.batch * channels * prod(view.extents) * _FLOAT
+            return _viewed(view) + channels * view.channels * _FLOAT + translated
         case ConvTransposeToCells(source=source, target=target):
             weight = 27 * source.channels * target.channels
             return source.bytes + weight * NUMBER_BYTES[source.precision] + _viewed(target)

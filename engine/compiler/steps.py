@@ -361,6 +361,26 @@ class ConvTransposeToPatches:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvolveVoxels:
+    """The last layer, of kernel 1^3, to the translated patches, by an own kernel.
+
+    source: all of its tensor, in the layout of voxels. weight: name of a float32 constant [K, C],
+    bias: of one [K]. layer: its name. channels: of a translated patch. activation: of the result.
+    """
+
+    layer: str
+    source: ExpressedView
+    weight: str
+    channels: int
+    bias: str | None
+    activation: Activation
+
+    @property
+    def flow(self) -> Flow:
+        return Flow(self.source.reads)
+
+
+@dataclass(frozen=True, slots=True)
 class Convolution:
     """Shape of one convolution; all that the choice of its algorithm depends on.
 
@@ -604,6 +624,7 @@ Step: TypeAlias = (
     | Convolve
     | ConvolveToPatches
     | ConvTransposeToPatches
+    | ConvolveVoxels
     | ConvTransposeToCells
     | ConvolveByPlanes
     | Statistics

@@ -14,6 +14,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     ConvolveByPlanes,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvolveVoxels,
     ConvTransposeToCells,
     ConvTransposeToPatches,
     ExpressedView,
@@ -144,6 +145,8 @@ class _Memory:
                 self.convolve_to_patches(step)
             case ConvTransposeToPatches():
                 self.convolve_to_cells(step)
+            case ConvolveVoxels():
+                self.convolve_voxels(step)
             case ConvTransposeToCells():
                 self.double(step)
                 if step.statistics is not None:
@@ -268,6 +271,12 @@ class _Memory:
                 cells[:, a::2, b::2, c::2] += seen[..., channel, None] * weight
         total = cells[:, 1:-1, 1:-1, 1:-1]
         bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
+        self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
+
+    def convolve_voxels(self, step: ConvolveVoxels) -> None:
+        constants = self.lowered.constants
+        total = self.side_by_side((step.source,)) @ constants[step.weight].T
+        bias = constants[step.bias] if step.bias else np.zeros(step.channels)
         self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
 
     def double(self, step: ConvTransposeToCells) -> None:

@@ -323,6 +323,19 @@ class ConvTransposeToPatchesArguments(Structure):
     )
 
 
+class ConvolveVoxelsArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("part", PartArguments),
+        ("weights", c_void_p),
+        ("bias", c_void_p),
+        ("translated", c_void_p),
+        ("overflow", c_void_p),
+        ("voxels", c_longlong),
+        ("activation", ActivationArguments),
+    )
+
+
 class ConvolveByPlanesArguments(Structure):
     __slots__ = ()
     _fields_ = (

@@ -12,8 +12,10 @@ from ..steps import (
     AddPatches,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvolveVoxels,
     ConvTransposeToPatches,
     Pack,
+    Precision,
     SumTaps,
     Unpack,
 )
@@ -29,6 +31,7 @@ from .launch import (
     part_of,
     strides_of,
     table_addresses,
+    vectors,
 )
 
 _MOST_SHARED = 99 << 10
@@ -54,6 +57,8 @@ _MOST_WALKS, _WALKS_EVEN, _MOST_IDLE = 2, 16, 0.2
 multiple, as mostly of the walks that a patch has beside each other; and the share of a card that
 may stay idle by that.
 """
+_WARP, _MOST_SUMMED, _VOXELS_AT_ONCE = 32, 4, 4  # of convolve_voxels.cu
+_VOXEL_BLOCKS = 8  # of its blocks for each multiprocessor, of which as many run at once as may
 _FEWEST_PLANES = 4
 """Of a walk, which begins with as many more as its kernel is deep."""
 
@@ -351,6 +356,37 @@ def conv_transpose_to_patches(
 def cells_shared(channels: int) -> int:
     """Bytes of shared memory that a block of the transposed last layer takes."""
     return 2 * channels // 32 * 4 * 32 * 16 + 2 * channels * 4
+
+
+def convolve_voxels(step: ConvolveVoxels, at: Addresses, card: CardProperties) -> Launch:
+    """The last layer as a sum over the channels of each voxel."""
+    tensor = step.source.source.tensor
+    voxels = prod(tensor.extents)
+    values = arguments.ConvolveVoxelsArguments(
+        part=part_of(step.source, at),
+        weights=at(step.weight),
+        bias=at(step.bias) if step.bias else None,
+        translated=at(TRANSLATED),
+        overflow=at(OVERFLOW),
+        voxels=voxels,
+        activation=activation_of(step.activation, at),
+    )
+    lanes = _lanes_of_voxel(tensor.channels, tensor.precision)
+    beside = BLOCK // lanes
+    blocks = min(-(-voxels // (_VOXELS_AT_ONCE * beside)), _VOXEL_BLOCKS * card.multiprocessors)
+    name = "convolve_voxels"
+    grid, block = (blocks, tensor.batch, 1), (lanes, beside, 1)
+    return Launch(name, f"{name}_{step.channels}", grid, block, 0, values)
+
+
+def sums_voxels(channels: int, outputs: int, precision: Precision) -> bool:
+    """Whether convolve_voxels.cu takes a voxel of so many channels, and makes so many of it."""
+    return vectors(channels, precision) <= _WARP and outputs <= _MOST_SUMMED
+
+
+def _lanes_of_voxel(channels: int, precision: Precision) -> int:
+    """Those of a warp that share a voxel, of which each has a vector at most."""
+    return 1 << (vectors(channels, precision) - 1).bit_length()
 
 
 def sum_taps(step: SumTaps, at: Addresses) -> Launch:

@@ -16,6 +16,7 @@ from ..steps import (
     ConvolveByPlanes,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvolveVoxels,
     ConvTransposeToCells,
     ConvTransposeToPatches,
     Normalise,
@@ -37,6 +38,7 @@ from .outer_layers import (
     conv_transpose_to_patches,
     convolve_patches,
     convolve_to_patches,
+    convolve_voxels,
     pack,
     sum_taps,
     unpack,
@@ -94,6 +96,8 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
             return [convolve_to_patches(step, at, card)]
         case ConvTransposeToPatches():
             return [conv_transpose_to_patches(step, at, card)]
+        case ConvolveVoxels():
+            return [convolve_voxels(step, at, card)]
         case Statistics():
             return _statistics(step, at, card, scratch)
         case Pointwise():

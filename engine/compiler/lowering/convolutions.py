@@ -127,12 +127,10 @@ def _convolve_by_planes(writer: Writer, node: Node, conv: Conv3d, kernel: PlaneK
 
 
 def _is_expressed_by_planes(part: ValuePart, stride: int) -> bool:
-    activation = part.activation
-    has_one_slope = activation.curve == "linear" and activation.slopes is None
-    if not has_one_slope or part.residual is not None:
+    if not part.is_expressible:
         return False
     if stride == 2:
-        return part.source.is_whole and 0 <= activation.slope <= 1
+        return part.source.is_whole and 0 <= part.activation.slope <= 1
     return part.source.channels % 32 == 0
 
 

@@ -57,8 +57,10 @@ from .outer_layers import (
     convolve_patches,
     convolve_to_cells,
     convolve_to_taps,
+    convolve_voxels,
     ends_in_cells,
     ends_in_taps,
+    ends_in_voxels,
     takes_patches,
 )
 from .writer import Value, ValuePart, Writer, in_memory, negative, whole
@@ -82,6 +84,9 @@ def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
             break
         if ends_in_cells(writer, node):
             convolve_to_cells(writer, node)
+            break
+        if ends_in_voxels(writer, node):
+            convolve_voxels(writer, node)
             break
         writer.values[node.name] = _value(writer, node)
     else:

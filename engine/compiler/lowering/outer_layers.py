@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
+import numpy as np
+
 from ...network.graph import Node
 from ...network.layers import Constant, Conv3d, ConvTranspose3d, Pad, Triple
 from ...network.subpixels import can_be_subpixels
@@ -13,6 +15,7 @@ from ..launches.outer_layers import (
     cells_shared,
     last_layer_shared,
     most_shared,
+    sums_voxels,
 )
 from ..steps import (
     IDENTITY,
@@ -20,6 +23,7 @@ from ..steps import (
     Activation,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvolveVoxels,
     ConvTransposeToPatches,
     ExpressedView,
     Pack,
@@ -376,12 +380,7 @@ def ends_in_cells(writer: Writer, node: Node) -> bool:
 
 
 def _fits_cells(part: ValuePart) -> bool:
-    return (
-        part.residual is None
-        and part.activation.curve == "linear"
-        and part.activation.slopes is None
-        and part.source.channels % 32 == 0
-    )
+    return part.is_expressible and part.source.channels % 32 == 0
 
 
 def convolve_to_cells(writer: Writer, node: Node) -> None:
@@ -396,6 +395,45 @@ def convolve_to_cells(writer: Writer, node: Node) -> None:
             writer.weight(f"{node.name}.stored", laid),
             conv.out_channels,
             writer.shapes[node.name].extents,
+            conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias]),
+            _tail(writer, node) or IDENTITY,
+        )
+    )
+
+
+def ends_in_voxels(writer: Writer, node: Node) -> bool:
+    """Whether a layer is the last one, and no more than a sum over the channels of each voxel."""
+    conv = node.layer
+    if not isinstance(conv, Conv3d) or writer.is_input(node.inputs[0]):
+        return False
+    if (conv.kernel, conv.stride, conv.padding, conv.groups) != (_ONE, _ONE, _ZERO, 1):
+        return False
+    value, precision = writer.values[node.inputs[0]], writer.layout.precision
+    return (
+        not writer.layout.in_blocks
+        and _tail(writer, node) is not None
+        and writer.scale(node.inputs[0]) is None
+        and sums_voxels(value.stored, conv.out_channels, precision)
+    )
+
+
+def convolve_voxels(writer: Writer, node: Node) -> None:
+    """The last layer, straight from its unwritten operand where that is one part."""
+    conv, name = node.layer, node.inputs[0]
+    assert isinstance(conv, Conv3d)
+    value = writer.values[name]
+    part = value.parts[0]
+    if not (value.is_simple and part.is_expressible and part.source.is_whole):
+        value, tensor = writer.dense(name)
+        part = ValuePart(whole(tensor))
+    weight = np.zeros((conv.out_channels, value.stored), np.float32)
+    weight[:, list(value.slots)] = writer.weights[conv.weight].reshape(conv.out_channels, -1)
+    writer.steps.append(
+        ConvolveVoxels(
+            node.name,
+            ExpressedView(part.source, part.table, part.activation),
+            writer.constant(f"{node.name}.weights", weight),
+            conv.out_channels,
             conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias]),
             _tail(writer, node) or IDENTITY,
         )

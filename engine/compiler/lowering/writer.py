@@ -58,6 +58,12 @@ class ValuePart:
         """Whether the part is its source, but for a bias."""
         return self.is_bare or self.is_biased_only
 
+    @property
+    def is_expressible(self) -> bool:
+        """Whether a step may compute the part as it reads it, as an ExpressedView."""
+        bends_once = self.activation.curve == "linear" and self.activation.slopes is None
+        return bends_once and self.residual is None
+
 
 @dataclass(frozen=True, slots=True)
 class Value:

@@ -23,6 +23,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Convolve,
     ConvolveByPlanes,
     ConvolvePatches,
+    ConvolveVoxels,
     ConvTransposeToCells,
     ConvTransposeToPatches,
     ExpressedView,
@@ -257,6 +258,53 @@ def test_convolution_by_planes_and_its_statistics(
     wanted = convolved(np.concatenate(expressed, -1), weight)
     assert np.array_equal(memory["target"].astype(np.float32), wanted)
     assert_measured(memory, wanted)
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "outputs", "extents", "precision", "curve"),
+    [
+        (2, 32, 1, (3, 5, 7), "fp16", "linear"),
+        (1, 24, 3, (2, 9, 130), "fp16", "sigmoid"),
+        (1, 256, 2, (2, 3, 5), "fp16", "linear"),
+        (2, 4, 4, (1, 4, 300), "fp32", "tanh"),
+    ],
+)
+def test_last_convolution_of_single_voxels(
+    folder, batch, channels, outputs, extents, precision, curve
+):
+    """Blocks are fewer than there is to do; behind the source lies NaN."""
+    card = replace(H200, multiprocessors=1)
+    random = np.random.default_rng(0)
+    number = np.float16 if precision == "fp16" else np.float32
+    values = random.integers(-8, 9, (batch, *extents, channels)).astype(np.float32)
+    weight = random.normal(0, 1, (outputs, channels)).astype(np.float32)
+    bias = random.normal(0, 1, outputs).astype(np.float32)
+    factors = random.uniform(0.5, 2, (batch, channels)).astype(np.float32)
+    summands = random.normal(0, 1, (batch, channels)).astype(np.float32)
+    fenced = np.full(values.size + 4096, np.nan, number)
+    fenced[: values.size] = values.ravel()
+    memory = {
+        "source": fenced,
+        "table": np.stack([factors, summands]),
+        "weight": weight,
+        "bias": bias,
+        TRANSLATED: np.full((batch, outputs, *extents), np.nan, np.float32),
+        OVERFLOW: np.zeros(1, np.int32),
+    }
+    view = TensorView(Tensor("source", batch, extents, channels, precision), extents)
+    source = ExpressedView(view, WeightTable("table", batch, channels), Activation(0.1))
+    step = ConvolveVoxels("last", source, "weight", outputs, "bias", Activation(curve=curve))
+    [launch] = launches(step, lambda name: memory[name].ctypes.data, card)
+    cuda_on_cpu.run(launch, precision, folder, (2, *launch.grid[1:]))
+    expressed = values * factors[:, None, None, None] + summands[:, None, None, None]
+    wanted = np.where(expressed < 0, 0.1 * expressed, expressed) @ weight.T + bias
+    wanted = {
+        "linear": lambda made: made,
+        "tanh": np.tanh,
+        "sigmoid": lambda made: 1 / (1 + np.exp(-made)),
+    }[curve](wanted)
+    np.testing.assert_allclose(memory[TRANSLATED], np.moveaxis(wanted, -1, 1), rtol=1e-5, atol=1e-4)
+    assert not memory[OVERFLOW][0]
 
 
 def convolved(values, weight, stride=1):

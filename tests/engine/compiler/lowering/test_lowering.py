@@ -22,12 +22,15 @@ from cuda_cyclegan.engine.compiler.steps import (
     ConvolveByPlanes,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvolveVoxels,
     ConvTransposeToCells,
     ConvTransposeToPatches,
     ExpressedView,
     Layout,
     Normalise,
+    Pointwise,
     Statistics,
+    Unpack,
 )
 from cuda_cyclegan.engine.network.architectures import Groups, ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Node
@@ -42,6 +45,7 @@ from cuda_cyclegan.engine.network.layers import (
     LeakyRelu,
     Pad,
     Relu,
+    Sigmoid,
     Triple,
     Upsample,
 )
@@ -446,6 +450,27 @@ def test_convolutions_by_planes_read_what_lies_around_a_border(stride):
     [step] = [step for step in steps if isinstance(step, ConvolveByPlanes)]
     assert step.parts[0].source.extents == (6, 8, 10)
     check(graph, patch, wgmma=True)
+
+
+@pytest.mark.parametrize("activation", [LeakyRelu(0.1), Elu(1.0)])
+@pytest.mark.parametrize(("outputs", "batch"), [(1, 2), (4, 1), (5, 1)])
+def test_a_last_layer_of_single_voxels_writes_the_patches(activation, outputs, batch):
+    """One that reads what bends once writes nothing on the way; there may be four outputs."""
+    last = Conv3d(12, outputs, (1, 1, 1), "last.weight", "last.bias")
+    nodes = (
+        Node("first", _plain(1, 12, "first"), (INPUT,)),
+        Node("norm", InstanceNorm(12), ("first",)),
+        Node("bent", activation, ("norm",)),
+        Node("last", last, ("bent",)),
+        Node("end", Sigmoid(), ("last",)),
+    )
+    graph, patch = Graph(1, nodes), (4, 6, 8)
+    steps = lower(random_network(graph, 1), Layout(patch, batch, "fp16"), H200).steps
+    assert isinstance(steps[-1], ConvolveVoxels if outputs <= 4 else Unpack)
+    if isinstance(activation, LeakyRelu) and outputs <= 4:
+        assert not any(isinstance(step, Pointwise | Normalise) for step in steps)
+    check(graph, patch, batch)
+    check(graph, patch, batch, precision="fp32")
 
 
 def convolutions(graph, patch: Triple) -> dict[str, bool]:

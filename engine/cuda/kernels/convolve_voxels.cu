@@ -1,0 +1,97 @@
+// The last layer, of kernel 1^3, which expresses what it reads, straight to the translated patches.
+//
+// source [N, D, H, W, C], all of a tensor, C up to 32 vectors -> float [N, K, D, H, W], K up to 4:
+// activation(bias + sum over C of weight * expressed source). Reads the source once and writes 4 K
+// bytes a voxel; there is little to compute. Raises a flag where a result is not finite.
+//
+// Each lane has one vector of a voxel's channels, and with it the weights of those; the lanes of a
+// voxel add up what they make.
+
+#include "part.cuh"
+
+struct ConvolveVoxels {
+    Part part;
+    const float* weights;  // [K][C]
+    const float* bias;     // [K], or null
+    float* translated;
+    int* overflow;
+    Index voxels;          // of a patch
+    Activation activation;
+};
+
+constexpr int AT_ONCE = 4;  // voxels of a thread, so that their loads overlap
+
+template <int OUTPUTS>
+__device__ __forceinline__ void convolve(const ConvolveVoxels& p) {
+    const int patch = blockIdx.y, channel = threadIdx.x * LANES;
+    const bool has_channels = channel < p.part.channels;
+    const Element* const source = p.part.source + patch * p.part.strides.patch + channel;
+
+    float factor[LANES], summand[LANES], weights[OUTPUTS][LANES];
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) {
+        const Index entry = (Index)patch * p.part.table_stride + channel + lane;
+        const bool is_scaled = has_channels && p.part.factor;
+        factor[lane] = is_scaled ? p.part.factor[entry] : 1.0f;
+        summand[lane] = is_scaled ? p.part.summand[entry] : 0.0f;
+#pragma unroll
+        for (int output = 0; output < OUTPUTS; ++output) {
+            const int place = output * p.part.channels + channel + lane;
+            weights[output][lane] = has_channels ? p.weights[place] : 0.0f;
+        }
+    }
+
+    const Index step = (Index)gridDim.x * blockDim.y * AT_ONCE;
+    bool finite = true;
+    // All lanes of a warp go on together, as they add up.
+    for (Index first = (Index)blockIdx.x * blockDim.y * AT_ONCE; first < p.voxels; first += step) {
+        Vector vectors[AT_ONCE] = {};
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            const Index voxel = first + i * blockDim.y + threadIdx.y;
+            if (has_channels && voxel < p.voxels) {
+                vectors[i] = load(source + voxel * p.part.strides.voxel);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            float sums[OUTPUTS] = {};
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) {
+                float value = fmaf(to_float(vectors[i].lanes[lane]), factor[lane], summand[lane]);
+                value = value < 0.0f ? p.part.slope * value : value;
+#pragma unroll
+                for (int output = 0; output < OUTPUTS; ++output) {
+                    sums[output] = fmaf(weights[output][lane], value, sums[output]);
+                }
+            }
+#pragma unroll
+            for (int output = 0; output < OUTPUTS; ++output) {
+                for (int distance = 1; distance < blockDim.x; distance *= 2) {
+                    sums[output] += __shfl_xor_sync(~0u, sums[output], distance);
+                }
+            }
+            const Index voxel = first + i * blockDim.y + threadIdx.y;
+            const bool is_own = threadIdx.x == (i & (blockDim.x - 1));
+            if (!is_own || voxel >= p.voxels) continue;
+#pragma unroll
+            for (int output = 0; output < OUTPUTS; ++output) {
+                const float value = p.activation(sums[output] + (p.bias ? p.bias[output] : 0.0f));
+                finite = finite && is_finite(value);
+                p.translated[((Index)patch * OUTPUTS + output) * p.voxels + voxel] = value;
+            }
+        }
+    }
+    if (!finite) *p.overflow = 1;
+}
+
+#define CONVOLVE_VOXELS(outputs)                                                  \
+    extern "C" __global__ void __launch_bounds__(256)                             \
+        convolve_voxels_##outputs(ConvolveVoxels p) {                             \
+        convolve<outputs>(p);                                                     \
+    }
+
+CONVOLVE_VOXELS(1)
+CONVOLVE_VOXELS(2)
+CONVOLVE_VOXELS(3)
+CONVOLVE_VOXELS(4)
