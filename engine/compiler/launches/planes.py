@@ -26,7 +26,9 @@ class PlaneKernel:
 
 
 BY_PLANES = {
-    1: PlaneKernel("convolve_by_planes", (32, 64), 2, 32, 3 * 128, PlaneBox(16, 32, beginning=2.3)),
+    1: PlaneKernel(
+        "convolve_by_planes", (32, 64, 128), 2, 32, 3 * 128, PlaneBox(16, 32, beginning=2.3)
+    ),
     2: PlaneKernel("convolve_strided", (32,), 1, 64, 5 * 128, PlaneBox(16, 8, beginning=1.2)),
 }
 """By the stride along all axes.
@@ -37,7 +39,8 @@ convolve_by_planes.cu begins with what the ends of a walk see, and what it waits
 
 _JOINED, _SIGNAL = 12, 8  # bytes of the moments of a channel, and of a signal
 _BOX, _CHUNK = 4 * (18 * 34 + 6) * 16, 9 * 2 * 16 * 96 * 2  # bytes, the second of weights
-_BOXES = {32: 4, 64: 3}  # by the channels of what is read
+_BOXES = {32: 4, 64: 3, 128: 3}  # by the channels of what is read
+_MOST_HELD = 2  # chunks of weights in shared memory
 _STRIDED_BOXES, _STRIDED_BOX = 6, 2 * 602 * 16  # bytes of one
 _STAGES, _STAGE = 6, 9 * 64 * 16 * 2
 _STAGED = 2 * 2 * 8 * 64 * 2
@@ -65,8 +68,8 @@ def _plain(
     step: ConvolveByPlanes, at: Addresses, partials: int | None, planes: int
 ) -> tuple[arguments.ConvolveByPlanesArguments, int]:
     """Arguments, and bytes of shared memory."""
-    boxes, chunks = _BOXES[step.channels], step.channels // 32
-    shared = boxes * (_BOX + 2 * _SIGNAL) + chunks * _CHUNK + 8 * 32 * _JOINED + 2 * _SIGNAL
+    boxes, held = _BOXES[step.channels], min(step.channels // 32, _MOST_HELD)
+    shared = boxes * (_BOX + 2 * _SIGNAL) + held * (_CHUNK + _SIGNAL) + 8 * 32 * _JOINED
     values = arguments.ConvolveByPlanesArguments(
         parts=(arguments.PartArguments * 2)(*(part_of(part, at) for part in step.parts)),
         weights=at(step.weight),

@@ -1,22 +1,24 @@
 // A convolution, 3^3 of stride 1 and padding 1, by wgmma, which expresses what it reads and measures
 // what it makes.
 //
-// source [N, D, H, W, C], C 32 or 64 -> target [N, D, H, W, K], K a multiple of 32. What is convolved is
+// source [N, D, H, W, C], C 32, 64 or 128 -> target [N, D, H, W, K], K a multiple of 32. What is convolved is
 // activation(source * factor + summand), with zeros around it; of two sources, the channels of one
 // after those of the other.
 //
 // Each plane of the source has a share in three planes of the target. The matrix product has as M 64
-// voxels, 8 rows of 8; as N 32 channels of the three planes, one after the other; and as its depth 16
-// channels of the voxels that they see through one of 9 taps. So a voxel is read from shared memory 9
-// times, where a product for each tap would read it 27 times, and nothing is multiplied with zeros.
+// voxels, of each of four warps two rows of 8; as N 32 channels of the three planes, one after the
+// other; and as its depth 16 channels of the voxels that they see through one of 9 taps. Nothing is
+// multiplied with zeros. The rows are read into registers, where each serves the three taps below each
+// other: from shared memory, which gives the weights besides, a product takes half as long again.
 //
 // A block walks through the planes of 16 x 32 voxels. Two groups of four warps have half of their
 // columns each, with the sums of three planes, of which one is written and its place taken by the next.
-// A third group loads boxes of the source and expresses them. The weights stay in shared memory.
+// A third group loads boxes of the source and expresses them. The weights of up to 64 channels stay in
+// shared memory; those of 128 come anew for each plane.
 //
-// At 128^3 on an H200 in fp16, expressed and measured: 32 to 32 channels 0.30 ms, of which the products
-// take 0.22 and what is expressed and measured 0.05; 64 to 32, half of them from cells, 0.43 ms. cuDNN's
-// plans take 0.47 and 0.79, and the passes besides them 0.11 and 0.22.
+// On an H200 in fp16, expressed and measured: at 128^3 32 to 32 channels 0.25 ms and 64 to 32, half of
+// them from cells, 0.40; at 64^3 128 to 64 0.21 ms. cuDNN's plans take 0.47, 0.79 and 0.23, and the
+// passes besides them 0.11, 0.22 and 0.06.
 
 #include "copies.cuh"
 #include "matrix.cuh"
@@ -45,10 +47,12 @@ constexpr int PIECE = (VOXELS + 6) * 16, BOX = PIECES * PIECE;  // bytes
 static_assert(PIECE / 16 % 8 == 2);                     // so that what 8 lanes store lies in different banks
 constexpr int OUTPUTS = 32, N = 3 * OUTPUTS;            // of a block
 constexpr int STEPS = DEPTH / 16;                       // products along the depth of a box
-constexpr int OPERAND = 16 * N * 2, TAP = STEPS * OPERAND;  // bytes of weights
-constexpr int TILES = 4;                                // of 8 x 8 voxels, of a group
+constexpr int OPERAND = 16 * N * 2, TAP = STEPS * OPERAND, CHUNK = 9 * TAP;  // bytes of weights
+constexpr int TILES = 4;                                // of a warp's 8 x 8 voxels: rows i and i + 4
+constexpr int PAIRS = TILES + 2;                        // of rows that those see, i and i + 4 as well
 constexpr int GROUP = 128, THREADS = 3 * GROUP;
-constexpr int LOADER_REGISTERS = 56, OTHER_REGISTERS = 224;
+constexpr int LOADER_REGISTERS = 40, OTHER_REGISTERS = 232;
+static_assert(LOADER_REGISTERS + 2 * OTHER_REGISTERS <= 3 * 168);  // what a launch of three groups has
 
 // Eight channels of a part, as a lane expresses them.
 struct Expression {
@@ -78,7 +82,7 @@ struct Expression {
 // The voxels that a loading lane has of each plane that a block sees; w goes on in steps that are a
 // little shorter than a row.
 struct Walk {
-    static constexpr int STEP = GROUP / PIECES, BACK = SEEN_COLUMNS - STEP, SOME = 4;
+    static constexpr int STEP = GROUP / PIECES, BACK = SEEN_COLUMNS - STEP, SOME = 2;
     using Places = const int (&)[SOME];
     using Flags = const bool (&)[SOME];
 
@@ -178,16 +182,18 @@ __device__ __forceinline__ float half_of(const unsigned& word, int odd) {
     return to_float(reinterpret_cast<const Element*>(&word)[odd]);
 }
 
-template <int CHUNKS, int BOXES>
+// CHUNKS: of 32 channels. Of as many boxes and as many chunks of the weights, shared memory holds some.
+template <int CHUNKS, int BOXES, int HELD>
 __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
-    constexpr int WEIGHTS = CHUNKS * 9 * (DEPTH / 16) * OPERAND;  // bytes
+    constexpr bool ALL_HELD = HELD == CHUNKS;
+    static_assert(ALL_HELD || HELD == BOXES - 1);
     extern __shared__ char shared[];
     char* boxes = shared;                 // [BOXES][PIECES][voxels, 6][8]
-    char* weights = boxes + BOXES * BOX;  // [CHUNKS][9][PIECES][N][8]
-    Moments* joined = reinterpret_cast<Moments*>(weights + WEIGHTS);  // [8 warps][OUTPUTS]
+    char* weights = boxes + BOXES * BOX;  // [HELD][9][PIECES][N][8]
+    Moments* joined = reinterpret_cast<Moments*>(weights + HELD * CHUNK);  // [8 warps][OUTPUTS]
     Signal* loaded = reinterpret_cast<Signal*>(joined + 8 * OUTPUTS);     // of each box
     Signal* left = loaded + BOXES;
-    Signal* weights_loaded = left + BOXES;
+    Signal* weights_loaded = left + BOXES;                                // of each held chunk
 
     const int blocks_w = (p.extents[2] + WIDTH - 1) / WIDTH;
     const int first_w = blockIdx.x % blocks_w * WIDTH, first_h = blockIdx.x / blocks_w * HEIGHT;
@@ -207,16 +213,21 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
         loaded[threadIdx.x].expect(GROUP);
         left[threadIdx.x].expect(8);
     }
-    if (threadIdx.x == 0) weights_loaded->expect(1);
+    if (threadIdx.x < HELD) weights_loaded[threadIdx.x].expect(1);
     publish();
     __syncthreads();
 
     if (group == 2) {
         give_registers<LOADER_REGISTERS>();
-        if (threadIdx.x % GROUP == 0) {
-            weights_loaded->tell_when_read(
-                weights, reinterpret_cast<const char*>(p.weights) + (Index)run * WEIGHTS, WEIGHTS
-            );
+        auto load_weights = [&](int chunk) {
+            if (threadIdx.x % GROUP) return;
+            const char* const from = reinterpret_cast<const char*>(p.weights) +
+                                     ((Index)run * CHUNKS + chunk % CHUNKS) * CHUNK;
+            const int held = chunk % HELD;
+            weights_loaded[held].tell_when_read(weights + held * CHUNK, from, CHUNK);
+        };
+        if (ALL_HELD) {
+            for (int chunk = 0; chunk < CHUNKS; ++chunk) load_weights(chunk);
         }
         const Walk walk{first_h - 1, first_w - 1, p.extents[1], p.extents[2]};
         // One box is expressed while the next one comes.
@@ -224,28 +235,31 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
         const int count = (end_seen - first_seen) * CHUNKS;
 #pragma unroll 1
         for (int i = 0; i <= count; ++i) {
-            if (i < count) {
-                if (coming.round) left[coming.number].wait(coming.round - 1);
-                box_of(i).copy(walk, boxes + coming.number * BOX);
-                coming.step_on();
-            }
+            if (coming.round) left[coming.number].wait(coming.round - 1);
+            if (i < count) box_of(i).copy(walk, boxes + coming.number * BOX);
+            coming.step_on();
             end_group();
             if (i == 0) continue;
+            // The box before that one has been left, and with it the weights whose place these take.
+            if (!ALL_HELD) load_weights(i - 1);
             wait_for_all_groups_but<1>();
             box_of(i - 1).express(walk, boxes + come.number * BOX);
-            publish();
             loaded[come.number].tell();
             come.step_on();
         }
     } else {
         take_registers<OTHER_REGISTERS>();
-        const int own_w = first_w + group * (WIDTH / 2);
-        const unsigned long long first_voxels =
-            described(boxes + group * (WIDTH / 2) * 16, PIECE, SEEN_COLUMNS * 16);
+        const int own_row = warp / 2 * 8, own_column = group * (WIDTH / 2) + warp % 2 * 8;
+        const int own_h = first_h + own_row, own_w = first_w + own_column;
+        // Lane 8 i + r reads voxel r of matrix i: of rows 0 and 4, then 8 channels further on.
+        const unsigned first_voxels = __cvta_generic_to_shared(
+            boxes + lane / 16 * PIECE +
+            ((own_row + lane / 8 % 2 * TILES) * SEEN_COLUMNS + own_column + lane % 8) * 16
+        );
         const unsigned long long first_weights = described(weights, N * 16, 128);
-        // Of a tile, this lane writes 8 channels of the voxels (2 warp, g) and (2 warp + 1, g).
+        // Of tile i, this lane writes 8 channels of the voxels (i, g) and (i + 4, g).
         Element* const first_voxel = p.target + (Index)number * p.target_strides.patch +
-                             (Index)(first_h + 2 * warp) * p.target_strides.row +
+                             (Index)own_h * p.target_strides.row +
                              (Index)(own_w + g) * p.target_strides.voxel + run * OUTPUTS + 8 * t;
         Sums own{0.0f, 0.0f, 0.0f};
         float sums[TILES][N / 2];
@@ -256,43 +270,54 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
             for (int i = 0; i < N / 2; ++i) sums[tile][i] = 0.0f;
         }
         RingSlot<BOXES> box;
-        weights_loaded->wait(0);
+        RingSlot<HELD> held;
 
         // Of the voxels of this lane, those that lie in the patch, a bit each.
         unsigned inside = 0;
 #pragma unroll
         for (int i = 0; i < 2 * TILES; ++i) {
-            const int h = first_h + i / 4 * 8 + 2 * warp + i % 2, w = own_w + i / 2 % 2 * 8 + g;
-            if (h < p.extents[1] && w < p.extents[2]) inside |= 1u << i;
+            const int h = own_h + i / 2 + i % 2 * TILES;
+            if (h < p.extents[1] && own_w + g < p.extents[2]) inside |= 1u << i;
         }
+        // The products of all rows that are seen through three taps, one below the other. Some pairs of
+        // rows are read while those before them are multiplied.
+        auto add_column = [&](unsigned voxels, unsigned long long b) {
+            constexpr int AHEAD = 3;
+            uint4 rows[AHEAD];
+#pragma unroll
+            for (int i = 0; i < STEPS * PAIRS; ++i) {
+                const int step = i / PAIRS, pair = i % PAIRS;
+                uint4& own = rows[i % AHEAD];
+                if (i >= AHEAD) wait_for_products<AHEAD - 1>();
+                own = load_matrices(voxels + step * (2 * PIECE) + pair * (SEEN_COLUMNS * 16));
+                begin_products_of_registers();
+#pragma unroll
+                for (int below = 0; below < 3; ++below) {
+                    const int tile = pair - below;
+                    if (tile < 0 || tile >= TILES) continue;
+                    multiply_add(
+                        sums[tile], own, b + below * (3 * TAP / 16) + step * (OPERAND / 16)
+                    );
+                }
+                end_batch();
+            }
+        };
         auto add_plane = [&] {
 #pragma unroll 1
-            for (int chunk = 0; chunk < CHUNKS; ++chunk, box.step_on()) {
+            for (int chunk = 0; chunk < CHUNKS; ++chunk, box.step_on(), held.step_on()) {
+                weights_loaded[held.number].wait(ALL_HELD ? 0 : held.round);
                 loaded[box.number].wait(box.round);
-                const unsigned long long a = first_voxels + box.number * (BOX / 16);
-                const unsigned long long b = first_weights + chunk * (WEIGHTS / CHUNKS / 16);
-#pragma unroll
-                for (int tile = 0; tile < TILES; ++tile) hold(sums[tile]);
+                const unsigned a = first_voxels + box.number * BOX;
+                const unsigned long long b = first_weights + held.number * (CHUNK / 16);
 #pragma unroll 1
-                for (int below = 0; below < 3; ++below) {
-                    const unsigned long long row_a = a + below * SEEN_COLUMNS;
-                    const unsigned long long row_b = b + below * (3 * TAP / 16);
-                    begin_products();
+                for (int right = 0; right < 3; ++right) {
 #pragma unroll
-                    for (int i = 0; i < 3 * STEPS; ++i) {
-                        const int right = i / STEPS, step = i % STEPS;
+                    for (int tile = 0; tile < TILES; ++tile) hold(sums[tile]);
+                    add_column(a + right * 16, b + right * (TAP / 16));
+                    wait_for_products<0>();
 #pragma unroll
-                        for (int tile = 0; tile < TILES; ++tile) {
-                            const int seen = tile / 2 * 8 * SEEN_COLUMNS + tile % 2 * 8 + right;
-                            multiply_add(sums[tile], row_a + step * (2 * PIECE / 16) + seen,
-                                         row_b + i * (OPERAND / 16));
-                        }
-                    }
-                    end_batch();
+                    for (int tile = 0; tile < TILES; ++tile) hold(sums[tile]);
                 }
-                wait_for_products<0>();
-#pragma unroll
-                for (int tile = 0; tile < TILES; ++tile) hold(sums[tile]);
                 __syncwarp();
                 if (lane == 0) left[box.number].tell();
             }
@@ -309,10 +334,12 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
         };
         // Of two channels, this lane's one summed up over two lanes.
         auto joint = [&](const Sums& low, const Sums& high, int bit) -> Sums {
-            const Sums& kept = g & bit ? high : low;
-            const Sums& given = g & bit ? low : high;
-            return {0.0f, kept.sum + __shfl_xor_sync(~0u, given.sum, bit * 4),
-                    kept.squares + __shfl_xor_sync(~0u, given.squares, bit * 4)};
+            const bool keeps_high = g & bit;
+            auto over_both = [&](float of_low, float of_high) {
+                const float given = keeps_high ? of_low : of_high;
+                return (keeps_high ? of_high : of_low) + __shfl_xor_sync(~0u, given, bit * 4);
+            };
+            return {0.0f, over_both(low.sum, high.sum), over_both(low.squares, high.squares)};
         };
         // Lane (g, t) sums up, over the warp's voxels, channel g of the 8 that the lanes (., t) have.
         auto measure = [&](bool is_first) {
@@ -342,8 +369,7 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
                 const uint4 voxel = transposed(words[0], words[1], words[2], words[3], t);
                 if (!(inside >> i & 1)) continue;
                 *reinterpret_cast<uint4*>(
-                    plane + (Index)(i / 4 * 8 + i % 2) * p.target_strides.row +
-                    i / 2 % 2 * 8 * p.target_strides.voxel
+                    plane + (i / 2 + i % 2 * TILES) * p.target_strides.row
                 ) = voxel;
             }
         };
@@ -374,13 +400,11 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
                 write(d - 1);
             }
         }
-        const int columns = min(max(p.extents[2] - own_w, 0), WIDTH / 2);
-        int rows = 0;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) rows += first_h + i / 2 * 8 + 2 * warp + i % 2 < p.extents[1];
+        const int columns = min(max(p.extents[2] - own_w, 0), 8);
+        const int lines = min(max(p.extents[1] - own_h, 0), 8);
         // Of 8 channels (., t), number g is channel 8 (g / 2) + 2 t + g % 2 of the block's.
         joined[(group * 4 + warp) * OUTPUTS + g / 2 * 8 + 2 * t + g % 2] =
-            own.moments(planes * rows * columns);
+            own.moments(planes * lines * columns);
     }
     if (!p.partials) return;
     __syncthreads();
@@ -393,11 +417,15 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     convolve_by_planes_32(ConvolveByPlanes p) {
-    convolve<1, 4>(p);
+    convolve<1, 4, 1>(p);
 }
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     convolve_by_planes_64(ConvolveByPlanes p) {
-    convolve<2, 3>(p);
+    convolve<2, 3, 2>(p);
+}
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    convolve_by_planes_128(ConvolveByPlanes p) {
+    convolve<4, 3, 2>(p);
 }
 
 #endif

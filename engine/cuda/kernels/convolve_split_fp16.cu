@@ -74,15 +74,6 @@ __device__ __forceinline__ void wait_for_all_but() {
 #endif
 }
 
-// Four 8 x 8 matrices; lane 8 i + r names row r of matrix i.
-__device__ __forceinline__ uint4 load_matrices(unsigned row) {
-    uint4 words;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-                 : "r"(row) : "memory");
-    return words;
-}
-
 // Position in the depth of the product; taps move fastest.
 struct Piece {
     int d, h, w, tap, channel;

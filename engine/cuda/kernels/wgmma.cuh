@@ -40,6 +40,11 @@ __device__ __forceinline__ void begin_products() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
+// The same where nothing in shared memory has changed that it is to see.
+__device__ __forceinline__ void begin_products_of_registers() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
 __device__ __forceinline__ void end_batch() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }

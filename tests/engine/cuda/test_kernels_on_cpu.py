@@ -216,6 +216,7 @@ def test_transposed_convolution_to_cells_and_its_statistics(
         (2, (32,), 64, (3, 16, 8), False),
         (1, (32, 32), 32, (4, 6, 34), True),
         (1, (64,), 32, (2, 17, 5), False),
+        (1, (64, 64), 64, (4, 6, 10), True),
     ],
 )
 def test_convolution_by_planes_and_its_statistics(
