@@ -30,6 +30,7 @@ from cuda_cyclegan.engine.probe.cudnn_copies import dotted
 
 RESULT = Path(__file__).parent / "results" / "network_times.json"
 USUAL: Triple = (128, 128, 128)
+VOLUME: Triple = (180, 256, 256)
 NETWORKS: dict[str, tuple[ResNetSpec | UNetSpec, Triple, int]] = {
     "R32": (ResNetSpec(1, 1, 32, 9), USUAL, 1),
     "R64": (ResNetSpec(1, 1, 64, 9), USUAL, 1),
@@ -39,6 +40,8 @@ NETWORKS: dict[str, tuple[ResNetSpec | UNetSpec, Triple, int]] = {
     "U64": (UNetSpec(1, 1, 64, 5), USUAL, 1),
     "U32x4": (UNetSpec(1, 1, 32, 5), USUAL, 4),
     "U64x4": (UNetSpec(1, 1, 64, 5), USUAL, 4),
+    "R32-volume": (ResNetSpec(1, 1, 32, 9), VOLUME, 1),
+    "R64-volume": (ResNetSpec(1, 1, 64, 9), VOLUME, 1),
 }
 """By kind and width: the network, its patch, and patches a launch."""
 

@@ -1,6 +1,6 @@
 """Joins statistics with what comes before or after: fewer launches, and fewer bytes read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -27,9 +27,15 @@ def joined(steps: Sequence[Step], card: CardProperties) -> tuple[Step, ...]:
     return measured_by_makers(normalised_at_once(steps, card))
 
 
-def normalised_at_once(steps: Sequence[Step], card: CardProperties) -> tuple[Step, ...]:
-    """The steps with each normalisation that may be one launch as one step."""
-    return tuple(_with_neighbours_joined(steps, partial(_normalised_at_once, steps, card)))
+def normalised_at_once(
+    steps: Sequence[Step], card: CardProperties, others: Iterable[Step] = ()
+) -> tuple[Step, ...]:
+    """The steps with each normalisation that may be one launch as one step.
+
+    others: steps of the same program that may read the tables of these, too.
+    """
+    readers = *steps, *others
+    return tuple(_with_neighbours_joined(steps, partial(_normalised_at_once, readers, card)))
 
 
 def measured_by_makers(steps: Sequence[Step]) -> tuple[Step, ...]:

@@ -54,7 +54,7 @@ def with_low_resolutions_at_once(
         for here, there in zip(lowered.steps[stop:], whole.steps[stop:], strict=True)
     )
     if is_filled:
-        own = normalised_at_once(own, lowered.card)
+        own = normalised_at_once(own, lowered.card, behind)
     steps = *lowered.steps[:first], *own, *behind
     at_once = StepsAtOnce(first, first + len(own), whole.layout.patch)
     return replace(lowered, steps=steps, at_once=at_once)

@@ -9,7 +9,7 @@ from cuda_cyclegan.engine.compiler.card_properties import CardProperties
 from cuda_cyclegan.engine.compiler.steps import ConvolveToPatches, Lowered
 from cuda_cyclegan.engine.compiler.volume.lowering import lowered_blocks
 from cuda_cyclegan.engine.compiler.volume.passes import passes_of
-from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.layers import Triple
 
 
@@ -92,3 +92,18 @@ def test_the_last_layer_takes_warp_groups_in_blocks_that_are_wide_enough(
 ) -> None:
     [last] = [step for step in compiled(extents).steps if isinstance(step, ConvolveToPatches)]
     assert last.wgmma == is_wide
+
+
+@pytest.mark.parametrize("joint", ["transposed", "nearest"])
+def test_what_is_done_at_once_leaves_tables_that_steps_behind_read(joint: str) -> None:
+    """A U-Net's joints normalise again what its halving layers made."""
+    spec = UNetSpec(1, 1, width=16, levels=4, upsampling=joint)
+    network = zero_network(build(spec))
+    lowered = lowered_blocks(
+        network, grid_of((80, 160, 80), network.graph.stride), "fp16", H200, frozenset()
+    )
+    assert lowered.at_once is not None
+    written = set(lowered.constants)
+    for step in lowered.steps:
+        assert step.flow.read_names <= written
+        written |= step.flow.written_names
