@@ -44,13 +44,13 @@ def with_low_resolutions_at_once(
         return lowered
     first, stop = found
     kept = {item.name for step in lowered.steps[:first] for item in _tensors(step)}
-    made = {item.name for step in lowered.steps[first:stop] for item in _tensors(step)}
+    touched = {item.name for step in lowered.steps[first:stop] for item in _tensors(step)}
     own = tuple(
         _reading(there, here, kept)
         for here, there in zip(lowered.steps[first:stop], whole.steps[first:stop], strict=True)
     )
     behind = tuple(
-        _reading(here, there, made)
+        _reading(here, there, touched - kept)
         for here, there in zip(lowered.steps[stop:], whole.steps[stop:], strict=True)
     )
     if is_filled:

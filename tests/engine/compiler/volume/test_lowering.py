@@ -6,7 +6,7 @@ from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.blocks import grid_of
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
-from cuda_cyclegan.engine.compiler.steps import ConvolveToPatches, Lowered
+from cuda_cyclegan.engine.compiler.steps import ConvolveToPatches, Lowered, Operand
 from cuda_cyclegan.engine.compiler.volume.lowering import lowered_blocks
 from cuda_cyclegan.engine.compiler.volume.passes import passes_of
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
@@ -95,15 +95,13 @@ def test_the_last_layer_takes_warp_groups_in_blocks_that_are_wide_enough(
 
 
 @pytest.mark.parametrize("joint", ["transposed", "nearest"])
-def test_what_is_done_at_once_leaves_tables_that_steps_behind_read(joint: str) -> None:
-    """A U-Net's joints normalise again what its halving layers made."""
-    spec = UNetSpec(1, 1, width=16, levels=4, upsampling=joint)
-    network = zero_network(build(spec))
-    lowered = lowered_blocks(
-        network, grid_of((80, 160, 80), network.graph.stride), "fp16", H200, frozenset()
-    )
+def test_what_is_done_at_once_and_the_blocks_read_what_the_others_write(joint: str) -> None:
+    """A U-Net's joints read what was made before and at once, and the tables of its norms."""
+    network = zero_network(build(UNetSpec(1, 1, width=16, levels=4, upsampling=joint)))
+    grid = grid_of((80, 160, 80), network.graph.stride)
+    lowered = lowered_blocks(network, grid, "fp16", H200, frozenset())
     assert lowered.at_once is not None
-    written = set(lowered.constants)
+    written: set[Operand] = set()
     for step in lowered.steps:
-        assert step.flow.read_names <= written
-        written |= step.flow.written_names
+        assert {item for item in step.flow.reads if item.name not in lowered.constants} <= written
+        written.update(step.flow.writes)
