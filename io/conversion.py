@@ -33,8 +33,8 @@ def volume_of(voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
             f"A scan is an array [i, j, k] with a (4, 4) affine, not {stored.shape} with "
             f"{place.shape}; pick one volume of it."
         )
-    is_one = np.isfinite(place).all() and place.any()  # others place nothing, which is told later
-    if is_one and not np.allclose(place[3], (0, 0, 0, 1), rtol=0, atol=1e-6):
+    places = np.isfinite(place).all() and place.any()  # else it is refused when it is used
+    if places and not np.allclose(place[3], (0, 0, 0, 1), rtol=0, atol=1e-6):
         raise UnsupportedScanError(
             f"The affine's last row is {tuple(place[3].tolist())}, not (0, 0, 0, 1); translations "
             "stand in its last column."

@@ -43,14 +43,13 @@ def with_low_resolutions_at_once(
     if found is None:
         return lowered
     first, stop = found
-    kept = {item.name for step in lowered.steps[:first] for item in _tensors(step)}
-    touched = {item.name for step in lowered.steps[first:stop] for item in _tensors(step)}
+    before, inside = _made_before_and_inside(lowered.steps, first, stop)
     own = tuple(
-        _reading(there, here, kept)
+        _reading(there, here, before)
         for here, there in zip(lowered.steps[first:stop], whole.steps[first:stop], strict=True)
     )
     behind = tuple(
-        _reading(here, there, touched - kept)
+        _reading(here, there, inside)
         for here, there in zip(lowered.steps[stop:], whole.steps[stop:], strict=True)
     )
     if is_filled:
@@ -106,15 +105,22 @@ def _can_be_parted(steps: Sequence[Step], first: int, stop: int) -> bool:
     """Whether passes over voxels, which may read by another grid than theirs, are all that reads
     what steps [first, stop) and the others make for each other.
     """
-    inside, outside = steps[first:stop], (*steps[:first], *steps[stop:])
-    before = {item.name for step in steps[:first] for item in _tensors(step)}
-    own = {item.name for step in inside for item in _tensors(step)} - before
-    for readers, others in ((inside, before), (outside, own)):
+    before, inside = _made_before_and_inside(steps, first, stop)
+    outside = *steps[:first], *steps[stop:]
+    for readers, others in ((steps[first:stop], before), (outside, inside)):
         for step in readers:
             shared = {item.name for item in _tensors(step)} & others
             if shared and not (isinstance(step, Pointwise) and _reads_anywhere(step, shared)):
                 return False
     return True
+
+
+def _made_before_and_inside(
+    steps: Sequence[Step], first: int, stop: int
+) -> tuple[set[str], set[str]]:
+    """Names of the tensors of steps before [first, stop), and of those that are new in these."""
+    before = {item.name for step in steps[:first] for item in _tensors(step)}
+    return before, {item.name for step in steps[first:stop] for item in _tensors(step)} - before
 
 
 def _reads_anywhere(step: Pointwise, names: set[str]) -> bool:
