@@ -137,7 +137,7 @@ MAY_IMPORT = {
     ),
     "engine.compiler": "engine.errors engine.network engine.options engine.sliding_window",
     "engine.compiler.launches": (
-        "engine.compiler engine.network engine.scaling engine.sliding_window"
+        "engine.compiler engine.network engine.options engine.scaling engine.sliding_window"
     ),
     "engine.compiler.lowering": (
         "engine.compiler engine.compiler.launches engine.network engine.options"

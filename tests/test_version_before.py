@@ -19,7 +19,7 @@ from support.io_files import unpacked
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCache, key_of
 from cuda_cyclegan.pipelines.jobs.queue import liveness
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place

@@ -7,7 +7,8 @@ from time import perf_counter
 
 import numpy as np
 
-from ..compiler.steps import NUMBER_BYTES, Convolution
+from ..compiler.convolution import Convolution
+from ..compiler.tensors import NUMBER_BYTES
 from ..compiler.weight_layout import encoded
 from ..cuda.cudnn import Cudnn
 from ..cuda.driver import Context, DeviceBuffer, Stream

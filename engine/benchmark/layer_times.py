@@ -4,11 +4,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
+from ..compiler.convolution import Convolution
 from ..compiler.launches.variants import variant_name
 from ..compiler.steps import (
-    NUMBER_BYTES,
     AddPatches,
-    Convolution,
     Convolve,
     ConvolveByPlanes,
     ConvolvePatches,
@@ -22,10 +21,9 @@ from ..compiler.steps import (
     Statistics,
     Step,
     SumTaps,
-    Tensor,
-    TensorView,
     Unpack,
 )
+from ..compiler.tensors import NUMBER_BYTES, Tensor, TensorView
 from ..cuda.plan_cache import OWN
 from .measurement import LayerTime
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..network.layers import FloatArray
 from ..options import Precision
-from .steps import Convolution
+from .convolution import Convolution
 
 FillKind: TypeAlias = Literal["noise", "signs", "paired", "opposed"]
 """How numbers are made; `enum Numbers` of check.cu."""

@@ -11,13 +11,10 @@ from typing import TypeAlias
 import numpy as np
 
 from ..network.layers import FloatArray, Triple, triple
+from .convolution import Convolution
 from .steps import (
     IDENTITY,
-    NUMBER_BYTES,
-    PATCHES,
-    TRANSLATED,
     Activation,
-    Convolution,
     ConvolveByPlanes,
     ConvolvePatches,
     ConvolveToPatches,
@@ -26,8 +23,13 @@ from .steps import (
     ExpressedView,
     Pack,
     Pointwise,
-    Region,
     Statistics,
+)
+from .tensors import (
+    NUMBER_BYTES,
+    PATCHES,
+    TRANSLATED,
+    Region,
     Tensor,
     TensorView,
     WeightTable,

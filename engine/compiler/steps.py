@@ -1,101 +1,14 @@
-"""What a compiled program consists of: stored tensors, and steps that each write one of them."""
+"""The steps of which a program consists, each of which writes one tensor."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from math import inf, prod
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal, TypeAlias
 
-from ..network.layers import Downsample, FloatArray, PadMode, Pool, Triple, Upsample
-from ..options import Precision
-from .card_properties import CardProperties
-from .weight_layout import LaidWeight, encoded, outputs_of_product
-
-VECTOR_BYTES = 16
-NUMBER_BYTES: dict[Precision, int] = {"fp16": 2, "bf16": 2, "tf32": 4, "fp32": 4}
-ELEMENTS: dict[Precision, str] = {"fp16": "FP16", "bf16": "BF16", "tf32": "FLOAT", "fp32": "FLOAT"}
-"""The numbers that tensors hold, by the kernels' names; no kernel is told more of a precision."""
-
-PATCHES = "patches"
-"""Name of the program's input: float32 [N, C, D, H, W]."""
-
-TRANSLATED = "translated"
-"""Name of the program's output: float32 [N, C, D, H, W]."""
-
-
-COUNTERS = "counters"
-"""Name of the constant by which blocks that measure some channels find out when all of them have.
-
-An unsigned 0 for each, at most as many as a batch has channels.
-"""
-
-
-def stored_channels(channels: int, precision: Precision) -> int:
-    """Channels rounded up to whole vectors."""
-    lanes = VECTOR_BYTES // NUMBER_BYTES[precision]
-    return -(-channels // lanes) * lanes
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A tensor as it lies in memory: [batch, *extents, channels], halo and filling included.
-
-    scale: where set, the tensor is float and each number stored as two fp16 parts of its product
-    with this power of two; of 8 channels first the high parts, then the low ones. name: by which
-    memory is laid out. extents: (D, H, W). precision: of its numbers.
-    """
-
-    name: str
-    batch: int
-    extents: Triple
-    channels: int
-    precision: Precision
-    scale: float | None = None
-
-    @property
-    def bytes(self) -> int:
-        return self.batch * prod(self.extents) * self.channels * NUMBER_BYTES[self.precision]
-
-
-@dataclass(frozen=True, slots=True)
-class TensorView:
-    """The part of a tensor that a step reads.
-
-    origin: position of the view's first voxel; not 0 where the tensor has a halo. shuffled: the
-    tensor holds cells of 2 x 2 x 2 voxels as 8 groups of channels; origin counts those voxels,
-    of which the view has an even number along each axis. extents: (D, H, W) of the view.
-    """
-
-    tensor: Tensor
-    extents: Triple
-    origin: Triple = (0, 0, 0)
-    shuffled: bool = False
-
-    @property
-    def channels(self) -> int:
-        """Stored channels of the view."""
-        return self.tensor.channels // 8 if self.shuffled else self.tensor.channels
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the view is the tensor just as it lies in memory."""
-        return not self.shuffled and self.extents == self.tensor.extents
-
-
-@dataclass(frozen=True, slots=True)
-class WeightTable:
-    """Factor and summand of each channel, float32 [2, patches, channels]; patches 1 serves all.
-
-    name: by which memory is laid out.
-    """
-
-    name: str
-    patches: int
-    channels: int
-
-    @property
-    def bytes(self) -> int:
-        return 2 * self.patches * self.channels * 4
-
+from ..network.layers import Downsample, PadMode, Pool, Triple, Upsample
+from .convolution import Convolution
+from .tensors import Operand, Region, Tensor, TensorView, WeightTable
+from .weight_layout import outputs_of_product
 
 Curve: TypeAlias = Literal["linear", "tanh", "sigmoid", "elu", "softplus", "clip", "erf"]
 
@@ -118,29 +31,15 @@ class Activation:
 
 IDENTITY = Activation()
 
+
 Combination: TypeAlias = Literal["add", "subtract", "multiply", "gate"]
 """What becomes of two tensors, voxel by voxel; they are of one shape.
 
 But for gate, where the first channel of the second tensor multiplies all of the first."""
 
+
 Sampling: TypeAlias = Upsample | Downsample | Pool
 """What a pass over voxels does between grids of different extents."""
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """Patches [first, first + count) of a batch, and the depth at which a slab of them starts.
-
-    plane: that depth.
-    """
-
-    first: int
-    count: int
-    plane: int = 0
-
-
-Operand: TypeAlias = Tensor | WeightTable
-"""What steps make and other steps read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,50 +280,6 @@ class ConvolveVoxels:
 
 
 @dataclass(frozen=True, slots=True)
-class Convolution:
-    """Shape of one convolution; all that the choice of its algorithm depends on.
-
-    transposed: source and target change places, as in the gradient with respect to the input.
-    before, after: zero padding of the forward convolution, on each side of each axis. split_fp16:
-    source and weight are stored as fp16 pairs; such a convolution is neither transposed nor
-    dilated, nor has it groups. groups: into which the channels fall, either of one channel or of
-    whole vectors of both source and target. batch: patches. source_extents, target_extents, kernel,
-    stride, dilation: along D, H and W. source_channels, target_channels: as stored, filled up.
-    precision: of source and weight.
-    """
-
-    batch: int
-    source_extents: Triple
-    source_channels: int
-    target_extents: Triple
-    target_channels: int
-    kernel: Triple
-    stride: Triple
-    before: Triple
-    after: Triple
-    precision: Precision
-    transposed: bool = False
-    split_fp16: bool = False
-    dilation: Triple = (1, 1, 1)
-    groups: int = 1
-
-    @property
-    def summed_channels(self) -> int:
-        """Channels of the source that each of the target is made of."""
-        return self.source_channels // self.groups
-
-    @property
-    def weights(self) -> int:
-        """Numbers of the weight."""
-        return prod(self.kernel) * self.summed_channels * self.target_channels
-
-    @property
-    def is_depthwise(self) -> bool:
-        """Whether each channel is convolved by itself."""
-        return 1 < self.groups == self.source_channels == self.target_channels
-
-
-@dataclass(frozen=True, slots=True)
 class Convolve:
     """Source * weight * scale -> region of target.
 
@@ -649,97 +504,3 @@ def _made(
 ) -> tuple[tuple[Operand, ...], Statistics | None]:
     """What a convolution writes that may take statistics of its target, and those."""
     return (target, *_given(statistics and statistics.target)), statistics
-
-
-TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "own"]
-"""How a transposed convolution of stride 2 is done.
-
-As a data gradient, or as a convolution to cells of 2^3 voxels: "subpixel" to those that the result
-is made of, or, for a kernel of even extents, "cells" to those that its pairs of taps lead to, where
-no tap is 0. Or by the "own" kernel.
-"""
-
-LayerForm: TypeAlias = TransposedForm | Literal["plain"]
-"""How a convolution is done: "plain", as it is; of stride 2 and even extents, by "cells", as one of
-stride 1 and half the extents from cells of 2^3 voxels; by the "own" kernel. Or a transposed one.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The shape of the work, and the choices that do not change its result beyond rounding.
-
-    slab_bytes: bound of the tensors between the steps of an outermost layer, which goes through the
-    depth in slabs. matrix_kernels: whether own kernels for the matrix units may be used;
-    wgmma: and those for warp groups, which only compute capability 9.0 has. without: of these,
-    those by their .cu files that may not. forms: of convolutions, by layer, where they are not as
-    usual. split_fp16:
-    whether a float program does convolutions on split fp16 where their input allows it
-    (`split_fp16.scales`). patch: (D, H, W). batch: patches in one run. precision: of its
-    arithmetic. in_blocks: whether the patches are blocks of one volume, which see each other and
-    are normalised as one.
-    """
-
-    patch: Triple
-    batch: int
-    precision: Precision
-    slab_bytes: int = 112 << 20
-    matrix_kernels: bool = False
-    wgmma: bool = False
-    forms: Mapping[str, LayerForm] = field(default_factory=dict[str, LayerForm])
-    split_fp16: bool = False
-    in_blocks: bool = False
-    without: tuple[str, ...] = ()
-
-    def takes(self, kernel: str) -> bool:
-        """Whether the kernel for warp groups of a .cu file may be used."""
-        return self.wgmma and kernel not in self.without
-
-
-@dataclass(frozen=True, slots=True)
-class StepsAtOnce:
-    """Steps of a program for blocks of a volume that are for all blocks as one.
-
-    first, stop: numbers of the first of them, and of the first one behind. block: extents of the
-    one block, which holds the volume.
-    """
-
-    first: int
-    stop: int
-    block: Triple
-
-
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """Steps in order, and the constants that they name.
-
-    card: whose properties decided on steps, and decide on their launches. constants: those that the
-    device stores as float32. weights: those that it stores in the layout's precision. at_once:
-    steps that are not for blocks of the layout.
-    """
-
-    layout: Layout
-    card: CardProperties
-    steps: tuple[Step, ...]
-    constants: Mapping[str, FloatArray]
-    weights: Mapping[str, LaidWeight]
-    at_once: StepsAtOnce | None = None
-
-    def encoded_constants(self) -> Iterator[tuple[str, bytes]]:
-        """Each constant and weight by its name, as the device stores it, laid out one by one."""
-        for name in (*self.constants, *self.weights):
-            yield name, self.encoded_constant(name)
-
-    def encoded_constant(self, name: str) -> bytes:
-        """A constant or weight as the device stores it."""
-        if name in self.constants:
-            return encoded(self.constants[name], "fp32")
-        return encoded(self.weights[name].numbers(), self.layout.precision)
-
-    def constant_bytes(self) -> Mapping[str, int]:
-        """Bytes of each constant and weight on the device."""
-        each = NUMBER_BYTES[self.layout.precision]
-        return {
-            **{name: 4 * array.size for name, array in self.constants.items()},
-            **{name: each * weight.size for name, weight in self.weights.items()},
-        }

@@ -6,18 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..compiler.card_properties import CardProperties
+from ..compiler.convolution import Convolution
 from ..compiler.launches.variants import LaunchVariants, launch_variants
+from ..compiler.lowered import LayerForm, Lowered
 from ..compiler.lowering.forms import ComparedStep, names_of_other_forms
 from ..compiler.memory.fitting import Choose, Fitted, MemoryBudget, ProgramRequest, Way, fit
 from ..compiler.ring_buffers import rings
-from ..compiler.steps import (
-    Convolution,
-    Convolve,
-    ConvolveByPlanes,
-    LayerForm,
-    Lowered,
-    Step,
-)
+from ..compiler.steps import Convolve, ConvolveByPlanes, Step
 from ..errors import DeviceMemoryError
 from ..network.graph import Graph, Network
 from ..options import Effort

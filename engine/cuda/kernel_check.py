@@ -29,17 +29,10 @@ from ..compiler.launches.launch import OVERFLOW, Launch
 from ..compiler.launches.steps import launches, scratch_bytes
 from ..compiler.launches.variants import anywhere
 from ..compiler.layer_trials import PLAIN_WEIGHT, LayerTrial, TriedStep, of_one_patch, trial_of
+from ..compiler.lowered import Lowered
 from ..compiler.memory.plan import aligned
-from ..compiler.steps import (
-    COUNTERS,
-    NUMBER_BYTES,
-    PATCHES,
-    TRANSLATED,
-    ConvolvePatches,
-    Lowered,
-    Statistics,
-    TensorView,
-)
+from ..compiler.steps import ConvolvePatches, Statistics
+from ..compiler.tensors import COUNTERS, NUMBER_BYTES, PATCHES, TRANSLATED, TensorView
 from ..compiler.weight_layout import encoded
 from ..errors import DeviceMemoryError
 from ..network.layers import FloatArray, triple

@@ -16,23 +16,17 @@ import numpy.typing as npt
 
 from ..compiler.card_properties import CardProperties
 from ..compiler.checks import NOISE
+from ..compiler.convolution import Convolution
 from ..compiler.launches import checks
 from ..compiler.launches.launch import OVERFLOW
 from ..compiler.launches.steps import launches, scratch_bytes
 from ..compiler.launches.variants import LaunchVariants
+from ..compiler.lowered import Lowered
 from ..compiler.lowering.forms import ComparedStep, other_forms, passes_over
 from ..compiler.memory.fitting import Way
 from ..compiler.memory.plan import aligned
-from ..compiler.steps import (
-    NUMBER_BYTES,
-    TRANSLATED,
-    Convolution,
-    ConvTransposeToPatches,
-    Lowered,
-    Step,
-    Tensor,
-    WeightTable,
-)
+from ..compiler.steps import ConvTransposeToPatches, Step
+from ..compiler.tensors import NUMBER_BYTES, TRANSLATED, Tensor, WeightTable
 from ..errors import DeviceMemoryError
 from ..network.graph import Network
 from .device_plan import OWN_FORM, form_key, own_launch_variants

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..compiler.card_properties import WGMMA_CAPABILITY
-from ..compiler.steps import ELEMENTS
+from ..compiler.tensors import ELEMENTS
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..options import Precision
 from ..probe.packages import nvrtc_package

@@ -7,8 +7,9 @@ from functools import partial
 from math import prod
 from statistics import median
 
+from ..compiler.convolution import Convolution
 from ..compiler.memory.plan import ALIGNMENT, aligned
-from ..compiler.steps import NUMBER_BYTES, Convolution
+from ..compiler.tensors import NUMBER_BYTES
 from .driver import CapturedGraph, DeviceBuffer, Stream
 
 GUARD = ALIGNMENT

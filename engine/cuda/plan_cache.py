@@ -12,7 +12,7 @@ from ..decoding import decode, encode, parse
 from ..options import Effort
 
 if TYPE_CHECKING:
-    from ..compiler.steps import Convolution
+    from ..compiler.convolution import Convolution
 
 Progress: TypeAlias = Callable[[str, float | None], None]
 """Told what is being measured, and the share of the work that is done; 1 at the end. None in its

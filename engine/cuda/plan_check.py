@@ -21,11 +21,13 @@ from ..compiler.checks import (
     sampled_voxels,
     unlike_patches,
 )
+from ..compiler.convolution import Convolution
 from ..compiler.launches import checks
 from ..compiler.launches.launch import Launch
 from ..compiler.launches.steps import launches
 from ..compiler.memory.plan import aligned
-from ..compiler.steps import NUMBER_BYTES, Convolution, Convolve, Region, Tensor
+from ..compiler.steps import Convolve
+from ..compiler.tensors import NUMBER_BYTES, Region, Tensor
 from .driver import DeviceBuffer, Stream
 from .kernel_images import Kernels
 from .plan_bench import PlanBench

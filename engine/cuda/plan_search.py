@@ -7,8 +7,8 @@ from operator import methodcaller
 from time import monotonic
 from typing import TypeVar
 
+from ..compiler.convolution import Convolution
 from ..compiler.memory.fitting import SPLIT_KERNEL
-from ..compiler.steps import Convolution
 from ..errors import CudaError, DeviceMemoryError
 from ..options import TUNING_SECONDS, Effort
 from .cudnn import ConvolutionPlans, Cudnn

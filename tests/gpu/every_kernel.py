@@ -15,9 +15,10 @@ from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, random_network
 from support.network_features import FEATURES
 from support.poisoned_memory import poison
 
+from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.plan import plan_memory
-from cuda_cyclegan.engine.compiler.steps import Convolve, Layout
+from cuda_cyclegan.engine.compiler.steps import Convolve
 from cuda_cyclegan.engine.cuda.driver import Context, Stream
 from cuda_cyclegan.engine.cuda.kernel_images import Kernels
 from cuda_cyclegan.engine.cuda.patches.program import open_program

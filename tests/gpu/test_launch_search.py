@@ -7,9 +7,10 @@ import pytest
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.launches.variants import launch_variants
+from cuda_cyclegan.engine.compiler.lowered import Lowered
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
-from cuda_cyclegan.engine.compiler.steps import Convolve, Lowered
+from cuda_cyclegan.engine.compiler.steps import Convolve
 from cuda_cyclegan.engine.network.architectures import (
     Architecture,
     Blur,

@@ -10,12 +10,12 @@ from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.card_properties import WGMMA_CAPABILITY
+from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.layer_trials import STORED_WEIGHT, TriedStep, trial_of
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.lowering.operator_fusion import measured_by_makers
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
-    Convolution,
     Convolve,
     ConvolveByPlanes,
     ConvolvePatches,

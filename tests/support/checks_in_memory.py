@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from support.described_cards import H200
 
+from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.launches import arguments
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
-from cuda_cyclegan.engine.compiler.steps import Convolution
 
 NUMBER = np.float16
 """What tensors hold."""

@@ -14,7 +14,7 @@ import pytest
 
 from cuda_cyclegan.engine.compiler.launches import arguments as kernel_arguments
 from cuda_cyclegan.engine.compiler.launches import launch as launching
-from cuda_cyclegan.engine.compiler.steps import ELEMENTS
+from cuda_cyclegan.engine.compiler.tensors import ELEMENTS
 from cuda_cyclegan.engine.options import Precision
 
 FOLDER = Path(__file__).parents[2] / "engine" / "cuda" / "kernels"

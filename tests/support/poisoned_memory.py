@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from cuda_cyclegan.engine.compiler.steps import PATCHES
+from cuda_cyclegan.engine.compiler.tensors import PATCHES
 
 if TYPE_CHECKING:
     from cuda_cyclegan.engine.cuda.patches.generator import CudaGenerator

@@ -7,8 +7,9 @@ from support import cuda_on_cpu
 
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.launches.steps import launches
+from cuda_cyclegan.engine.compiler.lowered import Lowered
 from cuda_cyclegan.engine.compiler.memory.plan import plan_memory, scratch_name
-from cuda_cyclegan.engine.compiler.steps import PATCHES, TRANSLATED, Lowered
+from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.network.layers import FloatArray
 
 _AT_ONCE = 2

@@ -6,6 +6,7 @@ from math import erf
 
 import numpy as np
 
+from cuda_cyclegan.engine.compiler.lowered import Lowered
 from cuda_cyclegan.engine.compiler.memory.plan import MemoryPlan
 from cuda_cyclegan.engine.compiler.steps import (
     Activation,
@@ -18,19 +19,15 @@ from cuda_cyclegan.engine.compiler.steps import (
     ConvTransposeToCells,
     ConvTransposeToPatches,
     ExpressedView,
-    Lowered,
     Normalise,
     Pack,
     Pointwise,
-    Region,
     Statistics,
     Step,
     SumTaps,
-    Tensor,
-    TensorView,
     Unpack,
-    WeightTable,
 )
+from cuda_cyclegan.engine.compiler.tensors import Region, Tensor, TensorView, WeightTable
 from cuda_cyclegan.engine.network.layers import (
     Constant,
     Downsample,

@@ -14,9 +14,11 @@ from support.described_cards import H200
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
+from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.lowering.operator_fusion import measured_by_makers
-from cuda_cyclegan.engine.compiler.steps import PATCHES, TRANSLATED, Convolve, Layout
+from cuda_cyclegan.engine.compiler.steps import Convolve
+from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.compiler.volume.at_once import with_low_resolutions_at_once
 from cuda_cyclegan.engine.compiler.volume.memory import (
     VolumeMemory,

@@ -6,7 +6,7 @@ A structure with `__slots__` refuses a misspelt field, which ctypes would take f
 from ctypes import Structure, c_double, c_float, c_int, c_longlong, c_uint, c_void_p
 from typing import Any
 
-from ..steps import Convolution
+from ..convolution import Convolution
 
 Three = c_int * 3
 ThreeUnsigned = c_uint * 3

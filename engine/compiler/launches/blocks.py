@@ -8,7 +8,6 @@ from ...network.layers import Triple
 from ..blocks import BlockGrid, BlockRun
 from ..card_properties import CardProperties
 from ..steps import (
-    TRANSLATED,
     AddPatches,
     Convolve,
     ConvolvePatches,
@@ -17,18 +16,16 @@ from ..steps import (
     Normalise,
     Pack,
     Pointwise,
-    Region,
     Statistics,
     Step,
     SumTaps,
-    Tensor,
-    TensorView,
     Unpack,
 )
+from ..tensors import TRANSLATED, Region, Tensor, TensorView
 from . import arguments
 from .cells import conv_transpose_to_cells
+from .first_layer import convolve_patches
 from .launch import Addresses, Launch
-from .outer_layers import convolve_patches
 from .steps import conclude, launches, measure, measuring_blocks, scratch_bytes
 
 

@@ -4,7 +4,8 @@ from math import prod
 
 from ..card_properties import CardProperties
 from ..checks import Bound, Filling, FillKind
-from ..steps import Convolution, Tensor
+from ..convolution import Convolution
+from ..tensors import Tensor
 from . import arguments
 from .launch import BLOCK, Launch
 

@@ -5,18 +5,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...network.layers import Constant, PadMode, Triple
-from ..steps import (
-    NUMBER_BYTES,
-    VECTOR_BYTES,
-    Activation,
-    Convolve,
-    Curve,
-    ExpressedView,
-    Precision,
-    Tensor,
-    TensorView,
-    WeightTable,
-)
+from ...options import Precision
+from ..card_properties import CardProperties
+from ..steps import Activation, Convolve, Curve, ExpressedView
+from ..tensors import NUMBER_BYTES, VECTOR_BYTES, Tensor, TensorView, WeightTable
 from . import arguments
 
 BLOCK = 256
@@ -35,6 +27,17 @@ _CURVES: dict[Curve, int] = {
     "erf": 6,
 }
 """The `Curve` of element.cuh."""
+
+WARP_GROUP, _WARP_GROUP_COLUMNS = 128, (128, 96, 64)
+"""Threads of a warp group, and columns of its blocks of the outer layers; the wider costs less."""
+
+_MOST_SHARED = 99 << 10
+"""Bytes of shared memory that a block takes at most, whatever more a card would give, so that a
+layer has the same form on all cards with matrix units of m16n8k16: each gives as much.
+"""
+
+MOST_WALKS = 2
+"""Walks through the depth at once on a multiprocessor at most, of a block of the outer layers."""
 
 OVERFLOW = "overflow"
 """Name of the int32 that is not 0 once a result was not finite."""
@@ -67,6 +70,16 @@ class Launch:
     arguments: Structure
     waits: bool = False
     in_blocks: bool = False
+
+
+def most_shared(card: CardProperties) -> int:
+    """Bytes of shared memory that a block of the outermost layers takes at most."""
+    return min(_MOST_SHARED, card.shared_per_block)
+
+
+def warp_group_columns(width: int) -> int:
+    """Columns of a block that leave the least of its last one empty."""
+    return min(_WARP_GROUP_COLUMNS, key=lambda columns: -(-width // columns) * columns)
 
 
 def vectors(channels: int, precision: Precision) -> int:

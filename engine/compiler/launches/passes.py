@@ -4,15 +4,8 @@ from collections.abc import Iterator
 
 from ...network.layers import Downsample, Pool, Triple, Upsample
 from ..card_properties import CardProperties
-from ..steps import (
-    IDENTITY,
-    NUMBER_BYTES,
-    Combination,
-    PassTile,
-    Pointwise,
-    Sampling,
-    TensorView,
-)
+from ..steps import IDENTITY, Combination, PassTile, Pointwise, Sampling
+from ..tensors import NUMBER_BYTES, TensorView
 from . import arguments
 from .launch import (
     Addresses,

@@ -7,9 +7,6 @@ from math import prod
 from ...network.layers import Triple
 from ..card_properties import CardProperties
 from ..steps import (
-    COUNTERS,
-    NUMBER_BYTES,
-    VECTOR_BYTES,
     AddPatches,
     ChannelGroups,
     Convolve,
@@ -25,24 +22,22 @@ from ..steps import (
     Statistics,
     Step,
     SumTaps,
-    TensorView,
     Unpack,
 )
+from ..tensors import COUNTERS, NUMBER_BYTES, VECTOR_BYTES, TensorView
 from . import arguments
 from .cells import conv_transpose_to_cells, walks_of_cells
 from .convolutions import convolve
-from .launch import Addresses, Launch, address_of, strides_of, vectors
-from .outer_layers import (
+from .first_layer import blocks_of_a_patch, convolve_patches, pack
+from .last_layer import (
     add_patches,
-    blocks_of_a_patch,
     conv_transpose_to_patches,
-    convolve_patches,
     convolve_to_patches,
     convolve_voxels,
-    pack,
     sum_taps,
     unpack,
 )
+from .launch import Addresses, Launch, address_of, strides_of, vectors
 from .passes import is_linear, pass_arguments, pointwise
 from .planes import convolve_by_planes, walks_by_planes
 

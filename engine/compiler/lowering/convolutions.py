@@ -11,21 +11,12 @@ from ...network.graph import Node
 from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Pad, Triple, triple
 from ...network.subpixels import can_be_subpixels, reach_of
 from .. import weight_layout
+from ..convolution import Convolution
 from ..launches import cells
 from ..launches.planes import BY_PLANES, PlaneKernel
-from ..steps import (
-    NUMBER_BYTES,
-    VECTOR_BYTES,
-    Convolution,
-    Convolve,
-    ConvolveByPlanes,
-    ConvTransposeToCells,
-    ExpressedView,
-    Region,
-    Tensor,
-    TensorView,
-    TransposedForm,
-)
+from ..lowered import TransposedForm
+from ..steps import Convolve, ConvolveByPlanes, ConvTransposeToCells, ExpressedView
+from ..tensors import NUMBER_BYTES, VECTOR_BYTES, Region, Tensor, TensorView
 from ..weight_layout import LaidWeight
 from .split_fp16 import power_of_two
 from .writer import Value, ValuePart, Writer, in_memory, whole

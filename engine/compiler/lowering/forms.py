@@ -5,17 +5,16 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ...network.graph import Network
+from ..lowered import LayerForm, Lowered
 from ..steps import (
     Convolve,
     ConvolveByPlanes,
     ConvTransposeToCells,
-    LayerForm,
-    Lowered,
     Normalise,
     Pointwise,
     Statistics,
-    Tensor,
 )
+from ..tensors import Tensor
 from .lowering import lower
 
 ComparedStep: TypeAlias = ConvTransposeToCells | ConvolveByPlanes

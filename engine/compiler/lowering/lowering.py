@@ -38,30 +38,28 @@ from ...network.layers import (
     Upsample,
 )
 from ..card_properties import CardProperties
+from ..lowered import Layout, Lowered
 from ..steps import (
     IDENTITY,
     Activation,
     AddPatches,
     ChannelGroups,
     Combination,
-    Layout,
-    Lowered,
     Sampling,
     Statistics,
     Unpack,
 )
 from .activations import activation_of
 from .convolutions import convolve, convolve_dense, convolve_transposed
+from .first_layer import convolve_patches, takes_patches
 from .halos import with_halos
-from .outer_layers import (
-    convolve_patches,
+from .last_layer import (
     convolve_to_cells,
     convolve_to_taps,
     convolve_voxels,
     ends_in_cells,
     ends_in_taps,
     ends_in_voxels,
-    takes_patches,
 )
 from .writer import Value, ValuePart, Writer, in_memory, negative, whole
 

@@ -7,20 +7,12 @@ import numpy as np
 from ...network.graph import INPUT, Network
 from ...network.layers import FloatArray, Layer, Pad, PadMode, Triple, triple
 from ..card_properties import CardProperties
-from ..steps import (
+from ..lowered import Layout, Lowered
+from ..steps import IDENTITY, Activation, Combination, Pack, Pointwise, Sampling, Statistics, Step
+from ..tensors import (
     COUNTERS,
-    IDENTITY,
     NUMBER_BYTES,
-    Activation,
-    Combination,
-    Layout,
-    Lowered,
-    Pack,
-    Pointwise,
     Region,
-    Sampling,
-    Statistics,
-    Step,
     Tensor,
     TensorView,
     WeightTable,

@@ -12,9 +12,11 @@ from ...network.layers import Triple
 from ...network.patches import largest_patch
 from ...options import Precision
 from ..card_properties import WGMMA_CAPABILITY, CardProperties
+from ..convolution import Convolution
+from ..lowered import LayerForm, Layout, Lowered
 from ..lowering.lowering import lower
 from ..lowering.split_fp16 import split_fp16_pays
-from ..steps import Convolution, Convolve, LayerForm, Layout, Lowered
+from ..steps import Convolve
 from .plan import MemoryPlan, plan_memory
 
 _SLABS = (112 << 20, 48 << 20, 16 << 20)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from ..launches.launch import OVERFLOW
 from ..launches.steps import scratch_bytes
-from ..steps import PATCHES, TRANSLATED, Lowered, Normalise, Pointwise, Step
+from ..lowered import Lowered
+from ..steps import Normalise, Pointwise, Step
+from ..tensors import PATCHES, TRANSLATED
 
 ALIGNMENT = 256
 

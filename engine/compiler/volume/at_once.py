@@ -7,17 +7,10 @@ card waiting, and what a norm makes of a tensor that the cache holds is one laun
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 
+from ..lowered import Lowered, StepsAtOnce
 from ..lowering.operator_fusion import normalised_at_once
-from ..steps import (
-    Convolve,
-    ConvTransposeToCells,
-    Lowered,
-    Pointwise,
-    Statistics,
-    Step,
-    StepsAtOnce,
-    Tensor,
-)
+from ..steps import Convolve, ConvTransposeToCells, Pointwise, Statistics, Step
+from ..tensors import Tensor
 from .passes import Pass, passes_of
 
 MOST_AT_ONCE = 96 << 20

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ...network.layers import Triple
-from ..steps import Convolve, ConvTransposeToCells, Tensor, TensorView
+from ..steps import Convolve, ConvTransposeToCells
+from ..tensors import Tensor, TensorView
 
 BlockConvolution: TypeAlias = Convolve | ConvTransposeToCells
 

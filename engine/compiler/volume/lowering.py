@@ -7,10 +7,11 @@ from ...options import Precision
 from ..blocks import BlockGrid
 from ..card_properties import CardProperties
 from ..launches.cells import fills_boxes
+from ..lowered import Lowered
 from ..lowering.lowering import lower
 from ..lowering.operator_fusion import measured_by_makers
 from ..memory.fitting import ProgramRequest
-from ..steps import ConvTransposeToCells, Lowered
+from ..steps import ConvTransposeToCells
 from .at_once import with_low_resolutions_at_once
 from .widened import widened
 

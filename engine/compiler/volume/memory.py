@@ -10,21 +10,19 @@ from ...whole_volume import Residence
 from ..blocks import BlockGrid
 from ..launches.blocks import partial_bytes
 from ..launches.launch import OVERFLOW
+from ..lowered import Lowered
 from ..memory.plan import Lifetime, arrange, scratch_name
 from ..steps import (
-    PATCHES,
-    TRANSLATED,
     AddPatches,
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
-    Lowered,
     Pack,
     Step,
     SumTaps,
-    Tensor,
     Unpack,
 )
+from ..tensors import PATCHES, TRANSLATED, Tensor
 from .passes import Pass, made_block_by_block, maps_of
 from .recomputed import recomputed, recomputed_twice
 from .rolling import RollingMaps, rolling_maps

@@ -10,15 +10,9 @@ from itertools import pairwise
 
 from ...network.layers import Triple
 from ..blocks import BlockGrid
-from ..steps import (
-    AddPatches,
-    ConvolvePatches,
-    Lowered,
-    Pointwise,
-    Step,
-    Tensor,
-    WeightTable,
-)
+from ..lowered import Lowered
+from ..steps import AddPatches, ConvolvePatches, Pointwise, Step
+from ..tensors import Tensor, WeightTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,8 @@ from ..steps import (
     Pointwise,
     Statistics,
     Step,
-    Tensor,
-    TensorView,
 )
+from ..tensors import Tensor, TensorView
 from .block_convolutions import BlockConvolution, between, reach_of, target_of
 from .passes import Pass
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from ..blocks import BlockGrid
 from ..memory.plan import aligned
-from ..steps import Pointwise, Tensor
+from ..steps import Pointwise
+from ..tensors import Tensor
 from .passes import Pass
 
 

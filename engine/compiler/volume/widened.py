@@ -10,16 +10,9 @@ from math import prod
 
 from ...network.layers import Triple, triple
 from ..blocks import BlockGrid
-from ..steps import (
-    ConvTransposeToCells,
-    Lowered,
-    Pointwise,
-    Region,
-    Statistics,
-    Step,
-    Tensor,
-    TensorView,
-)
+from ..lowered import Lowered
+from ..steps import ConvTransposeToCells, Pointwise, Statistics, Step
+from ..tensors import Region, Tensor, TensorView
 from .block_convolutions import BlockConvolution, between, reach_of, target_of
 from .passes import sees_neighbours
 

@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiler.card_properties import CardProperties
+from ...compiler.convolution import Convolution
+from ...compiler.lowered import Layout
 from ...compiler.memory.fitting import Fitted, MemoryBudget, ProgramRequest, fit, usual_batch
 from ...compiler.memory.plan import MemoryPlan
-from ...compiler.steps import Convolution, Layout, Step
+from ...compiler.steps import Step
 from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import FloatArray, Triple

@@ -7,10 +7,13 @@ from functools import partial
 from itertools import pairwise
 from statistics import median
 
+from ...compiler.convolution import Convolution
 from ...compiler.launches.launch import OVERFLOW, region_address
 from ...compiler.launches.steps import launches
+from ...compiler.lowered import Lowered
 from ...compiler.memory.plan import MemoryPlan, scratch_name
-from ...compiler.steps import PATCHES, TRANSLATED, Convolution, Convolve, Lowered, Step
+from ...compiler.steps import Convolve, Step
+from ...compiler.tensors import PATCHES, TRANSLATED
 from ...errors import CudaError
 from ..driver import CapturedGraph, CudaEvent, DeviceBuffer, Stream
 from ..kernel_images import Kernels

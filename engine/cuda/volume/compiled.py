@@ -7,7 +7,9 @@ from functools import cached_property
 from math import prod
 
 from ...compiler.blocks import BlockGrid
-from ...compiler.steps import Convolution, Convolve, Lowered, Step
+from ...compiler.convolution import Convolution
+from ...compiler.lowered import Lowered
+from ...compiler.steps import Convolve, Step
 from ...compiler.volume.lowering import lowered_blocks
 from ...compiler.volume.memory import (
     WORKSPACE_BYTES,

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...compiler.blocks import BlockGrid, grid_of
+from ...compiler.lowered import Lowered
 from ...compiler.memory.fitting import MemoryBudget
-from ...compiler.steps import Convolve, Lowered
+from ...compiler.steps import Convolve
 from ...compiler.volume.lowering import lowered_blocks
 from ...compiler.volume.memory import VolumeMemory
 from ...compiler.volume.recomputed import convolutions_anew

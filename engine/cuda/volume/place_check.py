@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...compiler.steps import NUMBER_BYTES, Convolution
+from ...compiler.convolution import Convolution
+from ...compiler.tensors import NUMBER_BYTES
 from ...network.layers import Triple, triple
 from ..driver import Stream
 

@@ -14,17 +14,10 @@ from typing import Protocol, TypeAlias
 from ...compiler.blocks import BlockGrid, BlockRun
 from ...compiler.launches.blocks import block_launches, measured_volume, partial_bytes
 from ...compiler.launches.launch import OVERFLOW, Launch, region_address
+from ...compiler.lowered import Lowered
 from ...compiler.memory.plan import scratch_name
-from ...compiler.steps import (
-    PATCHES,
-    Convolve,
-    Lowered,
-    Normalise,
-    Pointwise,
-    Statistics,
-    Step,
-    Tensor,
-)
+from ...compiler.steps import Convolve, Normalise, Pointwise, Statistics, Step
+from ...compiler.tensors import PATCHES, Tensor
 from ...compiler.volume.memory import STAGES, WORKSPACE, VolumeMemory, staged_name
 from ...compiler.volume.passes import Pass, made_block_by_block
 from ..driver import CudaEvent, Stream

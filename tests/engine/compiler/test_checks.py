@@ -15,8 +15,9 @@ from cuda_cyclegan.engine.compiler.checks import (
     sampled_voxels,
     uneven_numbers,
 )
+from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.launches import checks
-from cuda_cyclegan.engine.compiler.steps import Convolution, Tensor
+from cuda_cyclegan.engine.compiler.tensors import Tensor
 
 ONE, CUBE = (1, 1, 1), (9, 9, 9)
 SHALLOW = Convolution(1, CUBE, 8, CUBE, 8, ONE, ONE, ONE, ONE, "fp16")

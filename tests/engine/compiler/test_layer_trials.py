@@ -7,15 +7,12 @@ import pytest
 from cuda_cyclegan.engine.compiler.layer_trials import TriedStep, of_one_patch, trial_of
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
-    PATCHES,
-    TRANSLATED,
     ConvolvePatches,
     ConvolveToPatches,
     ConvTransposeToPatches,
     ExpressedView,
-    Tensor,
-    TensorView,
 )
+from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED, Tensor, TensorView
 
 EXTENTS, KERNEL, ORIGIN = (4, 6, 8), (3, 3, 3), (-1, -1, -1)
 VIEW = TensorView(Tensor("map", 3, EXTENTS, 32, "fp16"), EXTENTS)

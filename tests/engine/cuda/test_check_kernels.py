@@ -16,8 +16,9 @@ from cuda_cyclegan.engine.compiler.checks import (
     exposing_sets,
     sampled_voxels,
 )
+from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.launches import checks
-from cuda_cyclegan.engine.compiler.steps import Convolution, Tensor
+from cuda_cyclegan.engine.compiler.tensors import Tensor
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 ONE = (1, 1, 1)

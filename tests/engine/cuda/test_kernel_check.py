@@ -18,6 +18,7 @@ from support.described_cards import CARDS, H200
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.layer_trials import STORED_WEIGHT, of_one_patch, trial_of
+from cuda_cyclegan.engine.compiler.lowered import Layout, Lowered
 from cuda_cyclegan.engine.compiler.memory.fitting import SPLIT_KERNEL, ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
@@ -28,13 +29,9 @@ from cuda_cyclegan.engine.compiler.steps import (
     ConvTransposeToCells,
     ConvTransposeToPatches,
     ExpressedView,
-    Layout,
-    Lowered,
     Statistics,
-    Tensor,
-    TensorView,
-    WeightTable,
 )
+from cuda_cyclegan.engine.compiler.tensors import Tensor, TensorView, WeightTable
 from cuda_cyclegan.engine.cuda import kernel_check
 from cuda_cyclegan.engine.cuda.kernel_check import (
     WrongKernelError,

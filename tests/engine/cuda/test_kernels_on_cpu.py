@@ -12,14 +12,11 @@ from support.described_cards import H200
 from support.step_interpreter import high_and_low, voxels_of
 
 from cuda_cyclegan.engine.compiler import weight_layout
+from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.launches.launch import OVERFLOW
 from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.steps import (
-    COUNTERS,
-    PATCHES,
-    TRANSLATED,
     Activation,
-    Convolution,
     Convolve,
     ConvolveByPlanes,
     ConvolvePatches,
@@ -29,8 +26,13 @@ from cuda_cyclegan.engine.compiler.steps import (
     ExpressedView,
     Normalise,
     Pointwise,
-    Region,
     Statistics,
+)
+from cuda_cyclegan.engine.compiler.tensors import (
+    COUNTERS,
+    PATCHES,
+    TRANSLATED,
+    Region,
     Tensor,
     TensorView,
     WeightTable,

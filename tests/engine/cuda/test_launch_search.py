@@ -19,24 +19,20 @@ from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.benchmark.layer_times import described
 from cuda_cyclegan.engine.compiler import weight_layout
+from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.launches.variants import launch_variants
+from cuda_cyclegan.engine.compiler.lowered import Layout, Lowered
 from cuda_cyclegan.engine.compiler.lowering.forms import ComparedStep
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
     Activation,
-    Convolution,
     Convolve,
     ConvTransposeToPatches,
     ExpressedView,
-    Layout,
-    Lowered,
     Pointwise,
-    Region,
-    Tensor,
-    TensorView,
-    WeightTable,
 )
+from cuda_cyclegan.engine.compiler.tensors import Region, Tensor, TensorView, WeightTable
 from cuda_cyclegan.engine.cuda.device_plan import form_key
 from cuda_cyclegan.engine.cuda.plan_cache import OWN, Candidate, Findings, TuningCache, key_of
 from cuda_cyclegan.engine.errors import DeviceMemoryError

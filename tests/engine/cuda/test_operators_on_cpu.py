@@ -12,18 +12,11 @@ from support import cuda_on_cpu
 from support.described_cards import H200
 
 from cuda_cyclegan.engine.compiler.checks import sampled_voxels
+from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.launches import checks
 from cuda_cyclegan.engine.compiler.launches.steps import launches
-from cuda_cyclegan.engine.compiler.steps import (
-    Activation,
-    Convolution,
-    Convolve,
-    Pointwise,
-    Region,
-    Tensor,
-    TensorView,
-    WeightTable,
-)
+from cuda_cyclegan.engine.compiler.steps import Activation, Convolve, Pointwise
+from cuda_cyclegan.engine.compiler.tensors import Region, Tensor, TensorView, WeightTable
 from cuda_cyclegan.engine.network.layers import FloatArray, Pool, Triple
 from cuda_cyclegan.engine.options import Precision
 

@@ -13,23 +13,25 @@ from support.described_cards import H200
 from support.step_interpreter import activated, filtered
 
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
+from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.steps import (
-    COUNTERS,
     IDENTITY,
-    PATCHES,
-    TRANSLATED,
     Activation,
     AddPatches,
     ChannelGroups,
-    Convolution,
     Convolve,
     Normalise,
     Pack,
     Pointwise,
-    Region,
     Statistics,
     Step,
+)
+from cuda_cyclegan.engine.compiler.tensors import (
+    COUNTERS,
+    PATCHES,
+    TRANSLATED,
+    Region,
     Tensor,
     TensorView,
     WeightTable,

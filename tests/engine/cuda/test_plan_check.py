@@ -20,8 +20,10 @@ from support.checks_in_memory import (
 from support.cudnn_stand_in import cudnn_where_there_is_none
 from support.described_cards import H200
 
+from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.launches.steps import launches
-from cuda_cyclegan.engine.compiler.steps import Convolution, Convolve, Region, Tensor
+from cuda_cyclegan.engine.compiler.steps import Convolve
+from cuda_cyclegan.engine.compiler.tensors import Region, Tensor
 from cuda_cyclegan.engine.cuda.plan_cache import OWN, Candidate, Findings, TuningCache, key_of
 from cuda_cyclegan.engine.errors import CudaError
 

@@ -11,8 +11,8 @@ from support.numerics_models import card, prepared_scan, small_network, volume
 from support.step_interpreter import interpret
 from support.streamed_window import KernelsOnCpu, replace_buffers, run_window_into
 
+from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.compiler.steps import Layout
 from cuda_cyclegan.engine.model.card import (
     Identity,
     IntensityMap,

@@ -16,8 +16,8 @@ from support.step_interpreter import interpret  # noqa: E402
 
 from cuda_cyclegan.engine.checkpoint.onnx.file import read_onnx  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.onnx.graph import write_down  # noqa: E402
+from cuda_cyclegan.engine.compiler.lowered import Layout  # noqa: E402
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower  # noqa: E402
-from cuda_cyclegan.engine.compiler.steps import Layout  # noqa: E402
 from cuda_cyclegan.engine.errors import PatchShapeError  # noqa: E402
 from cuda_cyclegan.engine.network.architectures import build  # noqa: E402
 from cuda_cyclegan.engine.network.graph import Network  # noqa: E402

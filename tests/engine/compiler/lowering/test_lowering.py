@@ -13,6 +13,7 @@ from support.step_interpreter import interpret
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
 from cuda_cyclegan.engine.compiler.launches.steps import launches
 from cuda_cyclegan.engine.compiler.launches.variants import anywhere
+from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.forms import ComparedStep
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
@@ -26,7 +27,6 @@ from cuda_cyclegan.engine.compiler.steps import (
     ConvTransposeToCells,
     ConvTransposeToPatches,
     ExpressedView,
-    Layout,
     Normalise,
     Pointwise,
     Statistics,

@@ -11,8 +11,8 @@ from support.gpu_networks import random_network
 from support.random_graphs import random_graph
 from support.step_interpreter import interpret
 
+from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.compiler.steps import Layout
 from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision

@@ -10,13 +10,13 @@ import pytest
 from support.described_cards import DESCRIBED, DescribedCard
 from support.zero_weights import zero_network
 
+from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.memory.fitting import (
     MemoryBudget,
     ProgramRequest,
     fit,
     usual_batch,
 )
-from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.devices import _precisions
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from support.described_cards import H200
 from support.gpu_networks import random_network
 
+from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.memory.fitting import (
     MemoryBudget,
     ProgramRequest,
     fit,
     usual_batch,
 )
-from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 

@@ -10,18 +10,13 @@ from support.described_cards import H200
 from support.gpu_networks import ODD_GRAPHS, random_network
 from support.step_interpreter import interpret
 
-from cuda_cyclegan.engine.compiler.launches.outer_layers import blocks_of_a_patch
+from cuda_cyclegan.engine.compiler.launches.first_layer import blocks_of_a_patch
 from cuda_cyclegan.engine.compiler.launches.steps import launches
+from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.plan import plan_memory, scratch_name
-from cuda_cyclegan.engine.compiler.steps import (
-    PATCHES,
-    Convolve,
-    ConvolvePatches,
-    Layout,
-    Normalise,
-    Pointwise,
-)
+from cuda_cyclegan.engine.compiler.steps import Convolve, ConvolvePatches, Normalise, Pointwise
+from cuda_cyclegan.engine.compiler.tensors import PATCHES
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 

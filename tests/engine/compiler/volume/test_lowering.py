@@ -6,7 +6,9 @@ from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.blocks import grid_of
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
-from cuda_cyclegan.engine.compiler.steps import ConvolveToPatches, Lowered, Operand
+from cuda_cyclegan.engine.compiler.lowered import Lowered
+from cuda_cyclegan.engine.compiler.steps import ConvolveToPatches
+from cuda_cyclegan.engine.compiler.tensors import Operand
 from cuda_cyclegan.engine.compiler.volume.lowering import lowered_blocks
 from cuda_cyclegan.engine.compiler.volume.passes import passes_of
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build

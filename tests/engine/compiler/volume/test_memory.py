@@ -11,19 +11,18 @@ from support.described_cards import H200
 from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.blocks import grid_of
+from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import (
-    PATCHES,
-    TRANSLATED,
     AddPatches,
     Convolve,
     ConvolveToPatches,
     ConvTransposeToCells,
-    Layout,
     Pointwise,
     Statistics,
     Step,
 )
+from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.compiler.volume.lowering import lowered_blocks
 from cuda_cyclegan.engine.compiler.volume.memory import (
     KERNEL_BYTES,

@@ -14,7 +14,7 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 pytest.importorskip("torch")
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
-from cuda_cyclegan.engine.compiler.steps import PATCHES, TRANSLATED
+from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.cuda.volume.overlap import AxisRows, RunsByRows
 from cuda_cyclegan.engine.cuda.volume.program import PlacedVolume
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build

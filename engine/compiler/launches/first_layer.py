@@ -1,0 +1,209 @@
+"""Launches of the first layer: patches in."""
+
+from dataclasses import dataclass
+from math import prod
+
+from ...network.layers import Triple, triple
+from ..card_properties import CardProperties
+from ..steps import ConvolvePatches, Pack
+from ..tensors import NUMBER_BYTES, PATCHES
+from . import arguments
+from .launch import (
+    BLOCK,
+    MOST_WALKS,
+    WARP_GROUP,
+    Addresses,
+    Launch,
+    border_of,
+    most_shared,
+    warp_group_columns,
+)
+
+_RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
+_STRIDED_PLANES, _STRIDED_ROWS, _STRIDED_COLUMNS = 2, 8, 64  # of convolve_strided_patches.cu
+_GROUP_TILES, _GROUP_RING, _TAPS = 4, 8, 8  # of convolve_patches_wgmma.cu
+_BEGINNING = 3  # as many planes of the target take as long as its first ones take to load
+_WALKS_EVEN, _MOST_IDLE = 16, 0.2
+"""Of what the number of walks on a card is a multiple, as mostly of the walks that a patch has
+beside each other; and the share of a card that may stay idle by that.
+"""
+_FEWEST_PLANES = 4
+"""Of a walk, which begins with as many more as its kernel is deep."""
+
+
+def pack(step: Pack, at: Addresses) -> Launch:
+    """The patches, packed."""
+    target = step.target
+    depth, height, width = target.extents
+    lines = step.channels * step.taps[0]
+    size = NUMBER_BYTES[target.precision]
+    columns = min(width, 128)
+    while columns > 1 and 4 * target.channels + lines * size * _span(step, columns) > 40_000:
+        columns = -(-columns // 2)
+    span = _span(step, columns)
+    patch = step.channels * prod(step.extents) * 4
+    border, border_value = border_of(step.mode)
+    values = arguments.PackArguments(
+        patches=at(PATCHES) + step.patches.first * patch,
+        target=at(target.name),
+        patch_channels=step.channels,
+        extents=arguments.Three(*step.extents),
+        target_extents=arguments.Three(*target.extents),
+        channels=target.channels,
+        origin=arguments.Three(*step.origin),
+        taps=arguments.Two(*step.taps),
+        stride=arguments.Two(*step.stride),
+        border=border,
+        columns=columns,
+        span=span,
+        border_value=border_value,
+    )
+    grid = -(-width // columns), height, depth * step.patches.count
+    shared = 4 * target.channels + lines * span * size
+    return Launch("pack", "pack", grid, (BLOCK, 1, 1), shared, values)
+
+
+def _span(step: Pack, columns: int) -> int:
+    return (columns - 1) * step.stride[1] + step.taps[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """How the first layer is spread over blocks; rows, planes: of the target, each."""
+
+    grid: Triple
+    rows: int
+    planes: int
+    shared: int
+
+
+def _walk_of_groups(step: ConvolvePatches, card: CardProperties) -> _Walk:
+    target = step.target
+    depth, height, width = target.extents
+    columns, outputs = warp_group_columns(width), step.outputs_at_once
+    rows = _GROUP_TILES * 64 // outputs
+    lines = rows + 8 - 64 // outputs
+    numbers = _GROUP_RING * lines * columns * _TAPS
+    shared = numbers * NUMBER_BYTES[target.precision] + 8 * (2 * _GROUP_RING + 2) + 12 * 128
+    blocks = -(-width // columns) * -(-height // rows)
+    parts = target.batch * target.channels // outputs
+    planes = _fastest_planes(depth, blocks * parts, card.multiprocessors, _BEGINNING)
+    return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
+
+
+def _walk(step: ConvolvePatches, card: CardProperties) -> _Walk:
+    if step.wgmma:
+        return _walk_of_groups(step, card)
+    target = step.target
+    depth, height, width = target.extents
+    outputs = _outputs(step)
+    weights = _lines(step) * outputs * 32 + 16 * (_lines(step) + 1)
+    line = step.channels * _RING * 2 * _PITCH * NUMBER_BYTES[target.precision]
+    border = step.kernel[1] - 1
+    most = most_shared(card)
+    rows = next(r for r in (8, 4, 2, 1) if weights + (r + border) * line <= most or r == 1)
+    shared = weights + (rows + border) * line
+    blocks = -(-width // _COLUMNS) * -(-height // rows)
+    parts = target.batch * target.channels // outputs
+    planes = _planes(depth, blocks * parts, _walks(card, shared), step.kernel[0] - 1)
+    return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
+
+
+def _walks(card: CardProperties, shared: int) -> int:
+    """Blocks that walk through the depth at the same time, each with so much shared memory."""
+    each = min(MOST_WALKS, max(1, card.blocks_at_once(shared)))
+    return each * card.multiprocessors
+
+
+def _planes(depth: int, beside: int, at_once: int, border: int) -> int:
+    """Planes of each walk; beside: how many walks a plane takes. border: planes read besides."""
+    even = max(1, at_once // _WALKS_EVEN) * _WALKS_EVEN
+    if even >= (1 - _MOST_IDLE) * at_once:
+        return max(_FEWEST_PLANES, -(-depth * beside // even))
+    return _fastest_planes(depth, beside, at_once, border)
+
+
+def _fastest_planes(depth: int, beside: int, at_once: int, border: int) -> int:
+    """As `_planes`; border: planes that take as long as what a walk takes besides its own."""
+
+    def seconds(planes: int) -> int:
+        """As if a plane took one, with all walks that do not fit at once behind the others."""
+        waves = -(-beside * -(-depth // planes) // at_once)
+        return waves * (planes + border)
+
+    return min(range(_FEWEST_PLANES, max(depth, _FEWEST_PLANES) + 1), key=seconds)
+
+
+def _outputs(step: ConvolvePatches) -> int:
+    """Channels of the target that a block makes."""
+    return 32 if step.target.channels % 32 == 0 else 16
+
+
+def _lines(step: ConvolvePatches) -> int:
+    """Pairs of lines of the kernel."""
+    return -(-step.channels * step.kernel[0] * step.kernel[1] // 2)
+
+
+def blocks_of_a_patch(step: ConvolvePatches, card: CardProperties) -> int:
+    """Blocks that measure a part of the same channels."""
+    across, deep, _ = _walk(step, card).grid
+    return across * deep
+
+
+def convolve_patches(
+    step: ConvolvePatches, at: Addresses, card: CardProperties, partials: int | None
+) -> Launch:
+    """The first layer on the matrix units; partials: where the moments of its blocks go."""
+    if step.stride > 1:
+        return _convolve_strided_patches(step, at)
+    target, walk = step.target, _walk(step, card)
+    values = arguments.ConvolvePatchesArguments(
+        patches=at(PATCHES),
+        weights=at(step.weight),
+        target=at(target.name),
+        partials=partials,
+        patch_channels=step.channels,
+        extents=arguments.Three(*step.extents),
+        target_extents=arguments.Three(*target.extents),
+        kernel=arguments.Two(*step.kernel[:2]),
+        origin=arguments.Three(*step.origin),
+        limit=arguments.Three(*_limit(step)),
+        border=border_of(step.mode)[0],
+        steps=_lines(step),
+        outputs=target.channels,
+        rows=walk.rows,
+        planes=walk.planes,
+    )
+    if step.wgmma:
+        name = f"convolve_patches_{step.outputs_at_once}_{warp_group_columns(target.extents[2])}"
+        block = 3 * WARP_GROUP, 1, 1
+        return Launch("convolve_patches_wgmma", name, walk.grid, block, walk.shared, values)
+    name = f"convolve_patches_{_outputs(step)}"
+    return Launch("convolve_patches", name, walk.grid, (BLOCK, 1, 1), walk.shared, values)
+
+
+def _limit(step: ConvolvePatches) -> Triple:
+    """The end of what the first layer sees of a patch, which may lie past the patch's own."""
+    sizes = zip(step.target.extents, step.kernel, step.origin, strict=True)
+    return triple((e - 1) * step.stride + k + o for e, k, o in sizes)
+
+
+def _convolve_strided_patches(step: ConvolvePatches, at: Addresses) -> Launch:
+    target = step.target
+    depth, height, width = target.extents
+    strips = -(-width // _STRIDED_COLUMNS)
+    values = arguments.ConvolveStridedPatchesArguments(
+        patches=at(PATCHES),
+        weights=at(step.weight),
+        target=at(target.name),
+        extents=arguments.Three(*step.extents),
+        target_extents=arguments.Three(*target.extents),
+        origin=arguments.Three(*step.origin),
+        limit=arguments.Three(*_limit(step)),
+        border=border_of(step.mode)[0],
+        outputs=target.channels,
+        strips=strips,
+    )
+    grid = strips * -(-height // _STRIDED_ROWS), -(-depth // _STRIDED_PLANES), target.batch
+    name = "convolve_strided_patches"
+    return Launch(name, f"{name}_{_outputs(step)}", grid, (BLOCK, 1, 1), 0, values)

@@ -1,0 +1,240 @@
+"""Launches of the last layer: translated patches out."""
+
+from math import prod
+
+from ...network.layers import Triple
+from ...options import Precision
+from ..card_properties import CardProperties
+from ..steps import (
+    AddPatches,
+    ConvolveToPatches,
+    ConvolveVoxels,
+    ConvTransposeToPatches,
+    SumTaps,
+    Unpack,
+)
+from ..tensors import PATCHES, TRANSLATED
+from . import arguments
+from .launch import (
+    BLOCK,
+    MOST_WALKS,
+    OVERFLOW,
+    WARP_GROUP,
+    Addresses,
+    Launch,
+    activation_of,
+    address_of,
+    border_of,
+    part_of,
+    strides_of,
+    table_addresses,
+    vectors,
+    warp_group_columns,
+)
+
+_PLANES, _PARTS_OF_PLANE, _TILES, _WIDTH = 4, 3, 3, 64  # of convolve_to_patches.cu
+WARP_GROUP_CHANNELS = 32, 64
+"""Of the source of convolve_to_patches_wgmma.cu."""
+
+_GROUPS, _TAPS = 4, 8  # groups that have planes, of convolve_to_patches_wgmma.cu
+_CELLS, _STRIPS = 23, 8  # of conv_transpose_to_patches.cu: columns of a strip, and strips a block
+_WARP, _MOST_SUMMED, _VOXELS_AT_ONCE = 32, 4, 4  # of convolve_voxels.cu
+_VOXEL_BLOCKS = 8  # of its blocks for each multiprocessor, of which as many run at once as may
+
+
+def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProperties) -> Launch:
+    """The last layer on the matrix units."""
+    view = step.source
+    depth, height, width = step.extents
+    repeats = view.tensor.batch * step.channels
+    wide, deep = _WIDTH, _PLANES
+    if step.wgmma:
+        wide = warp_group_columns(width)
+        deep = _planes_of_groups(wide)
+    columns, planes = -(-width // wide), -(-depth // deep)
+
+    def cost(rows: int) -> tuple[int, int]:
+        waves = -(-columns * planes * repeats * -(-height // rows) // card.multiprocessors)
+        return waves * (rows + 6), rows
+
+    rows = min(range(1, height + 1), key=cost)
+    values = arguments.ConvolveToPatchesArguments(
+        source=address_of(view, at),
+        weights=at(step.weight),
+        bias=at(step.bias) if step.bias else None,
+        translated=at(TRANSLATED),
+        overflow=at(OVERFLOW),
+        source_strides=strides_of(view.tensor),
+        channels=view.channels,
+        extents=arguments.Three(*view.extents),
+        target_extents=arguments.Three(*step.extents),
+        kernel=arguments.Three(*step.kernel),
+        origin=arguments.Three(*step.origin),
+        border=border_of(step.mode)[0],
+        shuffled=view.shuffled,
+        rows=rows,
+        outputs=step.channels,
+        activation=activation_of(step.activation, at),
+    )
+    grid = columns * -(-height // rows), planes, repeats
+    if step.wgmma:
+        name = f"convolve_to_patches_{view.channels}_{wide}"
+        shared = _last_of_groups_shared(step.kernel, view.channels, wide)
+        block = (_GROUPS + 1) * WARP_GROUP, 1, 1
+        return Launch("convolve_to_patches_wgmma", name, grid, block, shared, values)
+    shared = last_layer_shared(step.kernel, view.channels)
+    name = "convolve_to_patches"
+    kernel = f"{name}_zero" if step.mode == "zero" else name
+    return Launch(name, kernel, grid, (_PLANES * _PARTS_OF_PLANE * 32, 1, 1), shared, values)
+
+
+def last_layer_shared(kernel: Triple, channels: int) -> int:
+    """Bytes of shared memory that a block of the last layer's kernel takes."""
+    operands = kernel[0] * channels // 32
+    sums = 2 * 8 * (_PARTS_OF_PLANE * _TILES * 8 + 4)
+    return operands * 4 * 2 * 32 * 16 + _PLANES * (sums + operands + 2) * 4
+
+
+def _last_of_groups_shared(kernel: Triple, channels: int, columns: int) -> int:
+    weights = 7 * channels // 16 * 2 * 15 * 64 * 2
+    width, stages = columns + _TAPS, 16 if channels == 32 else 6
+    stored = stages * channels * width * 2
+    sums = _GROUPS * 8 * (width + 4) * 4
+    planes = _planes_of_groups(columns) + kernel[0]
+    return weights + stored + sums + 16 * stages + 4 * (width + planes)
+
+
+def _planes_of_groups(columns: int) -> int:
+    """Planes of the target of a block of the last layer's warp groups."""
+    return 2 * _GROUPS if columns == 64 else _GROUPS
+
+
+def conv_transpose_to_patches(
+    step: ConvTransposeToPatches, at: Addresses, card: CardProperties
+) -> Launch:
+    """The last layer as a transposed convolution on the matrix units."""
+    first, *others = step.parts
+    depth, height, width = first.source.extents
+    strips = (depth + 1) * -(-(width + 1) // _CELLS)
+    blocks = -(-strips // _STRIPS)
+    repeats = first.source.tensor.batch * step.channels
+    channels = sum(part.source.channels for part in step.parts)
+    shared = cells_shared(channels)
+    at_once = card.multiprocessors * min(MOST_WALKS, max(1, card.blocks_at_once(shared)))
+
+    def cost(rows: int) -> tuple[int, int]:
+        waves = -(-blocks * repeats * -(-(height + 1) // rows) // at_once)
+        return waves * (rows + 1), rows
+
+    rows = step.rows or min(range(1, height + 2), key=cost)
+    parts = (part_of(first, at), *(part_of(part, at) for part in others))
+    values = arguments.ConvTransposeToPatchesArguments(
+        parts=(arguments.PartArguments * 2)(*parts),
+        weights=at(step.weight),
+        bias=at(step.bias) if step.bias else None,
+        translated=at(TRANSLATED),
+        overflow=at(OVERFLOW),
+        extents=arguments.Three(depth, height, width),
+        rows=rows,
+        outputs=step.channels,
+        activation=activation_of(step.activation, at),
+    )
+    name = "conv_transpose_to_patches"
+    grid = blocks, -(-(height + 1) // rows), repeats
+    return Launch(name, name, grid, (_STRIPS * 32, 1, 1), shared, values)
+
+
+def cells_shared(channels: int) -> int:
+    """Bytes of shared memory that a block of the transposed last layer takes."""
+    return 2 * channels // 32 * 4 * 32 * 16 + 2 * channels * 4
+
+
+def convolve_voxels(step: ConvolveVoxels, at: Addresses, card: CardProperties) -> Launch:
+    """The last layer as a sum over the channels of each voxel."""
+    tensor = step.source.source.tensor
+    voxels = prod(tensor.extents)
+    values = arguments.ConvolveVoxelsArguments(
+        part=part_of(step.source, at),
+        weights=at(step.weight),
+        bias=at(step.bias) if step.bias else None,
+        translated=at(TRANSLATED),
+        overflow=at(OVERFLOW),
+        voxels=voxels,
+        activation=activation_of(step.activation, at),
+    )
+    lanes = _lanes_of_voxel(tensor.channels, tensor.precision)
+    beside = BLOCK // lanes
+    blocks = min(-(-voxels // (_VOXELS_AT_ONCE * beside)), _VOXEL_BLOCKS * card.multiprocessors)
+    name = "convolve_voxels"
+    grid, block = (blocks, tensor.batch, 1), (lanes, beside, 1)
+    return Launch(name, f"{name}_{step.channels}", grid, block, 0, values)
+
+
+def sums_voxels(channels: int, outputs: int, precision: Precision) -> bool:
+    """Whether convolve_voxels.cu takes a voxel of so many channels, and makes so many of it."""
+    return vectors(channels, precision) <= _WARP and outputs <= _MOST_SUMMED
+
+
+def _lanes_of_voxel(channels: int, precision: Precision) -> int:
+    """Those of a warp that share a voxel, of which each has a vector at most."""
+    return 1 << (vectors(channels, precision) - 1).bit_length()
+
+
+def sum_taps(step: SumTaps, at: Addresses) -> Launch:
+    """The sum over the taps of the last layer."""
+    source = step.source
+    depth, height, width = step.extents
+    threads = min(-(-source.extents[2] // 32) * 32, BLOCK)
+    first = step.patches.first * step.channels * depth + step.patches.plane
+    values = arguments.SumTapsArguments(
+        source=at(source.name),
+        bias=at(step.bias) if step.bias else None,
+        translated=at(TRANSLATED) + first * height * width * 4,
+        overflow=at(OVERFLOW),
+        planes=source.extents[0],
+        extents=arguments.Three(*step.extents),
+        channels=step.channels,
+        source_channels=source.channels,
+        taps=arguments.Two(*step.taps),
+        lane_width=step.lane_w,
+        activation=activation_of(step.activation, at),
+    )
+    outputs = threads - step.taps[1] + 1
+    grid = -(-width // outputs), -(-height // 2), source.extents[0] * source.batch
+    shared = 2 * step.lane_w * threads * 4
+    return Launch("unpack", "sum_taps", grid, (threads, 1, 1), shared, values)
+
+
+def unpack(step: Unpack, at: Addresses) -> Launch:
+    """A tensor as translated patches."""
+    view = step.source
+    strides = strides_of(view.tensor)
+    factor, summand, stride = table_addresses(step.table, at, step.source_channel)
+    voxels = prod(view.extents)
+    values = arguments.UnpackArguments(
+        source=address_of(view, at, step.source_channel),
+        factor=factor,
+        summand=summand,
+        translated=at(TRANSLATED) + step.channel * voxels * 4,
+        overflow=at(OVERFLOW),
+        patch_stride=strides.patch,
+        plane_stride=strides.plane,
+        row_stride=strides.row,
+        voxel_stride=strides.voxel,
+        table_stride=stride,
+        extents=arguments.Three(*view.extents),
+        count=step.count,
+        channels=step.channels,
+        activation=activation_of(step.activation, at, step.source_channel),
+    )
+    grid = -(-voxels // BLOCK), view.tensor.batch, 1
+    return Launch("unpack", "unpack", grid, (BLOCK, 1, 1), 0, values)
+
+
+def add_patches(step: AddPatches, at: Addresses) -> Launch:
+    """The patches on top of what was made of them."""
+    count = step.patches.count * step.channels * prod(step.extents)
+    values = arguments.AddPatchesArguments(
+        patches=at(PATCHES), translated=at(TRANSLATED), count=count
+    )
+    return Launch("unpack", "add_patches", (-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), 0, values)

@@ -1,0 +1,106 @@
+"""A network lowered to steps, and the choices that this followed."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from ..network.layers import FloatArray, Triple
+from ..options import Precision
+from .card_properties import CardProperties
+from .steps import Step
+from .tensors import NUMBER_BYTES
+from .weight_layout import LaidWeight, encoded
+
+TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "own"]
+"""How a transposed convolution of stride 2 is done.
+
+As a data gradient, or as a convolution to cells of 2^3 voxels: "subpixel" to those that the result
+is made of, or, for a kernel of even extents, "cells" to those that its pairs of taps lead to, where
+no tap is 0. Or by the "own" kernel.
+"""
+
+
+LayerForm: TypeAlias = TransposedForm | Literal["plain"]
+"""How a convolution is done: "plain", as it is; of stride 2 and even extents, by "cells", as one of
+stride 1 and half the extents from cells of 2^3 voxels; by the "own" kernel. Or a transposed one.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The shape of the work, and the choices that do not change its result beyond rounding.
+
+    slab_bytes: bound of the tensors between the steps of an outermost layer, which goes through the
+    depth in slabs. matrix_kernels: whether own kernels for the matrix units may be used;
+    wgmma: and those for warp groups, which only compute capability 9.0 has. without: of these,
+    those by their .cu files that may not. forms: of convolutions, by layer, where they are not as
+    usual. split_fp16:
+    whether a float program does convolutions on split fp16 where their input allows it
+    (`split_fp16.scales`). patch: (D, H, W). batch: patches in one run. precision: of its
+    arithmetic. in_blocks: whether the patches are blocks of one volume, which see each other and
+    are normalised as one.
+    """
+
+    patch: Triple
+    batch: int
+    precision: Precision
+    slab_bytes: int = 112 << 20
+    matrix_kernels: bool = False
+    wgmma: bool = False
+    forms: Mapping[str, LayerForm] = field(default_factory=dict[str, LayerForm])
+    split_fp16: bool = False
+    in_blocks: bool = False
+    without: tuple[str, ...] = ()
+
+    def takes(self, kernel: str) -> bool:
+        """Whether the kernel for warp groups of a .cu file may be used."""
+        return self.wgmma and kernel not in self.without
+
+
+@dataclass(frozen=True, slots=True)
+class StepsAtOnce:
+    """Steps of a program for blocks of a volume that are for all blocks as one.
+
+    first, stop: numbers of the first of them, and of the first one behind. block: extents of the
+    one block, which holds the volume.
+    """
+
+    first: int
+    stop: int
+    block: Triple
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """Steps in order, and the constants that they name.
+
+    card: whose properties decided on steps, and decide on their launches. constants: those that the
+    device stores as float32. weights: those that it stores in the layout's precision. at_once:
+    steps that are not for blocks of the layout.
+    """
+
+    layout: Layout
+    card: CardProperties
+    steps: tuple[Step, ...]
+    constants: Mapping[str, FloatArray]
+    weights: Mapping[str, LaidWeight]
+    at_once: StepsAtOnce | None = None
+
+    def encoded_constants(self) -> Iterator[tuple[str, bytes]]:
+        """Each constant and weight by its name, as the device stores it, laid out one by one."""
+        for name in (*self.constants, *self.weights):
+            yield name, self.encoded_constant(name)
+
+    def encoded_constant(self, name: str) -> bytes:
+        """A constant or weight as the device stores it."""
+        if name in self.constants:
+            return encoded(self.constants[name], "fp32")
+        return encoded(self.weights[name].numbers(), self.layout.precision)
+
+    def constant_bytes(self) -> Mapping[str, int]:
+        """Bytes of each constant and weight on the device."""
+        each = NUMBER_BYTES[self.layout.precision]
+        return {
+            **{name: 4 * array.size for name, array in self.constants.items()},
+            **{name: each * weight.size for name, weight in self.weights.items()},
+        }

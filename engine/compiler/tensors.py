@@ -1,0 +1,109 @@
+"""What steps make and read: tensors and tables on the card, and the numbers that they hold."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias
+
+from ..network.layers import Triple
+from ..options import Precision
+
+VECTOR_BYTES = 16
+NUMBER_BYTES: dict[Precision, int] = {"fp16": 2, "bf16": 2, "tf32": 4, "fp32": 4}
+ELEMENTS: dict[Precision, str] = {"fp16": "FP16", "bf16": "BF16", "tf32": "FLOAT", "fp32": "FLOAT"}
+"""The numbers that tensors hold, by the kernels' names; no kernel is told more of a precision."""
+
+PATCHES = "patches"
+"""Name of the program's input: float32 [N, C, D, H, W]."""
+
+TRANSLATED = "translated"
+"""Name of the program's output: float32 [N, C, D, H, W]."""
+
+COUNTERS = "counters"
+"""Name of the constant by which blocks that measure some channels find out when all of them have.
+
+An unsigned 0 for each, at most as many as a batch has channels.
+"""
+
+
+def stored_channels(channels: int, precision: Precision) -> int:
+    """Channels rounded up to whole vectors."""
+    lanes = VECTOR_BYTES // NUMBER_BYTES[precision]
+    return -(-channels // lanes) * lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor as it lies in memory: [batch, *extents, channels], halo and filling included.
+
+    scale: where set, the tensor is float and each number stored as two fp16 parts of its product
+    with this power of two; of 8 channels first the high parts, then the low ones. name: by which
+    memory is laid out. extents: (D, H, W). precision: of its numbers.
+    """
+
+    name: str
+    batch: int
+    extents: Triple
+    channels: int
+    precision: Precision
+    scale: float | None = None
+
+    @property
+    def bytes(self) -> int:
+        return self.batch * prod(self.extents) * self.channels * NUMBER_BYTES[self.precision]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorView:
+    """The part of a tensor that a step reads.
+
+    origin: position of the view's first voxel; not 0 where the tensor has a halo. shuffled: the
+    tensor holds cells of 2 x 2 x 2 voxels as 8 groups of channels; origin counts those voxels,
+    of which the view has an even number along each axis. extents: (D, H, W) of the view.
+    """
+
+    tensor: Tensor
+    extents: Triple
+    origin: Triple = (0, 0, 0)
+    shuffled: bool = False
+
+    @property
+    def channels(self) -> int:
+        """Stored channels of the view."""
+        return self.tensor.channels // 8 if self.shuffled else self.tensor.channels
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the view is the tensor just as it lies in memory."""
+        return not self.shuffled and self.extents == self.tensor.extents
+
+
+@dataclass(frozen=True, slots=True)
+class WeightTable:
+    """Factor and summand of each channel, float32 [2, patches, channels]; patches 1 serves all.
+
+    name: by which memory is laid out.
+    """
+
+    name: str
+    patches: int
+    channels: int
+
+    @property
+    def bytes(self) -> int:
+        return 2 * self.patches * self.channels * 4
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Patches [first, first + count) of a batch, and the depth at which a slab of them starts.
+
+    plane: that depth.
+    """
+
+    first: int
+    count: int
+    plane: int = 0
+
+
+Operand: TypeAlias = Tensor | WeightTable
+"""What steps make and other steps read."""
