@@ -24,11 +24,7 @@ from ..io.volume import Study
 from .cycle.back_model import back_model, back_options, check_read, cycle_rule
 from .decisions import decided
 from .execution.batch import Execution, run_batch
-from .execution.batch_worker import Setup
-from .execution.failover import Failover
 from .execution.network_opening import EarlyOpening, early_opening
-from .execution.shared_batch import SharedBatch
-from .execution.spare_workers import SpareWorkers
 from .execution.study_pipeline import Concurrency, StudyPipeline
 from .host.memory import available_memory
 from .moments import iso_time
@@ -57,6 +53,10 @@ from .results.resume import PlannedStudy, Planner
 from .settings import DEFAULTS, TranslateOptions, TranslateSettings
 from .study.maps.study_map import maps_asked_for
 from .study.modality import for_model, of_model
+from .worker_processes.batch_worker import Setup
+from .worker_processes.failover import Failover
+from .worker_processes.shared_batch import SharedBatch
+from .worker_processes.spare_workers import SpareWorkers
 
 
 @dataclass(frozen=True, slots=True)

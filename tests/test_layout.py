@@ -80,10 +80,9 @@ MAY_IMPORT = {
         "cli.render.terminal cli.signals engine.beforehand engine.checkpoint.recognise "
         "engine.model engine.options io.choice io.discovery io.errors io.formats "
         "pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
-        "pipelines.dry_run pipelines.evaluation pipelines.execution "
-        "pipelines.inference_comparison pipelines.model_import pipelines.progress "
-        "pipelines.report pipelines.results pipelines.settings pipelines.study "
-        "pipelines.translate"
+        "pipelines.dry_run pipelines.evaluation pipelines.inference_comparison "
+        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
+        "pipelines.settings pipelines.study pipelines.translate pipelines.worker_processes"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
@@ -93,9 +92,9 @@ MAY_IMPORT = {
     "cli.commands.queue": (
         "cli.command_line cli.errors cli.options cli.render cli.render.html cli.render.terminal "
         "cli.signals engine.devices engine.options io.dicom_network io.errors io.formats "
-        "pipelines.errors pipelines.execution pipelines.jobs pipelines.jobs.queue "
-        "pipelines.jobs.worker pipelines.node pipelines.progress pipelines.report "
-        "pipelines.results"
+        "pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker "
+        "pipelines.node pipelines.progress pipelines.report pipelines.results "
+        "pipelines.worker_processes"
     ),
     "cli.command_line": "pipelines.jobs.queue",
     "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
@@ -227,8 +226,8 @@ MAY_IMPORT = {
     ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
-        "engine.options pipelines.decisions pipelines.errors pipelines.execution pipelines.host "
-        "pipelines.study"
+        "engine.options pipelines.decisions pipelines.errors pipelines.host pipelines.study "
+        "pipelines.worker_processes"
     ),
     "pipelines.calibration": (
         "engine.cuda engine.devices engine.model engine.options engine.recovery io.volume "
@@ -264,11 +263,10 @@ MAY_IMPORT = {
     ),
     "pipelines.moments": "",
     "pipelines.execution": (
-        "engine.beforehand engine.cuda engine.errors engine.generator engine.model engine.options "
-        "engine.probe engine.recovery io.errors io.file_headers io.files io.formats io.volume "
-        "io.writing pipelines.cycle pipelines.errors pipelines.host pipelines.opening "
-        "pipelines.progress pipelines.report pipelines.results pipelines.settings "
-        "pipelines.stopwatch pipelines.study"
+        "engine.cuda engine.errors engine.generator engine.model engine.options engine.recovery "
+        "io.errors io.file_headers io.files io.volume io.writing pipelines.cycle pipelines.errors "
+        "pipelines.host pipelines.opening pipelines.progress pipelines.report pipelines.results "
+        "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.inference_comparison": (
@@ -281,16 +279,16 @@ MAY_IMPORT = {
         "pipelines.results pipelines.settings pipelines.stopwatch pipelines.translate"
     ),
     "pipelines.jobs.queue": (
-        "engine.decoding io.files io.links pipelines.errors pipelines.execution pipelines.settings"
+        "engine.decoding io.files io.links pipelines.errors pipelines.settings "
+        "pipelines.worker_processes"
     ),
     "pipelines.jobs.worker": (
-        "engine.beforehand "
-        "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
-        "engine.options engine.probe engine.recovery io.channels io.discovery io.errors io.files "
-        "io.volume pipelines.cycle pipelines.decisions pipelines.errors pipelines.execution "
-        "pipelines.jobs pipelines.jobs.queue pipelines.opening pipelines.progress pipelines.report "
-        "pipelines.results pipelines.settings pipelines.study pipelines.study.maps "
-        "pipelines.translate"
+        "engine.beforehand engine.cuda engine.devices engine.errors engine.generator engine.model "
+        "engine.network engine.options engine.probe engine.recovery io.channels io.discovery "
+        "io.errors io.files io.volume pipelines.cycle pipelines.decisions pipelines.errors "
+        "pipelines.execution pipelines.jobs pipelines.jobs.queue pipelines.opening "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
+        "pipelines.study.maps pipelines.translate pipelines.worker_processes"
     ),
     "pipelines.model_import": (
         "engine.checkpoint.onnx engine.checkpoint.read engine.checkpoint.recognise engine.errors "
@@ -339,9 +337,14 @@ MAY_IMPORT = {
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.model engine.options engine.probe "
         "io.choice io.discovery io.errors io.files io.volume pipelines.cycle pipelines.decisions "
-        "pipelines.execution pipelines.host pipelines.moments pipelines.opening pipelines.progress "
-        "pipelines.report pipelines.results pipelines.settings pipelines.study "
-        "pipelines.study.maps"
+        "pipelines.execution pipelines.host pipelines.moments pipelines.opening "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
+        "pipelines.study.maps pipelines.worker_processes"
+    ),
+    "pipelines.worker_processes": (
+        "engine.beforehand engine.cuda engine.errors engine.generator engine.model engine.options "
+        "engine.probe io.files io.formats pipelines.cycle pipelines.execution pipelines.host "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings"
     ),
 }
 """Which unit may import which. A new edge is a decision,

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ...engine.model.model import Model
-    from ...pipelines.execution.spare_workers import SpareWorkers
     from ...pipelines.progress.events import Listen
     from ...pipelines.report.report import BatchReport
     from ...pipelines.translate import Job, Request
+    from ...pipelines.worker_processes.spare_workers import SpareWorkers
 
 EXAMPLE = """\b
 Examples:
@@ -159,7 +159,7 @@ def _cards(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | No
     from ...engine.beforehand import context_beforehand, several_cards
 
     if several := several_cards(asked):
-        from ...pipelines.execution.spare_workers import spare_workers
+        from ...pipelines.worker_processes.spare_workers import spare_workers
 
         return spare_workers(several, model)
     return context_beforehand(asked)

@@ -15,7 +15,7 @@ from ...engine.benchmark.pytorch_modes import modes
 from ...engine.errors import EngineError
 from ...engine.model.reference import relative_error
 from ...engine.network.layers import FloatArray
-from ..execution.launch import Channel, WorkerProcess, ending, launch
+from ..worker_processes.launch import Channel, WorkerProcess, ending, launch
 from .measurement import Bench, measure, noise
 
 _OTHER_INPUTS = 3

@@ -1,4 +1,4 @@
-"""A batch at work: the pipeline of threads, and worker processes under a supervisor.
+"""A batch at work in one process: the threads through which each study goes, and what became of it.
 
-May import study, results, progress and report. Must not know the queue's database.
+May import study, results, progress and report. Must not know of other processes.
 """

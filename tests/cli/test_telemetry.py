@@ -17,8 +17,8 @@ from cuda_cyclegan.cli.app import main
 from cuda_cyclegan.engine.onnxruntime.session import SessionGenerator
 from cuda_cyclegan.pipelines.bench.rivals import in_child
 from cuda_cyclegan.pipelines.doctor.installation import examine_installation
-from cuda_cyclegan.pipelines.execution.batch_worker import BatchClient
 from cuda_cyclegan.pipelines.jobs.worker.process import work
+from cuda_cyclegan.pipelines.worker_processes.batch_worker import BatchClient
 
 torch = pytest.importorskip("torch")
 from support import torch_generators as made  # noqa: E402

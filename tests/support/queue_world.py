@@ -16,11 +16,11 @@ from support.waiting import eventually
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.pipelines.execution.launch import launch
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerEvent, WorkerSettings
 from cuda_cyclegan.pipelines.jobs.worker.process import work
+from cuda_cyclegan.pipelines.worker_processes.launch import launch
 
 COMMAND = [sys.executable, "-m", "cuda_cyclegan"]
 HELD_WORKERS = Path(__file__).parent / "held_workers"

@@ -10,12 +10,8 @@ from cuda_cyclegan.engine.model.card import Identity
 from cuda_cyclegan.engine.model.model import load_model
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.execution.batch import Execution, run_batch
-from cuda_cyclegan.pipelines.execution.batch_worker import Setup
-from cuda_cyclegan.pipelines.execution.failover import Failover
 from cuda_cyclegan.pipelines.execution.network_opening import OpenGenerator
 from cuda_cyclegan.pipelines.execution.outcomes import Outcomes
-from cuda_cyclegan.pipelines.execution.shared_batch import SharedBatch
-from cuda_cyclegan.pipelines.execution.spare_workers import SpareWorkers
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.progress.events import (
     Event,
@@ -27,6 +23,10 @@ from cuda_cyclegan.pipelines.results.aliases import with_aliases
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner
 from cuda_cyclegan.pipelines.settings import TranslateOptions
+from cuda_cyclegan.pipelines.worker_processes.batch_worker import Setup
+from cuda_cyclegan.pipelines.worker_processes.failover import Failover
+from cuda_cyclegan.pipelines.worker_processes.shared_batch import SharedBatch
+from cuda_cyclegan.pipelines.worker_processes.spare_workers import SpareWorkers
 
 NAMES = [f"{letter}.nii" for letter in "abcdef"]
 RECIPE = Recipe("model", "settings")

@@ -8,7 +8,7 @@ import typer
 from ....engine.options import TUNING_SECONDS
 from ....io.formats.nibabel_alone import import_nibabel_alone
 from ....pipelines.errors import QueueLostError
-from ....pipelines.execution.retry import TRIES
+from ....pipelines.worker_processes.retry import TRIES
 from ...errors import Exit, complain, sentence, status, told
 from ...options.queue import QueueOption, checked_batch
 from ...options.translate import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit

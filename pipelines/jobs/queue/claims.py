@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from ...execution.retry import is_blamed
+from ...worker_processes.retry import is_blamed
 from .queue import ALONE, BEHIND
 from .reading import read_open_jobs
 from .rows import NAMES, PUT_OFF, payload_of, whole

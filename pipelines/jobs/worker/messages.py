@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ....engine.options import NO_LIMITS, CudaLimits
-from ...execution.messages import StopWork
-from ...execution.retry import TRIES
 from ...progress.events import Remark
+from ...worker_processes.messages import StopWork
+from ...worker_processes.retry import TRIES
 from ..queue.state import OpenJobs
 
 if TYPE_CHECKING:

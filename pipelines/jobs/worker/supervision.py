@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ....engine.beforehand import see_alone
-from ...execution.launch import Channel, WorkerProcess, ending, launch
-from ...execution.messages import StopWork
-from ...execution.supervisor import Restart, RestartPolicy, Supervisor
+from ...worker_processes.launch import Channel, WorkerProcess, ending, launch
+from ...worker_processes.messages import StopWork
+from ...worker_processes.supervisor import Restart, RestartPolicy, Supervisor
 from .messages import (
     Begin,
     FinishJobs,

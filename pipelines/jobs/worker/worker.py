@@ -9,12 +9,12 @@ from ....engine.errors import DeviceUnavailableError, EngineError
 from ....io.errors import ScanError
 from ...errors import OutputFolderError, QueueLostError, SettingsError
 from ...execution.batch import LAST_MOMENT, PATIENCE
-from ...execution.retry import is_blamed
 from ...execution.study_pipeline import StudyPipeline
 from ...execution.under_way import DeviceLostError
 from ...progress.events import Event, StudyDone
 from ...report.report import Failure, StudyReport
 from ...results.resume import PlannedStudy
+from ...worker_processes.retry import is_blamed
 from ..queue.job import StudyJob
 from .client import PAUSE_SECONDS, JobClient, TakenJob
 from .messages import NothingLeft, Tell, Waiting, WorkerEnd, WorkerSettings

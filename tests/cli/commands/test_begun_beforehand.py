@@ -11,7 +11,7 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine import beforehand
 from cuda_cyclegan.engine.model import early_model
 from cuda_cyclegan.engine.model.model import Model
-from cuda_cyclegan.pipelines.execution import spare_workers
+from cuda_cyclegan.pipelines.worker_processes import spare_workers
 
 
 @pytest.fixture

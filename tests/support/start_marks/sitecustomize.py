@@ -49,8 +49,8 @@ MARKS: dict[str, list[tuple[str, str, str]]] = {
         ("Store.put", BEFORE, "first study to be stored"),
     ],
     "pipelines.translate": [("run_job", BEFORE, "job known"), ("run_job", AFTER, "batch over")],
-    "pipelines.execution.launch": [("launch", BEFORE, "worker launched")],
-    "pipelines.execution.batch_worker": [
+    "pipelines.worker_processes.launch": [("launch", BEFORE, "worker launched")],
+    "pipelines.worker_processes.batch_worker": [
         ("work", BEFORE, "job known"),
         ("work", AFTER, "batch over"),
     ],

@@ -1,6 +1,6 @@
 """Whom a death is blamed on."""
 
-from cuda_cyclegan.pipelines.execution.retry import is_blamed
+from cuda_cyclegan.pipelines.worker_processes.retry import is_blamed
 
 
 def test_a_study_is_blamed_for_deaths_that_it_had_alone() -> None:

@@ -11,14 +11,14 @@ from support.shared_batch_world import NAMES, SharedBatchWorld
 from support.waiting import ENOUGH, eventually
 from support.worker_generators import Opener
 
-from cuda_cyclegan.pipelines.execution.messages import StopStoring
-from cuda_cyclegan.pipelines.execution.supervisor import Supervisor
 from cuda_cyclegan.pipelines.progress.events import (
     Event,
     StudyDone,
     TilesDone,
 )
 from cuda_cyclegan.pipelines.results.manifest import load
+from cuda_cyclegan.pipelines.worker_processes.messages import StopStoring
+from cuda_cyclegan.pipelines.worker_processes.supervisor import Supervisor
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_results_that_are_in_place_at_a_stop_are_recorded(
             opener.let_go()
 
     monkeypatch.setattr(Supervisor, "stop", stop_and_let_go)
-    monkeypatch.setattr("cuda_cyclegan.pipelines.execution.shared_batch.LAST_MOMENT", ENOUGH)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.worker_processes.shared_batch.LAST_MOMENT", ENOUGH)
     monkeypatch.setattr(world, "hear", interrupt)
     monkeypatch.setattr("cuda_cyclegan.pipelines.execution.batch.PATIENCE", 0.0)
     world.run(opener, opener)

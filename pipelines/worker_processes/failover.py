@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
+from ..execution.batch import Execution
+from ..execution.outcomes import Outcomes
+from ..execution.study_pipeline import StudyPipeline
+from ..execution.under_way import DeviceLostError
 from ..progress.events import DeviceOpened, Event
 from ..results.resume import PlannedStudy
-from .batch import Execution
-from .outcomes import Outcomes
-from .study_pipeline import StudyPipeline
-from .under_way import DeviceLostError
 
 Successor: TypeAlias = Callable[[Sequence[PlannedStudy], Outcomes], Execution]
 """Has other processes go on with these studies, and with what became of all before."""

@@ -60,7 +60,7 @@ class Channel(Generic[Sent, Received]):
 Target: TypeAlias = Callable[[Channel[News, Order]], int | None]
 """What a worker runs, given its end of the connection: an exit status, or None for 0. Picklable."""
 
-_START = "from cuda_cyclegan.pipelines.execution.launch import main; main()"
+_START = "from cuda_cyclegan.pipelines.worker_processes.launch import main; main()"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

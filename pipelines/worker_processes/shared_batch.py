@@ -8,11 +8,12 @@ from functools import partial
 
 from ...engine.errors import EngineError
 from ...io.files.parts import remove_leftovers
+from ..execution.batch import LAST_MOMENT
+from ..execution.outcomes import BatchEvents, Outcomes
 from ..progress.events import DeviceOpened, Event, StudyDone, Worked
 from ..report.report import Failure
 from ..results.manifest import Manifest, ManifestEntry
 from ..results.resume import PlannedStudy
-from .batch import LAST_MOMENT
 from .batch_worker import Setup, work
 from .launch import WorkerProcess, ending, launch
 from .messages import (
@@ -26,7 +27,6 @@ from .messages import (
     StudyGiven,
     StudyWanted,
 )
-from .outcomes import BatchEvents, Outcomes
 from .retry import TRIES, is_blamed
 from .spare_workers import SpareWorkers
 from .supervisor import Restart, RestartPolicy, Supervisor

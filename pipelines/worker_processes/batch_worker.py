@@ -17,6 +17,10 @@ from ...engine.generator import AnyGenerator
 from ...engine.model.model import Model
 from ...engine.options import Precision
 from ..cycle.way_back import BackTask
+from ..execution.network_opening import OpenGenerator, opened_for_a_batch
+from ..execution.stages import StudyTask
+from ..execution.study_pipeline import Concurrency, StudyPipeline
+from ..execution.under_way import DeviceLostError
 from ..host.processes import say_no_more
 from ..progress.events import DeviceOpened
 from ..results.manifest import ManifestEntry, Recipe
@@ -36,10 +40,6 @@ from .messages import (
     StudyGiven,
     StudyWanted,
 )
-from .network_opening import OpenGenerator, opened_for_a_batch
-from .stages import StudyTask
-from .study_pipeline import Concurrency, StudyPipeline
-from .under_way import DeviceLostError
 
 
 @dataclass(frozen=True, slots=True)

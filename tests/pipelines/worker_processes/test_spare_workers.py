@@ -15,8 +15,8 @@ from support.waiting import eventually
 from support.worker_generators import Opener
 
 from cuda_cyclegan.engine.model.model import load_model
-from cuda_cyclegan.pipelines.execution.launch import Channel, WorkerProcess
-from cuda_cyclegan.pipelines.execution.spare_workers import JobTold, spare_workers
+from cuda_cyclegan.pipelines.worker_processes.launch import Channel, WorkerProcess
+from cuda_cyclegan.pipelines.worker_processes.spare_workers import JobTold, spare_workers
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_those_that_no_batch_takes_are_ended(world: SharedBatchWorld) -> None:
 def test_one_ends_by_itself_when_who_started_it_is_gone(world: SharedBatchWorld) -> None:
     starting = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from cuda_cyclegan.pipelines.execution.spare_workers import spare_workers\n"
+        "from cuda_cyclegan.pipelines.worker_processes.spare_workers import spare_workers\n"
         "with spare_workers(['cpu:0'], Path(sys.argv[1])):\n"
         "    print(Path(f'/proc/self/task/{os.getpid()}/children').read_text(), flush=True)\n"
         "    os._exit(0)\n"

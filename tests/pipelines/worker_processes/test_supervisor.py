@@ -14,8 +14,8 @@ from support import worker_targets
 from support.processes import children_of, runs
 from support.waiting import ENOUGH, eventually
 
-from cuda_cyclegan.pipelines.execution.launch import WorkerProcess, launch
-from cuda_cyclegan.pipelines.execution.supervisor import Restart, RestartPolicy, Supervisor
+from cuda_cyclegan.pipelines.worker_processes.launch import WorkerProcess, launch
+from cuda_cyclegan.pipelines.worker_processes.supervisor import Restart, RestartPolicy, Supervisor
 
 TWO = RestartPolicy(most=2)
 

@@ -13,7 +13,7 @@ from support.processes import runs
 from support.waiting import ENOUGH, eventually
 
 from cuda_cyclegan.engine.probe.visible_cards import VARIABLE
-from cuda_cyclegan.pipelines.execution.launch import WorkerProcess, ending, launch
+from cuda_cyclegan.pipelines.worker_processes.launch import WorkerProcess, ending, launch
 
 
 def ended(process: WorkerProcess[Any, Any]) -> str:
