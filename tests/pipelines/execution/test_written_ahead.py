@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.numerics_models import FunctionGenerator, card
 from support.pipeline_world import PipelineWorld
+from support.waiting import ENOUGH
 from support.watched_calls import watch_calls
 
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
@@ -15,8 +16,9 @@ from cuda_cyclegan.engine.model.card import Window
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.engine.sliding_window import Timing
 from cuda_cyclegan.io.volume import Volume
+from cuda_cyclegan.pipelines.execution import batch
 from cuda_cyclegan.pipelines.progress.events import Event, TilesDone
-from cuda_cyclegan.pipelines.results import storing
+from cuda_cyclegan.pipelines.results import storing, written_ahead
 from cuda_cyclegan.pipelines.results.written_ahead import WrittenAhead
 
 WINDOW = Window(-1000, 1000)
@@ -53,6 +55,13 @@ def world(tmp_path: Path) -> PipelineWorld:
 @pytest.fixture(autouse=True)
 def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storing, "LEAST_BYTES", 0)
+
+
+@pytest.fixture(autouse=True)
+def all_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop waits a second for threads that a busy machine may not even have run by then."""
+    monkeypatch.setattr(batch, "LAST_MOMENT", ENOUGH)
+    monkeypatch.setattr(written_ahead, "_PATIENCE", ENOUGH)
 
 
 @pytest.fixture
