@@ -221,7 +221,7 @@ def import_(
             direction=direction,
             generator=generator,
         )
-        purpose = CardDraft(
+        draft = CardDraft(
             source=names[0],
             target=names[1],
             intensity_in=said[0],
@@ -235,7 +235,7 @@ def import_(
             input_range=input_range,
             output_range=output_range,
         )
-        request = ImportRequest(checkpoint, choices, purpose, reference)
+        request = ImportRequest(checkpoint, choices, draft, reference)
         raise typer.Exit(_import(request, output, force))
 
 

@@ -37,12 +37,12 @@ class ImportRequest:
     """A checkpoint and all that the user says about it.
 
     reference: .npz or .pt file of a patch and what the training code made of it. choices: about the
-    architecture. purpose: about the training data.
+    architecture. draft: about the training data.
     """
 
     checkpoint: Path
     choices: NetworkChoices
-    purpose: CardDraft
+    draft: CardDraft
     reference: Path | None = None
 
 
@@ -50,11 +50,11 @@ class ImportRequest:
 class Survey:
     """A checkpoint held against the request; a model can be made once `undecided` is empty.
 
-    found: the generator. purpose: as far as it is known. reference: the pair, if one was given.
+    found: the generator. draft: as far as it is known. reference: the pair, if one was given.
     """
 
     found: FoundNetwork
-    purpose: CardDraft
+    draft: CardDraft
     reference: ReferencePair | None
 
     @property
@@ -65,12 +65,12 @@ class Survey:
     @property
     def assumed(self) -> tuple[Fact, ...]:
         """What nobody said and what is taken for granted."""
-        return (*self.found.assumed, *self.purpose.assumed())
+        return (*self.found.assumed, *self.draft.assumed())
 
     @property
     def undecided(self) -> tuple[Question, ...]:
         """What only a person can answer: about the network first, then about its data."""
-        return self.found.undecided + self.purpose.undecided()
+        return self.found.undecided + self.draft.undecided()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +91,16 @@ def survey(request: ImportRequest) -> Survey:
     A reference settles what a checkpoint leaves open, and proves a graph. Raises EngineError or
     SettingsError.
     """
-    found = find_network(request.checkpoint, request.choices, request.purpose.patch)
-    purpose = request.purpose.with_network(found.fixed_patch, found.made_range)
+    found = find_network(request.checkpoint, request.choices, request.draft.patch)
+    draft = request.draft.with_network(found.fixed_patch, found.made_range)
     graph = found.network.graph
-    _check_purpose(purpose, graph)
+    _check_draft(draft, graph)
     reference = read_reference(request.reference) if request.reference else None
     if reference:
         _check_reference(reference[0], graph)
         found = with_reference(found, reference)
-        purpose = request.purpose.with_network(found.fixed_patch, found.made_range)
-    return Survey(found, purpose, reference)
+        draft = request.draft.with_network(found.fixed_patch, found.made_range)
+    return Survey(found, draft, reference)
 
 
 def make_model(survey: Survey) -> Imported:
@@ -121,10 +121,10 @@ def make_model(survey: Survey) -> Imported:
     return Imported(model, content, verify(model))
 
 
-def _check_purpose(purpose: CardDraft, graph: Graph) -> None:
+def _check_draft(draft: CardDraft, graph: Graph) -> None:
     for field, names, channels in (
-        ("source", purpose.source, graph.in_channels),
-        ("target", purpose.target, graph.out_channels),
+        ("source", draft.source, graph.in_channels),
+        ("target", draft.target, graph.out_channels),
     ):
         if names is not None and len(names) != channels:
             raise SettingsError(
@@ -132,8 +132,8 @@ def _check_purpose(purpose: CardDraft, graph: Graph) -> None:
                 f"separated by commas, not {len(names)}."
             )
     for field, maps, channels in (
-        ("intensity_in", purpose.intensity_in, graph.in_channels),
-        ("intensity_out", purpose.intensity_out, graph.out_channels),
+        ("intensity_in", draft.intensity_in, graph.in_channels),
+        ("intensity_out", draft.intensity_out, graph.out_channels),
     ):
         if isinstance(maps, tuple) and not 1 < len(maps) == channels:
             raise SettingsError(
@@ -141,8 +141,8 @@ def _check_purpose(purpose: CardDraft, graph: Graph) -> None:
                 f"network's channels, which are {channels}, not {len(maps)} times."
             )
     for field, maps, onto in (
-        ("intensity_in", purpose.intensity_in, purpose.input_range),
-        ("intensity_out", purpose.intensity_out, purpose.output_range),
+        ("intensity_in", draft.intensity_in, draft.input_range),
+        ("intensity_out", draft.intensity_out, draft.output_range),
     ):
         each = maps if isinstance(maps, tuple) else (maps,)
         if onto == "0..1" and any(isinstance(one, ZScore) for one in each):
@@ -151,12 +151,12 @@ def _check_purpose(purpose: CardDraft, graph: Graph) -> None:
                 f"{setting(field).capitalize()} is a z-score, which has no ends that could be "
                 f"brought onto the range 0..1; say {setting(end)}=open, or give another map."
             )
-    if purpose.patch:
-        graph.check_patch(purpose.patch)
+    if draft.patch:
+        graph.check_patch(draft.patch)
     check_numbers(
-        purpose.intensity_in,
-        purpose.intensity_out,
-        None if purpose.spacing == "native" else purpose.spacing,
+        draft.intensity_in,
+        draft.intensity_out,
+        None if draft.spacing == "native" else draft.spacing,
     )
 
 
@@ -172,37 +172,37 @@ def _check_reference(patch: FloatArray, graph: Graph) -> None:
 
 
 def _card(survey: Survey, reference: Reference) -> ModelCard:
-    purpose = survey.purpose
+    draft = survey.draft
     if (
         survey.found.undecided
         or survey.found.established is None
-        or purpose.source is None
-        or purpose.target is None
-        or purpose.intensity_in is None
-        or purpose.intensity_out is None
-        or purpose.axes is None
-        or purpose.spacing is None
-        or purpose.patch is None
+        or draft.source is None
+        or draft.target is None
+        or draft.intensity_in is None
+        or draft.intensity_out is None
+        or draft.axes is None
+        or draft.spacing is None
+        or draft.patch is None
     ):
         raise ValueError("a model can only be made once nothing is undecided")
     return ModelCard(
-        name=purpose.name or default_name(purpose.source, purpose.target),
+        name=draft.name or default_name(draft.source, draft.target),
         architecture=survey.found.architecture,
         established=survey.found.established,
-        source=", ".join(purpose.source),
-        target=", ".join(purpose.target),
-        input_channels=purpose.source,
-        output_channels=purpose.target,
-        axes=purpose.axes,
-        spacing=None if purpose.spacing == "native" else purpose.spacing,
-        patch=purpose.patch,
-        intensity_in=purpose.intensity_in,
-        intensity_out=purpose.intensity_out,
-        small_volume_padding=purpose.small_volume_padding or SMALL_VOLUME_PADDING,
+        source=", ".join(draft.source),
+        target=", ".join(draft.target),
+        input_channels=draft.source,
+        output_channels=draft.target,
+        axes=draft.axes,
+        spacing=None if draft.spacing == "native" else draft.spacing,
+        patch=draft.patch,
+        intensity_in=draft.intensity_in,
+        intensity_out=draft.intensity_out,
+        small_volume_padding=draft.small_volume_padding or SMALL_VOLUME_PADDING,
         provenance=_provenance(survey),
         reference=reference,
-        input_range=purpose.input_range or USUAL_RANGE,
-        output_range=purpose.output_range or USUAL_RANGE,
+        input_range=draft.input_range or USUAL_RANGE,
+        output_range=draft.output_range or USUAL_RANGE,
     )
 
 
@@ -221,5 +221,5 @@ def _provenance(survey: Survey) -> Provenance:
         layout=found.layout,
         importer=f"cuda-cyclegan {program_version()}",
         notes="; ".join(notes),
-        licence=survey.purpose.licence or "",
+        licence=survey.draft.licence or "",
     )

@@ -67,7 +67,7 @@ class Fact:
 class Question:
     """A choice that the file leaves open although a wrong guess still makes plausible images.
 
-    field: of NetworkChoices, or of the card's purpose. answers: best guess first. why: what the
+    field: of NetworkChoices, or of CardDraft. answers: best guess first. why: what the
     file does not tell.
     """
 
