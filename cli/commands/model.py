@@ -155,11 +155,11 @@ def edit(
     said = parsed_names(source, "--source"), parsed_names(target, "--target")
     with stop_signals(), told(verbose=verbose):
         from ...engine.model.model import load_model
-        from ...pipelines.model_import.rewriting import NewWords, rewritten
+        from ...pipelines.model_import.card_edit import CardEdit, edited_model
         from ...pipelines.results.output_file import check_free, save
 
         check_free(output, replace=force, sources=(file,))
-        content = rewritten(load_model(file), NewWords(name, licence, *said))
+        content = edited_model(load_model(file), CardEdit(name, licence, *said))
         save(output, content)
         say(f"Written: {printable(str(output))}, {file_size(len(content))}", sys.stdout)
 

@@ -1,4 +1,4 @@
-"""The words of a model's card, said anew in another file; what it computes stays as it is."""
+"""A model's card edited, into another file; what the model computes stays as it is."""
 
 from dataclasses import dataclass, replace
 
@@ -8,8 +8,8 @@ from ..errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True)
-class NewWords:
-    """What the card is to say instead; None leaves a word as it is.
+class CardEdit:
+    """What the card is to say instead; None leaves a field as it is.
 
     name: of the model. licence: of the weights. source, target: names of the channels that go in
     and come out.
@@ -21,28 +21,28 @@ class NewWords:
     target: tuple[str, ...] | None = None
 
 
-def rewritten(model: Model, words: NewWords) -> bytes:
+def edited_model(model: Model, edit: CardEdit) -> bytes:
     """Bytes of a model file of the same identity, whose results stay up to date.
 
-    Raises SettingsError if nothing is said, ModelFileError for words that no card may hold.
+    Raises SettingsError if nothing is said, ModelFileError for what no card may hold.
     """
-    if words == NewWords():
+    if edit == CardEdit():
         raise SettingsError(
             "Nothing is to be said anew; give setting name, setting licence, setting source or "
             "setting target."
         )
-    card = _with_words(model.card, words)
+    card = _edited_card(model.card, edit)
     card = replace(card, rewritten_from=(*model.card.rewritten_from, model.sha256))
     return encode_model(card, model.network, model.reference_input, model.reference_output)
 
 
-def _with_words(card: ModelCard, words: NewWords) -> ModelCard:
-    if words.name is not None:
-        card = replace(card, name=words.name)
-    if words.licence is not None:
-        card = replace(card, provenance=replace(card.provenance, licence=words.licence))
-    if words.source is not None:
-        card = replace(card, source=", ".join(words.source), input_channels=words.source)
-    if words.target is not None:
-        card = replace(card, target=", ".join(words.target), output_channels=words.target)
+def _edited_card(card: ModelCard, edit: CardEdit) -> ModelCard:
+    if edit.name is not None:
+        card = replace(card, name=edit.name)
+    if edit.licence is not None:
+        card = replace(card, provenance=replace(card.provenance, licence=edit.licence))
+    if edit.source is not None:
+        card = replace(card, source=", ".join(edit.source), input_channels=edit.source)
+    if edit.target is not None:
+        card = replace(card, target=", ".join(edit.target), output_channels=edit.target)
     return card
