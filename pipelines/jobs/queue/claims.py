@@ -54,7 +54,7 @@ class Claims:
     def take(self, scheduling: SchedulingClass) -> Claim | None:
         """The oldest job of a scheduling, which is ours from now on; None if there is none."""
         token = str(uuid4())
-        with self._tables.told():
+        with self._tables.translating_errors():
             job = self._taken(scheduling, token)
             if job is None:
                 return None
@@ -125,13 +125,13 @@ class Claims:
         """The tokens of those that are still ours, neither cancelled nor taken over."""
         tokens = [claim.token for claim in claims]
         query = sa.select(self._tables.jobs.c.owner_xid).where(*self._running(tokens))
-        with self._tables.told():
+        with self._tables.translating_errors():
             return {found for (found,) in self._tables.read(query)}
 
     def end(self, claim: Claim, result: Mapping[str, Any], *, well: bool) -> bool:
         """Record how a job of ours ended; False, and no record, if it is not ours any more."""
         state = NAMES["done" if well else "failed"]
-        with self._tables.told():
+        with self._tables.translating_errors():
             return self._tables.dbos.end(claim.job, state, json.dumps(result), claim.token)
 
     def give_up(self, claim: Claim) -> None:
@@ -144,7 +144,7 @@ class Claims:
             "started_at_epoch_ms": None,
             "completed_at": self._tables.now(),
         }
-        with self._tables.told():
+        with self._tables.translating_errors():
             self._tables.change(self._running([claim.token]), values)
 
     def hand_back(self, tokens: Collection[str]) -> None:
@@ -161,7 +161,7 @@ class Claims:
             "status": NAMES["waiting"],
             "delay_until_epoch_ms": int((time.time() + PUT_OFF_SECONDS) * 1000),
         }
-        with self._tables.told():
+        with self._tables.translating_errors():
             about = self._tables.attributes(claim.job)
             own = {
                 **_NOT_TAKEN,
@@ -179,7 +179,7 @@ class Claims:
             jobs.application_name == APPLICATION, jobs.status == NAMES["running"]
         )
         found: dict[str, list[str]] = {}
-        with self._tables.told():
+        with self._tables.translating_errors():
             for worker, token in self._tables.read(query):
                 found.setdefault(str(worker), []).append(token)
         return found
@@ -200,12 +200,12 @@ class Claims:
         jobs = self._tables.jobs.c
         due = jobs.delay_until_epoch_ms <= int(time.time() * 1000)
         where = [jobs.application_name == APPLICATION, self._tables.are(["waiting"]), due]
-        with self._tables.told():
+        with self._tables.translating_errors():
             self._tables.change(where, {"status": NAMES["queued"]})
 
     def _queue_again(self, tokens: Collection[str], values: Mapping[str, Any]) -> int:
         back = {"status": NAMES["queued"], **_NOT_TAKEN}
-        with self._tables.told():
+        with self._tables.translating_errors():
             return self._tables.change(self._running(tokens), {**back, **values})
 
     def _running(self, tokens: Collection[str]) -> list[Any]:

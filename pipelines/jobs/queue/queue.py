@@ -82,7 +82,7 @@ class Queue:
         attributes = {"name": name, "lane": str(scheduling), "established": established}
         keys = {job.key(): job for job in jobs}
         batch = f"{datetime.now():%Y%m%d}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}"
-        with self._tables.told():
+        with self._tables.translating_errors():
             self._tables.register(scheduling)
             while True:
                 known = self.open_keys()
@@ -108,7 +108,7 @@ class Queue:
         """Record from when to when a node sent a job's result on."""
         jobs = self._tables.jobs.c
         where = [jobs.workflow_uuid == job]
-        with self._tables.told():
+        with self._tables.translating_errors():
             about = self._tables.attributes(job)
             passed = {**about.get(PASSED, {}), "send": moments}
             self._tables.change(where, {"attributes": {**about, PASSED: passed}})
@@ -142,7 +142,7 @@ class Queue:
 
     def cancel(self, batch: str) -> int:
         """Cancel what is open of a batch, or one job; a running job stops within seconds."""
-        with self._tables.told():
+        with self._tables.translating_errors():
             ids = read_names(self._tables, self._tables.of_batch(batch, OPEN))
             for some in _portions(ids):
                 self._tables.client.cancel_workflows(some)
@@ -152,7 +152,7 @@ class Queue:
         """Queue again what ended badly of a batch, or one job, unless equal work is open."""
         rows = self.jobs(batch, ENDED_BADLY)
         keys = {row.job: _key(row) for row in rows}
-        with self._tables.told():
+        with self._tables.translating_errors():
             for scheduling in {row.scheduling for row in rows}:
                 self._tables.register(scheduling)
             while True:
@@ -192,7 +192,7 @@ class Queue:
         """Forget jobs that ended before a moment; how many that were."""
         jobs = self._tables.jobs.c
         ended = jobs.completed_at < int(before.timestamp() * 1000)
-        with self._tables.told():
+        with self._tables.translating_errors():
             ids = read_names(self._tables, [*self._tables.of_batch(""), ended])
             for some in _portions(ids):
                 self._tables.client.delete_workflows(some)
@@ -200,12 +200,12 @@ class Queue:
 
     def pause(self) -> None:
         """Let no job start from now on; those that run go on to their end."""
-        with self._tables.told():
+        with self._tables.translating_errors():
             self._tables.client.register_queue(PAUSED, on_conflict="never_update")
 
     def resume(self) -> None:
         """Let jobs start again."""
-        with self._tables.told():
+        with self._tables.translating_errors():
             self._tables.client.delete_queue(PAUSED)
 
     def is_paused(self) -> bool:

@@ -26,7 +26,7 @@ def read_batches(tables: QueueTables) -> list[BatchCount]:
         .where(jobs.application_name == APPLICATION)
         .group_by(batch, jobs.status)
     )
-    with tables.told():
+    with tables.translating_errors():
         rows = tables.read(query)
     counts: dict[str, BatchCount] = {}
     for name, status, count, created, attributes in rows:
@@ -69,7 +69,7 @@ def _read_rows(tables: QueueTables, where: Sequence[Any]) -> list[JobRow]:
         .where(*where)
         .order_by(jobs.c.workflow_uuid)
     )
-    with tables.told():
+    with tables.translating_errors():
         return [job_row(*fields) for fields in tables.read(query)]
 
 
@@ -87,7 +87,7 @@ def read_open_jobs(tables: QueueTables, batch: str) -> tuple[OpenJobs, ...]:
         .group_by(jobs.status, jobs.queue_name)
         .order_by(jobs.status, jobs.queue_name)
     )
-    with tables.told():
+    with tables.translating_errors():
         rows = tables.read(query)
     return tuple(
         OpenJobs(
@@ -105,12 +105,12 @@ def read_open_keys(tables: QueueTables) -> Mapping[str, str]:
     jobs = tables.jobs.c
     key = jobs.deduplication_id
     query = sa.select(key, jobs.workflow_uuid).where(key.isnot(None))
-    with tables.told():
+    with tables.translating_errors():
         return dict(map(tuple, tables.read(query)))
 
 
 def read_names(tables: QueueTables, where: Sequence[Any]) -> list[str]:
     """The jobs for which all conditions hold, as `<batch>/<number>`."""
     query = sa.select(tables.jobs.c.workflow_uuid).where(*where)
-    with tables.told():
+    with tables.translating_errors():
         return [job for (job,) in tables.read(query)]

@@ -49,7 +49,7 @@ def open_tables(place: QueuePlace, *, create: bool) -> Generator["QueueTables"]:
                 "queue with setting queue."
             )
     logging.getLogger("dbos").setLevel(logging.CRITICAL)  # whatever goes wrong is raised too
-    with _failures_told(place):
+    with _translating_errors(place):
         client = DBOSClient(
             system_database_url=place.url,
             serializer=DBOSPortableJSONSerializer(),
@@ -66,7 +66,7 @@ def open_tables(place: QueuePlace, *, create: bool) -> Generator["QueueTables"]:
 
 
 @contextmanager
-def _failures_told(place: QueuePlace) -> Generator[None]:
+def _translating_errors(place: QueuePlace) -> Generator[None]:
     """Turn what the database raises in the block into QueueLostError or QueueError."""
     try:
         yield
@@ -100,9 +100,9 @@ class QueueTables:
         """A connection in a transaction."""
         return self.dbos.engine.begin()
 
-    def told(self) -> AbstractContextManager[None]:
+    def translating_errors(self) -> AbstractContextManager[None]:
         """Turn what the database raises in the block into QueueLostError or QueueError."""
-        return _failures_told(self.place)
+        return _translating_errors(self.place)
 
     def read(self, query: Any) -> Sequence[Any]:
         """All rows of a query."""
@@ -155,7 +155,7 @@ class QueueTables:
 
     def names(self) -> set[str]:
         """Of the scheduling classes that are registered, and of the pause."""
-        with self.told():
+        with self.translating_errors():
             return {queue.name for queue in self.client.list_queues()}
 
     def is_paused(self) -> bool:
@@ -182,7 +182,7 @@ class QueueTables:
 
     def prepare(self, *, create: bool) -> None:
         """See that the tables are there, and of this version. Raises QueueError."""
-        with self.told():
+        with self.translating_errors():
             if create and not self._is_made():
                 self._make()
             made, known = self.dbos.versions()
