@@ -25,7 +25,7 @@ from ...io.volume import Study, Volume
 from ..decisions import decided
 from ..errors import SettingsError
 from ..opening import Opener
-from ..progress.events import DeviceOpened, Listen, TilesDone, told_while_opening, unit_of
+from ..progress.events import DeviceOpened, Listen, TilesDone, opening_event, unit_of
 from ..settings import Blend, TranslateOptions
 from ..stopwatch import Stopwatch
 from ..study.modality import of_model
@@ -238,7 +238,7 @@ class Translator:
         """The network on a device, in one precision at a time."""
 
         def progress(what: str, share: float | None) -> None:
-            self._on_event(told_while_opening(what, share))
+            self._on_event(opening_event(what, share))
 
         opener = Opener(self.model.network, device, self._settings.opened_for)
         with shared_generator(

@@ -51,7 +51,7 @@ class EarlyOpening:
         self._is_taken = False
         self._hearing = threading.Lock()
         self._progress: Progress | None = None
-        self._untold: list[tuple[str, float | None]] = []
+        self._unheard_progress: list[tuple[str, float | None]] = []
 
     def open(self) -> None:
         """In a thread of its own."""
@@ -74,7 +74,7 @@ class EarlyOpening:
     @contextmanager
     def _taken(self, progress: Progress) -> Iterated[AnyGenerator]:
         with self._hearing:
-            for told in self._untold:
+            for told in self._unheard_progress:
                 progress(*told)
             self._progress = progress
         generator, opened = self._opened.result()
@@ -84,7 +84,7 @@ class EarlyOpening:
     def _hear(self, what: str, share: float | None) -> None:
         with self._hearing:
             if self._progress is None:
-                self._untold.append((what, share))
+                self._unheard_progress.append((what, share))
             else:
                 self._progress(what, share)
 

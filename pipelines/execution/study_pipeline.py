@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from ...engine.recovery import SharedGenerator
 from ...io.files.parts import remove_parts_of_this_process
 from ..cycle.way_back import WayBack, opened_way_back
-from ..progress.events import DeviceOpened, Event, told_while_opening
+from ..progress.events import DeviceOpened, Event, opening_event
 from ..results.resume import PlannedStudy
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
 from .outcomes import BatchEvents, Outcomes
@@ -158,7 +158,7 @@ class StudyPipeline:
             self._infer(None, None)
             self._end_writers()
             return
-        with task.share_generator(self._tune) as generator, self._loss_told():
+        with task.share_generator(self._tune) as generator, self._loss_reported():
             self._events.tell(DeviceOpened(generator.open(task.precision)))
             with opened_way_back(task.back, task.model, task.options, self._tune) as way_back:
                 self._infer_with(generator, way_back)
@@ -179,7 +179,7 @@ class StudyPipeline:
             other.join()
 
     @contextmanager
-    def _loss_told(self) -> Generator[None]:
+    def _loss_reported(self) -> Generator[None]:
         """Tell of a lost device before it is closed, which then may take for ever."""
         try:
             yield
@@ -188,7 +188,7 @@ class StudyPipeline:
             raise
 
     def _tune(self, what: str, share: float | None) -> None:
-        self._events.tell(told_while_opening(what, share))
+        self._events.tell(opening_event(what, share))
 
     def _infer(self, generator: SharedGenerator | None, way_back: WayBack | None) -> None:
         while (loaded := self._next_loaded(generator)) is not None:

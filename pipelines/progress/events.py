@@ -99,7 +99,7 @@ def unit_of(plan: StudyPlan) -> TileUnit:
     return "tiles" if plan.inference == "patches" else "percent"
 
 
-def told_while_opening(what: str, share: float | None) -> Remark | Tuning:
+def opening_event(what: str, share: float | None) -> Remark | Tuning:
     """The event for what a device says as it is opened; share: None with a sentence to keep."""
     return Remark(what) if share is None else Tuning(what, share)
 

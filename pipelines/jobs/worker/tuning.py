@@ -10,7 +10,7 @@ from .messages import Tell, TuningBegan, TuningEnded
 
 
 @contextmanager
-def tuning_told(tell: Tell) -> Generator[Progress]:
+def tuning_reported(tell: Tell) -> Generator[Progress]:
     """Progress to open one generator with; a search that fails is told by what it raises."""
     began = ended = 0.0
     plans = 0

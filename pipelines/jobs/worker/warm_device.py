@@ -46,7 +46,7 @@ from ...translate import concurrency_of
 from ..links import refused_link
 from ..queue.job import StudyJob
 from .messages import Tell, WorkerSettings
-from .tuning import tuning_told
+from .tuning import tuning_reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ class WarmDevice:
         self, model: Model, device: Device, precision: Precision, patch: Triple | None
     ) -> abc.Generator[AnyGenerator]:
         with ExitStack() as stack:
-            with tuning_told(self._tell) as progress:
+            with tuning_reported(self._tell) as progress:
                 opening = Opener(model.network, device, patch)(precision, progress)
                 generator = stack.enter_context(opening)
             yield generator

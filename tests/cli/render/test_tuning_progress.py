@@ -10,7 +10,7 @@ from rich.console import Console
 from cuda_cyclegan.cli.commands.queue import worker
 from cuda_cyclegan.cli.render.progress_bars import LiveProgress
 from cuda_cyclegan.cli.render.progress_lines import PlainLines
-from cuda_cyclegan.pipelines.jobs.worker.tuning import tuning_told
+from cuda_cyclegan.pipelines.jobs.worker.tuning import tuning_reported
 from cuda_cyclegan.pipelines.progress.events import BatchStarted, DeviceOpened, Tuning
 
 EVENTS = [
@@ -45,7 +45,7 @@ def test_a_worker_tells_when_it_begins_and_what_it_came_to(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     log = partial(worker.log_news, "cuda:1")
-    with tuning_told(log) as progress:
+    with tuning_reported(log) as progress:
         for event in EVENTS:
             if isinstance(event, Tuning):
                 progress(event.what, event.share)
@@ -55,14 +55,14 @@ def test_a_worker_tells_when_it_begins_and_what_it_came_to(
 
 
 def test_a_worker_tells_of_a_plan_that_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with tuning_told(partial(worker.log_news, "cuda:1")) as progress:
+    with tuning_reported(partial(worker.log_news, "cuda:1")) as progress:
         progress("cuDNN's plan eng7 is not used on this card.", None)
     [line] = capsys.readouterr().err.splitlines()
     assert line.endswith("cuda:1: cuDNN's plan eng7 is not used on this card.")
 
 
 def test_a_worker_that_knows_all_plans_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with tuning_told(partial(worker.log_news, "cuda:1")):
+    with tuning_reported(partial(worker.log_news, "cuda:1")):
         pass
     assert capsys.readouterr().err == ""
 
