@@ -28,7 +28,7 @@ class CardFound:
 
 
 @dataclass(frozen=True, slots=True)
-class JobTold:
+class JobAssigned:
     """To a spare worker: its job, without the weights of a model that it has read itself.
 
     setup: pickled. sha256: of the model's file.
@@ -60,7 +60,7 @@ class SpareWorkers:
             return None
         self._card(setup.name)  # so that nobody else hears of it
         worker = self._workers.pop(setup.name)
-        worker.channel.send(JobTold(_without_weights(setup), setup.model.sha256))
+        worker.channel.send(JobAssigned(_without_weights(setup), setup.model.sha256))
         return worker
 
     def end(self) -> None:
@@ -109,16 +109,16 @@ def _work(model: Path, channel: Channel[Any, Any]) -> int | None:
     from .batch_worker import work
 
     try:
-        told: JobTold = channel.receive()
+        assigned: JobAssigned = channel.receive()
     except EOFError:  # nobody is left who could want it
         return None
     try:
         read = read_model()
     except ModelFileError:
         return _NOT_THE_MODEL
-    if read.sha256 != told.sha256:
+    if read.sha256 != assigned.sha256:
         return _NOT_THE_MODEL
-    setup = _WithWeights(io.BytesIO(told.setup), read.network.weights).load()
+    setup = _WithWeights(io.BytesIO(assigned.setup), read.network.weights).load()
     return work(setup, channel)
 
 

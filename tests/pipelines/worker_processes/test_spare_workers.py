@@ -16,7 +16,7 @@ from support.worker_generators import Opener
 
 from cuda_cyclegan.engine.model.model import load_model
 from cuda_cyclegan.pipelines.worker_processes.launch import Channel, WorkerProcess
-from cuda_cyclegan.pipelines.worker_processes.spare_workers import JobTold, spare_workers
+from cuda_cyclegan.pipelines.worker_processes.spare_workers import JobAssigned, spare_workers
 
 
 @pytest.fixture
@@ -99,9 +99,9 @@ def test_they_have_read_the_model_so_its_weights_are_not_sent(
         rows = world.run_with(spares, Opener(world.calls))
     assert [row.status for row in rows] == ["translated"] * len(NAMES)
     model = load_model(world.model)
-    [told] = [message for message in sent if isinstance(message, JobTold)]
-    assert told.sha256 == model.sha256
-    assert all(weight.tobytes() not in told.setup for weight in model.network.weights.values())
+    [assigned] = [message for message in sent if isinstance(message, JobAssigned)]
+    assert assigned.sha256 == model.sha256
+    assert all(weight.tobytes() not in assigned.setup for weight in model.network.weights.values())
 
 
 @pytest.mark.parametrize("is_there", [False, True])
