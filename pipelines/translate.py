@@ -27,7 +27,6 @@ from .execution.batch import Execution, run_batch
 from .execution.network_opening import EarlyOpening, early_opening
 from .execution.study_pipeline import Concurrency, StudyPipeline
 from .host.memory import available_memory
-from .moments import iso_time
 from .opening import Opener
 from .progress.events import BatchStarted, DeviceOpened, Event, Listen, Remark
 from .progress.rates import (
@@ -53,6 +52,7 @@ from .results.resume import PlannedStudy, Planner
 from .settings import DEFAULTS, TranslateOptions, TranslateSettings
 from .study.maps.study_map import maps_asked_for
 from .study.modality import for_model, of_model
+from .timestamps import iso_time
 from .worker_processes.batch_worker import Setup
 from .worker_processes.failover import Failover
 from .worker_processes.shared_batch import SharedBatch

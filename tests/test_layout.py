@@ -108,12 +108,12 @@ MAY_IMPORT = {
         "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
         "engine.network engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery "
         "io.file_headers io.links io.search io.volume pipelines.cycle pipelines.dry_run "
-        "pipelines.host pipelines.jobs.queue pipelines.model_import pipelines.moments "
+        "pipelines.host pipelines.jobs.queue pipelines.model_import pipelines.timestamps "
         "pipelines.node pipelines.progress pipelines.report pipelines.results pipelines.stopwatch"
     ),
     "cli.render.bench": (
         "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
-        "pipelines.moments pipelines.report pipelines.results"
+        "pipelines.timestamps pipelines.report pipelines.results"
     ),
     "cli.render.evaluation": (
         "cli.render cli.render.html cli.render.terminal pipelines.evaluation "
@@ -261,7 +261,7 @@ MAY_IMPORT = {
         "io.volume pipelines.errors pipelines.execution pipelines.host pipelines.report "
         "pipelines.results pipelines.study pipelines.study.voxels"
     ),
-    "pipelines.moments": "",
+    "pipelines.timestamps": "",
     "pipelines.execution": (
         "engine.cuda engine.errors engine.generator engine.model engine.options engine.recovery "
         "io.errors io.file_headers io.files io.volume io.writing pipelines.cycle pipelines.errors "
@@ -275,7 +275,7 @@ MAY_IMPORT = {
     ),
     "pipelines.jobs": (
         "engine.decoding engine.model io.links io.search pipelines.cycle pipelines.decisions "
-        "pipelines.errors pipelines.jobs.queue pipelines.moments pipelines.report "
+        "pipelines.errors pipelines.jobs.queue pipelines.timestamps pipelines.report "
         "pipelines.results pipelines.settings pipelines.stopwatch pipelines.translate"
     ),
     "pipelines.jobs.queue": (
@@ -337,7 +337,7 @@ MAY_IMPORT = {
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.model engine.options engine.probe "
         "io.choice io.discovery io.errors io.files io.volume pipelines.cycle pipelines.decisions "
-        "pipelines.execution pipelines.host pipelines.moments pipelines.opening "
+        "pipelines.execution pipelines.host pipelines.timestamps pipelines.opening "
         "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
         "pipelines.study.maps pipelines.worker_processes"
     ),

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ...pipelines.jobs.queue.state import STATES, BatchCount, JobRow, JobState
-from ...pipelines.moments import iso_time
+from ...pipelines.timestamps import iso_time
 from .queue_outlook import moment, outlook, worker_name
 from .terminal.settings import flagged
 from .terminal.tables import Row, TextTable

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ...pipelines.moments import iso_time
 from ...pipelines.node.events import (
     Emptied,
     Failed,
@@ -22,6 +21,7 @@ from ...pipelines.node.events import (
     Trouble,
     TurnedAway,
 )
+from ...pipelines.timestamps import iso_time
 from .terminal.settings import flagged
 from .terminal.tables import Row, TextTable
 from .terminal.text import counted, file_size, printable, seconds

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from ...engine.decoding import FieldError
 from ..errors import QueueError
-from ..moments import iso_time
 from ..report.report import BatchReport, Failure, ModelName, StudyReport, Use
 from ..report.study_row import from_json
 from ..stopwatch import STAGES
+from ..timestamps import iso_time
 from .queue.job import StudyJob
 from .queue.state import OPEN, JobRow
 

@@ -32,8 +32,8 @@ from ....engine.probe.cards import cuda_devices
 from ....pipelines.bench.measurement import Bench, Setting
 from ....pipelines.bench.parameter_sweep import Scan, Tried
 from ....pipelines.bench.rivals import Rival, RivalResult
-from ....pipelines.moments import iso_time
 from ....pipelines.report.writing import JsonObject, program_version
+from ....pipelines.timestamps import iso_time
 from ..terminal.settings import flagged
 
 SCHEMA = "cuda-cyclegan/bench/1"

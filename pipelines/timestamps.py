@@ -1,4 +1,4 @@
-"""Moments as all JSON of this program has them."""
+"""Timestamps as all JSON of this program has them."""
 
 from datetime import datetime
 
