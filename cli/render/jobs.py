@@ -117,9 +117,9 @@ def text(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
 
 
 def _dated(fields: dict[str, Any]) -> dict[str, Any]:
-    """The same with its moments as ISO 8601."""
-    moments = {name: fields[name] for name in _TIMES if fields.get(name) is not None}
-    return {**fields, **{name: iso_time(moment) for name, moment in moments.items()}}
+    """The same with its times as ISO 8601."""
+    times = {name: fields[name] for name in _TIMES if fields.get(name) is not None}
+    return {**fields, **{name: iso_time(time) for name, time in times.items()}}
 
 
 def _job(row: JobRow) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _job(row: JobRow) -> dict[str, Any]:
         "priority": row.scheduling.priority,
         "window": row.scheduling.window or None,
         **{key: row.asked.get(key) for key in ("study", "files", "output", "model")},
-        "passages": {name: [*map(iso_time, moments)] for name, moments in row.passages.items()},
+        "passages": {name: [*map(iso_time, interval)] for name, interval in row.passages.items()},
         "reason": row.reason and flagged(row.reason),
         "result": row.result.get("row", {}),
     }

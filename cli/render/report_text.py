@@ -13,7 +13,7 @@ from .terminal.text import bar, counted, memory, printable, seconds
 BAR = 30
 """Columns of a stage that takes all the time."""
 
-MOST_MOMENTS = 40
+MOST_IN_TIMELINE = 40
 """Studies whose time is shown line by line."""
 
 
@@ -36,7 +36,7 @@ def sections(stored: Sequence[StoredReport], columns: int | None) -> Iterator[Se
             ["", *batch_summary.table(one.batch, columns)], batch_summary.totals(one.batch)
         )
         yield Section([*_stage_bars(one), ""])
-        yield Section(_moments(one.batch, columns))
+        yield Section(_timeline(one.batch, columns))
     if len(stored) == 2:
         yield from _comparison(compare(*stored), columns)
     yield Section([], _failures(stored))
@@ -85,7 +85,7 @@ def _stage_bars(one: StoredReport) -> Iterator[str]:
         yield f"{stage:<8}{seconds(value):>8} s {share:>6.1%}  {bar(share, BAR)}".rstrip()
 
 
-def _moments(batch: BatchReport, columns: int | None) -> Iterator[str]:
+def _timeline(batch: BatchReport, columns: int | None) -> Iterator[str]:
     """Studies below each other over one time, so that those at work together are seen."""
     rows = batch.by_start()
     if not rows:
@@ -95,12 +95,12 @@ def _moments(batch: BatchReport, columns: int | None) -> Iterator[str]:
         head=Row("study", ["from", "to", "under way"]),
         rows=[
             Row(printable(row.name), [seconds(start), seconds(stop), _stretches(row, last)])
-            for (start, stop), row in rows[:MOST_MOMENTS]
+            for (start, stop), row in rows[:MOST_IN_TIMELINE]
         ],
     )
     yield from table.lines(columns)
-    if len(rows) > MOST_MOMENTS:
-        yield f"The first {MOST_MOMENTS} of {len(rows)}; --html shows all."
+    if len(rows) > MOST_IN_TIMELINE:
+        yield f"The first {MOST_IN_TIMELINE} of {len(rows)}; --html shows all."
     yield ""
 
 

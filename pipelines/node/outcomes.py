@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import Queue, open_queue
-from ..jobs.queue.state import OPEN, JobRow
+from ..jobs.queue.state import OPEN, Interval, JobRow
 from .events import Failed, NodeEvent, SeriesTranslated
 from .ledger import Ledger, SeriesRecord, StudyRecord
 
@@ -65,18 +65,18 @@ class QueueExchange:
             note_outcomes(self._ledger, self._link.queue(), self._tell, self._clock)
             self._looked = self._clock()
 
-    def sent(self, job: str, moments: tuple[float, float]) -> None:
+    def sent(self, job: str, interval: Interval) -> None:
         """Remember from when to when a job's result was sent; any thread may call."""
         with self._lock:
-            self._sent[job] = moments
+            self._sent[job] = interval
 
     def tell_sent(self) -> None:
         """Tell the queue; after a restart all of it again, for some may be new.
 
         Raises QueueError.
         """
-        for job, moments in list(self._sent.items()):
-            self._link.queue().note_sent(job, moments)
+        for job, interval in list(self._sent.items()):
+            self._link.queue().note_sent(job, interval)
             with self._lock:
                 del self._sent[job]
 

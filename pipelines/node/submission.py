@@ -196,8 +196,8 @@ def _new_series(looked: _Looked, found: Submission) -> Iterator[tuple[StudyJob, 
 
 def _received(job: StudyJob) -> tuple[float, float]:
     """When the first of its objects was written, and the last."""
-    moments = [Path(file).stat().st_mtime for file in job.files]
-    return min(moments), max(moments)
+    written = [Path(file).stat().st_mtime for file in job.files]
+    return min(written), max(written)
 
 
 def _left_out(study: StudyName, found: Submission, *, is_alone: bool) -> tuple[str, ...]:

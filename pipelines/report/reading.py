@@ -38,7 +38,7 @@ _Extent: TypeAlias = Annotated[int, Meta(ge=1, le=_LARGEST)]
 _Value = TypeVar("_Value")
 
 
-class _Moments(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class _Interval(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     start: _Amount
     stop: _Amount
 
@@ -101,7 +101,7 @@ class _Study(Struct, frozen=True, kw_only=True, rename={"failure": "class"}):
     notes: tuple[str, ...] = ()
     seconds: _Amount
     stages: _Stages[_Amount]
-    when: _Stages[_Moments] | None = None
+    when: _Stages[_Interval] | None = None
     voxels: _Count
     tiles: _Count
     peak_host_bytes: _Count | None = None
@@ -312,7 +312,7 @@ def _study(stored: _Study) -> StudyReport:
         due=stored.due,
         seconds=_measured(stored.seconds),
         stages={s: _measured(took) for s in STAGES if (took := stages.get(s)) is not None},
-        when={s: (moment.start, moment.stop) for s in STAGES if (moment := when.get(s))},
+        when={s: (interval.start, interval.stop) for s in STAGES if (interval := when.get(s))},
         voxels=stored.voxels,
         tiles=stored.tiles,
         peak_memory=_peak(stored),

@@ -233,7 +233,7 @@ class BatchReport:
 
     def by_start(self) -> list[tuple[tuple[float, float], StudyReport]]:
         """From when to when each study was under way, where that was recorded, by its start."""
-        rows = ((moments, row) for row in self.studies if (moments := row.under_way))
+        rows = ((interval, row) for row in self.studies if (interval := row.under_way))
         return sorted(rows, key=lambda pair: pair[0])
 
     def stages(self) -> dict[Stage, float]:

@@ -111,7 +111,7 @@ def _study(row: StudyReport) -> JsonObject:
         "notes": list(row.notes),
         "seconds": row.seconds,
         "stages": dict(row.stages),
-        "when": {stage: list(moments) for stage, moments in row.when.items()},
+        "when": {stage: list(interval) for stage, interval in row.when.items()},
         "voxels": row.voxels,
         "voxels_per_second": row.voxels_per_second,
         "tiles": row.tiles,

@@ -54,8 +54,8 @@ def stage_bar(stages: Mapping[Stage, float], longest: float) -> Element:
     return bar
 
 
-def moments_bar(when: Mapping[Stage, tuple[float, float]], last: float) -> Element:
-    """Stages from when to when they worked; `last`: the moment at which the width ends.
+def timeline_bar(when: Mapping[Stage, tuple[float, float]], last: float) -> Element:
+    """Stages from when to when they worked; `last`: the time at which the width ends.
 
     Those that take turns with each tile share the height.
     """

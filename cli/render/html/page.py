@@ -14,7 +14,7 @@ from ..progress_lines import failure_text
 from ..report_text import outcome, ratio
 from ..terminal.settings import flagged
 from ..terminal.text import counted, duration, memory, scaled, seconds
-from .charts import PlotSpan, legend, moments_bar, over_time, stage_bar
+from .charts import PlotSpan, legend, over_time, stage_bar, timeline_bar
 from .cycle import cycle_cell, cycle_section, worst_first
 from .markup import Child, document, element, figure, openable, plots, table, tiles
 
@@ -118,7 +118,7 @@ def _batch(one: StoredReport) -> Iterator[Child]:
         yield _plots(batch)
     yield from cycle_section(batch)
     yield from _previews(one)
-    yield from _moments(batch)
+    yield from _timeline(batch)
     if any(row.status != "up to date" for row in batch.studies):
         yield element("h2", "Studies")
         yield openable(_studies(batch), len(batch.studies))
@@ -192,7 +192,7 @@ def _spans(rows: Sequence[StudyReport], values: Sequence[float]) -> list[PlotSpa
     return spans
 
 
-def _moments(batch: BatchReport) -> Iterator[Child]:
+def _timeline(batch: BatchReport) -> Iterator[Child]:
     """Studies below each other over one time, so that those at work together are seen."""
     rows = batch.by_start()
     if not rows:
@@ -200,16 +200,16 @@ def _moments(batch: BatchReport) -> Iterator[Child]:
     last = max(stop for (_, stop), _ in rows)
     yield element("h2", "When each study was under way")
     yield legend()
-    moments = table(
+    timeline = table(
         ["study", "", "from, s", "to, s"],
         [
-            [row.name, moments_bar(row.when, last), seconds(start), seconds(stop)]
+            [row.name, timeline_bar(row.when, last), seconds(start), seconds(stop)]
             for (start, stop), row in rows
         ],
         numbers=(2, 3),
-        class_="moments",
+        class_="timeline",
     )
-    yield openable(moments, len(rows))
+    yield openable(timeline, len(rows))
 
 
 def _studies(batch: BatchReport) -> Element:

@@ -29,9 +29,9 @@ from .state import (
     NOT_RECORDED,
     OPEN,
     BatchCount,
+    Interval,
     JobRow,
     JobState,
-    Moments,
     OpenJobs,
     Retried,
     SchedulingClass,
@@ -72,7 +72,7 @@ class Queue:
         name: str = "",
         not_before: datetime | None = None,
         established: str = NOT_RECORDED,
-        received: Mapping[str, Moments] | None = None,
+        received: Mapping[str, Interval] | None = None,
     ) -> Submitted:
         """Add jobs as one batch, all or none; those whose work is open already are left out.
 
@@ -104,13 +104,13 @@ class Queue:
                 ids = {key: added.get(key) or known[key] for key in keys}
                 return Submitted(batch, len(new), len(jobs) - len(new), ids)
 
-    def note_sent(self, job: str, moments: Moments) -> None:
+    def note_sent(self, job: str, interval: Interval) -> None:
         """Record from when to when a node sent a job's result on."""
         jobs = self._tables.jobs.c
         where = [jobs.workflow_uuid == job]
         with self._tables.translating_errors():
             about = self._tables.attributes(job)
-            passed = {**about.get(PASSED, {}), "send": moments}
+            passed = {**about.get(PASSED, {}), "send": interval}
             self._tables.change(where, {"attributes": {**about, PASSED: passed}})
 
     def batches(self) -> list[BatchCount]:
@@ -218,7 +218,7 @@ class Queue:
                 self._tables.client.enqueue_in_transaction(connection, options, job.to_json())
 
 
-def _received(received: Mapping[str, Moments] | None, key: str) -> dict[str, Any]:
+def _received(received: Mapping[str, Interval] | None, key: str) -> dict[str, Any]:
     return {PASSED: {"receive": received[key]}} if received and key in received else {}
 
 

@@ -5,9 +5,9 @@ from typing import Any, cast
 from .state import (
     NOT_RECORDED,
     PASSAGES,
+    Interval,
     JobRow,
     JobState,
-    Moments,
     Passage,
     SchedulingClass,
     json_object,
@@ -58,17 +58,17 @@ PASSED, PUT_OFF = "passages", "put off"
 """The attributes of a job that hold its passages, and why it was put off the last time."""
 
 
-def _passages(found: Any) -> dict[Passage, Moments]:
+def _passages(found: Any) -> dict[Passage, Interval]:
     """Those that can be read."""
-    told: dict[Passage, Moments] = {}
+    known = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    read: dict[Passage, Interval] = {}
     for passage in PASSAGES:
-        moments: Any = cast("dict[str, Any]", found).get(passage) if isinstance(found, dict) else ()
-        match moments:
+        match known.get(passage):
             case [int() | float() as start, int() | float() as stop]:
-                told[passage] = float(start), float(stop)
+                read[passage] = float(start), float(stop)
             case _:
                 continue
-    return told
+    return read
 
 
 def state_of(status: Any) -> JobState:

@@ -15,8 +15,8 @@ ENDED_BADLY: tuple[JobState, ...] = ("failed", "given up", "cancelled")
 Passage: TypeAlias = Literal["receive", "send"]
 PASSAGES: tuple[Passage, ...] = get_args(Passage)
 """What a node does before a worker, and after it."""
-Moments: TypeAlias = tuple[float, float]
-"""First and last, in seconds since 1970."""
+Interval: TypeAlias = tuple[float, float]
+"""Start and end, in seconds since 1970."""
 
 Priority: TypeAlias = Literal["urgent", "normal", "low"]
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
@@ -95,7 +95,7 @@ class JobRow:
     payload: str
     result: Mapping[str, Any] = field(default_factory=dict[str, Any])
     established: str = NOT_RECORDED
-    passages: Mapping[Passage, Moments] = field(default_factory=dict[Passage, Moments])
+    passages: Mapping[Passage, Interval] = field(default_factory=dict[Passage, Interval])
     put_off: str = ""
 
     @property
