@@ -9,7 +9,7 @@ import typer
 
 from ..pipelines.host.processes import collect_seldom
 from .command_table import CommandTable
-from .errors import Exit, complain, told
+from .errors import Exit, complain, errors_reported
 from .render.terminal.streams import LastingStream, settle
 
 EXAMPLE = """\b
@@ -59,7 +59,7 @@ def _options(  # pyright: ignore[reportUnusedFunction]
 ) -> None:
     from .options.config import config_defaults
 
-    with told(verbose=False):
+    with errors_reported(verbose=False):
         context.default_map = config_defaults(context, config)
 
 

@@ -30,13 +30,13 @@ class Exit(IntEnum):
     TERMINATED = 143
 
 
-OURS = EngineError, ScanError, PipelineError
+FOR_THE_USER = EngineError, ScanError, PipelineError
 """Errors whose message is meant for the user."""
 
 
 @contextmanager
-def told(*, verbose: bool) -> Generator[None]:
-    """Run a command's work; whatever it raises is told to the user and ends the program."""
+def errors_reported(*, verbose: bool) -> Generator[None]:
+    """Run a command's work; whatever it raises is reported to the user and ends the program."""
     try:
         check_address_space()
         yield
@@ -51,7 +51,7 @@ def told(*, verbose: bool) -> Generator[None]:
 
 def status(error: Exception) -> Exit:
     """The exit status of an error that ends the whole command."""
-    if not isinstance(error, OURS) and is_out_of_memory(error):
+    if not isinstance(error, FOR_THE_USER) and is_out_of_memory(error):
         return Exit.SOME_FAILED
     match error:
         case DeviceUnavailableError() | MissingLibraryError() | ImportError():
@@ -64,7 +64,7 @@ def status(error: Exception) -> Exit:
 
 def sentence(error: Exception) -> str:
     """The error in one sentence."""
-    if isinstance(error, OURS):
+    if isinstance(error, FOR_THE_USER):
         return str(error)
     if is_out_of_memory(error):
         return _memory_advice()

@@ -8,7 +8,7 @@ import typer
 
 from ...io.choice import FEWEST_SLICES
 from ...io.formats.nibabel_alone import import_nibabel_alone
-from ..errors import Exit, complain, told
+from ..errors import Exit, complain, errors_reported
 from ..options.translate import (
     AllowUneven,
     ChannelPatterns,
@@ -76,7 +76,7 @@ def discover(
     choice = Filters(
         modality, series, min_slices, allow_uneven, show_phi, links, channel or ()
     ).choice()
-    with stop_signals(), told(verbose=verbose):
+    with stop_signals(), errors_reported(verbose=verbose):
         import_nibabel_alone()
         from ...pipelines.results.earlier_results import discover_scans
         from ..render import discovery

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import Exit, told
+from ..errors import Exit, errors_reported
 from ..options.queue import QueueOption
 from ..render.terminal.settings import flagged
 from ..render.terminal.streams import broken, columns_of, say
@@ -51,7 +51,7 @@ def doctor(
       0  all that is offered works, perhaps with warnings
       1  something does not
     """
-    with stop_signals(), told(verbose=verbose):
+    with stop_signals(), errors_reported(verbose=verbose):
         from ...pipelines.doctor.doctor import ExaminedPlaces, examine
 
         findings = examine(ExaminedPlaces(folder, queue))

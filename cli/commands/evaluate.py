@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ...io.errors import WriteError
-from ..errors import Exit, complain, told
+from ..errors import Exit, complain, errors_reported
 from ..options.values import checked_json
 from ..render.missed import missed
 from ..render.report_file import STDOUT, save_page, screen
@@ -100,7 +100,7 @@ def evaluate(
     """
     wanted = _Wanted(None if json == STDOUT else json, csv, html, json == STDOUT, verbose)
     wanted.check()
-    with stop_signals() as stop, told(verbose=verbose):
+    with stop_signals() as stop, errors_reported(verbose=verbose):
         from ...pipelines.evaluation.pairs import Sources
 
         sources = Sources(results, truth, mask, pairs)

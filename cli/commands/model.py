@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import Exit, complain, told
+from ..errors import Exit, complain, errors_reported
 from ..options.model import MadeModel, parsed_names
 from ..render.terminal.spinner import spinner
 from ..render.terminal.streams import columns_of, say, tell
@@ -53,7 +53,7 @@ def inspect(
 
     Exit status: 0 shown; 2 the file is damaged or of another kind.
     """
-    with stop_signals(), told(verbose=verbose):
+    with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.model.model import Model
         from ...pipelines.model_import.inspection import HeldCheckpoint
         from ...pipelines.model_import.inspection import inspect as look_into
@@ -84,7 +84,7 @@ def verify(file: ModelFile, verbose: Verbose = False) -> None:
 
     Exit status: 0 it does; 1 it does not; 2 the file is damaged or no model.
     """
-    with stop_signals(), told(verbose=verbose):
+    with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.model.model import load_model
         from ...engine.model.reference import verify as compare
 
@@ -116,7 +116,7 @@ def export_onnx(
 
     Exit status: 0 written; 2 not.
     """
-    with stop_signals(), told(verbose=verbose):
+    with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.model.model import load_model
         from ...engine.model.onnx_export import onnx_bytes
         from ...pipelines.results.output_file import check_free, save
@@ -153,7 +153,7 @@ def edit(
     Exit status: 0 written; 2 not.
     """
     said = parsed_names(source, "--source"), parsed_names(target, "--target")
-    with stop_signals(), told(verbose=verbose):
+    with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.model.model import load_model
         from ...pipelines.model_import.card_edit import CardEdit, edited_model
         from ...pipelines.results.output_file import check_free, save

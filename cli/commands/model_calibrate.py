@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...engine.options import Inference
-from ..errors import Exit, complain, told
+from ..errors import Exit, complain, errors_reported
 from ..options.model import MadeModel
 from ..options.translate import DeviceName
 from ..options.values import checked_device
@@ -86,7 +86,7 @@ def calibrate(
     Exit status: 0 written; 1 written without some of the scans; 2 not written; 3 no scan was found.
     """
     _check(mark_beyond, cycle)
-    with stop_signals(), told(verbose=verbose):
+    with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.model.model import load_model
         from ...pipelines.results.output_file import check_free, save
 

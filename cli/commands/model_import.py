@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..errors import Exit, complain, told
+from ..errors import Exit, complain, errors_reported
 from ..options.model import FORMS, MadeModel, parsed_axes, parsed_maps, parsed_names, parsed_spacing
 from ..options.values import parsed_patch
 from ..render.terminal.settings import option
@@ -200,7 +200,7 @@ def import_(
     )
     names = parsed_names(source, "--source"), parsed_names(target, "--target")
     place = parsed_axes(axes), parsed_spacing(spacing)
-    with stop_signals(), told(verbose=verbose):
+    with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.checkpoint.recognise.evidence import NetworkChoices
         from ...pipelines.model_import.card_draft import CardDraft
         from ...pipelines.model_import.importing import ImportRequest

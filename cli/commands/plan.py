@@ -2,7 +2,7 @@
 
 import typer
 
-from ..errors import told
+from ..errors import errors_reported
 from ..options.groups import DeviceOptions, StudyOptions, grouped
 from ..options.translate import (
     FollowLinks,
@@ -46,7 +46,7 @@ def plan(
       3  no study was found
       4  the device or a library is missing
     """
-    with stop_signals(), told(verbose=verbose):
+    with stop_signals(), errors_reported(verbose=verbose):
         links = links_of(follow=follow_links)
         request = study.request(all_inputs(inputs, more), on, show_phi=show_phi, links=links)
         raise typer.Exit(dry_run_shown(opened(request)))

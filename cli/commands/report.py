@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import told
+from ..errors import errors_reported
 from ..render.report_file import save_page
 from ..render.terminal.streams import columns_of, say, tell
 from ..render.terminal.text import file_size, printable
@@ -49,7 +49,7 @@ def report(
       0  shown
       2  a file is no report, or the page is there already
     """
-    with stop_signals(), told(verbose=verbose):
+    with stop_signals(), errors_reported(verbose=verbose):
         from ...pipelines.report.reading import read_report
 
         stored = [read_report(file) for file in files]

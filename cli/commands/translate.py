@@ -12,7 +12,7 @@ import typer
 
 from ...io.errors import WriteError
 from ..command_line import command_line
-from ..errors import Exit, complain, told
+from ..errors import Exit, complain, errors_reported
 from ..options.groups import DeviceOptions, StudyOptions, grouped
 from ..options.help_panels import REPORTS
 from ..options.translate import (
@@ -112,7 +112,11 @@ def translate(
         if dry_run and file:
             raise typer.BadParameter("a dry run writes nothing.", param_hint=f"'{name}'")
     begins = not dry_run and _is_all_due(study)
-    with stop_signals() as stop, told(verbose=verbose), _begun(study, on, begins=begins) as begun:
+    with (
+        stop_signals() as stop,
+        errors_reported(verbose=verbose),
+        _begun(study, on, begins=begins) as begun,
+    ):
         links = links_of(follow=follow_links)
         request = study.request(all_inputs(inputs, more), on, show_phi=show_phi, links=links)
         if dry_run:

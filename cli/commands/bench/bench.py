@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from ....engine.options import CudaLimits, Effort
-from ...errors import told
+from ...errors import errors_reported
 from ...options.translate import Arithmetic, DeviceName, Verbose, VramLimit
 from ...options.values import checked_device, checked_json, parsed_patch, parsed_size
 from ...render.bench.outputs import View
@@ -128,7 +128,7 @@ def bench(
     device, patches = checked_device(device), parsed_patch(patch)
     limit, scanned = parsed_size("--vram-limit", vram_limit), _parsed_scan(scan)
     limits = CudaLimits(limit, tune or ("quick" if sweep else "full"))
-    with stop_signals(), told(verbose=verbose):
+    with stop_signals(), errors_reported(verbose=verbose):
         from ....engine.benchmark.measurement import Budget
         from ....pipelines.bench.measurement import BenchRequest, Subject, open_bench
 

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from ....io.formats.nibabel_alone import import_nibabel_alone
 from ...command_line import command_line
-from ...errors import Exit, complain, told
+from ...errors import Exit, complain, errors_reported
 from ...options.queue import QueueOption
 from ...options.values import checked_json
 from ...render.report_file import STDOUT, save_page, screen, write_report
@@ -230,7 +230,7 @@ def prune(
 
 @contextmanager
 def _open(queue: str | None) -> "Generator[Queue]":
-    with stop_signals(), told(verbose=False):
+    with stop_signals(), errors_reported(verbose=False):
         import_nibabel_alone()
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.queue.queue import open_queue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ....pipelines.errors import ConfigError, MissingLibraryError
-from ...errors import OURS, Exit, told
+from ...errors import FOR_THE_USER, Exit, errors_reported
 from ...options.config import named_config
 from ...options.queue import QueueOption
 from ...options.routes import routes_of
@@ -99,7 +99,7 @@ def node(
     """
     if json and not status:
         raise typer.BadParameter("it is for --status.", param_hint="'--json'")
-    with told(verbose=False):
+    with errors_reported(verbose=False):
         from ....pipelines.jobs.queue.location import own_folder
 
         _check_installed()
@@ -159,7 +159,7 @@ def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> 
                     check_routes(routes, settings.certificates)
                     at_work.use(routes)
                     log(f"{counted(len(routes), 'route')} read again")
-                except (*OURS, OSError) as error:
+                except (*FOR_THE_USER, OSError) as error:
                     log(f"the routes stay as they were: {flagged(str(error))}")
             at_work.step()
         log("stopping")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...errors import Exit, complain, told
+from ...errors import Exit, complain, errors_reported
 from ...options.groups import StudyOptions, grouped
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
@@ -65,7 +65,7 @@ def submit(
       2  wrong usage, or the queue cannot be used
       3  no study was found
     """
-    with stop_signals(), told(verbose=False):
+    with stop_signals(), errors_reported(verbose=False):
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.queue.queue import open_queue
         from ....pipelines.jobs.schedule import parse_time

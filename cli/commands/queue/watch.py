@@ -8,7 +8,7 @@ import typer
 
 from ....io.errors import ScanError
 from ....pipelines.errors import QueueLostError
-from ...errors import told
+from ...errors import errors_reported
 from ...options.groups import StudyOptions, grouped
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
@@ -63,7 +63,7 @@ def watch(
       2               wrong usage, or the queue cannot be used
       129, 130, 143   stopped by a closed terminal, Ctrl-C or SIGTERM
     """
-    with stop_signals() as stop, told(verbose=False):
+    with stop_signals() as stop, errors_reported(verbose=False):
         from ....pipelines.jobs.arrivals import Arrivals, Complaints
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.queue.queue import open_queue

@@ -9,7 +9,7 @@ from ....engine.options import TUNING_SECONDS
 from ....io.formats.nibabel_alone import import_nibabel_alone
 from ....pipelines.errors import QueueLostError
 from ....pipelines.worker_processes.retry import TRIES
-from ...errors import Exit, complain, sentence, status, told
+from ...errors import Exit, complain, errors_reported, sentence, status
 from ...options.queue import QueueOption, checked_batch
 from ...options.translate import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit
 from ...options.values import checked_device, cuda_limits
@@ -95,7 +95,7 @@ def worker(
         raise typer.BadParameter("it is for --until-empty.", param_hint="'--wait'")
     asked = checked_device(device)
     limits = cuda_limits(vram_limit, tune, tune_seconds, batch)
-    with told(verbose=False):
+    with errors_reported(verbose=False):
         import_nibabel_alone()
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.worker.messages import WorkerSettings, YieldLimits
