@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from .cuda.plan_cache import Progress, cache_folder, unheard
+from .cuda.plan_cache import Progress, cache_folder, ignore_progress
 from .errors import DeviceUnavailableError
 from .options import NO_LIMITS, CudaLimits, Precision
 from .probe.cards import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
@@ -152,7 +152,7 @@ def open_generator(
     device: Device,
     precision: Precision,
     patch: "Triple",
-    progress: Progress = unheard,
+    progress: Progress = ignore_progress,
 ) -> "AbstractContextManager[Generator]":
     """The network, ready to run on the device within a `with` block.
 
@@ -207,7 +207,7 @@ def open_volume_generator(
     device: Device,
     precision: Precision,
     host_room: "HostRoom",
-    progress: Progress = unheard,
+    progress: Progress = ignore_progress,
 ) -> "AbstractContextManager[VolumeGenerator]":
     """The network for volumes at once, ready to run on the device within a `with` block.
 
@@ -244,7 +244,7 @@ def plan_volume(
     if device.kind == "cuda":
         from .cuda.volume.generator import planned_volume
 
-        options = _volume_options(device, precision, host_room, unheard)
+        options = _volume_options(device, precision, host_room, ignore_progress)
         return planned_volume(network, options, extents)
     from .onnxruntime.slabs.plan import plan_slabs
 
@@ -262,7 +262,7 @@ def plan_device(
         return None
     from .cuda.patches.generator import planned
 
-    return planned(network, cuda_options(device, precision, patch, unheard))
+    return planned(network, cuda_options(device, precision, patch, ignore_progress))
 
 
 def cuda_options(

@@ -81,8 +81,8 @@ class Scaling:
             ) from error
 
 
-def _untold(_rows: int) -> None:
-    pass
+def _ignore_rows(_rows: int) -> None:
+    """Progress that nobody wants to hear of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Stored:
 
     values: VoxelArray
     scaling: Scaling = Scaling()
-    on_rows: Callable[[int], None] = field(default=_untold, compare=False)
+    on_rows: Callable[[int], None] = field(default=_ignore_rows, compare=False)
 
     def lowest(self) -> FloatArray:
         """The lowest network intensity of each channel, [C]."""

@@ -7,7 +7,7 @@ from collections.abc import Generator as Yields
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
-from ..engine.cuda.plan_cache import unheard
+from ..engine.cuda.plan_cache import ignore_progress
 from ..engine.devices import Device, with_half_the_memory
 from ..engine.model.calibration import FEWEST_STUDIES, CycleReference, Typical
 from ..engine.model.card import ModelCard
@@ -26,6 +26,7 @@ from .stopwatch import Stopwatch
 from .study.translation import (
     OpenModel,
     PreparedStudy,
+    ignore_tiles,
     infer_study,
     plan_read_study,
     prepare_study,
@@ -59,10 +60,12 @@ class Translation:
         model, options = self.way_back.model, self.way_back.options
         precision = options.settings().precision
         outcome = self.generator.do(
-            lambda network: infer_study(study, OpenModel(model, network, options), watch, _untold),
+            lambda network: infer_study(
+                study, OpenModel(model, network, options), watch, ignore_tiles
+            ),
             precision,
         )
-        led = self.way_back.lead(outcome.result, precision, watch, _untold)
+        led = self.way_back.lead(outcome.result, precision, watch, ignore_tiles)
         returned = led.compared(watch)
         return returned.error.error / returned.error.unit
 
@@ -81,14 +84,10 @@ def opened_translation(
     task = BackTask(back, lambda _: opening(back, back_options(options, back)))
     with (
         opening(model, options) as generator,
-        opened_way_back(task, model, options, unheard) as way_back,
+        opened_way_back(task, model, options, ignore_progress) as way_back,
     ):
         assert way_back
         yield Translation(generator, way_back)
-
-
-def _untold(_done: int, _all: int) -> None:
-    """For whom tiles are of no interest."""
 
 
 @dataclass(frozen=True, slots=True)

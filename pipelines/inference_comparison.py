@@ -21,6 +21,7 @@ from .study.translation import (
     InferredStudy,
     OpenModel,
     PreparedStudy,
+    ignore_tiles,
     infer_study,
     plan_read_study,
     prepare_study,
@@ -102,7 +103,7 @@ class _Way:
         self.generator.open(self.options.settings().precision)
         outcome = self.generator.do(
             lambda network: infer_study(
-                study, OpenModel(self.model, network, self.options), watch, _untold
+                study, OpenModel(self.model, network, self.options), watch, ignore_tiles
             ),
             self.options.settings().precision,
         )
@@ -130,7 +131,3 @@ def _compared(study: Study, ways: tuple[_Way, _Way], watch: Stopwatch) -> Compar
         difference=float(np.linalg.norm(apart.ravel().astype(np.float64))) / max(norm, 1e-12),
         mean_difference=float(np.abs(apart).mean(dtype=np.float64)) * unit,
     )
-
-
-def _untold(_done: int, _all: int) -> None:
-    """For whom progress is of no interest."""

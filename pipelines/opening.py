@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from ..engine.cuda.plan_cache import Progress, unheard
+from ..engine.cuda.plan_cache import Progress, ignore_progress
 from ..engine.devices import Device, open_generator, open_volume_generator
 from ..engine.generator import AnyGenerator
 from ..engine.network.graph import Network
@@ -45,7 +45,7 @@ class Opener:
     patch: Triple | None
 
     def __call__(
-        self, precision: Precision, progress: Progress = unheard
+        self, precision: Precision, progress: Progress = ignore_progress
     ) -> AbstractContextManager[AnyGenerator]:
         if self.patch is None:
             room = room_for_maps(self.device)

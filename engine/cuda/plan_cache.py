@@ -22,7 +22,7 @@ place comes with a sentence that the user should keep: that a plan is refused.
 _FASTEST = 8
 
 
-def unheard(_what: str, _share: float | None) -> None:
+def ignore_progress(_what: str, _share: float | None) -> None:
     """Progress that nobody wants to hear of."""
 
 

@@ -22,8 +22,8 @@ from .plan_cache import (
     Findings,
     Progress,
     TuningCache,
+    ignore_progress,
     key_of,
-    unheard,
     worth_keeping,
 )
 from .plan_check import VERSION, PlanCheck, PlanVerdict, QueuedPlan, open_check, run_own
@@ -43,7 +43,7 @@ class SearchSettings:
 
     effort: Effort = "full"
     seconds: float = TUNING_SECONDS
-    progress: Progress = unheard
+    progress: Progress = ignore_progress
 
 
 @dataclass(frozen=True, slots=True)

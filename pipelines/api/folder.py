@@ -18,8 +18,8 @@ from ..translate import Request, open_job, run_job
 AnyPath: TypeAlias = str | PathLike[str]
 
 
-def unheard(_: Event) -> None:
-    """For whom events are of no interest."""
+def ignore_event(_: Event) -> None:
+    """Events that nobody wants to hear of."""
 
 
 def translate_folder(
@@ -33,7 +33,7 @@ def translate_folder(
     series: str = "",
     channels: Mapping[str, str] = MappingProxyType({}),
     limits: CudaLimits = NO_LIMITS,
-    on_event: Listen = unheard,
+    on_event: Listen = ignore_event,
 ) -> BatchReport:
     """Translate all scans in files and folders, as the command does, and report on each.
 

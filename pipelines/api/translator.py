@@ -40,7 +40,7 @@ from ..study.translation import (
     read_study,
     scans_of,
 )
-from .folder import AnyPath, unheard
+from .folder import AnyPath, ignore_event
 
 _AXES_OF_CHANNELS = 4
 """Of an array [channel, i, j, k]."""
@@ -70,7 +70,7 @@ class Translator:
         resample_channels: bool = False,
         inference: Inference | None = None,
         limits: CudaLimits = NO_LIMITS,
-        on_event: Listen = unheard,
+        on_event: Listen = ignore_event,
     ) -> None:
         """Open `model` on a device, which may take seconds, and a minute on a card new to it.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ...engine.benchmark.measurement import Budget, Measured
-from ...engine.cuda.plan_cache import Progress, unheard
+from ...engine.cuda.plan_cache import Progress, ignore_progress
 from ...engine.devices import Device, choose_device, cuda_options
 from ...engine.model.model import load_model
 from ...engine.network.architectures import ResNetSpec, Spec, build
@@ -152,7 +152,7 @@ def open_bench(request: BenchRequest) -> tuple[Bench, Network]:
 
 
 def measure(
-    bench: Bench, network: Network | None = None, progress: Progress = unheard
+    bench: Bench, network: Network | None = None, progress: Progress = ignore_progress
 ) -> BenchOutcome:
     """Measure; network: the subject's, where the caller has it already. Raises EngineError.
 

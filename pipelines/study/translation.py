@@ -42,6 +42,10 @@ OnTiles: TypeAlias = Callable[[int, int], None]
 """Told how many of how many tiles are translated, or percent of the volume; first with 0."""
 
 
+def ignore_tiles(_done: int, _all: int) -> None:
+    """Progress that nobody wants to hear of."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenModel:
     """A model that is ready to compute, and how: the same from study to study.

@@ -138,7 +138,7 @@ class StudyVerifier:
         wanted = np.empty(target.values.shape, np.float32)
         network = self._model.network
         with open_cpu_volume_generator(network, self._maps_memory()) as reference:
-            reference.translate_volume(prepared.given, Stored(wanted), _untold)
+            reference.translate_volume(prepared.given, Stored(wanted), _ignore_share)
         # Statistics are taken exactly there: the extents explain nothing.
         explained = tolerance(inferred.precision, (0, 0, 0))
         parts = _busy_parts(prepared.given, prepared.plan.tiling.extents)
@@ -192,8 +192,8 @@ def _busy_parts(given: Stored, extents: Triple) -> list[Box]:
     return [part for part in parts if _range(given, part) >= least] or parts
 
 
-def _untold(_share: float) -> None:
-    """For whom it is of no interest how much is done."""
+def _ignore_share(_share: float) -> None:
+    """Progress that nobody wants to hear of."""
 
 
 def _place(tiling: Tiling, tile: Tile) -> Place:

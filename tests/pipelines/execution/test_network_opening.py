@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 from support.numerics_models import FunctionGenerator
 
-from cuda_cyclegan.engine.cuda.plan_cache import Progress, unheard
+from cuda_cyclegan.engine.cuda.plan_cache import Progress, ignore_progress
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.generator import Generator
 from cuda_cyclegan.engine.options import Precision
@@ -44,7 +44,7 @@ def test_who_asks_is_given_what_opened_meanwhile_and_closes_it() -> None:
     device.may_open.set()
     with early_opening(device, "fp16") as opening:
         assert device.is_open.wait(PATIENCE)
-        with opening("fp16", unheard):
+        with opening("fp16", ignore_progress):
             assert device.calls == ["open fp16"]
         assert device.calls == ["open fp16", "close fp16"]
     assert device.calls == ["open fp16", "close fp16"]
@@ -68,9 +68,9 @@ def test_it_is_given_once_and_in_its_precision_only() -> None:
     device.may_open.set()
     with early_opening(device, "fp16") as opening:
         assert device.is_open.wait(PATIENCE)
-        with opening("bf16", unheard):
+        with opening("bf16", ignore_progress):
             assert device.calls == ["open fp16", "open bf16"]
-        with opening("fp16", unheard), opening("fp16", unheard):
+        with opening("fp16", ignore_progress), opening("fp16", ignore_progress):
             assert device.calls[-1] == "open fp16"
             assert device.calls.count("open fp16") == 2
     assert device.calls.count("close fp16") == 2
@@ -93,7 +93,7 @@ def test_what_kept_it_from_opening_is_told_to_who_asks_and_else_to_nobody() -> N
     with (
         early_opening(device, "fp16") as opening,
         pytest.raises(DeviceMemoryError, match="no room"),
-        opening("fp16", unheard),
+        opening("fp16", ignore_progress),
     ):
         pass
     with early_opening(device, "fp16"):
