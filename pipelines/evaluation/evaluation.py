@@ -30,17 +30,19 @@ BYTES_A_VOXEL = 16
 BLOCK_BYTES = 64 * 8 * BLOCK_VOXELS
 """That a study takes beside its volumes, at most."""
 
-Listen = Callable[[int, int], None]
-"""Hears how many studies are done, and of how many."""
-
 
 def evaluate(
-    pairs: Sequence[ScanPair], protocol: Protocol, listen: Listen, *, pictures: int = 0
+    pairs: Sequence[ScanPair],
+    protocol: Protocol,
+    tell: Callable[[int, int], None],
+    *,
+    pictures: int = 0,
 ) -> Evaluation:
     """Compare all results with their truths, as many at a time as cores and memory allow.
 
-    pictures: how many of the worst are drawn. The figures of a study depend on nothing but its own
-    files. Ctrl-C leaves those rows that are not done yet "stopped".
+    tell: is told how many of all studies are done. pictures: how many of the worst are drawn. The
+    figures of a study depend on nothing but its own files. Ctrl-C leaves those rows that are not
+    done yet "stopped".
     """
     begun, rows = monotonic(), {pair.name: _opening_row(pair) for pair in pairs}
     due = [pair for pair in pairs if not pair.missing]
@@ -49,7 +51,7 @@ def evaluate(
     interrupted = False
     try:
         work = [pool.submit(_evaluated, pair, protocol, memory, draws=pictures > 0) for pair in due]
-        _collect(work, rows, worst, listen)
+        _collect(work, rows, worst, tell)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -60,14 +62,17 @@ def evaluate(
 
 
 def _collect(
-    work: "Sequence[Future[PairRow]]", rows: dict[str, PairRow], worst: "_Worst", listen: Listen
+    work: "Sequence[Future[PairRow]]",
+    rows: dict[str, PairRow],
+    worst: "_Worst",
+    tell: Callable[[int, int], None],
 ) -> None:
-    listen(0, len(work))
+    tell(0, len(work))
     for done, future in enumerate(as_completed(work), 1):
         row = future.result()
         rows[row.name] = replace(row, picture=None)
         worst.take(row)
-        listen(done, len(work))
+        tell(done, len(work))
 
 
 class _Worst:
