@@ -121,11 +121,11 @@ def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: Non
     """
     cards = _planned(job, job.model, job.settings.opened_for)
     back = _planned(job, job.back, _patch_back(job, job.back)) if job.back else ()
-    foresight = _Foresight(job, cards, back)
+    estimator = _CostEstimator(job, cards, back)
     studies, rows = job.plan(), list[DryRow]()
     for planned in with_aliases(studies):
         tell(len(rows), len(studies))
-        rows += foresight.rows(planned)
+        rows += estimator.rows(planned)
     places = {planned.study.name: at for at, planned in enumerate(studies)}
     rows.sort(key=lambda row: places[row.planned.study.name])
     grids = [row.grid for row in rows if row.grid]
@@ -133,8 +133,8 @@ def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: Non
     grids_back = [row.back for row in rows if row.back]
     held = [card.held(grids, at_once) for card in cards]
     held += [card.held(grids_back, at_once) for card in back]
-    verifying = foresight.verifying(*rows)
-    return DryRun(tuple(rows), (*cards, *back), tuple(held), foresight.wall(rows), verifying)
+    verifying = estimator.verifying(*rows)
+    return DryRun(tuple(rows), (*cards, *back), tuple(held), estimator.wall(rows), verifying)
 
 
 def _patch_back(job: Job, back: Model) -> Triple | None:
@@ -151,8 +151,8 @@ def _planned(job: Job, model: Model, patch: Triple | None) -> "tuple[DevicePlan,
     return tuple(plan for plan in plans if plan)
 
 
-class _Foresight:
-    """Judges studies by what earlier batches and the search for plans have measured."""
+class _CostEstimator:
+    """Estimates what studies take, by what earlier batches and the search for plans measured."""
 
     def __init__(
         self, job: Job, cards: "Sequence[DevicePlan]", back: "Sequence[DevicePlan]"
