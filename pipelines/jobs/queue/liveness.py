@@ -108,7 +108,7 @@ GRACE_SECONDS = 30.0
 """Longer than a server takes to notice that a connection is lost, and a worker to make another."""
 
 
-class Life:
+class Membership:
     """A name that a worker holds, and its view of the others.
 
     origin: how the names begin of all whose locks are in `folder`. locks: the server's, None for a
@@ -162,7 +162,7 @@ class Life:
 
 
 @contextmanager
-def life(place: QueuePlace, device: str) -> Generator[Life]:
+def membership(place: QueuePlace, device: str) -> Generator[Membership]:
     """Hold a worker's name, the first that is free for its device. Raises QueueError.
 
     device: its name on the machine. A GPU has one, so that no two workers share it by mistake; the
@@ -183,7 +183,7 @@ def life(place: QueuePlace, device: str) -> Generator[Life]:
                 is_ours_here = True
                 if locks is None or locks.hold(name):
                     stack.push(trial.pop_all())
-                    yield Life(name, origin, folder, locks)
+                    yield Membership(name, origin, folder, locks)
                     return
     if is_ours_here:
         raise QueueLostError(

@@ -9,7 +9,7 @@ from typing import Self
 from ....engine.beforehand import name_on_machine
 from ...errors import QueueError, QueueLostError
 from ..queue.claims import Claims
-from ..queue.liveness import Life, life
+from ..queue.liveness import Membership, membership
 from ..queue.location import QueuePlace
 from ..queue.tables import open_tables
 from .client import JobClient, Outage
@@ -35,34 +35,34 @@ def work(
     """
     with ExitStack() as stack:
         name = name_on_machine(device)
-        claims, alive = _joined(stack, place, name, settings.only, Outage(tell))
+        claims, member = _joined(stack, place, name, settings.only, Outage(tell))
         warm = stack.enter_context(WarmDevice(device, settings, tell))
         jobs = JobClient(claims, settings, tell, _hindrance(device, settings))
         worker = JobWorker(jobs, warm, settings, tell)
         ready(worker)
-        with Watch(claims, alive, worker):
+        with Watch(claims, member, worker):
             return worker.run()
 
 
 def _joined(
     stack: ExitStack, place: QueuePlace, device: str, only: str, outage: Outage
-) -> tuple[Claims, Life]:
+) -> tuple[Claims, Membership]:
     while True:
         try:
-            return stack.enter_context(_member(place, device, only))
+            return stack.enter_context(_joined_once(place, device, only))
         except QueueLostError as error:
             outage.wait(error)
 
 
 @contextmanager
-def _member(place: QueuePlace, device: str, only: str) -> Generator[tuple[Claims, Life]]:
+def _joined_once(place: QueuePlace, device: str, only: str) -> Generator[tuple[Claims, Membership]]:
     """A queue's jobs for one worker, under a name of its own."""
-    with open_tables(place, create=True) as tables, life(place, device) as alive:
-        claims = Claims(tables, alive.name, only)
+    with open_tables(place, create=True) as tables, membership(place, device) as member:
+        claims = Claims(tables, member.name, only)
         # The name is ours now, so whoever held jobs under it is dead.
-        claims.take_over(claims.held().get(alive.name, ()))
+        claims.take_over(claims.held().get(member.name, ()))
         claims.wake()  # before it is asked whether anything is left
-        yield claims, alive
+        yield claims, member
 
 
 def _hindrance(device: str, settings: WorkerSettings) -> Callable[[], str | None]:
@@ -76,14 +76,14 @@ def _hindrance(device: str, settings: WorkerSettings) -> Callable[[], str | None
 class Watch:
     """A context manager that owns the thread.
 
-    It renews the worker's life, takes over from dead workers, wakes jobs whose time has come, lets
-    the worker leave jobs that were cancelled or taken over, puts back those that it was given in an
-    answer which never came, and stops it when its name is another worker's.
+    It renews the worker's membership, takes over from dead workers, wakes jobs whose time has come,
+    lets the worker leave jobs that were cancelled or taken over, puts back those that it was given
+    in an answer which never came, and stops it when its name is another worker's.
     """
 
-    def __init__(self, claims: Claims, life: Life, worker: JobWorker) -> None:
+    def __init__(self, claims: Claims, membership: Membership, worker: JobWorker) -> None:
         self._claims = claims
-        self._life = life
+        self._membership = membership
         self._worker = worker
         self._strays: dict[str, float] = {}
         self._ended = threading.Event()
@@ -100,12 +100,12 @@ class Watch:
     def _run(self) -> None:
         while not self._ended.wait(WATCH_SECONDS):
             with suppress(QueueError):
-                is_named = self._life.renew()
+                is_named = self._membership.renew()
                 self._claims.wake()
                 self._mind_jobs()
                 if is_named:
                     self._take_over()
-                elif self._life.is_lost():
+                elif self._membership.is_lost():
                     self._worker.restart()
 
     def _mind_jobs(self) -> None:
@@ -117,9 +117,9 @@ class Watch:
 
     def _take_over(self) -> None:
         held = self._claims.held()
-        self._put_back_strays(held.pop(self._life.name, ()))
+        self._put_back_strays(held.pop(self._membership.name, ()))
         for worker, tokens in held.items():
-            if self._life.is_dead(worker):
+            if self._membership.is_dead(worker):
                 self._claims.take_over(tokens)
 
     def _put_back_strays(self, held: Collection[str]) -> None:

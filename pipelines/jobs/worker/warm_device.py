@@ -40,7 +40,7 @@ from ...results.room import Room
 from ...results.storing import Store
 from ...settings import CycleCheck, TranslateOptions
 from ...study.maps.study_map import maps_asked_for
-from ...study.modality import held_against
+from ...study.modality import modality_checked
 from ...study.verification import StudyVerifier, study_verifier
 from ...translate import concurrency_of
 from ..links import refused_link
@@ -116,7 +116,7 @@ class WarmDevice:
         known = self._known_of(job)
         study = find_study(job, known.card)
         if known.card:
-            study = held_against(study, known.card, any_modality=job.options.any_modality)
+            study = modality_checked(study, known.card, any_modality=job.options.any_modality)
         manifest = self._open_folder(Path(job.output))
         planner = Planner(
             manifest.output,

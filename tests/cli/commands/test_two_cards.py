@@ -17,7 +17,7 @@ from support.waiting import eventually
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.pipelines.jobs.queue.liveness import life
+from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 
 pytestmark = needs_compiler
@@ -169,7 +169,7 @@ def test_workers_that_are_shown_one_card_each_may_run_beside_each_other(
 ) -> None:
     """Each calls its own card cuda:0; a batch system hands them out so."""
     machine.submit()
-    with life(queue_place(machine.queue), "cuda:00000000"):
+    with membership(queue_place(machine.queue), "cuda:00000000"):
         status, said = machine.work("cuda:0", first)
         taken = "A worker for cuda:00000000 runs on this machine already" in said
         assert (status, taken) == (2, True)

@@ -13,7 +13,7 @@ from support.queue_world import COMMAND, QueueWorld
 
 from cuda_cyclegan.cli.render.jobs_watch import fitting
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
-from cuda_cyclegan.pipelines.jobs.queue.liveness import life
+from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
@@ -48,7 +48,7 @@ def test_jobs_tells_who_holds_what_and_what_waits_until_when(world: QueueWorld) 
     world.submit("--window", "03:00-03:01", "--overlap", "0.3")
     with open_tables(queue_place(world.queue), create=False) as tables:
         assert Claims(tables, "ward:anna:1a2b:cuda:0", batch).take(SchedulingClass("normal"))
-    with life(queue_place(world.queue), "cpu"):
+    with membership(queue_place(world.queue), "cpu"):
         told = world.did("jobs")
         assert json.loads(world.did("jobs", "--json"))["workers"] == 1
     assert f"At work: {batch}/00001 000.nii, on cuda:0 of anna@ward since 20" in told

@@ -7,7 +7,7 @@ from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
 from support.waiting import wait_for
 
-from cuda_cyclegan.pipelines.jobs.queue.liveness import life
+from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 
 
@@ -21,7 +21,7 @@ def test_a_submission_ends_with_the_next_step(world: QueueWorld) -> None:
         "To begin:  cuda-cyclegan worker",
         f"To look:   cuda-cyclegan jobs {batch}",
     ]
-    with life(queue_place(world.queue), "cpu"):
+    with membership(queue_place(world.queue), "cpu"):
         again = world.run("submit", *paths, "--overlap", "0.5", "--queue", world.queue)
     assert "1 worker is running.\nTo look:   cuda-cyclegan jobs " in again.stderr
     assert again.stderr.splitlines()[-1].endswith(f"--queue {world.queue}")

@@ -13,19 +13,24 @@ from support import queue_postgres
 
 from cuda_cyclegan.io.files.locks import lock, wait_for_lock
 from cuda_cyclegan.pipelines.errors import QueueError, QueueLostError
-from cuda_cyclegan.pipelines.jobs.queue.liveness import CLASS, ServerLocks, life, living_workers
+from cuda_cyclegan.pipelines.jobs.queue.liveness import (
+    CLASS,
+    ServerLocks,
+    living_workers,
+    membership,
+)
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.tables import open_tables
 
 
 def test_a_worker_lives_until_it_lets_go_of_its_name(place: QueuePlace) -> None:
-    with open_tables(place, create=True), life(place, "cpu") as first:
-        with life(place, "cpu") as second, life(place, "cuda:0") as card:
+    with open_tables(place, create=True), membership(place, "cpu") as first:
+        with membership(place, "cpu") as second, membership(place, "cuda:0") as card:
             assert len({first.name, second.name, card.name}) == 3
             second.renew()
             assert not first.is_dead(second.name)
             assert not second.is_dead(first.name)
-            with pytest.raises(QueueError, match="cuda:0 runs"), life(place, "cuda:0"):
+            with pytest.raises(QueueError, match="cuda:0 runs"), membership(place, "cuda:0"):
                 pass
         assert first.is_dead(card.name)
 
@@ -42,7 +47,7 @@ def test_a_disk_without_locks_is_told_with_the_way_out(
         pass
     monkeypatch.setattr(fcntl, "flock", refused)
     advice = "put the queue on a local disk" if place.file else "XDG_STATE_HOME"
-    with pytest.raises(QueueError, match=f"No locks available.*{advice}"), life(place, "cpu"):
+    with pytest.raises(QueueError, match=f"No locks available.*{advice}"), membership(place, "cpu"):
         pass
 
 
@@ -65,12 +70,12 @@ def test_a_worker_may_start_while_somebody_looks_who_lives(
 ) -> None:
     """Who looks takes the lock for a moment, in which the worker asks for it."""
     place = queue_place(str(tmp_path / "private" / "queue.db"))
-    with open_tables(place, create=True), life(place, "cuda:0"):
+    with open_tables(place, create=True), membership(place, "cuda:0"):
         pass
     asked, taken = threading.Event(), threading.Event()
 
     def start() -> None:
-        with suppress(QueueError), life(place, "cuda:0"):
+        with suppress(QueueError), membership(place, "cuda:0"):
             taken.set()
         asked.set()
 
@@ -128,9 +133,9 @@ def test_a_worker_of_another_machine_is_dead_only_after_a_while(
     shared: QueuePlace, homes: Homes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     homes.go_to("other")
-    with life(shared, "cpu") as other:
+    with membership(shared, "cpu") as other:
         homes.go_to("this")
-        with life(shared, "cpu") as this:
+        with membership(shared, "cpu") as this:
             assert not this.is_dead(other.name)
             monkeypatch.setattr("cuda_cyclegan.pipelines.jobs.queue.liveness.GRACE_SECONDS", 0.0)
             assert not this.is_dead(other.name)
@@ -144,9 +149,9 @@ def test_workers_of_equal_host_and_user_names_have_names_of_their_own(
 ) -> None:
     """Each container may have a card, and the first of each is cuda:0."""
     homes.go_to("one")
-    with life(shared, "cuda:0") as one:
+    with membership(shared, "cuda:0") as one:
         homes.go_to("other")
-        with life(shared, "cuda:0") as other:
+        with membership(shared, "cuda:0") as other:
             assert one.name != other.name
             assert one.name.split(":")[:2] == other.name.split(":")[:2]
             assert not one.is_dead(other.name)
@@ -158,20 +163,20 @@ def test_a_worker_that_is_started_again_has_its_name_again(
     shared: QueuePlace, homes: Homes
 ) -> None:
     homes.go_to("one")
-    with life(shared, "cuda:0") as before:
+    with membership(shared, "cuda:0") as before:
         pass
-    with life(shared, "cuda:0") as after:
+    with membership(shared, "cuda:0") as after:
         assert after.name == before.name
 
 
 def test_a_worker_is_not_dead_by_its_file_alone(shared: QueuePlace, homes: Homes) -> None:
     """A clone of this machine, as it runs, would have this machine's marks."""
     homes.go_to("one")
-    with life(shared, "cpu") as this, ServerLocks(shared.url) as clone:
+    with membership(shared, "cpu") as this, ServerLocks(shared.url) as clone:
         name = f"{this.name}-9"
         assert clone.hold(name)
         assert not this.is_dead(name)
-    with life(shared, "cpu") as this:
+    with membership(shared, "cpu") as this:
         assert this.is_dead(name), "now nobody holds it, and its file is here"
 
 
@@ -179,13 +184,16 @@ def test_a_card_whose_last_worker_the_server_has_not_forgotten_is_waited_for(
     shared: QueuePlace, homes: Homes
 ) -> None:
     homes.go_to("one")
-    with life(shared, "cuda:0") as gone:
+    with membership(shared, "cuda:0") as gone:
         pass
     with ServerLocks(shared.url) as lost:
         assert lost.hold(gone.name)
-        with pytest.raises(QueueLostError, match="has not noticed yet"), life(shared, "cuda:0"):
+        with (
+            pytest.raises(QueueLostError, match="has not noticed yet"),
+            membership(shared, "cuda:0"),
+        ):
             pass
-        with life(shared, "cpu"):
+        with membership(shared, "cpu"):
             pass
 
 
@@ -193,7 +201,7 @@ def test_a_name_that_a_lost_connection_still_holds_is_taken_again_later(
     shared: QueuePlace, homes: Homes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     homes.go_to("one")
-    with life(shared, "cpu") as this:
+    with membership(shared, "cpu") as this:
         assert this.renew()
         with ServerLocks(shared.url) as ghost:
             with closing(psycopg.connect(shared.url, autocommit=True)) as admin:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cuda_cyclegan.pipelines.errors import QueueError
-from cuda_cyclegan.pipelines.jobs.queue.liveness import life
+from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import check_private, make_private, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.tables import open_tables
 
@@ -86,7 +86,7 @@ def test_nobody_else_can_read_a_queue_whatever_the_umask(own: Path) -> None:
     place = queue_place(str(own / "made" / "queue.db"))
     before = os.umask(0)
     try:
-        with open_tables(place, create=True) as tables, life(place, "cpu"):
+        with open_tables(place, create=True) as tables, membership(place, "cpu"):
             assert not tables.is_paused()
             found = {path: path.stat().st_mode & 0o777 for path in [own, *own.rglob("*")]}
     finally:

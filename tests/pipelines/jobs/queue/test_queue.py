@@ -15,7 +15,7 @@ from support.queue_jobs import NORMAL, jobs, states, study_job
 from cuda_cyclegan.pipelines.errors import QueueError, QueueLostError
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
-from cuda_cyclegan.pipelines.jobs.queue.liveness import life
+from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
 from cuda_cyclegan.pipelines.jobs.queue.state import Retried, SchedulingClass, Submitted
@@ -297,7 +297,7 @@ def test_a_restart_of_the_server_is_told_and_survived(tmp_path: Path) -> None:
         pytest.skip("PostgreSQL is not installed")
     with queue_postgres.server() as server:
         place = queue_place(server.url)
-        with open_tables(place, create=True) as tables, life(place, "cpu") as alive:
+        with open_tables(place, create=True) as tables, membership(place, "cpu") as alive:
             queue, claims = Queue(tables), Claims(tables, alive.name)
             batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
             claim = claims.take(NORMAL)

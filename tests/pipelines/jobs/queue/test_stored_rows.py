@@ -15,7 +15,7 @@ from support.queue_jobs import NORMAL, jobs, states, study_job
 from cuda_cyclegan.pipelines.errors import QueueError
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
-from cuda_cyclegan.pipelines.jobs.queue.liveness import life
+from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
 from cuda_cyclegan.pipelines.jobs.queue.state import Retried
@@ -92,7 +92,7 @@ def test_a_row_of_an_unknown_state_or_worker_stops_nobody(
     assert states(queue, batch) == ["failed", "running", "queued"]
     assert queue.batches()[0].jobs == {"failed": 1, "running": 1, "queued": 1}
     claims = Claims(tables, "one")
-    with life(place, "cpu") as alive:
+    with membership(place, "cpu") as alive:
         for worker in (*claims.held(), "a/b", "\0", "x" * 1000):
             assert alive.is_dead(worker) == (place.file is not None)
     assert claims.take(NORMAL)

@@ -19,7 +19,7 @@ from cuda_cyclegan.pipelines.errors import QueueLostError
 from cuda_cyclegan.pipelines.execution import study_pipeline
 from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
-from cuda_cyclegan.pipelines.jobs.queue.liveness import Life
+from cuda_cyclegan.pipelines.jobs.queue.liveness import Membership
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.state import Claim, SchedulingClass
@@ -213,8 +213,8 @@ def test_a_job_that_was_cancelled_and_queued_again_is_done_by_the_same_worker(
 def test_a_worker_whose_name_is_anothers_puts_its_jobs_back_and_is_replaced(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Life, "renew", lambda _: False)
-    monkeypatch.setattr(Life, "is_lost", lambda _: True)
+    monkeypatch.setattr(Membership, "renew", lambda _: False)
+    monkeypatch.setattr(Membership, "is_lost", lambda _: True)
     told = Rounds(monkeypatch, JobWorker, "restart")
     watch_calls(monkeypatch, "infer_study", lambda _: told.wait())
     world.scans(3)
