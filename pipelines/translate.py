@@ -51,7 +51,7 @@ from .results.remarks import remarks
 from .results.resume import PlannedStudy, Planner
 from .settings import DEFAULTS, TranslateOptions, TranslateSettings
 from .study.maps.study_map import maps_asked_for
-from .study.modality import for_model, of_model
+from .study.modality import joined_for_model, modalities_checked
 from .timestamps import iso_time
 from .worker_processes.batch_worker import Setup
 from .worker_processes.failover import Failover
@@ -82,10 +82,10 @@ class Request:
         choice = self.options.choice(self.filters)
         # The folder of one result that has a name may hold the scan as well.
         found = discover_scans(self.inputs, None if self.result else self.output, choice)
-        found = of_model(found, card, choice.channels)
+        found = joined_for_model(found, card, choice.channels)
         if self.result:
             found = named_result(found, self.output / self.result)
-        return for_model(found, card, any_modality=self.options.any_modality)
+        return modalities_checked(found, card, any_modality=self.options.any_modality)
 
 
 @dataclass(frozen=True, slots=True)

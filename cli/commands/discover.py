@@ -85,10 +85,10 @@ def discover(
             search = discover_scans(inputs, None, choice)
             if model:
                 from ...engine.model.model import load_model
-                from ...pipelines.study.modality import for_model, of_model
+                from ...pipelines.study.modality import joined_for_model, modalities_checked
 
                 card = load_model(model).card
-                search = for_model(of_model(search, card, choice.channels), card)
+                search = modalities_checked(joined_for_model(search, card, choice.channels), card)
             found = discovery.looked_at(search, show_phi=show_phi)
         if json:
             say(discovery.text(found), sys.stdout)

@@ -110,10 +110,10 @@ def _found(scans: list[Path], model: "Model") -> "Discovery":
 
     import_nibabel_alone()
     from ...pipelines.results.earlier_results import discover_scans
-    from ...pipelines.study.modality import for_model
+    from ...pipelines.study.modality import modalities_checked
 
     with spinner(SEARCHING):
-        found = for_model(discover_scans(scans, None, EVERYTHING), model.card)
+        found = modalities_checked(discover_scans(scans, None, EVERYTHING), model.card)
     if not found.studies:
         tell(missed(found.skipped), sys.stderr)
         complain(f"No study found in {', '.join(map(str, scans))}.")

@@ -28,7 +28,7 @@ from ..opening import Opener
 from ..progress.events import DeviceOpened, Listen, TilesDone, opening_event, unit_of
 from ..settings import Blend, TranslateOptions
 from ..stopwatch import Stopwatch
-from ..study.modality import of_model
+from ..study.modality import joined_for_model
 from ..study.plan import check_count
 from ..study.translation import (
     InferredStudy,
@@ -171,7 +171,7 @@ class Translator:
         card = self.model.card
         if len(paths) == 1:
             path = Path(paths[0])
-            return _only_study(path, of_model(discover([path], None), card))
+            return _only_study(path, joined_for_model(discover([path], None), card))
         scans = [_only_study(path, discover([path], None)) for path in map(Path, paths)]
         check_count(scans, card)
         return joined(scans, card.input_channels)

@@ -11,7 +11,7 @@ from ...io.volume import Obstacle, Study
 from ..errors import SettingsError
 
 
-def of_model(
+def joined_for_model(
     found: Discovery, card: ModelCard, patterns: Sequence[tuple[str, str]] = ()
 ) -> Discovery:
     """A search whose scans are joined to the studies that a model takes, as `in_channels` does.
@@ -27,13 +27,15 @@ def of_model(
     return in_channels(found, channels, card.output_channels)
 
 
-def for_model(found: Discovery, card: ModelCard, *, any_modality: bool = False) -> Discovery:
-    """A search whose studies say what `held_against` finds."""
-    studies = (held_against(study, card, any_modality=any_modality) for study in found.studies)
+def modalities_checked(
+    found: Discovery, card: ModelCard, *, any_modality: bool = False
+) -> Discovery:
+    """A search whose studies say what `modality_checked` finds."""
+    studies = (modality_checked(study, card, any_modality=any_modality) for study in found.studies)
     return replace(found, studies=tuple(studies))
 
 
-def held_against(study: Study, card: ModelCard, *, any_modality: bool = False) -> Study:
+def modality_checked(study: Study, card: ModelCard, *, any_modality: bool = False) -> Study:
     """The study, with an obstacle if it is of another modality than the card's source.
 
     Refused is only what the scan itself says, by DICOM's Modality. What is likely by a name or a
@@ -42,9 +44,9 @@ def held_against(study: Study, card: ModelCard, *, any_modality: bool = False) -
     if study.obstacle:
         return study
     if not study.scans:
-        return _held_against(study, card.source, any_modality=any_modality)
+        return _checked(study, card.source, any_modality=any_modality)
     held = [
-        _held_against(replace(scan, notes=()), scan.channel, any_modality=any_modality)
+        _checked(replace(scan, notes=()), scan.channel, any_modality=any_modality)
         for scan in study.scans
     ]
     notes = [f"{scan.channel}: {note}" for scan in held for note in scan.notes]
@@ -58,7 +60,7 @@ def held_against(study: Study, card: ModelCard, *, any_modality: bool = False) -
     )
 
 
-def _held_against(scan: Study, source: str, *, any_modality: bool) -> Study:
+def _checked(scan: Study, source: str, *, any_modality: bool) -> Study:
     if scan.format != "dicom":
         return replace(scan, notes=(*scan.notes, *_doubts(scan, source)))
     takes, is_of = Contrasts.named_in(source), Contrasts.named_in(scan.modality)

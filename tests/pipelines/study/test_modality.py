@@ -7,7 +7,7 @@ import pytest
 from support.model_cards import CARD
 
 from cuda_cyclegan.io.volume import Obstacle, Study
-from cuda_cyclegan.pipelines.study.modality import held_against
+from cuda_cyclegan.pipelines.study.modality import modality_checked
 
 
 def series(modality: str) -> Study:
@@ -15,7 +15,9 @@ def series(modality: str) -> Study:
 
 
 def held(modality: str, source: str, *, any_modality: bool = False) -> Study:
-    return held_against(series(modality), replace(CARD, source=source), any_modality=any_modality)
+    return modality_checked(
+        series(modality), replace(CARD, source=source), any_modality=any_modality
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_what_cannot_be_told_is_noted_and_not_refused(modality: str, source: str
 def test_another_obstacle_stays() -> None:
     obstacle = Obstacle("unreadable", "cut")
     study = replace(series("CT"), obstacle=obstacle)
-    assert held_against(study, CARD) == study
+    assert modality_checked(study, CARD) == study
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,6 @@ def test_another_obstacle_stays() -> None:
     ],
 )
 def test_the_name_of_a_file_is_a_hint_and_never_refused(name: str, notes: int) -> None:
-    study = held_against(Study(PurePosixPath(name), (Path(name),), "nifti"), CARD)
+    study = modality_checked(Study(PurePosixPath(name), (Path(name),), "nifti"), CARD)
     assert study.obstacle is None
     assert len(study.notes) == notes
