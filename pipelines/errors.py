@@ -1,7 +1,7 @@
 """Errors of the pipelines, each a sentence for the user.
 
 PipelineError
-├── PreparationError   a volume cannot be brought into, or back from, the model's world
+├── PreparationError   a volume cannot be brought into, or back from, model space
 │   └── UnexpectedInputError  a scan is unlike those of the calibration, and such are refused
 ├── OccupiedError      a file that this program did not make stands where a result would go
 ├── ComparisonError    a result and its truth cannot be compared
@@ -25,7 +25,7 @@ class PipelineError(Exception):
 
 
 class PreparationError(PipelineError):
-    """This volume cannot be brought into, or back from, the model's world; the batch goes on."""
+    """This volume cannot be brought into, or back from, model space; the batch goes on."""
 
 
 class UnexpectedInputError(PreparationError):

@@ -73,7 +73,7 @@ class Scans:
 
 @dataclass(frozen=True, slots=True)
 class PreparedStudy:
-    """A study in the model's world, and the scans for a preview.
+    """A study in model space, and the scans for a preview.
 
     prepared: the scans as the network takes them. slices: of each scan, if a preview is asked for.
     resampled: as in Scans. notes: in what the first scan is unlike those that the model was
@@ -205,7 +205,7 @@ def prepare_study(
     watch: Stopwatch,
     empty: Empty = np.empty,
 ) -> PreparedStudy:
-    """Bring a study into the model's world. Raises PreparationError."""
+    """Bring a study into model space: axes, spacing, intensities. Raises PreparationError."""
     with watch.time("prepare"):
         prepared = prepare(scans.volumes, plan, model.card, empty)
         notes = *prepared.fit.notes, *_unlike_expected(prepared, model.card, options)
