@@ -57,7 +57,7 @@ def start_with(
     )
 
 
-def say_no_more() -> None:
+def release_output() -> None:
     """Let go of the output of this process, so that whoever reads it does not wait for its end."""
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         stream.flush()

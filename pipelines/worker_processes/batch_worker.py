@@ -21,7 +21,7 @@ from ..execution.network_opening import OpenGenerator, opened_for_a_batch
 from ..execution.stages import StudyTask
 from ..execution.study_pipeline import Concurrency, StudyPipeline
 from ..execution.under_way import DeviceLostError
-from ..host.processes import say_no_more
+from ..host.processes import release_output
 from ..progress.events import DeviceOpened
 from ..results.manifest import ManifestEntry, Recipe
 from ..results.record_folder import OutputPlace
@@ -145,5 +145,5 @@ def work(setup: Setup, channel: Channel[BatchNews, BatchOrder]) -> None:
     except (EngineError, DeviceLostError) as error:
         trouble = str(error)
     if trouble is None:
-        say_no_more()
+        release_output()
     channel.send(Ended(trouble))
