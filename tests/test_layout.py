@@ -77,7 +77,7 @@ MAY_IMPORT = {
     "cli.command_table": "cli.commands cli.commands.bench cli.commands.queue cli.options",
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
-        "cli.render.terminal cli.signals engine.beforehand engine.checkpoint.recognise "
+        "cli.render.terminal cli.signals engine.card_startup engine.checkpoint.recognise "
         "engine.model engine.options io.choice io.discovery io.errors io.formats "
         "pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
         "pipelines.dry_run pipelines.evaluation pipelines.inference_comparison "
@@ -123,11 +123,11 @@ MAY_IMPORT = {
     "cli.render.terminal": "",
     "cli.signals": "cli.errors cli.render.terminal pipelines.host",
     "engine": "engine.telemetry",
-    "engine.beforehand": "engine.cuda.patches engine.probe",
     "engine.benchmark": (
         "engine.compiler engine.compiler.launches engine.cores engine.cuda engine.cuda.patches "
         "engine.errors engine.network engine.onnxruntime engine.options engine.probe"
     ),
+    "engine.card_startup": "engine.cuda.patches engine.probe",
     "engine.checkpoint": "",
     "engine.checkpoint.onnx": "engine.checkpoint.read engine.errors engine.network",
     "engine.checkpoint.read": "engine.errors engine.network",
@@ -283,12 +283,13 @@ MAY_IMPORT = {
         "pipelines.worker_processes"
     ),
     "pipelines.jobs.worker": (
-        "engine.beforehand engine.cuda engine.devices engine.errors engine.generator engine.model "
-        "engine.network engine.options engine.probe engine.recovery io.channels io.discovery "
-        "io.errors io.files io.volume pipelines.cycle pipelines.decisions pipelines.errors "
-        "pipelines.execution pipelines.jobs pipelines.jobs.queue pipelines.opening "
-        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
-        "pipelines.study.maps pipelines.translate pipelines.worker_processes"
+        "engine.card_startup engine.cuda engine.devices engine.errors engine.generator "
+        "engine.model engine.network engine.options engine.probe engine.recovery io.channels "
+        "io.discovery io.errors io.files io.volume pipelines.cycle pipelines.decisions "
+        "pipelines.errors pipelines.execution pipelines.jobs pipelines.jobs.queue "
+        "pipelines.opening pipelines.progress pipelines.report pipelines.results "
+        "pipelines.settings pipelines.study pipelines.study.maps pipelines.translate "
+        "pipelines.worker_processes"
     ),
     "pipelines.model_import": (
         "engine.checkpoint.onnx engine.checkpoint.read engine.checkpoint.recognise engine.errors "
@@ -342,9 +343,9 @@ MAY_IMPORT = {
         "pipelines.study.maps pipelines.worker_processes"
     ),
     "pipelines.worker_processes": (
-        "engine.beforehand engine.cuda engine.errors engine.generator engine.model engine.options "
-        "engine.probe io.files io.formats pipelines.cycle pipelines.execution pipelines.host "
-        "pipelines.progress pipelines.report pipelines.results pipelines.settings"
+        "engine.card_startup engine.cuda engine.errors engine.generator engine.model "
+        "engine.options engine.probe io.files io.formats pipelines.cycle pipelines.execution "
+        "pipelines.host pipelines.progress pipelines.report pipelines.results pipelines.settings"
     ),
 }
 """Which unit may import which. A new edge is a decision,

@@ -160,13 +160,13 @@ def _begun(study: StudyOptions, on: DeviceOptions, *, begins: bool) -> "Generato
 
 def _cards(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | None]":
     """What cards begin with while libraries load: a context, or each of several a worker."""
-    from ...engine.beforehand import context_beforehand, several_cards
+    from ...engine.card_startup import early_card_context, several_cards
 
     if several := several_cards(asked):
         from ...pipelines.worker_processes.spare_workers import spare_workers
 
         return spare_workers(several, model)
-    return context_beforehand(asked)
+    return early_card_context(asked)
 
 
 def opened(request: "Request", *, quiet: bool = False) -> "Job":

@@ -13,7 +13,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import IO, Any, Generic, TypeAlias, TypeVar
 
-from ...engine.beforehand import context_beforehand, seen_alone
+from ...engine.card_startup import early_card_context, seen_alone
 from ...io.formats.nibabel_alone import import_nibabel_alone
 from ..host.processes import collect_seldom, kill_session, start_with, unnamed_file
 from ..host.signals import STOP_SIGNALS
@@ -133,7 +133,7 @@ def main() -> None:
     collect_seldom()
     connection: Any = Connection(int(sys.argv[1]))
     sys.path[:] = pickle.load(sys.stdin.buffer)
-    with context_beforehand(pickle.load(sys.stdin.buffer)):
+    with early_card_context(pickle.load(sys.stdin.buffer)):
         import_nibabel_alone()
         target: Target[Any, Any] = pickle.load(sys.stdin.buffer)
         status = target(Channel(connection))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cuda_cyclegan.engine import beforehand
+from cuda_cyclegan.engine import card_startup
 from cuda_cyclegan.engine.probe import early_context as early
 from cuda_cyclegan.engine.probe.cards import OLDEST_CAPABILITY, CudaDevice
 
@@ -126,7 +126,7 @@ def test_it_is_the_context_of_the_one_card_that_a_name_stands_for(
     there = [CudaDevice(index, "card", chip, 1 << 34, None, "CUDA 13") for index, chip in cards]
     chosen: list[int | None] = []
     usable = [card for card in there if card.capability >= OLDEST_CAPABILITY]
-    monkeypatch.setattr(beforehand, "usable_cards", lambda: usable)
-    monkeypatch.setattr(beforehand, "early_context", lambda choose, _: chosen.append(choose()))
-    beforehand.context_beforehand(asked)
+    monkeypatch.setattr(card_startup, "usable_cards", lambda: usable)
+    monkeypatch.setattr(card_startup, "early_context", lambda choose, _: chosen.append(choose()))
+    card_startup.early_card_context(asked)
     assert chosen == [expected]

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.engine import beforehand
+from cuda_cyclegan.engine import card_startup
 from cuda_cyclegan.engine.model import early_model
 from cuda_cyclegan.engine.model.model import Model
 from cuda_cyclegan.pipelines.worker_processes import spare_workers
@@ -29,7 +29,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         asked.append(path.name)
         return begin_to_read(path)
 
-    monkeypatch.setattr(beforehand, "context_beforehand", begin)
+    monkeypatch.setattr(card_startup, "early_card_context", begin)
     monkeypatch.setattr(spare_workers, "spare_workers", begin)
     monkeypatch.setattr(early_model, "early_model", read)
     return asked

@@ -1,4 +1,4 @@
-"""What is begun on cards before the program has loaded much; imports little itself."""
+"""What is begun on cards, and what they are called, before much is loaded."""
 
 import os
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ def name_on_machine(device: str) -> str:
     return f"cuda:{uuids[0][:_TELLING]}" if uuids else device
 
 
-def context_beforehand(asked: str) -> AbstractContextManager[None]:
+def early_card_context(asked: str) -> AbstractContextManager[None]:
     """Have the context of the card behind a name made during the block, if that is one card, and
     the CUDA packages loaded. Several are opened by a process each.
     """

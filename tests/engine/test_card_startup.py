@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from cuda_cyclegan.engine import beforehand
+from cuda_cyclegan.engine import card_startup
 from cuda_cyclegan.engine.probe.cards import CudaDevice
 from cuda_cyclegan.engine.probe.visible_cards import VARIABLE
 
@@ -23,23 +23,23 @@ from cuda_cyclegan.engine.probe.visible_cards import VARIABLE
 def test_several_cards_are_known_by_their_names(
     asked: str, shown: int, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beforehand, "shown_cards", lambda: shown)
-    assert beforehand.several_cards(asked) == names
+    monkeypatch.setattr(card_startup, "shown_cards", lambda: shown)
+    assert card_startup.several_cards(asked) == names
 
 
 def test_a_card_that_is_seen_alone_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert beforehand.seen_alone("cuda:3") == ("cuda:0", {VARIABLE: "3"})
-    assert beforehand.seen_alone("cpu") == ("cpu", {})
+    assert card_startup.seen_alone("cuda:3") == ("cuda:0", {VARIABLE: "3"})
+    assert card_startup.seen_alone("cpu") == ("cpu", {})
 
 
 def test_a_process_that_learns_of_its_card_late_sees_it_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(VARIABLE, "2,GPU-5")
-    assert beforehand.see_alone("cpu") == "cpu"
+    assert card_startup.see_alone("cpu") == "cpu"
     assert os.environ[VARIABLE] == "2,GPU-5"
-    assert beforehand.see_alone("cuda:1") == "cuda:0"
+    assert card_startup.see_alone("cuda:1") == "cuda:0"
     assert os.environ[VARIABLE] == "GPU-5"
 
 
@@ -51,8 +51,8 @@ def test_a_card_has_the_same_name_for_all_whatever_its_number(
         CudaDevice(index, "NVIDIA H200", (9, 0), 140 << 30, None, "CUDA 13.0", uuid=uuid)
         for index, uuid in enumerate(uuids)
     ]
-    monkeypatch.setattr(beforehand, "usable_cards", lambda: cards)
-    assert beforehand.name_on_machine("cuda:1") == "cuda:e1b2c3d4"
-    monkeypatch.setattr(beforehand, "usable_cards", list)
-    assert beforehand.name_on_machine("cuda:1") == "cuda:1"
-    assert beforehand.name_on_machine("cpu") == "cpu"
+    monkeypatch.setattr(card_startup, "usable_cards", lambda: cards)
+    assert card_startup.name_on_machine("cuda:1") == "cuda:e1b2c3d4"
+    monkeypatch.setattr(card_startup, "usable_cards", list)
+    assert card_startup.name_on_machine("cuda:1") == "cuda:1"
+    assert card_startup.name_on_machine("cpu") == "cpu"
