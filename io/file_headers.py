@@ -65,10 +65,14 @@ def read_grid(study: Study) -> Grid:
     with causes_named(study.files[0]):
         for file in study.files:
             check_start(file)
-        if study.format == "nifti":
-            from .formats import nifti
+        match study.format:
+            case "nifti":
+                from .formats import nifti
 
-            return nifti.read_grid(study)
-        from .formats import nrrd_metaimage
+                return nifti.read_grid(study)
+            case "nrrd" | "metaimage":
+                from .formats import nrrd_metaimage
 
-        return nrrd_metaimage.read_grid(study)
+                return nrrd_metaimage.read_grid(study)
+            case "dicom":
+                raise TypeError("the grid of a DICOM series stands in all of its slices")

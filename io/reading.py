@@ -33,15 +33,17 @@ def read(study: Study, volume_index: int | None = None, empty: Empty = np.empty)
     with causes_named(path):
         for file in study.files:
             check_start(file)
-        if study.format == "nifti":
-            return nifti.read(study, volume_index, empty)
-        if study.format == "dicom":
-            from .dicom import reading as dicom
+        match study.format:
+            case "nifti":
+                return nifti.read(study, volume_index, empty)
+            case "dicom":
+                from .dicom import reading as dicom
 
-            return dicom.read(study, volume_index, empty)
-        from .formats import nrrd_metaimage
+                return dicom.read(study, volume_index, empty)
+            case "nrrd" | "metaimage":
+                from .formats import nrrd_metaimage
 
-        return nrrd_metaimage.read(study, volume_index)
+                return nrrd_metaimage.read(study, volume_index)
 
 
 def as_one_study(volumes: Sequence[Volume]) -> tuple[Volume, ...]:

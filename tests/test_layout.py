@@ -212,9 +212,7 @@ MAY_IMPORT = {
     "io.reading": "io.dicom io.errors io.files io.formats io.volume",
     "io.search": "io.files io.formats io.links io.maps io.volume",
     "io.volume": "io.maps",
-    "io.writing": (
-        "io.dicom io.dicom.derived io.errors io.files io.formats io.maps io.search io.volume"
-    ),
+    "io.writing": "io.dicom io.dicom.derived io.files io.formats io.maps io.search io.volume",
     "pipelines": "",
     "pipelines.api": (
         "engine.checkpoint.recognise engine.devices engine.errors engine.generator engine.model "

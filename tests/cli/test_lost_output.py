@@ -48,7 +48,7 @@ importlib.import_module("cuda_cyclegan.cli.app").main()
 """The command, but its output folder goes away at the nth call of some function."""
 
 IN_INFERENCE = ("cuda_cyclegan.pipelines.study.translation", "translate_array")
-IN_WRITING = ("cuda_cyclegan.io.writing", "write_voxels")
+IN_WRITING = ("cuda_cyclegan.io.formats.nifti_writing", "write_voxels")
 BEFORE_RECORDING = ("cuda_cyclegan.pipelines.results.storing", "files_at")
 AT_THE_END = ("cuda_cyclegan.pipelines.translate", "run_batch")
 WAYS = ("moved", "removed", "replaced", "without its manifest")

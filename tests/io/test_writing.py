@@ -18,12 +18,12 @@ import SimpleITK
 from support.io_files import OBLIQUE, ramp, read_file, save_nifti
 from support.io_users import open_folder, ordinary_user
 
-from cuda_cyclegan.io import writing
 from cuda_cyclegan.io.errors import WriteError
 from cuda_cyclegan.io.files.atomic import whole_file, whole_files, whole_folder
 from cuda_cyclegan.io.files.parts import Gate, is_part, remove_leftovers
 from cuda_cyclegan.io.files.parts import remove_parts_of_this_process as remove_own_parts
 from cuda_cyclegan.io.files.streams import open_reader
+from cuda_cyclegan.io.formats import nifti_writing
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.io.writing import write
 
@@ -111,7 +111,7 @@ def test_a_disk_that_loses_bytes_unasked(
         return open_reader(path, *rest)
 
     volume = volume_in(tmp_path, suffix)
-    monkeypatch.setattr(writing, "open_reader", from_a_bad_disk)
+    monkeypatch.setattr(nifti_writing, "open_reader", from_a_bad_disk)
     assert "written whole" in refusal(volume, tmp_path / "out" / f"a{suffix}")
     assert list((tmp_path / "out").iterdir()) == []
 

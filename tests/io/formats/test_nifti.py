@@ -13,7 +13,8 @@ from hypothesis.extra import numpy as hnp
 from support.io_files import OBLIQUE, ramp, read_file, save_nifti
 
 from cuda_cyclegan.io.errors import UnreadableScanError, UnsupportedScanError
-from cuda_cyclegan.io.writing import GEOMETRY_FIELDS, write
+from cuda_cyclegan.io.formats.nifti_writing import GEOMETRY_FIELDS
+from cuda_cyclegan.io.writing import write
 
 SUFFIXES = (".nii", ".nii.gz", ".hdr", ".hdr.gz")
 IMAGES = {
