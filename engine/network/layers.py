@@ -275,10 +275,8 @@ class Downsample(Tagged, frozen=True, tag="downsample"):
         return (row / row.sum()).astype(np.float32)
 
 
-Layer: TypeAlias = (
-    Conv3d
-    | ConvTranspose3d
-    | InstanceNorm
+VoxelwiseLayer: TypeAlias = (
+    InstanceNorm
     | GroupNorm
     | ChannelAffine
     | Relu
@@ -290,16 +288,15 @@ Layer: TypeAlias = (
     | Tanh
     | Sigmoid
     | Erf
-    | Pad
-    | Crop
     | Channels
     | Add
     | Subtract
     | Multiply
     | Concat
-    | Upsample
-    | Pool
-    | Downsample
+)
+"""What makes each voxel of the same voxel of its inputs, and of statistics of them at most."""
+Layer: TypeAlias = (
+    VoxelwiseLayer | Conv3d | ConvTranspose3d | Pad | Crop | Upsample | Pool | Downsample
 )
 
 

@@ -7,13 +7,16 @@ from .graph import INPUT, Graph
 from .layers import (
     Conv3d,
     ConvTranspose3d,
+    Crop,
     Downsample,
     GroupNorm,
     InstanceNorm,
     Layer,
+    Pad,
     Pool,
     Triple,
     Upsample,
+    VoxelwiseLayer,
     triple,
 )
 
@@ -41,6 +44,8 @@ def _along(graph: Graph, axis: int) -> int:
 
 def _taps(layer: Layer, axis: int) -> tuple[int, Fraction]:
     """Voxels of its input that one of a layer's is made from, and how much wider it lies apart."""
+    if isinstance(layer, VoxelwiseLayer):
+        return 1, Fraction(1)
     match layer:
         case Conv3d(stride=stride):
             return layer.reach[axis], Fraction(stride[axis])
@@ -52,7 +57,7 @@ def _taps(layer: Layer, axis: int) -> tuple[int, Fraction]:
             return _spread(kernel[axis], stride[axis], dilation[axis]), Fraction(1, stride[axis])
         case Upsample(mode, factor):
             return (2 if mode == "trilinear" and factor[axis] > 1 else 1), Fraction(1, factor[axis])
-        case _:
+        case Pad() | Crop():
             return 1, Fraction(1)
 
 

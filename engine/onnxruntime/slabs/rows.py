@@ -23,6 +23,7 @@ from ...network.layers import (
     PadMode,
     Pool,
     Upsample,
+    VoxelwiseLayer,
 )
 from .pieces import Piece
 
@@ -120,6 +121,8 @@ class _Fitting:
         layer = node.layer
         if _needs_all(layer):
             return self._add(node.name, layer, [self._all(name) for name in node.inputs])
+        if isinstance(layer, VoxelwiseLayer):
+            return self._add(node.name, layer, [self.tensor(name, rows) for name in node.inputs])
         match layer:
             case Conv3d():
                 return self._convolution(node, layer, rows)
@@ -135,9 +138,6 @@ class _Fitting:
                 return self._padded(node, node.inputs[0], layer, rows)
             case Crop():
                 return self._cut_off(node, layer, rows)
-            case _:
-                inputs = [self.tensor(name, rows) for name in node.inputs]
-                return self._add(node.name, layer, inputs)
 
     def _cut_off(self, node: Node, crop: Crop, rows: Rows) -> str:
         before = crop.before[0]
