@@ -132,7 +132,10 @@ MAY_IMPORT = {
     "engine.checkpoint.onnx": "engine.checkpoint.read engine.errors engine.network",
     "engine.checkpoint.read": "engine.errors engine.network",
     "engine.checkpoint.recognise": (
-        "engine.checkpoint.read engine.errors engine.model engine.network engine.onnxruntime"
+        "engine.checkpoint.read engine.errors engine.model engine.network"
+    ),
+    "engine.checkpoint.reference": (
+        "engine.checkpoint.recognise engine.errors engine.model engine.network engine.onnxruntime"
     ),
     "engine.compiler": "engine.errors engine.network engine.options engine.sliding_window",
     "engine.compiler.launches": (
@@ -290,9 +293,9 @@ MAY_IMPORT = {
         "pipelines.worker_processes"
     ),
     "pipelines.model_import": (
-        "engine.checkpoint.onnx engine.checkpoint.read engine.checkpoint.recognise engine.errors "
-        "engine.model engine.network engine.onnxruntime engine.sliding_window pipelines.errors "
-        "pipelines.report"
+        "engine.checkpoint.onnx engine.checkpoint.read engine.checkpoint.recognise "
+        "engine.checkpoint.reference engine.errors engine.model engine.network engine.onnxruntime "
+        "engine.sliding_window pipelines.errors pipelines.report"
     ),
     "pipelines.node": (
         "engine.decoding engine.errors engine.model io.channels io.dicom_network io.errors "

@@ -17,7 +17,7 @@ from ...engine.checkpoint.recognise.evidence import (
     setting,
 )
 from ...engine.checkpoint.recognise.recognition import Recognised, recognise
-from ...engine.checkpoint.recognise.reference_proof import resolve
+from ...engine.checkpoint.reference.proof import resolve
 from ...engine.errors import CheckpointError
 from ...engine.model.card import Established, NetworkRange
 from ...engine.model.reference import TOLERANCE, relative_error

@@ -5,10 +5,10 @@ from dataclasses import replace
 from itertools import product
 
 from ...errors import CheckpointError
-from .codes import CODES
-from .established import said_reading
-from .match import Match, ResNetShape
-from .reading import CONCATS, PLAIN_PADS, RESIDUALS, UPSAMPLINGS, Reading
+from ..recognise.codes import CODES
+from ..recognise.established import said_reading
+from ..recognise.match import Match, ResNetShape
+from ..recognise.reading import CONCATS, PLAIN_PADS, RESIDUALS, UPSAMPLINGS, Reading
 
 _PADS = (*PLAIN_PADS, "constant:-1")
 _ACTIVATIONS = ("relu", "leaky:0.2", "leaky:0.01", "elu")

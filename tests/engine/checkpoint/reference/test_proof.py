@@ -17,8 +17,8 @@ from support.torch_variants import Adding, ResNet, anti_aliased, unet  # noqa: E
 from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.evidence import NetworkChoices  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.recognition import Recognised, recognise  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.reference_proof import resolve  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.reference_search import MOST_SECONDS  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.reference.proof import resolve  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.reference.search import MOST_SECONDS  # noqa: E402
 from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
 
 nn = torch.nn

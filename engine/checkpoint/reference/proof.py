@@ -7,11 +7,11 @@ from dataclasses import replace
 from ...errors import CheckpointError
 from ...model.card import Established
 from ...network.layers import FloatArray
-from .established import check_meaning, differences_in_words, tell_reading
-from .evidence import Direction, Evidence, setting
-from .reading import Reading
-from .recognition import Recognised, recognise
-from .reference_search import FittingReading, ReferenceSearch
+from ..recognise.established import check_meaning, differences_in_words, tell_reading
+from ..recognise.evidence import Direction, Evidence, setting
+from ..recognise.reading import Reading
+from ..recognise.recognition import Recognised, recognise
+from .search import FittingReading, ReferenceSearch
 
 _COMPUTED = "only this computes the reference"
 

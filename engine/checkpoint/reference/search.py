@@ -18,11 +18,11 @@ from ...network.architectures import build
 from ...network.flops import flops
 from ...network.layers import FloatArray, Triple
 from ...onnxruntime.session import open_cpu_generator
-from .candidate_readings import changes, likely_readings
-from .established import differences_in_words, said_reading
-from .evidence import setting
-from .reading import ENDS, Reading
-from .recognition import Recognised
+from ..recognise.established import differences_in_words, said_reading
+from ..recognise.evidence import setting
+from ..recognise.reading import ENDS, Reading
+from ..recognise.recognition import Recognised
+from .candidates import changes, likely_readings
 
 _EXPANDED, _DEEPEST, _MOST_TRIALS = 3, 5, 400
 _FLOPS = 4 * MOST_FLOPS
