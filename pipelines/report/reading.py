@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict, replace
 
 from ...engine.decoding import FieldError, Json, decode, parse
 from ...engine.options import Inference, Precision
@@ -264,20 +265,10 @@ def _check_schema(file: Path, schema: Json) -> None:
 
 
 def _batch(stored: _Report) -> BatchReport:
-    settings = stored.settings
+    settings = replace(stored.settings, overlap=_measured(stored.settings.overlap))
     return BatchReport(
         model=stored.model,
-        options=TranslateOptions(
-            patch=settings.patch,
-            overlap=_measured(settings.overlap),
-            blend=settings.blend,
-            precision=settings.precision,
-            volume_index=settings.volume_index,
-            keep_private=settings.keep_private,
-            nan_to=settings.nan_to,
-            resample_channels=settings.resample_channels,
-            inference=settings.inference,
-        ),
+        options=TranslateOptions(**asdict(settings)),
         device=stored.device,
         output=stored.output,
         started=stored.started,

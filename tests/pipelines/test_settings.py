@@ -1,9 +1,12 @@
-"""The fingerprint of the settings."""
+"""The fingerprint of the settings, and their way through a report."""
 
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
+from support.reports import BATCH, written
 
+from cuda_cyclegan.pipelines.report.reading import read_report
 from cuda_cyclegan.pipelines.settings import ADDED, DEFAULTS, TranslateSettings
 
 SETTINGS = TranslateSettings((128, 128, 128))
@@ -49,3 +52,10 @@ def test_an_option_that_came_later_has_one_default() -> None:
 @pytest.mark.parametrize("name", [field.name for field in fields(TranslateSettings)])
 def test_every_field_changes_the_fingerprint(name: str) -> None:
     assert replace(SETTINGS, **{name: OTHERS[name]}).sha256() != SETTINGS.sha256()
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(TranslateSettings)])
+def test_every_field_comes_back_from_a_report(name: str, tmp_path: Path) -> None:
+    options = replace(BATCH.options, **{name: OTHERS[name]})
+    stored = read_report(written(replace(BATCH, options=options), tmp_path / "report.json"))
+    assert stored.batch.options == options
