@@ -16,7 +16,7 @@ from ..engine.options import Inference
 from ..engine.recovery import SharedGenerator, shared_generator
 from ..io.volume import Study
 from .cycle.back_model import back_options
-from .cycle.way_back import BackTask, WayBack, opened_way_back
+from .cycle.back_translation import BackTask, BackTranslator, opened_back_translator
 from .errors import SettingsError
 from .opening import Opener
 from .report.failures import failure_of
@@ -50,14 +50,14 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """Both generators of a pair, open. generator: that leads forth. way_back: the other."""
+    """Both generators of a pair, open. generator: the first. back_translator: the other."""
 
     generator: SharedGenerator
-    way_back: WayBack
+    back_translator: BackTranslator
 
     def cycle_error(self, study: PreparedStudy, watch: Stopwatch) -> float:
         """Of a study, in network intensity. Raises EngineError and PreparationError."""
-        model, options = self.way_back.model, self.way_back.options
+        model, options = self.back_translator.model, self.back_translator.options
         precision = options.settings().precision
         outcome = self.generator.do(
             lambda network: infer_study(
@@ -65,9 +65,9 @@ class Translation:
             ),
             precision,
         )
-        led = self.way_back.lead(outcome.result, precision, watch, ignore_tiles)
-        returned = led.compared(watch)
-        return returned.error.error / returned.error.unit
+        made = self.back_translator.translate_back(outcome.result, precision, watch, ignore_tiles)
+        error = made.compared(watch).error
+        return error.error / error.unit
 
 
 @contextmanager
@@ -84,10 +84,10 @@ def opened_translation(
     task = BackTask(back, lambda _: opening(back, back_options(options, back)))
     with (
         opening(model, options) as generator,
-        opened_way_back(task, model, options, ignore_progress) as way_back,
+        opened_back_translator(task, model, options, ignore_progress) as back_translator,
     ):
-        assert way_back
-        yield Translation(generator, way_back)
+        assert back_translator
+        yield Translation(generator, back_translator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def calibrate(
     )
     if translation:
         errors = Typical.of([study.cycle for study in found if study.cycle is not None])
-        identity = translation.way_back.back.identity
+        identity = translation.back_translator.back.identity
         card = replace(card, cycle=CycleReference(identity, len(found), errors, mark_beyond))
     content = encode_model(card, model.network, model.reference_input, model.reference_output)
     return Calibration(content, card, failures)

@@ -15,7 +15,7 @@ from ..engine.onnxruntime.slabs.plan import SlabPlan
 from ..engine.whole_volume import VolumePlan
 from ..io.volume import Volume
 from .cycle.back_model import back_options
-from .cycle.way_back import host_bytes, plan_back
+from .cycle.back_translation import host_bytes, plan_back
 from .opening import maps_memory, room_for_maps
 from .progress.rates import (
     HostRates,
@@ -51,15 +51,14 @@ WholeVolume: TypeAlias = VolumePlan | SlabPlan
 class DryRow:
     """One study: its plan, what it would take if it is due, and why it would fail if it would.
 
-    notes: what a user should know about how it is taken, as far as that is known.
-    host_bytes: held at its largest, besides the program itself. device_bytes: held on a card while
-    it is translated alone, the program included; None on the CPU and where nobody knows yet. work:
-    None if nothing of the kind was measured on this machine yet. planned: its plan. grid: where its
-    tiles lie, None if it is not due. failure: None if nothing is in its way. again: tiles to be
-    computed a second time, on the CPU. back: where tiles of the way back lie, if there is one.
-    passes: how many times each tile is translated. voxels: of the scan. volume: how it is
-    translated at once, if it is, and volume_back its result; then there are tiles only where their
-    borders would be.
+    notes: what a user should know about how it is taken, as far as that is known. host_bytes: held
+    at its largest, besides the program itself. device_bytes: held on a card while it is translated
+    alone, the program included; None on the CPU and where nobody knows yet. work: None if nothing
+    of the kind was measured on this machine yet. planned: its plan. grid: where its tiles lie, None
+    if it is not due. failure: None if nothing is in its way. again: tiles to be computed a second
+    time, on the CPU. back: where tiles of the back-translation lie, if there is one. passes: how
+    many times each tile is translated. voxels: of the scan. volume: how it is translated at once,
+    if it is, and volume_back its result; then there are tiles only where their borders would be.
     """
 
     planned: PlannedStudy
@@ -83,7 +82,7 @@ class DryRow:
 
     @property
     def tiles_back(self) -> int:
-        """Tiles on the way back."""
+        """Tiles to translate back."""
         return self._parts(self.back)
 
     def _parts(self, grid: "PatchGrid | None") -> int:
@@ -181,7 +180,7 @@ class _CostEstimator:
             given, told = foresee_study(scans, plan, job.model, job.options, watch)
             notes = *notes, *told
             grid = window_grid(given.values, plan.tiling)
-            back, peak = self._way_back(scans.volumes[0], plan)
+            back, peak = self._back_plan(scans.volumes[0], plan)
             volume, volume_back = self._at_once(plan, back)
             again_bytes = self._again_bytes(plan)
         except Exception as error:  # as in a batch, a study's trouble is its own
@@ -238,7 +237,7 @@ class _CostEstimator:
         again = plan_volume(model.network, choose_device("cpu"), "fp32", extents, maps_memory)
         return made + again.host_bytes
 
-    def _way_back(self, volume: Volume, plan: StudyPlan) -> "tuple[PatchGrid | None, int]":
+    def _back_plan(self, volume: Volume, plan: StudyPlan) -> "tuple[PatchGrid | None, int]":
         """Where its tiles lie, and the bytes of host memory that the study takes with it."""
         if self._job.back is None:
             return None, plan.footprint.peak
@@ -300,10 +299,10 @@ class _CostEstimator:
         """By the measured times of the very programs, or else by the last batch of the kind."""
         if row.volume:
             return self._of_volume(row, row.volume)
-        forth = _program_seconds(self._cards, row.tiles)
+        forward = _program_seconds(self._cards, row.tiles)
         back = _program_seconds(self._back, row.tiles_back) if row.back else 0.0
-        if forth is not None and back is not None:
-            return forth + back
+        if forward is not None and back is not None:
+            return forward + back
         return row.tiles * self._network.tile if self._network else None
 
 

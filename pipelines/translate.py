@@ -293,7 +293,7 @@ def _remember(
         by_keys.setdefault(keys[row.name], []).append(row)
     for of_kind, alike in by_keys.items():
         if host := HostRates.measured(alike):
-            # What a way back prepares and finishes is of use to no other batch.
+            # What a back-translation prepares and finishes is of use to no other batch.
             cache.put(host, *(of_kind[:1] if job.back else of_kind))
 
 

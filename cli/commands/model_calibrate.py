@@ -45,7 +45,7 @@ def calibrate(
     output: MadeModel,
     cycle: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Model that leads back: learn cycle errors too."),
+        typer.Option(metavar="FILE", help="Model that translates back: learn cycle errors too."),
     ] = None,
     mark_beyond: Annotated[
         float | None,
@@ -127,7 +127,7 @@ def _check(mark_beyond: float | None, cycle: Path | None) -> None:
         return
     if cycle is None:
         raise typer.BadParameter(
-            "it is of cycle errors; name the model that leads back with --cycle.",
+            "it is of cycle errors; name the model that translates back with --cycle.",
             param_hint="'--mark-beyond'",
         )
     if not 0 < mark_beyond < inf:

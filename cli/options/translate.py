@@ -224,7 +224,7 @@ CycleModel: TypeAlias = Annotated[
     typer.Option(
         "--cycle-check",
         metavar="FILE",
-        help="Translate results back with this model, and tell how far that leads astray.",
+        help="Translate results back with this model; tell how far they then lie from the scans.",
         rich_help_panel=RESULT,
     ),
 ]

@@ -62,9 +62,9 @@ class Expectations:
 class CycleReference:
     """The cycle error of the reference set.
 
-    back: identity of the model that led back. studies: how many. error: in network intensity, by
-    which studies of different units compare. mark_beyond: by so many standard deviations above the
-    mean a study is marked; None marks none.
+    back: identity of the model that translated back. studies: how many. error: in network
+    intensity, by which studies of different units compare. mark_beyond: by so many standard
+    deviations above the mean a study is marked; None marks none.
     """
 
     back: str

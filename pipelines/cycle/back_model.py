@@ -1,4 +1,4 @@
-"""The generator that leads back: its file, and whether it is the counterpart of the other."""
+"""The generator that translates back: its file, and whether it is the counterpart of the other."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,10 +15,10 @@ _SAME_SPACING = 1e-3
 
 
 def back_model(model: Model, options: TranslateOptions) -> Model | None:
-    """The model that is to lead back, if one is asked for.
+    """The model that is to translate back, if one is asked for.
 
     Raises ModelFileError if its file is none or another than was meant, and SettingsError if it is
-    no way back from `model`.
+    no counterpart of `model`.
     """
     asked = options.cycle_check
     if asked is None:
@@ -57,7 +57,7 @@ def check_read(options: TranslateOptions, back: Model | None) -> TranslateOption
 
 
 def back_options(options: TranslateOptions, back: Model) -> TranslateOptions:
-    """With what a result is translated back: as forth, on tiles of the model's own if on tiles."""
+    """With what a result is translated back: as forward, on tiles of that model if on tiles."""
     return replace(
         options,
         patch=back.card.patch,

@@ -1,4 +1,4 @@
-"""The cycle error as a study's row and the manifest hold it; `way_back` measures it."""
+"""The cycle error as a study's row and the manifest hold it; `back_translation` measures it."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,9 @@ class CycleError:
     """How far a result that is translated back lies from its scan.
 
     error: mean absolute difference in the foreground of the scan, in its unit. unit: what 1 of
-    network intensity is in that unit. back: identity of the model that led back. limit: above which
-    the study is marked, in the scan's unit; None where a calibration with `back` did not set one.
+    network intensity is in that unit. back: identity of the model that translated back. limit:
+    above which the study is marked, in the scan's unit; None where a calibration with `back` did
+    not set one.
     """
 
     error: float
@@ -44,7 +45,7 @@ class CycleError:
 class CycleRule:
     """How cycle errors are judged.
 
-    back: identity of the model that leads back. limit: of the error in network intensity; None
+    back: identity of the model that translates back. limit: of the error in network intensity; None
     where a calibration with `back` did not set one.
     """
 

@@ -17,7 +17,7 @@ from ...io.errors import ScanError
 from ...io.file_headers import read_grid
 from ...io.volume import Volume
 from ...io.writing import map_beside
-from ..cycle.way_back import BackTask, LedBack, WayBack, host_bytes, plan_back
+from ..cycle.back_translation import BackTask, BackTranslated, BackTranslator, host_bytes, plan_back
 from ..errors import PreparationError
 from ..host.arrays import HostArrays
 from ..opening import maps_memory
@@ -70,7 +70,7 @@ class StudyTask:
     """What is done with every study.
 
     options: with none left open. hands_over: whether the study over which a device is lost is left
-    to another process. back: what leads results back; None where no cycle check is asked for.
+    to another process. back: what translates results back; None where no cycle check is asked for.
     may_begin: asked about each study, by its name, when the network could begin with it. model:
     with its card. share_generator: opens the network; None where no study is to be translated.
     store: where results go. share_verifier: what computes tiles of the model's results again.
@@ -99,7 +99,7 @@ class StudyTask:
 
 
 Loaded: TypeAlias = tuple[StudyProgress, PreparedStudy] | StudyDone
-Inferred: TypeAlias = tuple[StudyProgress, InferredStudy | LedBack] | StudyDone
+Inferred: TypeAlias = tuple[StudyProgress, InferredStudy | BackTranslated] | StudyDone
 Finished: TypeAlias = tuple[StudyProgress, Translated] | StudyDone
 
 
@@ -186,9 +186,12 @@ class StudyStages:
             generator.do(lambda network: make_ready(network, extents), self._task.precision)
 
     def infer(
-        self, loaded: Loaded, generator: SharedGenerator | None, way_back: WayBack | None = None
+        self,
+        loaded: Loaded,
+        generator: SharedGenerator | None,
+        back_translator: BackTranslator | None = None,
     ) -> Inferred:
-        """Run the network on a study, and on its result the one that leads back, if any does."""
+        """Run the network on a study, and on its result the one that translates it back, if any."""
         if isinstance(loaded, StudyDone):
             return loaded
         if generator is None:
@@ -203,10 +206,10 @@ class StudyStages:
             self._tell(TilesDone(progress.row.name, done, total, unit))
             self._under_way.check(progress)
 
-        def work() -> InferredStudy | LedBack:
-            if way_back is None:
+        def work() -> InferredStudy | BackTranslated:
+            if back_translator is None:
                 return self._infer(progress, study, generator, on_tiles)
-            return self._forth_and_back(progress, study, generator, way_back, on_tiles)
+            return self._forward_and_back(progress, study, generator, back_translator, on_tiles)
 
         return self._under_way.stage(progress, work)
 
@@ -319,44 +322,44 @@ class StudyStages:
         progress.ahead = self._task.store.begin(progress.planned, made, self._commits)
         return progress.ahead.on_rows if progress.ahead else _unheard
 
-    def _forth_and_back(
+    def _forward_and_back(
         self,
         progress: StudyProgress,
         study: PreparedStudy,
         generator: SharedGenerator,
-        way_back: WayBack,
+        back_translator: BackTranslator,
         on_tiles: OnTiles,
-    ) -> LedBack:
-        """As `_infer`, with the result finished and led back; what is left takes no network."""
-        returning = way_back.plan(study).steps
+    ) -> BackTranslated:
+        """As `_infer`, with the result finished and translated back; the rest takes no network."""
+        returning = back_translator.plan(study).steps
 
-        def on_way_forth(done: int, total: int) -> None:
+        def on_forward(done: int, total: int) -> None:
             on_tiles(done, total + returning)
 
-        def on_way_back(done: int, total: int) -> None:
+        def on_back(done: int, total: int) -> None:
             passed = self._task.options.passes * study.prepared.plan.steps
             on_tiles(passed + done, passed + total)
 
-        inferred = self._infer(progress, study, generator, on_way_forth)
-        led = way_back.lead(
-            inferred, self._task.precision, progress.watch, on_way_back, self._arrays.empty
+        inferred = self._infer(progress, study, generator, on_forward)
+        made = back_translator.translate_back(
+            inferred, self._task.precision, progress.watch, on_back, self._arrays.empty
         )
-        progress.note(*led.notes)
-        return led
+        progress.note(*made.notes)
+        return made
 
-    def _compared(self, progress: StudyProgress, led: LedBack) -> InferredStudy:
+    def _compared(self, progress: StudyProgress, made: BackTranslated) -> InferredStudy:
         """A study with its cycle error in the row."""
-        returned = led.compared(progress.watch, self._arrays.empty)
-        progress.note(*filter(None, [returned.error.note]))
-        progress.row = replace(progress.row, cycle=returned.error)
-        return returned.inferred
+        checked = made.compared(progress.watch, self._arrays.empty)
+        progress.note(*filter(None, [checked.error.note]))
+        progress.row = replace(progress.row, cycle=checked.error)
+        return checked.inferred
 
     def _finish(
-        self, progress: StudyProgress, made: InferredStudy | LedBack, verifier: StudyVerifier
+        self, progress: StudyProgress, made: InferredStudy | BackTranslated, verifier: StudyVerifier
     ) -> Translated:
         task, watch = self._task, progress.watch
         progress.take_inputs()
-        study = self._compared(progress, made) if isinstance(made, LedBack) else made
+        study = self._compared(progress, made) if isinstance(made, BackTranslated) else made
         if task.options.verify:
             verified = verifier.verify(study, task.options, progress.row.name, watch)
             progress.row = replace(progress.row, verified=verified)

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 from ...engine.recovery import SharedGenerator
 from ...io.files.parts import remove_parts_of_this_process
-from ..cycle.way_back import WayBack, opened_way_back
+from ..cycle.back_translation import BackTranslator, opened_back_translator
 from ..progress.events import DeviceOpened, Event, opening_event
 from ..results.resume import PlannedStudy
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
@@ -160,21 +160,25 @@ class StudyPipeline:
             return
         with task.share_generator(self._tune) as generator, self._loss_reported():
             self._events.tell(DeviceOpened(generator.open(task.precision)))
-            with opened_way_back(task.back, task.model, task.options, self._tune) as way_back:
-                self._infer_with(generator, way_back)
+            with opened_back_translator(
+                task.back, task.model, task.options, self._tune
+            ) as back_translator:
+                self._infer_with(generator, back_translator)
         self._end_writers()
 
-    def _infer_with(self, generator: SharedGenerator, way_back: WayBack | None) -> None:
+    def _infer_with(
+        self, generator: SharedGenerator, back_translator: BackTranslator | None
+    ) -> None:
         others = list(
             self._workers(
                 f"{_INFER} beside",
                 self._concurrency.networks - 1,
-                lambda: self._infer(generator, way_back),
+                lambda: self._infer(generator, back_translator),
             )
         )
         for other in others:
             other.start()
-        self._infer(generator, way_back)
+        self._infer(generator, back_translator)
         for other in others:
             other.join()
 
@@ -190,9 +194,11 @@ class StudyPipeline:
     def _tune(self, what: str, share: float | None) -> None:
         self._events.tell(opening_event(what, share))
 
-    def _infer(self, generator: SharedGenerator | None, way_back: WayBack | None) -> None:
+    def _infer(
+        self, generator: SharedGenerator | None, back_translator: BackTranslator | None
+    ) -> None:
         while (loaded := self._next_loaded(generator)) is not None:
-            inferred = self._stages.infer(loaded, generator, way_back)
+            inferred = self._stages.infer(loaded, generator, back_translator)
             del loaded
             if self._behind.acquire():
                 self._inferred.put(inferred)

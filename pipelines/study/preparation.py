@@ -38,7 +38,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The scans of a study as the network takes them, and what leads back.
+    """The scans of a study as the network takes them, and how results come back from that.
 
     given: [C, D, H, W], the one scan's own voxels seen along the model's axes where they can be
     taken as they are stored; otherwise network intensities. source: the first scan without the

@@ -16,7 +16,7 @@ from ...engine.errors import EngineError
 from ...engine.generator import AnyGenerator
 from ...engine.model.model import Model
 from ...engine.options import Precision
-from ..cycle.way_back import BackTask
+from ..cycle.back_translation import BackTask
 from ..execution.network_opening import OpenGenerator, opened_for_a_batch
 from ..execution.stages import StudyTask
 from ..execution.study_pipeline import Concurrency, StudyPipeline

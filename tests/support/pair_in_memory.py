@@ -46,7 +46,7 @@ def main() -> None:
             return generator.held
 
         with opened_translation(forth, back, card, options) as both:
-            generators = both.generator, both.way_back.generator
+            generators = both.generator, both.back_translator.generator
             found["held"] = [one.do(held, "fp16").result for one in generators]
             found["again"] = [one.do(held, "fp16").result for one in generators]
             found["both"] = free - context.memory[0]

@@ -16,7 +16,7 @@ _TOLD = (
 
 
 def cycle_section(batch: BatchReport) -> Iterator[Child]:
-    """What was told of the way back; nothing if that was not asked for."""
+    """What the cycle check found; nothing if that was not asked for."""
     known = [row for row in batch.studies if row.cycle]
     if not known:
         return

@@ -25,8 +25,8 @@ from ....io.files.own_files import user_name
 from ....io.files.parts import remove_leftovers
 from ....io.volume import Study
 from ...cycle.back_model import back_model, back_options, cycle_rule
+from ...cycle.back_translation import BackTask
 from ...cycle.cycle_error import CycleRule
-from ...cycle.way_back import BackTask
 from ...decisions import check_model, with_precision
 from ...execution.stages import StudyTask
 from ...execution.study_pipeline import Concurrency
@@ -51,7 +51,7 @@ from .tuning import tuning_reported
 
 @dataclass(frozen=True, slots=True)
 class _Tool:
-    """A model and the patches that it is opened for, None for volumes, and what leads back."""
+    """A model and the patches that it is opened for, None for volumes, and what translates back."""
 
     path: str
     sha256: str

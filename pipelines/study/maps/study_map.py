@@ -39,5 +39,5 @@ def spread_marks(count: int) -> tuple[MapMark, MapMark]:
 
 
 def cycle_mark(back: str) -> MapMark:
-    """Of the cycle error of each voxel; back: hash of the file of the model that leads back."""
+    """Of the cycle error of each voxel; back: hash of the model that translates back."""
     return MapMark("cycle", "cycle error", back)

@@ -24,8 +24,8 @@ from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.volume import AnyArray
 from cuda_cyclegan.pipelines.calibration import opened_translation
-from cuda_cyclegan.pipelines.cycle import way_back
-from cuda_cyclegan.pipelines.cycle.way_back import host_bytes, plan_back
+from cuda_cyclegan.pipelines.cycle import back_translation
+from cuda_cyclegan.pipelines.cycle.back_translation import host_bytes, plan_back
 from cuda_cyclegan.pipelines.host.arrays import HostArrays
 from cuda_cyclegan.pipelines.settings import CycleCheck, TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
@@ -116,13 +116,13 @@ def test_no_network_waits_for_a_scan_to_be_compared(
     world.scans(2)
     identity_model(world.model)
     back = identity_model(tmp_path / "back.safetensors", "T1", "T2")
-    compared = way_back.mean_difference
+    compared = back_translation.mean_difference
 
     def noted(*given: Any) -> float:
         threads.append(threading.current_thread().name)
         return compared(*given)
 
-    monkeypatch.setattr(way_back, "mean_difference", noted)
+    monkeypatch.setattr(back_translation, "mean_difference", noted)
     assert len(rows(world, "--cycle-check", str(back))) == 2
     assert [name.split()[0] for name in threads] == ["write", "write"]
 
@@ -165,7 +165,7 @@ def test_a_study_holds_no_more_host_memory_than_was_told(tmp_path: Path, dtype: 
             return infer_study(study, OpenModel(forth, network, options), watch, unheard, empty)
 
         inferred = both.generator.do(infer, "fp32").result
-        led = both.way_back.lead(inferred, "fp32", watch, unheard, empty)
+        led = both.back_translator.translate_back(inferred, "fp32", watch, unheard, empty)
         returned = led.compared(watch, empty)
     assert returned.error.error == pytest.approx(0, abs=1e-3)
     assert max(held) <= told <= 2 * max(held)

@@ -1,7 +1,7 @@
-"""A result through the second generator, and what of the scan comes back.
+"""Back-translation: a result through the second generator, and how near that comes to the scan.
 
-The way back starts from the finished result, as it is stored: it is blended, in the target's unit
-and of its voxel type, so it is what a user would translate. Tiles of it could go back at once, but
+It starts from the finished result, as it is stored: it is blended, in the target's unit and of its
+voxel type, so it is what a user would translate. Tiles of it could be translated back at once, but
 they are no part of any result, and the seams that blending removes would count.
 """
 
@@ -38,7 +38,7 @@ _Sums: TypeAlias = tuple[float, int]
 
 @dataclass(frozen=True, slots=True)
 class BackTask:
-    """What leads results back.
+    """What translates results back.
 
     model: the counterpart. share_generator: lets the threads of a batch have it, open beside the
     other; it is told of the search for plans.
@@ -49,9 +49,10 @@ class BackTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
-    """A study whose result was led back. inferred: it, with the map of the error if that is asked
-    for. error: of the cycle.
+class CycleChecked:
+    """A study whose result was translated back and compared with its scan.
+
+    inferred: it, with the map of the error if that is asked for. error: of the cycle.
     """
 
     inferred: InferredStudy
@@ -59,34 +60,34 @@ class Returned:
 
 
 @dataclass(frozen=True, slots=True)
-class LedBack:
-    """A study whose result was led back: no network is needed any more to compare it with its scan.
+class BackTranslated:
+    """A study whose result was translated back: to compare it with its scan takes no network.
 
-    way_back: by which. inferred: it, with the result finished. made: what came back. notes: on how
-    that was computed.
+    translator: by which. inferred: it, with the result finished. made: what came back. notes: on
+    how that was computed.
     """
 
-    way_back: "WayBack"
+    translator: "BackTranslator"
     inferred: InferredStudy
     made: InferredStudy
     notes: tuple[str, ...]
 
-    def compared(self, watch: Stopwatch, empty: Empty = np.empty) -> Returned:
+    def compared(self, watch: Stopwatch, empty: Empty = np.empty) -> CycleChecked:
         """The error of what came back, and its map if that is asked for."""
-        inferred, way_back = self.inferred, self.way_back
+        inferred, translator = self.inferred, self.translator
         scan = _scan_of(inferred)
         with watch.time("finish"):
-            shown = way_back.blank_map(scan, empty)
-            error = way_back.error(scan, inferred.study.prepared, self.made, shown)
-        maps = (StudyMap(cycle_mark(way_back.asked.sha256), shown),) if shown else ()
-        return Returned(replace(inferred, maps=maps), error)
+            shown = translator.blank_map(scan, empty)
+            error = translator.error(scan, inferred.study.prepared, self.made, shown)
+        maps = (StudyMap(cycle_mark(translator.asked.sha256), shown),) if shown else ()
+        return CycleChecked(replace(inferred, maps=maps), error)
 
 
 @dataclass(frozen=True, slots=True)
-class WayBack:
+class BackTranslator:
     """The second generator, open; threads may use it at the same time.
 
-    model: that leads forth. back: its counterpart. generator: of that. options: of the batch.
+    model: the first. back: its counterpart. generator: of that. options: of the batch.
     """
 
     model: Model
@@ -95,17 +96,17 @@ class WayBack:
     options: TranslateOptions
 
     def plan(self, study: PreparedStudy) -> StudyPlan:
-        """How the result of a study is led back. Raises PreparationError."""
+        """How the result of a study is translated back. Raises PreparationError."""
         return plan_back(study.prepared.source, self.back, self.options)
 
-    def lead(
+    def translate_back(
         self,
         inferred: InferredStudy,
         precision: Precision,
         watch: Stopwatch,
         on_tiles: OnTiles,
         empty: Empty = np.empty,
-    ) -> LedBack:
+    ) -> BackTranslated:
         """Finish a study's result and translate it back.
 
         precision: to begin with. Raises EngineError and PreparationError.
@@ -113,8 +114,8 @@ class WayBack:
         _scan_of(inferred)
         with watch.time("finish"):
             [result] = finish(inferred.study.prepared, inferred.made, empty)
-        made, notes = self._led_back(result, precision, watch, on_tiles, empty)
-        return LedBack(self, replace(inferred, finished=(result,)), made, notes)
+        made, notes = self._translated_back(result, precision, watch, on_tiles, empty)
+        return BackTranslated(self, replace(inferred, finished=(result,)), made, notes)
 
     @property
     def asked(self) -> CycleCheck:
@@ -127,7 +128,7 @@ class WayBack:
             return None
         return scan.with_voxels(empty(scan.shape[::-1], np.float32).transpose())
 
-    def _led_back(
+    def _translated_back(
         self,
         result: Volume,
         precision: Precision,
@@ -170,25 +171,25 @@ class WayBack:
 def _scan_of(inferred: InferredStudy) -> Volume:
     scan = inferred.study.scan
     if scan is None:
-        raise ValueError("the scan of a study that is led back must be kept")
+        raise ValueError("the scan of a study that is translated back must be kept")
     return scan
 
 
 @contextmanager
-def opened_way_back(
+def opened_back_translator(
     task: BackTask | None, model: Model, options: TranslateOptions, progress: Progress
-) -> Generator[WayBack | None]:
-    """The way back of a batch, if it has one, with its network open."""
+) -> Generator[BackTranslator | None]:
+    """What translates a batch's results back, with its network open; None where nothing does."""
     if task is None:
         yield None
         return
     with task.share_generator(progress) as generator:
         generator.open(options.settings().precision)
-        yield WayBack(model, task.model, generator, options)
+        yield BackTranslator(model, task.model, generator, options)
 
 
 def plan_back(volume: Volume, back: Model, options: TranslateOptions) -> StudyPlan:
-    """How a result on a volume's grid is led back. Raises PreparationError."""
+    """How a result on a volume's grid is translated back. Raises PreparationError."""
     settings = back_options(options, back).settings()
     graph = back.network.graph
     plan = plan_study([volume], back.card, settings, graph.stride, in_network=True)
@@ -196,15 +197,17 @@ def plan_back(volume: Volume, back: Model, options: TranslateOptions) -> StudyPl
     return plan
 
 
-def host_bytes(scan: Volume, forth: StudyPlan, back: StudyPlan, options: TranslateOptions) -> int:
-    """Bytes that a study with a way back holds at most: its scan is kept, and its result.
+def host_bytes(scan: Volume, forward: StudyPlan, back: StudyPlan, options: TranslateOptions) -> int:
+    """Bytes that a study holds at most that is translated back: its scan is kept, and its result.
 
     A little more than is needed where several of its arrays are not there at the same time.
     """
-    kept = 0 if forth.is_given_as_stored else scan.voxels.nbytes
+    kept = 0 if forward.is_given_as_stored else scan.voxels.nbytes
     if options.cycle_check and options.cycle_check.has_map:
         kept += scan.voxels.size * np.dtype(np.float32).itemsize
-    return kept + max(forth.footprint.peak, forth.footprint.finished + back.footprint.translated)
+    return kept + max(
+        forward.footprint.peak, forward.footprint.finished + back.footprint.translated
+    )
 
 
 def mean_difference(
@@ -213,8 +216,8 @@ def mean_difference(
     """Mean absolute difference in network intensity, in the foreground of the scan on its own grid.
 
     The scan is taken as the network takes it, so what its intensity map clips is no difference.
-    made: the way back, in network intensities. shown: is filled with the difference of each voxel,
-    in the scan's unit.
+    made: the back-translation, in network intensities. shown: is filled with the difference of each
+    voxel, in the scan's unit.
     """
     plan = made.study.prepared.plan
     view = plan.orientation.oriented(scan.voxels)
