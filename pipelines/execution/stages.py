@@ -24,10 +24,10 @@ from ..opening import maps_memory
 from ..progress.events import Event, StudyDone, TilesDone, unit_of
 from ..report.report import StudyReport
 from ..results.aliases import alias_note, states_again
+from ..results.disk_space import DiskSpace
 from ..results.input_files import InputFiles
 from ..results.manifest import content_of
 from ..results.resume import PlannedStudy, preview_of, result_files
-from ..results.room import Room
 from ..results.storing import Store
 from ..settings import TranslateOptions, TranslateSettings
 from ..study.finished_preview import preview_from_files
@@ -74,7 +74,7 @@ class StudyTask:
     may_begin: asked about each study, by its name, when the network could begin with it. model:
     with its card. share_generator: opens the network; None where no study is to be translated.
     store: where results go. share_verifier: what computes tiles of the model's results again.
-    room: there, if something is known of it from studies before these.
+    disk_space: there, if something is known of it from studies before these.
     """
 
     model: Model
@@ -85,7 +85,7 @@ class StudyTask:
     may_begin: Callable[[str], bool] = lambda _: True
     share_verifier: ShareVerifier = verifier_of_a_batch
     back: BackTask | None = None
-    room: Room | None = None
+    disk_space: DiskSpace | None = None
 
     @property
     def settings(self) -> TranslateSettings:
@@ -121,7 +121,7 @@ class StudyStages:
         self._commits = commits
         self._under_way = StudiesUnderWay(memory, tell, commits, hands_over=task.hands_over)
         self._arrays = HostArrays()
-        self._room = task.room or Room(task.store.record.place.output)
+        self._disk_space = task.disk_space or DiskSpace(task.store.record.place.output)
         # Each study's preparation takes several cores, and the network waits for the first only.
         self._preparing = threading.Lock()
         self._tell = tell
@@ -256,7 +256,7 @@ class StudyStages:
     def _prepare(self, progress: StudyProgress) -> PreparedStudy:
         task, study, watch = self._task, progress.planned.study, progress.watch
         task.store.record.place.check()  # before hours are spent on what could not be stored
-        self._room.check(study.files)
+        self._disk_space.check(study.files)
         files = InputFiles(study)
         with running_in_background(files.states) as states:
             with files.unchanged():
@@ -288,7 +288,7 @@ class StudyStages:
         on_tiles: OnTiles,
     ) -> InferredStudy:
         task, watch, empty = self._task, progress.watch, self._arrays.empty
-        self._room.check(progress.planned.study.files)  # studies are read ahead
+        self._disk_space.check(progress.planned.study.files)  # studies are read ahead
         mirrored, told = None, list[str]()
 
         def opened(network: AnyGenerator) -> OpenModel:
@@ -371,7 +371,7 @@ class StudyStages:
         return finished
 
     def _store(self, progress: StudyProgress, made: Translated) -> StudyReport:
-        with progress.watch.time("write"), self._room.taken(progress.planned.study.files):
+        with progress.watch.time("write"), self._disk_space.taken(progress.planned.study.files):
             outputs = self._task.store.put(
                 progress.planned,
                 made,

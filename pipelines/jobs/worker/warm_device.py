@@ -34,9 +34,9 @@ from ...opening import Opener, maps_memory
 from ...progress.events import Remark
 from ...report.failures import failure_of
 from ...report.report import StudyReport
+from ...results.disk_space import DiskSpace
 from ...results.manifest import Manifest, Recipe
 from ...results.resume import PlannedStudy, Planner
-from ...results.room import Room
 from ...results.storing import Store
 from ...settings import CycleCheck, TranslateOptions
 from ...study.maps.study_map import maps_asked_for
@@ -86,7 +86,7 @@ class WarmDevice:
         self._known: dict[str, _Known] = {}
         self._back_identities: dict[str, str] = {}
         self._manifest: Manifest | None = None
-        self._rooms: dict[Path, Room] = {}
+        self._disk_spaces: dict[Path, DiskSpace] = {}
         self._tool_stack = ExitStack()
         self._folder_stack = ExitStack()
 
@@ -152,7 +152,7 @@ class WarmDevice:
             may_begin=may_begin,
             share_verifier=lambda _: nullcontext(tool.verifier),
             back=tool.back,
-            room=self._rooms.setdefault(manifest.output, Room(manifest.output)),
+            disk_space=self._disk_spaces.setdefault(manifest.output, DiskSpace(manifest.output)),
         )
 
     def concurrency(self) -> Concurrency:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cuda_cyclegan.io.errors import DiskFullError
-from cuda_cyclegan.pipelines.results import room
-from cuda_cyclegan.pipelines.results.room import Room
+from cuda_cyclegan.pipelines.results import disk_space
+from cuda_cyclegan.pipelines.results.disk_space import DiskSpace
 
 
 class Disk:
@@ -17,7 +17,7 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     disk = Disk()
-    monkeypatch.setattr(room, "free_bytes", lambda _: disk.free)
+    monkeypatch.setattr(disk_space, "free_bytes", lambda _: disk.free)
     return disk
 
 
@@ -34,14 +34,14 @@ def scan(tmp_path: Path) -> Callable[..., list[Path]]:
     return made
 
 
-def do_not_fit(room: Room, scan: list[Path]) -> None:
-    with pytest.raises(DiskFullError, match="no room"), room.taken(scan):
+def do_not_fit(space: DiskSpace, scan: list[Path]) -> None:
+    with pytest.raises(DiskFullError, match="no room"), space.taken(scan):
         raise DiskFullError("no room")
 
 
-def is_refused(room: Room, scan: list[Path]) -> bool:
+def is_refused(space: DiskSpace, scan: list[Path]) -> bool:
     try:
-        room.check(scan)
+        space.check(scan)
     except DiskFullError:
         return True
     return False
@@ -51,44 +51,44 @@ def is_refused(room: Room, scan: list[Path]) -> bool:
 def test_scans_as_large_as_one_that_did_not_fit_are_refused(
     scan: Callable[..., list[Path]], tmp_path: Path
 ) -> None:
-    room = Room(tmp_path)
-    assert not is_refused(room, scan(5000))
-    do_not_fit(room, scan(200, 100))
-    assert is_refused(room, scan(300))
-    assert is_refused(room, scan(5000))
-    assert not is_refused(room, scan(299))
-    do_not_fit(room, scan(50))
-    do_not_fit(room, scan(70))
-    assert is_refused(room, scan(60))
-    assert not is_refused(room, scan(49))
+    space = DiskSpace(tmp_path)
+    assert not is_refused(space, scan(5000))
+    do_not_fit(space, scan(200, 100))
+    assert is_refused(space, scan(300))
+    assert is_refused(space, scan(5000))
+    assert not is_refused(space, scan(299))
+    do_not_fit(space, scan(50))
+    do_not_fit(space, scan(70))
+    assert is_refused(space, scan(60))
+    assert not is_refused(space, scan(49))
 
 
 def test_all_are_tried_again_once_there_is_more_room(
     disk: Disk, scan: Callable[..., list[Path]], tmp_path: Path
 ) -> None:
-    room = Room(tmp_path)
-    do_not_fit(room, scan(300))
+    space = DiskSpace(tmp_path)
+    do_not_fit(space, scan(300))
     disk.free = 99
-    assert is_refused(room, scan(300))
+    assert is_refused(space, scan(300))
     disk.free = 101
-    assert not is_refused(room, scan(300))
+    assert not is_refused(space, scan(300))
     disk.free = 90
-    assert not is_refused(room, scan(300))
+    assert not is_refused(space, scan(300))
 
 
 @pytest.mark.usefixtures("disk")
 def test_a_scan_that_went_away_is_left_to_its_reader(
     scan: Callable[..., list[Path]], tmp_path: Path
 ) -> None:
-    room = Room(tmp_path)
-    do_not_fit(room, scan(300))
-    room.check([tmp_path / "gone"])
+    space = DiskSpace(tmp_path)
+    do_not_fit(space, scan(300))
+    space.check([tmp_path / "gone"])
 
 
 def test_a_disk_that_was_full_for_a_moment_is_tried_again(
     disk: Disk, scan: Callable[..., list[Path]], tmp_path: Path
 ) -> None:
-    room = Room(tmp_path)
+    space = DiskSpace(tmp_path)
     disk.free = 300 * 100
-    do_not_fit(room, scan(300))
-    assert not is_refused(room, scan(300))
+    do_not_fit(space, scan(300))
+    assert not is_refused(space, scan(300))

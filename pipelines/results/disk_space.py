@@ -13,7 +13,7 @@ PLENTY = 32
 for a moment only, or of something else."""
 
 
-class Room:
+class DiskSpace:
     """Asked before hours are spent on what could not be stored; any thread may ask.
 
     How large a result gets is known when it is there, as it may be packed. So a scan is turned away
