@@ -260,7 +260,7 @@ MAY_IMPORT = {
     "pipelines.evaluation": (
         "engine.cores io.choice io.dicom io.discovery io.file_headers io.reading io.search "
         "io.volume pipelines.errors pipelines.execution pipelines.host pipelines.report "
-        "pipelines.results pipelines.study pipelines.study.voxels"
+        "pipelines.results pipelines.study.pictures pipelines.study.voxels"
     ),
     "pipelines.timestamps": "",
     "pipelines.execution": (
@@ -325,13 +325,17 @@ MAY_IMPORT = {
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network "
         "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.scaling "
-        "engine.sliding_window engine.whole_volume io.channels io.choice io.contrasts io.discovery "
-        "io.errors io.maps io.reading io.volume io.writing pipelines.errors pipelines.settings "
-        "pipelines.stopwatch pipelines.study.maps pipelines.study.voxels"
+        "engine.sliding_window engine.whole_volume io.channels io.choice io.contrasts "
+        "io.discovery io.errors io.reading io.volume io.writing pipelines.errors "
+        "pipelines.settings pipelines.stopwatch pipelines.study.maps pipelines.study.pictures "
+        "pipelines.study.voxels"
     ),
     "pipelines.study.maps": (
         "engine.cores engine.network engine.scaling io.maps io.volume pipelines.settings "
         "pipelines.study.voxels"
+    ),
+    "pipelines.study.pictures": (
+        "engine.model engine.network io.maps io.volume pipelines.study.voxels"
     ),
     "pipelines.study.voxels": (
         "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors"

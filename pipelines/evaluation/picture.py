@@ -7,8 +7,8 @@ import numpy as np
 
 from ...io.volume import DoubleArray, Volume
 from ..report.previews import small_webp
-from ..study.preview import Column, difference_shades, drawn, grey_shades
-from ..study.slices import slices_through
+from ..study.pictures.drawing import Column, difference_shades, drawn, grey_shades
+from ..study.pictures.slices import slices_through
 from ..study.voxels.statistics import Range
 from .images import Flags, Images, StoredImage
 

@@ -15,7 +15,7 @@ from ...io.writing import map_beside
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
 from .maps.study_map import is_shown, maps_asked_for
-from .slices import mid_slices
+from .pictures.slices import mid_slices
 from .translation import read_study
 
 
@@ -42,7 +42,7 @@ def preview_from_files(
             if is_shown(mark)
         ]
     with watch.time("finish"):
-        from .preview import draw_preview  # late, as it takes a library for pictures
+        from .pictures.preview import draw_preview  # late, as it takes a library for pictures
 
         return draw_preview(given, made, card, maps, warning)
 

@@ -23,11 +23,11 @@ from .finishing import Canvas, canvas, finish, finish_map, map_canvas, note_of_o
 from .maps.flips import UNFLIPPED, Flip, flips
 from .maps.spread import SpreadMoments, mean_in_foreground
 from .maps.study_map import StudyMap, is_shown, spread_marks
+from .pictures.slices import Slice, mid_slices
 from .plan import StudyPlan, check_volume, plan_study
 from .preparation import Prepared, fit_scans, prepare, unfilled
 from .row_figures import SeamScore, SpreadFigures
 from .seams import seam_score
-from .slices import Slice, mid_slices
 from .sliding_window import SlidingWindow, translate_array
 from .volume_at_once import translate_at_once
 from .voxels.alignment import on_one_grid
@@ -353,7 +353,7 @@ def finish_study(
             maps, figures = _finish_spread(study.prepared, inferred.spread, empty)
         maps = *maps, *inferred.maps
         if options.preview:
-            from .preview import draw_preview  # late, as it takes a library for pictures
+            from .pictures.preview import draw_preview  # late, as it takes a library for pictures
 
             shown = [(each.mark, mid_slices(each.volume)) for each in maps if is_shown(each.mark)]
             slices = [*map(mid_slices, volumes)]

@@ -1,4 +1,4 @@
-"""A picture of a translation: middle slices of input and output, and their difference."""
+"""Planes of volumes drawn side by side as one picture, each column in its own shades."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,21 +11,16 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
-from ...engine.model.card import IntensityMap, ModelCard, Window
-from ...engine.network.layers import FloatArray
-from ...io.maps import MapMark
-from ...io.volume import NOTICE, DoubleArray
+from ....engine.network.layers import FloatArray
+from ....io.volume import NOTICE, DoubleArray
+from ..voxels.statistics import Range
 from .slices import Slice
-from .voxels.statistics import Range
 
 Rgb: TypeAlias = npt.NDArray[np.uint8]
 
 _OUTLIERS = 0.5
 """Percent of pixels left outside a window at either end, so that one bright vessel does not
 darken all the rest."""
-
-_DARKEST = 1e-9
-"""Upper end of the window of a map that is 0 throughout."""
 
 _LESS = np.array([64, 156, 255], np.float32)
 _MORE = np.array([255, 140, 40], np.float32)
@@ -57,17 +52,18 @@ class Shades:
 
 def grey_shades(planes: Sequence[DoubleArray], fixed: Range | None = None) -> Shades:
     """A grey window: a fixed one, or one that all but the outliers of the planes lie within."""
-    return Shades(fixed or _spread(planes))
+    return Shades(fixed or inner_range(planes))
 
 
 def difference_shades(planes: Sequence[DoubleArray]) -> Shades:
     """A signed window that all but the outliers of the planes lie within."""
-    spread = _spread(planes)
+    spread = inner_range(planes)
     largest = max(abs(spread.low), abs(spread.high))
     return Shades(Range(-largest, largest), signed=True)
 
 
-def _spread(planes: Sequence[DoubleArray]) -> Range:
+def inner_range(planes: Sequence[DoubleArray]) -> Range:
+    """What all but the outliers of some planes lie within; never empty."""
     every = np.concatenate([plane.ravel() for plane in planes])
     low, high = (float(end) for end in np.percentile(every, [_OUTLIERS, 100 - _OUTLIERS]))
     return Range(low, high) if low < high else Range(low - 0.5, low + 0.5)
@@ -79,7 +75,6 @@ _LONGEST = 300
 _LETTERS, _HEAD, _FOOT, _NARROWEST = 24, 40, 76, 220
 _TEXT, _FAINT, _WARNING = (235, 235, 235), (160, 160, 160), (255, 140, 40)
 _LARGE, _SMALL = 17, 14
-_LONGEST_NAME = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,30 +84,6 @@ class Column:
     title: str
     planes: Sequence[DoubleArray]
     shades: Shades
-
-
-def draw_preview(
-    given: Sequence[Sequence[Slice]],
-    made: Sequence[Sequence[Slice]],
-    card: ModelCard,
-    maps: Sequence[tuple[MapMark, Sequence[Slice]]] = (),
-    warning: str = "",
-) -> bytes:
-    """A PNG with a row a direction and columns for input, output and difference, marked synthetic.
-
-    given, made: slices of each channel, all of one grid; where there are several, none is the one
-    to tell a difference from. maps: slices of it, a column each. warning: stands above them in
-    another colour. Proportions are the patient's own, and each column has its window of values
-    written below. Where the output is in the input's unit both share a window and the difference is
-    in that unit; elsewhere it is one of grey values, in percent.
-    """
-    before, after = ([[s.values for s in slices] for slices in each] for each in (given, made))
-    if len(before) == len(after) == 1:
-        columns = _columns(before[0], after[0], card)
-    else:
-        columns = _columns_of_channels(before, after, card)
-    columns += [_of_map(mark, [plane.values for plane in planes]) for mark, planes in maps]
-    return drawn(given[0], columns, warning)
 
 
 def drawn(given: Sequence[Slice], columns: Sequence[Column], warning: str = "") -> bytes:
@@ -145,49 +116,6 @@ def drawn(given: Sequence[Slice], columns: Sequence[Column], warning: str = "") 
     # 6 takes twice the time for a tenth less.
     picture.save(stored, "png", compress_level=3, pnginfo=said)
     return stored.getvalue()
-
-
-def _columns(
-    given: Sequence[DoubleArray], made: Sequence[DoubleArray], card: ModelCard
-) -> list[Column]:
-    before = grey_shades(given, _fixed(card.maps_in[0]))
-    if card.keeps_unit():
-        after, title = before, "output - input"
-        changes = [b - a for a, b in zip(given, made, strict=True)]
-    else:
-        after, title = grey_shades(made, _fixed(card.maps_out[0])), "difference in grey, %"
-        changes = [
-            100 * (after.level(b) - before.level(a)) for a, b in zip(given, made, strict=True)
-        ]
-    return [
-        Column(f"input: {_short(card.source)}", given, before),
-        Column(f"synthetic {_short(card.target)}", made, after),
-        Column(title, changes, difference_shades(changes)),
-    ]
-
-
-def _of_map(mark: MapMark, planes: Sequence[DoubleArray]) -> Column:
-    """From 0, where all is as it should be, to white."""
-    largest = max(_spread(planes).high, _DARKEST)
-    return Column(mark.words, planes, grey_shades(planes, Range(0.0, largest)))
-
-
-def _columns_of_channels(
-    given: Sequence[Sequence[DoubleArray]], made: Sequence[Sequence[DoubleArray]], card: ModelCard
-) -> list[Column]:
-    inputs = [
-        Column(f"input: {_short(name)}", planes, grey_shades(planes, _fixed(intensity)))
-        for name, planes, intensity in zip(card.input_channels, given, card.maps_in, strict=True)
-    ]
-    outputs = [
-        Column(f"synthetic {_short(name)}", planes, grey_shades(planes, _fixed(intensity)))
-        for name, planes, intensity in zip(card.output_channels, made, card.maps_out, strict=True)
-    ]
-    return [*inputs, *outputs]
-
-
-def _fixed(intensity: IntensityMap) -> Range | None:
-    return Range(intensity.low, intensity.high) if isinstance(intensity, Window) else None
 
 
 def _pixels(plane: Slice, scale: float) -> tuple[int, int]:
@@ -240,12 +168,6 @@ def _write(
 @cache
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
-
-
-def _short(name: str) -> str:
-    """A name with the letters that the font has, and no longer than there is room."""
-    known = name.encode("ascii", "replace").decode()
-    return known if len(known) <= _LONGEST_NAME else f"{known[: _LONGEST_NAME - 3]}..."
 
 
 def _number(value: float) -> str:

@@ -10,12 +10,9 @@ from support.numerics_models import card, volume
 
 from cuda_cyclegan.engine.model.card import Percentiles, Window
 from cuda_cyclegan.io.volume import NOTICE, Volume
-from cuda_cyclegan.pipelines.study.preview import (
-    difference_shades,
-    draw_preview,
-    grey_shades,
-)
-from cuda_cyclegan.pipelines.study.slices import mid_slices
+from cuda_cyclegan.pipelines.study.pictures.drawing import difference_shades, grey_shades
+from cuda_cyclegan.pipelines.study.pictures.preview import draw_preview
+from cuda_cyclegan.pipelines.study.pictures.slices import mid_slices
 
 WAYS = [
     np.array([[s if a == o else 0 for a in range(3)] for o, s in zip(order, signs, strict=True)]).T

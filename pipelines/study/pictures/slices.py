@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...io.volume import AnyArray, Volume
-from .voxels.orientation import orientation
+from ....io.volume import AnyArray, Volume
+from ..voxels.orientation import orientation
 
 
 @dataclass(frozen=True, slots=True)
