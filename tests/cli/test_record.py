@@ -4,7 +4,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.batch_world import identity_model, recorded, scan, tiny_model
+from support.batch_world import (
+    identity_model,
+    killed_before_the_record,
+    recorded,
+    scan,
+    tiny_model,
+)
 from support.dicom_pacs import orthanc, receiver, send_folder
 from support.dicom_phantoms import Phantom
 from typer.testing import CliRunner, Result
@@ -102,15 +108,7 @@ class Killed(BaseException):
 @pytest.fixture
 def killed_world(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """A run was killed when its first result was in place, before that was on record."""
-    append = Manifest.append
-
-    def dies(self: Manifest, entry: "object") -> None:
-        if getattr(entry, "status", "") == "written":
-            raise KeyboardInterrupt
-        append(self, entry)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Manifest, "append", dies)
+    with killed_before_the_record(monkeypatch):
         world.translate()
     assert {row["status"] for row in recorded(world.output)} == {"writing"}
     [made] = contents(world.output)

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import nibabel as _nibabel
 import numpy as np
+import pytest
 
 from cuda_cyclegan.engine.model.card import (
     Identity,
@@ -23,6 +26,7 @@ from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
+from cuda_cyclegan.pipelines.results.manifest import Manifest, ManifestEntry
 from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record
 
 nibabel: Any = _nibabel
@@ -48,6 +52,21 @@ def recorded(output: Path) -> list[dict[str, Any]]:
     record = found_record(output)
     lines = (record / NAME).read_text().splitlines() if record else []
     return [json.loads(line) for line in lines]
+
+
+@contextmanager
+def killed_before_the_record(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """A run in the block is killed when its first result is in place and not on record yet."""
+    append = Manifest.append
+
+    def dies(self: Manifest, entry: ManifestEntry) -> None:
+        if entry.status == "written":
+            raise KeyboardInterrupt
+        append(self, entry)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Manifest, "append", dies)
+        yield
 
 
 def bad_scans(folder: Path) -> dict[str, str]:

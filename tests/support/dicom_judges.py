@@ -10,6 +10,8 @@ import nibabel as _nibabel
 import numpy as np
 import pytest
 
+from cuda_cyclegan.io.volume import Volume
+
 nibabel: Any = _nibabel
 
 # Debian's dciodvfy of 2022 does not know SyntheticData, which the standard has since 2023.
@@ -51,6 +53,14 @@ def converted(folder: Path, into: Path) -> list[Any]:
     command = [judge("dcm2niix"), *options, "-o", into, folder]
     subprocess.run(command, capture_output=True, check=True)
     return [nibabel.as_closest_canonical(nibabel.load(path)) for path in sorted(into.glob("*.nii"))]
+
+
+def assert_converts_to(volume: Volume, folder: Path, into: Path) -> None:
+    """That dcm2niix makes one image of a series, and that it is this volume."""
+    [image] = converted(folder, into)
+    expected = canonical(volume.values(), volume.affine)
+    np.testing.assert_allclose(image.affine, expected.affine, atol=1e-4)
+    np.testing.assert_array_equal(image.get_fdata(), expected.get_fdata())
 
 
 def canonical(values: "np.ndarray[Any, Any]", affine: "np.ndarray[Any, Any]") -> Any:

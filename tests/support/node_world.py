@@ -15,7 +15,7 @@ from support.batch_world import tiny_model
 from support.dicom_judges import judge
 from support.dicom_phantoms import Phantom
 from support.ports import reserved_port
-from support.queue_world import COMMAND, children
+from support.queue_world import COMMAND, killed_with_children
 from support.waiting import eventually
 
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE
@@ -133,11 +133,7 @@ class NodeWorld:
     def close(self) -> None:
         """End all processes at once."""
         for process in self._processes:
-            if process.poll() is None:
-                for child in children(process.pid):
-                    os.kill(child, 9)
-                process.kill()
-            process.wait()
+            killed_with_children(process)
         self._ports.close()
 
     def _listens(self) -> bool:

@@ -101,11 +101,7 @@ class QueueWorld:
 
     def close(self) -> None:
         for process in self._processes:
-            if process.poll() is None:
-                for child in children(process.pid):
-                    os.kill(child, 9)
-                process.kill()
-            process.wait()
+            killed_with_children(process)
             if process.stderr:
                 process.stderr.close()
 
@@ -124,6 +120,15 @@ class QueueWorld:
 def children(process: int) -> list[int]:
     """The processes at work for a `worker` command: each holds the lock of its name."""
     return [found for found in _launched(process) if _holds_a_lock(found)]
+
+
+def killed_with_children(process: "subprocess.Popen[bytes]") -> None:
+    """End a command and the processes at work for it at once, as a power cut would."""
+    if process.poll() is None:
+        for child in children(process.pid):
+            os.kill(child, 9)
+        process.kill()
+    process.wait()
 
 
 def child_after(process: int, *before: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.batch_world import scan, tiny_model
+from support.batch_world import killed_before_the_record, scan, tiny_model
 from support.numerics_models import CARD
 
 from cuda_cyclegan.engine.errors import EngineError
@@ -245,15 +245,7 @@ class TestTheRecord:
     def test_a_kill_between_file_and_record_costs_one_study_and_nothing_more(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        append = Manifest.append
-
-        def dies(self: Manifest, entry: "object") -> None:
-            if getattr(entry, "status", "") == "written":
-                raise KeyboardInterrupt
-            append(self, entry)  # type: ignore[arg-type]
-
-        with monkeypatch.context() as patched:
-            patched.setattr(Manifest, "append", dies)
+        with killed_before_the_record(monkeypatch):
             world.run()
         assert world.made() == {"a.nii"}
         assert load(world.output)["a.nii"].status == "writing"

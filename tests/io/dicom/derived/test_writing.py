@@ -12,7 +12,13 @@ import numpy as np
 import pydicom as _pydicom
 import pytest
 from pydicom.tag import tag_in_exception
-from support.dicom_judges import canonical, conformance_errors, converted, is_part_10
+from support.dicom_judges import (
+    assert_converts_to,
+    canonical,
+    conformance_errors,
+    converted,
+    is_part_10,
+)
 from support.dicom_phantoms import Phantom, oblique
 
 from cuda_cyclegan.io.choice import Choice
@@ -229,10 +235,7 @@ def test_the_judges_find_no_fault(tmp_path: Path, phantom: Phantom, derivation: 
     for path in (tmp_path / "out").iterdir():
         assert conformance_errors(path) == set()
         assert is_part_10(path)
-    [image] = converted(tmp_path / "out", tmp_path / "nifti")
-    expected = canonical(volume.values(), volume.affine)
-    np.testing.assert_allclose(image.affine, expected.affine, atol=1e-4)
-    np.testing.assert_array_equal(image.get_fdata(), expected.get_fdata())
+    assert_converts_to(volume, tmp_path / "out", tmp_path / "nifti")
 
 
 def test_a_resampled_series_says_so_and_lies_where_its_voxels_do(tmp_path: Path) -> None:
