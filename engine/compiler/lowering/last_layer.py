@@ -48,14 +48,26 @@ a block of a volume: of 60 columns these take 1.04 ms in place of 1.19 at 256x25
 """
 
 
-def ends_in_taps(writer: Writer, node: Node) -> bool:
-    """Whether a layer is the last one and wide enough for its taps to become outputs."""
-    conv = node.layer
-    if not isinstance(conv, Conv3d) or writer.is_input(node.inputs[0]):
+def lower_to_output(writer: Writer, node: Node) -> bool:
+    """Lower a layer straight to the translated patches; whether it is the last one and can be."""
+    activation = _final_activation(writer, node)
+    if activation is None or writer.is_input(node.inputs[0]):
         return False
+    match node.layer:
+        case Conv3d() as conv if _is_wide(writer, node, conv):
+            _convolve_wide(writer, node, conv, activation)
+        case ConvTranspose3d() as conv if _fits_transposed_kernel(writer, node, conv):
+            _conv_transpose_to_patches(writer, node, conv, activation)
+        case Conv3d() as conv if _fits_voxel_kernel(writer, node, conv):
+            _convolve_voxels(writer, node, conv, activation)
+        case _:
+            return False
+    return True
+
+
+def _is_wide(writer: Writer, node: Node, conv: Conv3d) -> bool:
+    """Whether a kernel is wide enough for its taps to become outputs."""
     if conv.stride != _ONE or conv.dilation != _ONE or conv.groups > 1 or conv.kernel[2] < 5:
-        return False
-    if _tail(writer, node) is None:
         return False
     if any(conv.padding) and writer.values[node.inputs[0]].pad is not None:
         return False
@@ -63,8 +75,8 @@ def ends_in_taps(writer: Writer, node: Node) -> bool:
     return conv.out_channels * conv.kernel[1] * lane <= _MOST_TAPS
 
 
-def _tail(writer: Writer, node: Node) -> Activation | None:
-    """What follows a layer that is the last one; None if more than an activation does."""
+def _final_activation(writer: Writer, node: Node) -> Activation | None:
+    """The activation behind the last layer; None for a layer that is not, or if more follows."""
     *_, last = writer.graph.nodes
     if node is last:
         return IDENTITY
@@ -161,10 +173,9 @@ def _expressed(writer: Writer, name: str, part: ValuePart) -> TensorView:
     return replace(part.source, tensor=target)
 
 
-def convolve_to_taps(writer: Writer, node: Node) -> None:
-    """The last layer: taps as output channels, then their sum, straight to the output."""
-    conv, name = node.layer, node.inputs[0]
-    assert isinstance(conv, Conv3d)
+def _convolve_wide(writer: Writer, node: Node, conv: Conv3d, activation: Activation) -> None:
+    """By the kernel for matrix units, else with taps as output channels, which are then summed."""
+    name = node.inputs[0]
     value = writer.operand(name)
     pad = value.pad or Pad("zero", conv.padding, conv.padding)
     inside = value.sampled_extents
@@ -172,8 +183,7 @@ def convolve_to_taps(writer: Writer, node: Node) -> None:
     depth, height, width = (extent + before + after for extent, before, after in sizes)
     padded: Triple = depth, height, width
     value = Value(value.parts, value.slots, padded, value.sampling, pad)
-    activation = _tail(writer, node) or IDENTITY
-    bias = conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias])
+    bias = _bias(writer, node, conv)
     if _fits_last_kernel(writer, value, conv):
         _convolve_to_patches(writer, node, conv, value, activation, bias)
         return
@@ -211,33 +221,30 @@ def convolve_to_taps(writer: Writer, node: Node) -> None:
         )
 
 
-def ends_in_cells(writer: Writer, node: Node) -> bool:
-    """Whether a layer is the last one, and a transposed convolution that its own kernel does."""
-    conv = node.layer
-    if not isinstance(conv, ConvTranspose3d) or writer.is_input(node.inputs[0]):
-        return False
+def _fits_transposed_kernel(writer: Writer, node: Node, conv: ConvTranspose3d) -> bool:
+    """Whether conv_transpose_to_patches.cu takes a layer with the operand as it is."""
     value = writer.values[node.inputs[0]]
     return (
         writer.layout.matrix_kernels
         and not writer.layout.in_blocks  # it looks at neighbours
         and can_be_subpixels(conv)
         and (conv.kernel, conv.padding) == ((4, 4, 4), _ONE)
-        and _tail(writer, node) is not None
         and value.is_in_place
         and len(value.parts) <= _MOST_PARTS
-        and all(_fits_cells(part) for part in value.parts)
+        and all(_is_read_by_transposed_kernel(part) for part in value.parts)
         and cells_shared(value.stored) <= most_shared(writer.card)
     )
 
 
-def _fits_cells(part: ValuePart) -> bool:
+def _is_read_by_transposed_kernel(part: ValuePart) -> bool:
     return part.is_expressible and part.source.channels % 32 == 0
 
 
-def convolve_to_cells(writer: Writer, node: Node) -> None:
-    """The last layer as a transposed convolution, straight from its unwritten operand."""
-    conv, value = node.layer, writer.values[node.inputs[0]]
-    assert isinstance(conv, ConvTranspose3d)
+def _conv_transpose_to_patches(
+    writer: Writer, node: Node, conv: ConvTranspose3d, activation: Activation
+) -> None:
+    """Straight from the unwritten operand."""
+    value = writer.values[node.inputs[0]]
     laid = weight_layout.cell_operands(writer.weights[conv.weight], value.slots, value.stored)
     writer.steps.append(
         ConvTransposeToPatches(
@@ -246,32 +253,27 @@ def convolve_to_cells(writer: Writer, node: Node) -> None:
             writer.weight(f"{node.name}.stored", laid),
             conv.out_channels,
             writer.shapes[node.name].extents,
-            conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias]),
-            _tail(writer, node) or IDENTITY,
+            _bias(writer, node, conv),
+            activation,
         )
     )
 
 
-def ends_in_voxels(writer: Writer, node: Node) -> bool:
-    """Whether a layer is the last one, and no more than a sum over the channels of each voxel."""
-    conv = node.layer
-    if not isinstance(conv, Conv3d) or writer.is_input(node.inputs[0]):
-        return False
+def _fits_voxel_kernel(writer: Writer, node: Node, conv: Conv3d) -> bool:
+    """Whether convolve_voxels.cu takes a layer, which sums over the channels of each voxel."""
     if (conv.kernel, conv.stride, conv.padding, conv.groups) != (_ONE, _ONE, _ZERO, 1):
         return False
     value, precision = writer.values[node.inputs[0]], writer.layout.precision
     return (
         not writer.layout.in_blocks
-        and _tail(writer, node) is not None
         and writer.scale(node.inputs[0]) is None
         and sums_voxels(value.stored, conv.out_channels, precision)
     )
 
 
-def convolve_voxels(writer: Writer, node: Node) -> None:
-    """The last layer, straight from its unwritten operand where that is one part."""
-    conv, name = node.layer, node.inputs[0]
-    assert isinstance(conv, Conv3d)
+def _convolve_voxels(writer: Writer, node: Node, conv: Conv3d, activation: Activation) -> None:
+    """Straight from the unwritten operand where that is one part."""
+    name = node.inputs[0]
     value = writer.values[name]
     part = value.parts[0]
     if not (value.is_simple and part.is_expressible and part.source.is_whole):
@@ -285,7 +287,11 @@ def convolve_voxels(writer: Writer, node: Node) -> None:
             ExpressedView(part.source, part.table, part.activation),
             writer.constant(f"{node.name}.weights", weight),
             conv.out_channels,
-            conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias]),
-            _tail(writer, node) or IDENTITY,
+            _bias(writer, node, conv),
+            activation,
         )
     )
+
+
+def _bias(writer: Writer, node: Node, conv: Conv3d | ConvTranspose3d) -> str | None:
+    return conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias])

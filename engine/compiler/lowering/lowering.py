@@ -53,14 +53,7 @@ from .activations import activation_of
 from .convolutions import convolve, convolve_dense, convolve_transposed
 from .first_layer import convolve_patches, takes_patches
 from .halos import with_halos
-from .last_layer import (
-    convolve_to_cells,
-    convolve_to_taps,
-    convolve_voxels,
-    ends_in_cells,
-    ends_in_taps,
-    ends_in_voxels,
-)
+from .last_layer import lower_to_output
 from .writer import Value, ValuePart, Writer, in_memory, negative, whole
 
 
@@ -77,14 +70,7 @@ def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
     network, adds_patches = _without_outer_sum(network)
     writer = Writer(network, layout, card)
     for node in network.graph.nodes:
-        if ends_in_taps(writer, node):
-            convolve_to_taps(writer, node)
-            break
-        if ends_in_cells(writer, node):
-            convolve_to_cells(writer, node)
-            break
-        if ends_in_voxels(writer, node):
-            convolve_voxels(writer, node)
+        if lower_to_output(writer, node):
             break
         writer.values[node.name] = _value(writer, node)
     else:
