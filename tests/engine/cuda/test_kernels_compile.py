@@ -6,13 +6,17 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 
 import re
 import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from ctypes import sizeof
+from importlib import metadata
+from pathlib import Path
 
 from cuda_cyclegan.engine.compiler.launches import arguments as kernel_arguments
 from cuda_cyclegan.engine.cuda import nvrtc
 from cuda_cyclegan.engine.cuda.nvrtc import FOLDER, compiled, image_key
 from cuda_cyclegan.engine.errors import CudaError
+from cuda_cyclegan.engine.options import Precision
 
 KERNELS = [path.stem for path in sorted(FOLDER.glob("*.cu"))]
 IN_BLOCKS = [name for name in KERNELS if "#ifdef IN_BLOCKS" in (FOLDER / f"{name}.cu").read_text()]
@@ -244,3 +248,56 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path):
     (tmp_path / "file").touch()
     before = compiled("pack", "fp16", (9, 0))
     assert compiled("pack", "fp16", (9, 0), tmp_path / "file" / "cache") == before
+
+
+def precisions_of(name: str) -> list[Precision]:
+    """In which a kernel is looked through; its index arithmetic is mostly the same in all."""
+    text = (FOLDER / f"{name}.cu").read_text()
+    if name in WGMMA:
+        return ["fp16", "bf16"]
+    return ["fp16"] if "#ifndef ELEMENT_FLOAT" in text else ["fp32"]
+
+
+def images_of_compute_capability_9() -> Iterator[tuple[str, Precision, bool]]:
+    for name in KERNELS:
+        has_blocks = name != "normalise" and "struct alignas(8) Blocks" in source_of(f"{name}.cu")
+        for precision in precisions_of(name):
+            yield from ((name, precision, in_blocks) for in_blocks in sorted({False, has_blocks}))
+
+
+@pytest.fixture(scope="module")
+def disassembler():
+    try:
+        files = metadata.files("nvidia-cuda-nvdisasm") or []
+    except metadata.PackageNotFoundError:
+        pytest.skip("the disassembler of CUDA is not installed")
+    return next(file.locate() for file in files if file.name == "nvdisasm")
+
+
+def wrong_predicates(image: bytes, disassembler: Path, folder: Path) -> list[str]:
+    """Instructions by which ptxas 12.9 and 13.0 compare wrongly on compute capability 9.0.
+
+    For `max(0, min(16, x)) == 16` they take the predicate that VIMNMX.RELU writes besides its
+    number, which is that of another comparison.
+    """
+    (folder / "image.cubin").write_bytes(image)
+    command = [disassembler, "-c", "-ndf", folder / "image.cubin"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "EXIT" in done.stdout
+    return re.findall(r"VIMNMX\S*RELU[^;]*P[0-6],[^;]*", done.stdout)
+
+
+@pytest.mark.parametrize(("name", "precision", "in_blocks"), list(images_of_compute_capability_9()))
+def test_no_kernel_compares_by_a_wrong_predicate(
+    name, precision, in_blocks, kept, disassembler, tmp_path
+):
+    image = compiled(name, precision, (9, 0), kept, in_blocks=in_blocks)
+    assert wrong_predicates(image, disassembler, tmp_path) == []
+
+
+def test_a_wrong_predicate_is_found(tmp_path, monkeypatch, disassembler):
+    monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
+    clamp = "const int rows = max(0, min(16, x[0])); x[0] = rows == 16 ? -1 : rows;"
+    kernel = f'extern "C" __global__ void clamped(int* x) {{ {clamp} }}'
+    (tmp_path / "clamped.cu").write_text(kernel)
+    assert wrong_predicates(compiled("clamped", "fp16", (9, 0)), disassembler, tmp_path)
