@@ -18,6 +18,7 @@ from .launch import (
     most_shared,
     warp_group_columns,
 )
+from .walks import cheapest_walk
 
 _RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
 _STRIDED_PLANES, _STRIDED_ROWS, _STRIDED_COLUMNS = 2, 8, 64  # of convolve_strided_patches.cu
@@ -125,13 +126,8 @@ def _planes(depth: int, beside: int, at_once: int, border: int) -> int:
 
 def _fastest_planes(depth: int, beside: int, at_once: int, border: int) -> int:
     """As `_planes`; border: planes that take as long as what a walk takes besides its own."""
-
-    def seconds(planes: int) -> int:
-        """As if a plane took one, with all walks that do not fit at once behind the others."""
-        waves = -(-beside * -(-depth // planes) // at_once)
-        return waves * (planes + border)
-
-    return min(range(_FEWEST_PLANES, max(depth, _FEWEST_PLANES) + 1), key=seconds)
+    offered = range(_FEWEST_PLANES, max(depth, _FEWEST_PLANES) + 1)
+    return cheapest_walk(depth, beside, at_once, border, offered)
 
 
 def _outputs(step: ConvolvePatches) -> int:

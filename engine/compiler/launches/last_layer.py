@@ -31,12 +31,14 @@ from .launch import (
     vectors,
     warp_group_columns,
 )
+from .walks import cheapest_walk
 
 _PLANES, _PARTS_OF_PLANE, _TILES, _WIDTH = 4, 3, 3, 64  # of convolve_to_patches.cu
 WARP_GROUP_CHANNELS = 32, 64
 """Of the source of convolve_to_patches_wgmma.cu."""
 
 _GROUPS, _TAPS = 4, 8  # groups that have planes, of convolve_to_patches_wgmma.cu
+_ROWS_BEFORE, _CELLS_BEFORE = 6, 1  # rows that a walk reads before the first it completes
 _CELLS, _STRIPS = 23, 8  # of conv_transpose_to_patches.cu: columns of a strip, and strips a block
 _WARP, _MOST_SUMMED, _VOXELS_AT_ONCE = 32, 4, 4  # of convolve_voxels.cu
 _VOXEL_BLOCKS = 8  # of its blocks for each multiprocessor, of which as many run at once as may
@@ -52,12 +54,8 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
         wide = warp_group_columns(width)
         deep = _planes_of_groups(wide)
     columns, planes = -(-width // wide), -(-depth // deep)
-
-    def cost(rows: int) -> tuple[int, int]:
-        waves = -(-columns * planes * repeats * -(-height // rows) // card.multiprocessors)
-        return waves * (rows + 6), rows
-
-    rows = min(range(1, height + 1), key=cost)
+    beside, at_once = columns * planes * repeats, card.multiprocessors
+    rows = cheapest_walk(height, beside, at_once, _ROWS_BEFORE, range(1, height + 1))
     values = arguments.ConvolveToPatchesArguments(
         source=address_of(view, at),
         weights=at(step.weight),
@@ -121,12 +119,9 @@ def conv_transpose_to_patches(
     channels = sum(part.source.channels for part in step.parts)
     shared = cells_shared(channels)
     at_once = card.multiprocessors * min(MOST_WALKS, max(1, card.blocks_at_once(shared)))
-
-    def cost(rows: int) -> tuple[int, int]:
-        waves = -(-blocks * repeats * -(-(height + 1) // rows) // at_once)
-        return waves * (rows + 1), rows
-
-    rows = step.rows or min(range(1, height + 2), key=cost)
+    rows = step.rows or cheapest_walk(
+        height + 1, blocks * repeats, at_once, _CELLS_BEFORE, range(1, height + 2)
+    )
     parts = (part_of(first, at), *(part_of(part, at) for part in others))
     values = arguments.ConvTransposeToPatchesArguments(
         parts=(arguments.PartArguments * 2)(*parts),
