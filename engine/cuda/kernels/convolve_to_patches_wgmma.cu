@@ -14,6 +14,7 @@
 // once for all of them.
 
 #include "convolve_to_patches.cuh"
+#include "copies.cuh"
 #include "wgmma.cuh"
 
 #if !defined(ELEMENT_FLOAT) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -33,13 +34,6 @@ struct Stage {
     static constexpr int WIDTH = COLUMNS + TAPS, VOXEL = CHANNELS * 2;  // bytes
     static constexpr int CHUNKS = CHANNELS / 8, BYTES = WIDTH * VOXEL;
 };
-
-__device__ __forceinline__ void copy(unsigned target, const void* source, bool is_inside) {
-    const int size = is_inside ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
-                 "r"(size)
-                 : "memory");
-}
 
 // Offset of each voxel of the rows that a block sees, within its row.
 template <int WIDTH>
@@ -103,7 +97,7 @@ __device__ __forceinline__ void load_rows(
             for (int i = 0; i < EACH; ++i) {
                 if (!is_one(i)) break;
                 const bool is_there = !HAS_ZEROS || (is_inside && places[i] != NOTHING);
-                copy(to + i * STEP * Row::VOXEL, from + (is_there ? places[i] : 0), is_there);
+                begin_copy(to + i * STEP * Row::VOXEL, from + (is_there ? places[i] : 0), is_there);
             }
             loaded[slot].tell_when_copied();
             if (++slot == Row::COUNT) slot = 0, ++round;
