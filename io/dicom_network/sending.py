@@ -5,11 +5,12 @@ import ssl
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 from pydicom.uid import ExplicitVRLittleEndian
 
-from ..dicom.instance import word
+from ..dicom.instance import DataSet, word
 from ..dicom.library import PARSING_ERRORS, encoded, pydicom, tag_of
 from . import commands
 from .classes import RESULTS, VERIFICATION
@@ -59,7 +60,7 @@ class Transmission:
     def store(self, file: Path) -> None:
         """Send one object of a derived series, which the peer has when this returns.
 
-        Raises NetworkError, RefusedError for this object alone, or OSError.
+        Raises NetworkError, or RefusedError for this object alone.
         """
         sop_class, instance, data = _contents(file)
         context = self._context(sop_class)
@@ -165,28 +166,43 @@ def _connected(peer: Peer, tls: ssl.SSLContext | None) -> Connection:
 
 
 def instance_of(file: Path) -> str:
-    """SOPInstanceUID of a file of a derived series. Raises OSError."""
-    return _identity(file)[1]
+    """SOPInstanceUID of a file of a derived series. Raises RefusedError if it tells none."""
+    with _readable(file):
+        return _identity(pydicom.filereader.read_file_meta_info(str(file)))[1]
 
 
-def _identity(file: Path) -> tuple[str, str]:
-    meta = pydicom.filereader.read_file_meta_info(str(file))
-    return word(meta, "MediaStorageSOPClassUID"), word(meta, "MediaStorageSOPInstanceUID")
+def _identity(meta: DataSet) -> tuple[str, str]:
+    found = word(meta, "MediaStorageSOPClassUID"), word(meta, "MediaStorageSOPInstanceUID")
+    if not all(found):
+        raise RefusedError(_DAMAGED)
+    return found
 
 
 def _contents(file: Path) -> tuple[str, str, bytes]:
     """SOP class, instance and the encoded data set, which is all behind the file meta."""
+    with _readable(file):
+        content = file.read_bytes()
+        dataset = pydicom.dcmread(BytesIO(content))
+        start = _META_AT + 12 + int(dataset.file_meta[_META_LENGTH].value)
+        pixels = dataset.get_item("PixelData")
+    if pixels is None or len(pixels.value) != pixels.length:  # pydicom takes what there is
+        raise RefusedError(_DAMAGED)
+    return *_identity(dataset.file_meta), content[start:]
+
+
+@contextmanager
+def _readable(file: Path) -> Generator[None]:
+    """Refuse a file that cannot be read for the block, which keeps no other from being sent."""
     try:
-        with file.open("rb") as stream:
-            content = stream.read()
-        meta = pydicom.filereader.read_file_meta_info(str(file))
-        start = _META_AT + 12 + int(meta[tag_of("FileMetaInformationGroupLength")].value)
+        yield
+    except OSError as error:
+        raise RefusedError(f"{file} cannot be read ({error.strerror or error})") from None
     except PARSING_ERRORS:
-        raise RefusedError("a result on disk is damaged") from None
-    sop_class = word(meta, "MediaStorageSOPClassUID")
-    return sop_class, word(meta, "MediaStorageSOPInstanceUID"), content[start:]
+        raise RefusedError(_DAMAGED) from None
 
 
+_DAMAGED = "a result on disk is damaged"
+_META_LENGTH = tag_of("FileMetaInformationGroupLength")
 _META_AT = 132
 """Bytes of preamble and magic word."""
 

@@ -205,7 +205,7 @@ class Deliverer:
                     continue
             except OSError as error:  # the ledger has no room
                 if self._is_open:
-                    self._hold_on(_words(error))
+                    self._hold_on(f"{error.filename or 'a file'} cannot be used ({error.strerror})")
             self._woken.wait(FIRST_PAUSE)
 
     def _hold_on(self, reason: str) -> None:
@@ -213,27 +213,51 @@ class Deliverer:
         self._tell(NotSent(str(self._destination.peer), reason, self._pause.seconds))
 
     def _ready(self) -> list[Result]:
-        """What is due and need not wait; what was tried for too long is given up."""
+        """What is due and need not wait, what failed before behind all else.
+
+        What was tried for too long is given up.
+        """
         ready: list[Result] = []
         for result in self._due():
             if self._clock() - result.series.done > result.route.retry:
                 self._give_up(result)
             elif self._pauses.get(result.name, _pause()).is_over:
                 ready.append(result)
-        return ready
+        return sorted(ready, key=lambda result: result.name in self._pauses)
 
     def _deliver(self, ready: list[Result]) -> None:
         destination = self._destination
+        sending: Result | None = None
         try:
             with sending_to(destination.peer, destination.calling, self._secured()) as link:
                 # Connecting may have taken long, and meanwhile other results may have become due.
                 while self._is_open and (ready := self._ready()):
-                    for result in ready:
+                    for sending in ready:
                         if self._is_open:
-                            self._send(link, result)
+                            self._send(link, sending)
         except NetworkError as error:
-            self._note(ready, str(error))
-            self._hold_on(str(error))
+            self._broke_off(sending, str(error))
+
+    def _broke_off(self, sending: Result | None, reason: str) -> None:
+        """No association came about, or one ended at a result.
+
+        The first time, that tells of the destination, which all wait for. Where it breaks off at
+        the same result again, that one waits alone.
+        """
+        failed_before = sending is not None and sending.name in self._pauses
+        pause = self._put_off(sending, reason) if sending else None
+        self._note(self._ready(), reason)
+        if sending and pause and failed_before:
+            self._tell(NotSent(sending.name, reason, pause.seconds))
+        else:
+            self._hold_on(reason)
+
+    def _put_off(self, result: Result, reason: str) -> Pause:
+        """Try a result again after a pause, and after all others."""
+        pause = self._pauses.setdefault(result.name, _pause())
+        pause.lengthen()
+        self._note([result], reason)
+        return pause
 
     def _send(self, link: Transmission, result: Result) -> None:
         """Send what its destination does not have yet. Raises NetworkError, also for all others."""
@@ -248,11 +272,9 @@ class Deliverer:
                 if instance not in confirmed:
                     link.store(file)
                     self._ledger.confirm(result.name, instance)
-        except (RefusedError, FileNotFoundError) as error:
-            pause = self._pauses.setdefault(result.name, _pause())
-            pause.lengthen()
-            self._note([result], _words(error))
-            self._tell(NotSent(result.name, _words(error), pause.seconds))
+        except RefusedError as error:
+            pause = self._put_off(result, str(error))
+            self._tell(NotSent(result.name, str(error), pause.seconds))
             return
         self._pause = _pause()
         self._pauses.pop(result.name, None)
@@ -292,9 +314,3 @@ def _files_of(result: Result) -> Iterator[Path]:
 
 def _pause() -> Pause:
     return Pause(FIRST_PAUSE, LONGEST_PAUSE)
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"{error.filename or 'a file'} cannot be used ({error.strerror or error})"
-    return str(error)

@@ -110,14 +110,19 @@ def archive(
     sop_class: str = MRImageStorage,
     port: int = 0,
     calling: str = "NODE",
+    aborts: Callable[[Any], bool] = lambda _: False,
 ) -> Generator[tuple[Peer, list[Any]]]:
     """A storage SCP by pynetdicom that only `calling` may call, and the data sets that it got.
 
-    status: that it answers, or what it makes of a data set. sop_class: that it takes.
+    status: that it answers, or what it makes of a data set. sop_class: that it takes. aborts: at
+    which data sets it breaks the association off.
     """
     held: list[Any] = []
 
     def store(event: Any) -> int:
+        if aborts(event.dataset):
+            event.assoc.abort()
+            return 0xC000
         held.append(event.dataset)
         return status(event.dataset) if callable(status) else status
 

@@ -1,7 +1,7 @@
 """From objects that arrive to results that are confirmed, through whatever comes in between."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -311,6 +311,64 @@ def test_the_loss_of_the_queues_server_is_said_once_for_all_that_needs_it(
                 world.queue_up()
                 world.translate()
                 world.wait_for_sends(2 * number + 2)
+
+
+def several_results(world: NodeInProcess, count: int = 3) -> None:
+    """Results that are to be sent, of which the first one goes first."""
+    for number in range(count):
+        world.send(slices(number=number))
+        world.queue_up()
+        world.translate()
+
+
+def test_an_object_at_which_its_destination_breaks_off_holds_up_no_other_result(
+    world: NodeInProcess,
+) -> None:
+    several_results(world)
+    study = str(slices()[0].StudyInstanceUID)
+    with archive(port=world.destination, aborts=lambda one: one.StudyInstanceUID == study):
+        world.wait_for_sends(2)
+        eventually(lambda: len(of_results(world)) > 1)
+    assert world.states() == ["sending", "sent", "sent"]
+    assert [one.reason for one in world.series()] == ["it aborted the association", "", ""]
+
+
+def of_results(world: NodeInProcess) -> list[NotSent]:
+    """What was told of results, not of their destination, that could not be sent."""
+    return [event for event in world.events(NotSent) if event.what.startswith("NODE/")]
+
+
+def damage_by_an_empty_file(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def damage_by_a_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def damage_by_half_a_file(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    "damage", [damage_by_an_empty_file, damage_by_a_folder, damage_by_half_a_file]
+)
+def test_a_result_that_is_damaged_on_disk_holds_up_no_other(
+    world: NodeInProcess, damage: Callable[[Path], None]
+) -> None:
+    several_results(world, 2)
+    [place] = [one.place for one in world.series()[:1]]
+    study = world.node.ledger.studies()[0].study
+    [file] = world.folder.glob(f"results/*/*/{study.partition('/')[2]}/{place}/0001.dcm")
+    damage(file)
+    with archive(port=world.destination) as (_, held):
+        world.wait_for_sends(1)
+        eventually(lambda: of_results(world))
+    assert world.states() == ["sending", "sent"]
+    assert len(held) == 8
+    [reason] = {event.reason for event in of_results(world)}
+    assert "damaged" in reason or "cannot be read" in reason
 
 
 def test_an_object_that_is_confirmed_is_not_sent_again(world: NodeInProcess) -> None:
