@@ -78,14 +78,14 @@ def status_of(folder: Path) -> NodeStatus:
         raise ConfigError(
             f"No node has worked with {folder} yet; name its folder with setting folder."
         )
-    studies, confirmed = read(folder / NAME, time.time())
+    kept = read(folder / NAME, time.time())
     inside = studies_in(folder)
-    known = {name for name, record in studies.items() if not record.emptied}
+    known = {name for name, record in kept.studies.items() if not record.emptied}
     return NodeStatus(
         folder,
         is_running(folder),
-        tuple(studies.values()),
+        tuple(kept.studies.values()),
         tuple(study for study in inside if str(study) not in known),
         sum(inside.values()),
-        {series: len(instances) for series, instances in confirmed.items()},
+        {series: len(instances) for series, instances in kept.confirmed.items()},
     )

@@ -127,7 +127,7 @@ class Inbox:
     def objects(self, study: StudyName) -> tuple[str, ...]:
         """The names of a study's files, in order."""
         folder = self.folder(study)
-        return tuple(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ()
+        return tuple(sorted(path.name for path in folder.glob(f"*{SUFFIX}")))
 
     def holding(self, route: str, instances: Collection[str]) -> dict[str, StudyName]:
         """Which study has which of these objects, by their UIDs; others are left out."""
@@ -180,10 +180,11 @@ def studies_in(folder: Path) -> dict[StudyName, int]:
 
 
 def _listed(inbox: Path) -> list[StudyName]:
+    """Whatever else somebody, or a file system, put there is passed over."""
     return [
-        StudyName(route.name, study.name)
-        for route in sorted(inbox.iterdir())
-        for study in sorted(route.iterdir())
+        StudyName(study.parent.name, study.name)
+        for study in sorted(inbox.glob("*/*"))
+        if study.is_dir()
     ]
 
 

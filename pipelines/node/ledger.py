@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from ...io.files.own_files import open_own
 from ..errors import ConfigError
 
 NAME = "ledger.jsonl"
+DAMAGED = "ledger-damaged.jsonl"
 VERSION = 1
 REMEMBERED_SECONDS = 365 * 86400.0
 """For so long an emptied study is known again."""
@@ -113,15 +114,31 @@ class _Line:
     confirmed: Confirmation | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a ledger's file tells.
+
+    studies: by name. confirmed: objects that destinations have, by series. damaged: how many lines
+    nobody can read, but for a last one that a kill cut off.
+    """
+
+    studies: dict[str, StudyRecord]
+    confirmed: dict[str, set[str]]
+    damaged: int
+
+
 @contextmanager
 def open_ledger(folder: Path) -> Generator["Ledger"]:
-    """The ledger of a folder, which has no other for the block. Raises OSError or ConfigError."""
+    """The ledger of a folder, which has no other for the block. Raises OSError or ConfigError.
+
+    Of a damaged one a copy is kept before it is written anew.
+    """
     path = folder / NAME
-    studies, confirmed = read(path, time.time())
-    with whole_file(path) as part:
-        part.write_bytes(b"".join(_lines(studies.values(), confirmed)))
-    path.chmod(0o600)
-    ledger = Ledger(path, open_own(path, os.O_WRONLY | os.O_APPEND), studies, confirmed)
+    kept = read(path, time.time())
+    if kept.damaged:
+        _store(folder / DAMAGED, path.read_bytes())
+    _store(path, b"".join(_lines(kept)))
+    ledger = Ledger(path, open_own(path, os.O_WRONLY | os.O_APPEND), kept)
     try:
         yield ledger
     finally:
@@ -131,23 +148,19 @@ def open_ledger(folder: Path) -> Generator["Ledger"]:
 class Ledger:
     """An open ledger, made by `open_ledger`; any thread may call.
 
-    What stores raises OSError, and then nothing has changed.
+    What stores raises OSError, and then nothing has changed. damaged: lines that could not be read
+    when it was opened.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        descriptor: int,
-        studies: Mapping[str, StudyRecord],
-        confirmed: dict[str, set[str]],
-    ) -> None:
-        """descriptor: of the file at the path. confirmed: which takes in new series by itself."""
+    def __init__(self, path: Path, descriptor: int, kept: Kept) -> None:
+        """descriptor: of the file at the path. kept: what it told."""
+        self.damaged = kept.damaged
         self._path, self._descriptor = path, descriptor
         self._lock = threading.Lock()
         self._studies: dict[str, StudyRecord] = {}
         self._present: dict[str, StudyRecord] = {}
-        self._confirmed = confirmed
-        self._know(studies.values())
+        self._confirmed = defaultdict(set, kept.confirmed)
+        self._know(kept.studies.values())
 
     def close(self) -> None:
         """Store nothing more."""
@@ -221,21 +234,17 @@ class Ledger:
             raise
 
 
-def read(path: Path, now: float) -> tuple[dict[str, StudyRecord], dict[str, set[str]]]:
-    """Studies by name, and confirmations by series, as a ledger has them.
+def read(path: Path, now: float) -> Kept:
+    """What a ledger's file tells that still matters.
 
-    Lines that do not parse were cut off by a kill, and are passed over. Raises ConfigError for a
-    ledger of a newer version.
+    Raises ConfigError for a ledger of a newer version, or OSError.
     """
     studies: dict[str, StudyRecord] = {}
     confirmed: dict[str, set[str]] = defaultdict(set)
-    for line in path.read_bytes().split(b"\n") if path.exists() else ():
-        try:
-            found = parse(line)
-            _check_version(path, found)
-            entry = decode_known(_Line, found)
-        except FieldError:
-            continue
+    lines = (path.read_bytes() if path.exists() else b"").split(b"\n")
+    entries = [_entry(path, line) for line in lines]
+    was_cut_off = entries[-1] is None and lines[-1][:1] in (b"", b"{")
+    for entry in filter(None, entries):
         if entry.study:
             studies[entry.study.study] = entry.study
         if entry.confirmed:
@@ -251,7 +260,18 @@ def read(path: Path, now: float) -> tuple[dict[str, StudyRecord], dict[str, set[
         for one in record.series
         if one.state != "sent"
     }
-    return known, defaultdict(set, {one: confirmed[one] for one in open_series & confirmed.keys()})
+    of_open = {one: confirmed[one] for one in open_series & confirmed.keys()}
+    return Kept(known, of_open, entries.count(None) - was_cut_off)
+
+
+def _entry(path: Path, line: bytes) -> _Line | None:
+    """What a line tells; None if nobody can read it."""
+    try:
+        found = parse(line)
+        _check_version(path, found)
+        return decode_known(_Line, found)
+    except FieldError:
+        return None
 
 
 def _check_version(path: Path, line: Json) -> None:
@@ -262,10 +282,16 @@ def _check_version(path: Path, line: Json) -> None:
         )
 
 
-def _lines(studies: Iterable[StudyRecord], confirmed: dict[str, set[str]]) -> Iterator[bytes]:
-    for record in studies:
+def _store(path: Path, content: bytes) -> None:
+    with whole_file(path) as part:
+        part.write_bytes(content)
+    path.chmod(0o600)
+
+
+def _lines(kept: Kept) -> Iterator[bytes]:
+    for record in kept.studies.values():
         yield _encoded(_Line(VERSION, study=record))
-    for series, instances in confirmed.items():
+    for series, instances in kept.confirmed.items():
         for instance in sorted(instances):
             yield _encoded(_Line(VERSION, confirmed=Confirmation(series, instance)))
 

@@ -19,10 +19,10 @@ from ..jobs.queue.location import QueuePlace
 from .attempts import Attempts
 from .delivery import Deliveries
 from .emptying import Emptier
-from .events import NodeEvent
+from .events import NodeEvent, Trouble
 from .folder import make_folder, sole_owner
 from .inbox import Inbox, StudyName
-from .ledger import Ledger, open_ledger
+from .ledger import DAMAGED, NAME, Ledger, open_ledger
 from .outcomes import QueueExchange, QueueLink
 from .reception import Arriving, Reception
 from .routes import Route
@@ -78,6 +78,8 @@ class DicomNode:
         clock: Callable[[], float],
     ) -> None:
         self.ledger = ledger
+        if ledger.damaged:
+            tell(Trouble(_damage(settings.folder, ledger.damaged)))
         self._settings, self._routes = settings, routes
         self._link = QueueLink(settings.queue)
         self._attempts = Attempts(tell, failed=self._link.close)
@@ -159,6 +161,14 @@ class DicomNode:
             return certificates.server_context() if certificates else None
         except CertificateError as error:
             raise ConfigError(f"{error}.") from error
+
+
+def _damage(folder: Path, lines: int) -> str:
+    return (
+        f"{folder / NAME} is damaged: {lines} of its lines cannot be read. What they told is lost, "
+        "and studies may be translated and sent again, with the same identifiers; see to the disk. "
+        f"The file as it was is kept as {DAMAGED}."
+    )
 
 
 def _why(error: OSError) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from cuda_cyclegan.pipelines.errors import ConfigError
 from cuda_cyclegan.pipelines.node.ledger import (
+    DAMAGED,
     NAME,
     REMEMBERED_SECONDS,
     SeriesRecord,
@@ -39,10 +40,38 @@ def test_a_line_that_a_kill_cut_off_is_passed_over(tmp_path: Path, cut: int) -> 
     path = tmp_path / NAME
     path.write_bytes(path.read_bytes()[:-cut])
     with open_ledger(tmp_path) as ledger:
+        assert ledger.damaged == 0
         assert study() in ledger.studies()
         ledger.put(study("NODE/20261122-ef"))
     with open_ledger(tmp_path) as ledger:
         assert study("NODE/20261122-ef") in ledger.studies()
+
+
+@pytest.mark.parametrize("damage", [b"\0" * 40, b"\xff\xfe", b'{"version": 1, "study": 7}'])
+def test_a_damaged_line_is_counted_and_the_file_kept_as_it_was(
+    tmp_path: Path, damage: bytes
+) -> None:
+    with open_ledger(tmp_path) as ledger:
+        for name in ("NODE/20261122-ab", "NODE/20261122-cd"):
+            ledger.put(study(name))
+    path = tmp_path / NAME
+    _, last = path.read_bytes().splitlines(keepends=True)
+    damaged = damage + b"\n" + last + b'{"version"'
+    path.write_bytes(damaged)
+    with open_ledger(tmp_path) as ledger:
+        assert ledger.damaged == 1
+        assert [one.study for one in ledger.studies()] == ["NODE/20261122-cd"]
+    assert (tmp_path / DAMAGED).read_bytes() == damaged
+    assert (tmp_path / DAMAGED).stat().st_mode & 0o777 == 0o600
+    with open_ledger(tmp_path) as ledger:
+        assert ledger.damaged == 0
+
+
+def test_a_file_of_zeros_is_damaged(tmp_path: Path) -> None:
+    """As some file systems leave it when the power fails."""
+    (tmp_path / NAME).write_bytes(b"\0" * 500)
+    with open_ledger(tmp_path) as ledger:
+        assert ledger.damaged == 1
 
 
 def test_a_line_for_which_there_is_no_room_is_not_begun(

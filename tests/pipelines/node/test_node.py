@@ -540,6 +540,26 @@ def test_nothing_that_the_node_says_or_keeps_beside_the_objects_names_the_patien
         assert secret not in said
 
 
+def test_a_damaged_ledger_is_told(world: NodeInProcess) -> None:
+    world.stop()
+    world.ledger_file.write_bytes(b"\0" * 100)
+    world.start()
+    [trouble] = world.events(Trouble)
+    assert "ledger.jsonl is damaged: 1 of its lines" in trouble.reason
+
+
+def test_other_files_in_the_inbox_are_passed_over(world: NodeInProcess) -> None:
+    world.send(slices())
+    [study] = {path.parent for path in world.objects()}
+    for folder in (study.parent.parent, study.parent, study):
+        (folder / ".nfs000000000123").write_bytes(b"left by a file system")
+    world.stop()
+    world.start()
+    world.pass_time(301)
+    [queued] = world.events(Queued)
+    assert queued.images == 8
+
+
 def test_what_it_keeps_is_private(world: NodeInProcess) -> None:
     world.send(slices())
     paths = [world.folder, *world.folder.rglob("*")]
