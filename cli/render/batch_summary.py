@@ -113,7 +113,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
     verified = report.worst_verified is not None
     cycles = any(row.cycle for row in rows)
     spread = report.worst_spread is not None
-    energy = report.energy
+    energy, joules = report.energy, report.shared_joules()
     total = [
         *("" for _ in shown),
         seconds(report.use.wall),
@@ -147,7 +147,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
                     seconds(row.seconds),
                     scaled(row.voxels_per_second) if row.voxels_per_second else "",
                     peak_text(row.peak_memory),
-                    *([scaled(report.joules_of(row) or 0)] if energy else []),
+                    *([scaled(joules.get(row.name, 0.0))] if energy else []),
                     *([score_text(row.seams and row.seams.worst)] if seams else []),
                     *([error_text(row.verified and row.verified.error)] if verified else []),
                     *([cycle_text(row.cycle)] if cycles else []),

@@ -251,12 +251,16 @@ class BatchReport:
         """Source voxels of the translated studies by the wall time in which any was under way."""
         return _rate(sum(row.voxels for row in self.translated()), self.use.wall)
 
-    def joules_of(self, row: StudyReport) -> float | None:
-        """A study's part of the energy, which is shared out by the time in the network."""
-        computing = sum(each.stages.get("infer", 0.0) for each in self.studies)
-        if self.energy is None or not computing or "infer" not in row.stages:
-            return None
-        return self.energy.joules * row.stages["infer"] / computing
+    def shared_joules(self) -> dict[str, float]:
+        """The energy by the names of studies, shared out by their time in the network.
+
+        Empty where it is not known.
+        """
+        spent = {row.name: row.stages["infer"] for row in self.studies if "infer" in row.stages}
+        computing = sum(spent.values())
+        if self.energy is None or not computing:
+            return {}
+        return {name: self.energy.joules * part / computing for name, part in spent.items()}
 
     @property
     def worst_seam(self) -> float | None:

@@ -45,6 +45,7 @@ def write_json(report: BatchReport, target: Path) -> None:
 
 def to_json(report: BatchReport) -> JsonObject:
     """The report as JSON values, as docs/reports.md describes them."""
+    joules = report.shared_joules()
     return {
         "schema": SCHEMA,
         "program": {"name": "cuda-cyclegan", "version": program_version()},
@@ -75,7 +76,7 @@ def to_json(report: BatchReport) -> JsonObject:
         "energy": _energy(report.energy),
         "totals": _totals(report),
         "studies": [
-            {**_study(row), "apportioned_joules": report.joules_of(row)} for row in report.studies
+            {**_study(row), "apportioned_joules": joules.get(row.name)} for row in report.studies
         ],
         "skipped": [
             {"path": str(skip.path), "reason": skip.reason, "missed": skip.missed}

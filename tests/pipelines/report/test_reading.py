@@ -16,6 +16,7 @@ from cuda_cyclegan.pipelines.host.memory import PeakMemory
 from cuda_cyclegan.pipelines.report.comparison import Comparison, compare
 from cuda_cyclegan.pipelines.report.reading import read_report
 from cuda_cyclegan.pipelines.report.report import BatchReport, Failure, Skip, StudyReport
+from cuda_cyclegan.pipelines.stopwatch import Stage
 from cuda_cyclegan.pipelines.study.row_figures import SeamScore
 
 SECONDS = st.just(0.0) | st.floats(1e-9, 1e6)
@@ -70,6 +71,27 @@ def test_energy_comes_back_and_scripts_find_watts_and_parts(tmp_path: Path) -> N
     content = json.loads(file.read_text())
     assert content["energy"] == {"joules": 2500.0, "seconds": 10.0, "average_watts": 250.0}
     assert [study["apportioned_joules"] for study in content["studies"]] == [1000.0, 1500.0]
+
+
+class Counted(dict[Stage, float]):
+    """Seconds that count how often somebody looks."""
+
+    looks = 0
+
+    def __getitem__(self, stage: Stage) -> float:
+        Counted.looks += 1
+        return super().__getitem__(stage)
+
+    def get(self, stage: Stage, default: Any = None) -> Any:
+        Counted.looks += 1
+        return super().get(stage, default)
+
+
+def test_work_on_a_report_grows_with_its_studies_not_with_their_square(tmp_path: Path) -> None:
+    rows = [replace(row(f"{at}.nii", 1.0), stages=Counted({"infer": 0.5})) for at in range(300)]
+    many = replace(BATCH, studies=tuple(rows), energy=Energy(2500.0, 10.0))
+    written(many, tmp_path / "report.json")
+    assert Counted.looks < 20 * len(rows)
 
 
 def test_what_only_the_file_says_is_read_too(tmp_path: Path) -> None:
