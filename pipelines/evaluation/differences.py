@@ -53,13 +53,15 @@ class Differences:
     """Of the voxels that count.
 
     mae: mean absolute error. psnr: in decibels; None where truth and result are equal. r: Pearson's
-    correlation; None where one of them is constant. at: plane k, row j and column i with the most
-    absolute error, or those in the middle where none stands out.
+    correlation; None where one of them is constant. beyond: how many truths lie outside of the data
+    range. at: plane k, row j and column i with the most absolute error, or those in the middle
+    where none stands out.
     """
 
     mae: float
     psnr: float | None
     r: float | None
+    beyond: int
     at: tuple[int, int, int]
 
 
@@ -71,6 +73,7 @@ def differences(images: Images, data_range: Range, *, clips: bool) -> Difference
     """
     absolute: list[float] = []
     squares: list[float] = []
+    beyond = 0
     profiles = [np.zeros(extent) for extent in images.extents]
     moments = _Moments()
     for planes, flags, truth, result in images.counted():
@@ -80,6 +83,7 @@ def differences(images: Images, data_range: Range, *, clips: bool) -> Difference
         absolute.append(float(error.sum()))
         _add_profiles(profiles, planes, flags, error)
         moments.add(truth, result)
+        beyond += int(np.count_nonzero((truth < data_range.low) | (truth > data_range.high)))
         if clips:
             truth, result = (np.clip(x, data_range.low, data_range.high) for x in (truth, result))
         squares.append(float(np.square(result - truth).sum()))
@@ -90,6 +94,7 @@ def differences(images: Images, data_range: Range, *, clips: bool) -> Difference
         mae=fsum(absolute) / moments.count,
         psnr=10 * log10(peak**2 / mean_square) if mean_square and peak else None,
         r=moments.correlation(),
+        beyond=beyond,
         at=(k, j, i),
     )
 

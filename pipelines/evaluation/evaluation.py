@@ -1,6 +1,6 @@
 """Evaluate pairs beside each other: a row each, whatever becomes of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from heapq import heappush, heappushpop
@@ -145,6 +145,7 @@ def _compared(pair: ScanPair, protocol: Protocol, row: PairRow, *, draws: bool) 
         *_notes("result", pair.result, result),
         *_notes("truth", pair.truth, truth),
         *_reservations(measured),
+        *_doubts(measured),
     )
     return replace(
         row,
@@ -177,6 +178,22 @@ def _on_grid_of(truth: Volume, study: Study, kind: str) -> Volume:
 
 def _notes(kind: str, study: Study, volume: Volume) -> list[str]:
     return [f"{kind}: {note}" for note in (*study.notes, *volume.notes)]
+
+
+UNLIKELY = 0.01
+"""Less of a data range than this no truth should use, and more of its voxels not lie outside."""
+
+
+def _doubts(measured: MeasuredPair) -> Iterator[str]:
+    """Whether the data range can be the truth's, as PSNR and SSIM mean nothing by another."""
+    truth, asked = measured.truth, measured.data_range
+    reaches = f"the truth reaches from {truth.low:g} to {truth.high:g}, and"
+    told = f"the data range {asked.low:g} to {asked.high:g}, by which PSNR and SSIM are told"
+    if measured.beyond > UNLIKELY * measured.voxels:
+        share = 100 * measured.beyond / measured.voxels
+        yield f"{reaches} {share:.3g} % of its voxels lie outside of {told}"
+    elif truth.high - truth.low < UNLIKELY * (asked.high - asked.low):
+        yield f"{reaches} uses less than {100 * UNLIKELY:g} % of {told}"
 
 
 def _reservations(measured: MeasuredPair) -> list[str]:

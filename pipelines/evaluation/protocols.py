@@ -77,13 +77,16 @@ class Figures:
 class MeasuredPair:
     """Figures, and what they were taken of.
 
-    figures: all of them. data_range: by which they were taken. voxels: how many count. at: plane k,
-    row j and column i to show, as differences are told.
+    figures: all of them. data_range: by which they were taken. voxels: how many count. truth: from
+    the least to the greatest that counts. beyond: how many truths lie outside of the data range.
+    at: plane k, row j and column i to show, as differences are told.
     """
 
     figures: Figures
     data_range: Range
     voxels: int
+    truth: Range
+    beyond: int
     at: tuple[int, int, int]
 
 
@@ -91,10 +94,11 @@ def measure(images: Images, protocol: Protocol) -> MeasuredPair:
     """Compare a result with its truth. Raises ComparisonError where the protocol cannot."""
     found = census(images)
     data_range = _checked(found, protocol)
+    assert found.within
     apart = differences(images, data_range, clips=protocol.clips)
     alike = similarity(images, data_range, protocol.rule, clips=protocol.clips)
     figures = Figures(apart.mae, apart.psnr, alike.ms_ssim, alike.ssim, apart.r)
-    return MeasuredPair(figures, data_range, found.voxels, apart.at)
+    return MeasuredPair(figures, data_range, found.voxels, found.within, apart.beyond, apart.at)
 
 
 def _checked(found: Census, protocol: Protocol) -> Range:
