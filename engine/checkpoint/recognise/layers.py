@@ -154,6 +154,12 @@ class NetworkTensors:
             )
         return parameters
 
+    @property
+    def elements(self) -> frozenset[str]:
+        """Types of the numbers in which the convolutions are stored."""
+        layers = self.convolutions.values()
+        return frozenset(one.element for layer in layers for one in layer.tensors.values())
+
     def within(self, prefix: str) -> "NetworkTensors":
         """Only the layers whose paths begin so."""
 

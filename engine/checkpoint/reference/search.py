@@ -29,6 +29,10 @@ _FLOPS = 4 * MOST_FLOPS
 MOST_SECONDS = 300.0
 """After which a search looks for no further reading; one that was found is still compared."""
 
+_HALF_ROUNDING = {"float16": 5e-3, "bfloat16": 4e-2}
+"""How far weights that were rounded to half precision may be from a reference of those that were
+not: five times as far as the worst of the tests' networks is."""
+
 _SMALL = 1 << 31
 """FLOPs up to which a second thread is not worth its start."""
 
@@ -81,6 +85,12 @@ class ReferenceSearch:
         return depth, height, width
 
     @property
+    def _rounding(self) -> float:
+        """How far from its reference a reading may be by the rounding of its stored weights."""
+        elements = self._match.modules.elements
+        return max((_HALF_ROUNDING.get(element, 0.0) for element in elements), default=0.0)
+
+    @property
     def trials(self) -> list[ReadingTrial]:
         """All, the closest first."""
         found = [trial for trials in self._tried.values() for trial in trials]
@@ -104,6 +114,8 @@ class ReferenceSearch:
         for _ in range(_DEEPEST):
             if best.error <= TOLERANCE or not self._has_budget():
                 break
+            if best.error <= self._rounding and best.reading in expanded:
+                break  # nothing near it fits, and its weights tell why
             frontier = [t.reading for t in self.trials if t.reading not in expanded]
             frontier = [reading for reading in frontier if allowed(reading)][:_EXPANDED]
             expanded.update(frontier)
@@ -202,6 +214,12 @@ class ReferenceSearch:
             f"({self._told(closest.reading, usual)}) is {closest.error:.2g} away (relative "
             "L2)."
         )
+        if closest.error <= self._rounding:
+            return text + (
+                " Its weights are stored in half precision, whose rounding explains as much: "
+                "import the checkpoint in full precision from which the reference was made, or "
+                "make the reference with these weights (load them and call float() on the module)."
+            )
         if singles and plain:
             text += (
                 f" Of single changes to the usual network, {plain[0].error:.2g} away, this came "

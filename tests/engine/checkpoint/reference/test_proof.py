@@ -183,6 +183,24 @@ def test_a_reference_of_other_weights_is_refused_with_the_closest_single_change(
     )
 
 
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_half_precision_of_the_weights_alone_is_told_before_all_else_is_tried(
+    half: "torch.dtype", tmp_path: Path
+) -> None:
+    module = made.trained(ResNet(block_pad="replicate").made())
+    in_full = pair_of(module, 1, 16)
+    module.to(half)
+    recognised = reference_case(module, tmp_path, NetworkChoices())
+    with pytest.raises(CheckpointError, match="stored in half precision, whose rounding") as raised:
+        resolve(recognised, *in_full)
+    tried = re.search(r"of (\d+) networks .* the closest \(padding in blocks", str(raised.value))
+    assert tried
+    assert int(tried[1]) < 200
+    in_half = pair_of(module.float(), 1, 16)
+    resolved = resolve(recognised, *in_half)
+    assert resolved.reading.block_padding == "replicate"
+
+
 class Softened(nn.Module):
     """A generator whose blocks are squashed, which no reading computes."""
 
