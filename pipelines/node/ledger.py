@@ -1,7 +1,7 @@
 """The ledger: how far each study has come, one JSON object a line, the newest of each counts.
 
 Lines are appended and synced; a kill loses at most the last one, and what it told is done again.
-When it is opened it is written anew, with what still matters.
+When it is opened, and whenever it has doubled since, it is written anew with what still matters.
 """
 
 import errno
@@ -11,12 +11,13 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ...engine.decoding import FieldError, Json, decode_known, encode, parse
+from ...io.errors import WriteError
 from ...io.files.atomic import whole_file
 from ...io.files.own_files import open_own
 from ..errors import ConfigError
@@ -24,6 +25,8 @@ from ..errors import ConfigError
 NAME = "ledger.jsonl"
 DAMAGED = "ledger-damaged.jsonl"
 VERSION = 1
+GROWTH = 8 << 20
+"""Bytes appended before which it is not written anew: those of 50,000 confirmed objects."""
 REMEMBERED_SECONDS = 365 * 86400.0
 """For so long an emptied study is known again."""
 
@@ -136,9 +139,10 @@ def open_ledger(folder: Path) -> Generator["Ledger"]:
     path = folder / NAME
     kept = read(path, time.time())
     if kept.damaged:
-        _store(folder / DAMAGED, path.read_bytes())
-    _store(path, b"".join(_lines(kept)))
-    ledger = Ledger(path, open_own(path, os.O_WRONLY | os.O_APPEND), kept)
+        with whole_file(folder / DAMAGED) as part:
+            part.write_bytes(path.read_bytes())
+            part.chmod(0o600)
+    ledger = Ledger(path, _written(path, kept), kept)
     try:
         yield ledger
     finally:
@@ -161,6 +165,7 @@ class Ledger:
         self._present: dict[str, StudyRecord] = {}
         self._confirmed = defaultdict(set, kept.confirmed)
         self._know(kept.studies.values())
+        self._shorten_at = self._next_size()
 
     def close(self) -> None:
         """Store nothing more."""
@@ -189,6 +194,7 @@ class Ledger:
             self._append(*(_Line(VERSION, study=record) for record in records))
             os.fsync(self._descriptor)
             self._know(records)
+            self._shorten()
 
     def change(self, name: str, changed: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
         """Store what becomes of a study's record."""
@@ -217,11 +223,26 @@ class Ledger:
         with self._lock:
             self._append(_Line(VERSION, confirmed=Confirmation(series, instance)))
             self._confirmed[series].add(instance)
+            self._shorten()
 
     def forget_confirmations(self, series: str) -> None:
         """Of a result that is sent as a whole."""
         with self._lock:
             self._confirmed.pop(series, None)
+
+    def _shorten(self) -> None:
+        """Write it anew if most of it may be of the past; without room for that it grows on."""
+        if os.fstat(self._descriptor).st_size < self._shorten_at:
+            return
+        with suppress(WriteError):
+            fresh = _written(self._path, Kept(self._studies, self._confirmed, damaged=0))
+            os.close(self._descriptor)
+            self._descriptor = fresh
+        self._shorten_at = self._next_size()
+
+    def _next_size(self) -> int:
+        size = os.fstat(self._descriptor).st_size
+        return size + max(size, GROWTH)
 
     def _append(self, *lines: _Line) -> None:
         data = b"".join(map(_encoded, lines))
@@ -282,10 +303,16 @@ def _check_version(path: Path, line: Json) -> None:
         )
 
 
-def _store(path: Path, content: bytes) -> None:
-    with whole_file(path) as part:
-        part.write_bytes(content)
-    path.chmod(0o600)
+def _written(path: Path, kept: Kept) -> int:
+    """Write a ledger anew; a descriptor that appends to it. Raises OSError or WriteError."""
+    with ExitStack() as undone:
+        with whole_file(path) as part:
+            part.write_bytes(b"".join(_lines(kept)))
+            part.chmod(0o600)
+            descriptor = open_own(part, os.O_WRONLY | os.O_APPEND)
+            undone.callback(os.close, descriptor)
+        undone.pop_all()
+    return descriptor
 
 
 def _lines(kept: Kept) -> Iterator[bytes]:

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from cuda_cyclegan.pipelines.errors import ConfigError
+from cuda_cyclegan.pipelines.node import ledger as module
 from cuda_cyclegan.pipelines.node.ledger import (
     DAMAGED,
     NAME,
     REMEMBERED_SECONDS,
+    Ledger,
     SeriesRecord,
     StudyRecord,
     open_ledger,
@@ -106,6 +108,47 @@ def test_it_is_written_anew_with_what_matters(tmp_path: Path) -> None:
         assert [one.study for one in ledger.studies()] == ["NODE/20261122-ab"]
     assert len((tmp_path / NAME).read_bytes().splitlines()) == 1
     assert REMEMBERED_SECONDS > 0
+
+
+def sent(ledger: Ledger, results: int) -> None:
+    """Results of 20 objects each, all confirmed, and one of which only two are."""
+    ledger.put(study())
+    for number in range(results):
+        for instance in range(20):
+            ledger.confirm(f"NODE/{number}/1/series-0001-cd", f"1.2.{instance}")
+        ledger.forget_confirmations(f"NODE/{number}/1/series-0001-cd")
+    for instance in ("1.2.3", "1.2.4"):
+        ledger.confirm("NODE/20261122-ab/1/series-0001-cd", instance)
+
+
+def test_a_node_that_runs_for_months_keeps_it_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GROWTH", 5000)
+    with open_ledger(tmp_path) as ledger:
+        sent(ledger, 50)
+        assert (tmp_path / NAME).stat().st_size < 3 * 5000
+    assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
+    with open_ledger(tmp_path) as ledger:
+        assert ledger.studies() == [study()]
+        assert ledger.confirmed("NODE/20261122-ab/1/series-0001-cd") == {"1.2.3", "1.2.4"}
+
+
+def test_one_that_cannot_be_shortened_grows_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GROWTH", 5000)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with open_ledger(tmp_path) as ledger:
+        monkeypatch.setattr("cuda_cyclegan.io.files.atomic.flush", full)
+        sent(ledger, 50)
+        monkeypatch.undo()
+    with open_ledger(tmp_path) as ledger:
+        assert ledger.studies() == [study()]
+        assert ledger.confirmed("NODE/20261122-ab/1/series-0001-cd") == {"1.2.3", "1.2.4"}
 
 
 def test_one_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
