@@ -1,4 +1,4 @@
-"""What cannot be done for a while: it is said once, and tried again after a pause."""
+"""What cannot be done now: it is said once, and tried again after a backoff."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ AGAIN_SECONDS = 5.0
 
 
 @dataclass
-class Pause:
+class Backoff:
     """Between two tries of the same: it doubles from one failure to the next.
 
     first, longest: seconds after the first failure, and at most. seconds: of the last one. until:
@@ -43,7 +43,7 @@ class Attempts:
 
     def __init__(self, tell: Callable[[NodeEvent], None], failed: Callable[[], None]) -> None:
         self._tell, self._failed = tell, failed
-        self._troubles: dict[str, tuple[str, Pause]] = {}
+        self._troubles: dict[str, tuple[str, Backoff]] = {}
 
     def attempt(self, what: str, do: Callable[[], None]) -> None:
         """Do something; if it cannot be done now, say so once, and wait a little.
@@ -56,11 +56,11 @@ class Attempts:
             do()
         except _TROUBLES as error:
             self._failed()
-            reason, pause = _kind_of(error), Pause(AGAIN_SECONDS, AGAIN_SECONDS)
+            reason, backoff = _kind_of(error), Backoff(AGAIN_SECONDS, AGAIN_SECONDS)
             if all(reason != known for known, _ in self._troubles.values()):
                 self._tell(Trouble(str(error)))
-            pause.lengthen()
-            self._troubles[what] = reason, pause
+            backoff.lengthen()
+            self._troubles[what] = reason, backoff
         else:
             self._troubles.pop(what, None)
 

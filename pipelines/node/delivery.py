@@ -10,7 +10,7 @@ from typing import Self
 from ...io.dicom_network.errors import NetworkError, RefusedError
 from ...io.dicom_network.sending import Peer, Transmission, instance_of, sending_to
 from ...io.dicom_network.tls import Certificates
-from .attempts import Pause
+from .attempts import Backoff
 from .events import GaveUp, NodeEvent, NotSent, Resumed, Sent
 from .inbox import SUFFIX, StudyName
 from .ledger import Ledger, SeriesRecord, StudyRecord
@@ -173,8 +173,8 @@ class Deliverer:
         self._sent = sent
         self._due, self._ledger, self._tell = due, ledger, tell
         self._secured, self._clock = secured, clock
-        self._pause = _pause()
-        self._pauses: dict[str, Pause] = {}
+        self._backoff = _backoff()
+        self._backoffs: dict[str, Backoff] = {}
         self._is_open = True
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
@@ -200,7 +200,7 @@ class Deliverer:
         while self._is_open:
             self._woken.clear()
             try:
-                if self._pause.is_over and (ready := self._ready()):
+                if self._backoff.is_over and (ready := self._ready()):
                     self._deliver(ready)
                     continue
             except OSError as error:  # the ledger has no room
@@ -209,8 +209,8 @@ class Deliverer:
             self._woken.wait(FIRST_PAUSE)
 
     def _hold_on(self, reason: str) -> None:
-        self._pause.lengthen()
-        self._tell(NotSent(str(self._destination.peer), reason, self._pause.seconds))
+        self._backoff.lengthen()
+        self._tell(NotSent(str(self._destination.peer), reason, self._backoff.seconds))
 
     def _ready(self) -> list[Result]:
         """What is due and need not wait, what failed before behind all else.
@@ -221,9 +221,9 @@ class Deliverer:
         for result in self._due():
             if self._clock() - result.series.done > result.route.retry:
                 self._give_up(result)
-            elif self._pauses.get(result.name, _pause()).is_over:
+            elif self._backoffs.get(result.name, _backoff()).is_over:
                 ready.append(result)
-        return sorted(ready, key=lambda result: result.name in self._pauses)
+        return sorted(ready, key=lambda result: result.name in self._backoffs)
 
     def _deliver(self, ready: list[Result]) -> None:
         destination = self._destination
@@ -244,20 +244,20 @@ class Deliverer:
         The first time, that tells of the destination, which all wait for. Where it breaks off at
         the same result again, that one waits alone.
         """
-        failed_before = sending is not None and sending.name in self._pauses
-        pause = self._put_off(sending, reason) if sending else None
+        failed_before = sending is not None and sending.name in self._backoffs
+        backoff = self._put_off(sending, reason) if sending else None
         self._note(self._ready(), reason)
-        if sending and pause and failed_before:
-            self._tell(NotSent(sending.name, reason, pause.seconds))
+        if sending and backoff and failed_before:
+            self._tell(NotSent(sending.name, reason, backoff.seconds))
         else:
             self._hold_on(reason)
 
-    def _put_off(self, result: Result, reason: str) -> Pause:
+    def _put_off(self, result: Result, reason: str) -> Backoff:
         """Try a result again after a pause, and after all others."""
-        pause = self._pauses.setdefault(result.name, _pause())
-        pause.lengthen()
+        backoff = self._backoffs.setdefault(result.name, _backoff())
+        backoff.lengthen()
         self._note([result], reason)
-        return pause
+        return backoff
 
     def _send(self, link: Transmission, result: Result) -> None:
         """Send what its destination does not have yet. Raises NetworkError, also for all others."""
@@ -273,11 +273,11 @@ class Deliverer:
                     link.store(file)
                     self._ledger.confirm(result.name, instance)
         except RefusedError as error:
-            pause = self._put_off(result, str(error))
-            self._tell(NotSent(result.name, str(error), pause.seconds))
+            backoff = self._put_off(result, str(error))
+            self._tell(NotSent(result.name, str(error), backoff.seconds))
             return
-        self._pause = _pause()
-        self._pauses.pop(result.name, None)
+        self._backoff = _backoff()
+        self._backoffs.pop(result.name, None)
         ended = self._clock()
         self._change(result, state="sent", reason="", begun=began, sent=ended)
         self._ledger.forget_confirmations(result.name)
@@ -312,5 +312,5 @@ def _files_of(result: Result) -> Iterator[Path]:
         yield from files
 
 
-def _pause() -> Pause:
-    return Pause(FIRST_PAUSE, LONGEST_PAUSE)
+def _backoff() -> Backoff:
+    return Backoff(FIRST_PAUSE, LONGEST_PAUSE)
