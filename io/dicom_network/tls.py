@@ -36,16 +36,16 @@ class Certificates:
 
     def _loaded(self, context: ssl.SSLContext) -> ssl.SSLContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        with _told(f"{self.own} with the key {self.key}"):
+        with _failures_named(f"{self.own} with the key {self.key}"):
             # Else OpenSSL asks for a password, which no service has anybody to type.
             context.load_cert_chain(self.own, self.key, password="")
-        with _told(str(self.trusted)):
+        with _failures_named(str(self.trusted)):
             context.load_verify_locations(self.trusted)
         return context
 
 
 @contextmanager
-def _told(files: str) -> Generator[None]:
+def _failures_named(files: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
