@@ -98,19 +98,19 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     extents = (first.columns, first.rows, len(series.volumes[0]), len(series.volumes))
     frames = series.volumes[pick_volume(place, extents, volume_index)]
     _check_size(frames, place)
-    pile = _Pile(frames, empty)
+    stack = _SliceStack(frames, empty)
     for dataset, groups, frame in _opened(frames, series.keep_private):
-        pile.add(dataset, groups, frame)
-    pile.check_scales(place)
-    padding, notes = pile.padding(), tuple(pile.notes())
-    voxels, scale = pile.values()
-    header = DicomHeader(series, frames, tuple(pile.headers), padding, pile.enhanced)
+        stack.add(dataset, groups, frame)
+    stack.check_scales(place)
+    padding, notes = stack.padding(), tuple(stack.notes())
+    voxels, scale = stack.values()
+    header = DicomHeader(series, frames, tuple(stack.headers), padding, stack.enhanced)
     grid = grid_of(frames)
     if grid.trouble:
         even = even_grid(frames, grid)
         voxels = resampled(voxels, grid.depths, even)
-        headers = tuple(pile.headers[at] for at in even.nearest)
-        header = DicomHeader(series, even.frames, headers, None, pile.enhanced, resampled=True)
+        headers = tuple(stack.headers[at] for at in even.nearest)
+        header = DicomHeader(series, even.frames, headers, None, stack.enhanced, resampled=True)
         grid = grid_of(even.frames)
     return Volume(voxels.T, grid.affine, header, "dicom", scale.slope, scale.intercept, notes=notes)
 
@@ -122,7 +122,7 @@ def beside_each_other(volumes: Sequence[Volume]) -> Volume:
     return replace(volumes[0], header=replace(first, others=tuple(others)))
 
 
-class _Pile:
+class _SliceStack:
     """Slices as they are read, in one array [slice, row, column]."""
 
     def __init__(self, frames: Sequence[Frame], empty: Empty) -> None:
