@@ -1,6 +1,6 @@
-"""How a step of an own kernel for matrix units is tried: what plainly comes to the same.
+"""What a step of an own kernel for matrix units is compared with: plain steps of the same result.
 
-The trial is a plan alone: which memory both take, and how each has its weight.
+A trial only says how: which memory both take, and how each has its weight laid out.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -64,12 +64,13 @@ PLAIN_WEIGHT, STORED_WEIGHT = "plain weight", "stored weight"
 
 @dataclass(frozen=True, slots=True)
 class LayerTrial:
-    """A step, how the plain convolution comes to the same, and the memory that both take.
+    """A step, the plain convolution of the same result, and the memory that both take.
 
-    passes: make the plain one's source. sizes: bytes by name. shape: of the plain convolution.
-    kernel: [K, C, kD, kH, kW], of a transposed one [C, K, ...]. weights: how it is stored, by name.
-    sources: tensors that are filled on the card, none where the patches are. made: None where it is
-    their translation. measured: statistics that the step takes of it besides. tables: by which the
+    passes: they write the plain convolution's source. sizes: bytes by name. shape: of the plain
+    convolution. kernel: shape of the weight [K, C, kD, kH, kW], of a transposed one [C, K, ...].
+    weights: how each of the two lays it out, by name. sources: tensors to be filled; none where the
+    patches are what is read. made: tensor that both write; None where that is the translation.
+    measured: statistics that the step takes of it besides. tables: by which the
     step, and passes, express what they read.
     """
 

@@ -14,15 +14,17 @@ from .weight_layout import LaidWeight, encoded
 TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "own"]
 """How a transposed convolution of stride 2 is done.
 
-As a data gradient, or as a convolution to cells of 2^3 voxels: "subpixel" to those that the result
-is made of, or, for a kernel of even extents, "cells" to those that its pairs of taps lead to, where
-no tap is 0. Or by the "own" kernel.
+gradient: as the data gradient of a convolution. subpixel: as a convolution to the 8 voxels of each
+cell of 2^3, some of whose taps are 0. cells: for a kernel of even extents, as a convolution to the
+cells that each pair of its taps leads to; none of its taps is 0. own: by the own kernel.
 """
 
 
 LayerForm: TypeAlias = TransposedForm | Literal["plain"]
-"""How a convolution is done: "plain", as it is; of stride 2 and even extents, by "cells", as one of
-stride 1 and half the extents from cells of 2^3 voxels; by the "own" kernel. Or a transposed one.
+"""How a convolution is done; those of `TransposedForm` are for transposed ones.
+
+plain: as it is. cells: for stride 2 and even extents, as a convolution of stride 1 and half the
+extents, from cells of 2^3 voxels. own: by the own kernel.
 """
 
 
@@ -30,15 +32,14 @@ stride 1 and half the extents from cells of 2^3 voxels; by the "own" kernel. Or 
 class Layout:
     """The shape of the work, and the choices that do not change its result beyond rounding.
 
-    slab_bytes: bound of the tensors between the steps of an outermost layer, which goes through the
-    depth in slabs. matrix_kernels: whether own kernels for the matrix units may be used;
-    wgmma: and those for warp groups, which only compute capability 9.0 has. without: of these,
-    those by their .cu files that may not. forms: of convolutions, by layer, where they are not as
-    usual. split_fp16:
-    whether a float program does convolutions on split fp16 where their input allows it
-    (`split_fp16.scales`). patch: (D, H, W). batch: patches in one run. precision: of its
-    arithmetic. in_blocks: whether the patches are blocks of one volume, which see each other and
-    are normalised as one.
+    patch: (D, H, W). batch: patches in one run. precision: of the arithmetic. slab_bytes: bound of
+    the tensors between the steps of an outermost layer, which goes through the depth in slabs.
+    matrix_kernels: whether own kernels for the matrix units may be used; wgmma: and those for warp
+    groups, which only compute capability 9.0 has. forms: by layer, of convolutions that are not
+    done by the default. split_fp16: whether a float program does convolutions on split fp16 where
+    their input allows it (`split_fp16.scales`). in_blocks: whether the patches are blocks of one
+    volume, which see each other and are normalised as one. without: .cu files of kernels for warp
+    groups that may not be used.
     """
 
     patch: Triple

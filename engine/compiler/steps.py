@@ -33,7 +33,7 @@ IDENTITY = Activation()
 
 
 Combination: TypeAlias = Literal["add", "subtract", "multiply", "gate"]
-"""What becomes of two tensors, voxel by voxel; they are of one shape.
+"""How two tensors of one shape are combined, voxel by voxel.
 
 But for gate, where the first channel of the second tensor multiplies all of the first."""
 

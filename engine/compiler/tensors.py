@@ -35,9 +35,9 @@ def stored_channels(channels: int, precision: Precision) -> int:
 class Tensor:
     """A tensor as it lies in memory: [batch, *extents, channels], halo and filling included.
 
-    scale: where set, the tensor is float and each number stored as two fp16 parts of its product
-    with this power of two; of 8 channels first the high parts, then the low ones. name: by which
-    memory is laid out. extents: (D, H, W). precision: of its numbers.
+    name: by which memory is laid out. extents: (D, H, W). precision: of its numbers. scale: where
+    set, the tensor is float and split fp16: each number is stored as two fp16 parts of its product
+    with this power of two, of 8 channels first the high parts, then the low ones.
     """
 
     name: str
@@ -56,9 +56,9 @@ class Tensor:
 class TensorView:
     """The part of a tensor that a step reads.
 
-    origin: position of the view's first voxel; not 0 where the tensor has a halo. shuffled: the
-    tensor holds cells of 2 x 2 x 2 voxels as 8 groups of channels; origin counts those voxels,
-    of which the view has an even number along each axis. extents: (D, H, W) of the view.
+    extents: (D, H, W) of the view. origin: position of its first voxel; not 0 where the tensor has
+    a halo. shuffled: whether the tensor is space-to-depth: it holds cells of 2 x 2 x 2 voxels as 8
+    groups of channels. Extents, which are even then, and origin count the voxels.
     """
 
     tensor: Tensor

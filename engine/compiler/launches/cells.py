@@ -7,16 +7,14 @@ from .launch import Addresses, Launch, strides_of
 from .walks import PlaneBox, Walks
 
 CHANNELS, OUTPUTS = (64, 128), 32
-"""Of the source of conv_transpose_to_cells.cu, and of what those of its target are a multiple."""
+"""Channels that conv_transpose_to_cells.cu reads, and the number of which it writes a multiple."""
 
 _THREADS = 3 * 128
 _CELLS = PlaneBox(16, 16, beginning=0.4)
 _BOX, _STAGE = 4 * 290 * 16, 3 * 64 * 32 * 2  # bytes
 _STAGED = 2 * 4 * 128 * 16
 _BOXES_AND_STAGES = {64: (6, 8), 128: (8, 5)}  # by the channels of the source
-_WORTH = (
-    0.72  # share of the cells of its boxes that a target has, from which on the kernel is faster
-)
+_WORTH = 0.72  # share of the cells that boxes compute which the target needs, for the kernel to pay
 
 
 def _shared(channels: int) -> int:
@@ -31,7 +29,7 @@ def walks_of_cells(step: ConvTransposeToCells, card: CardProperties) -> Walks:
 
 
 def fills_boxes(step: ConvTransposeToCells) -> bool:
-    """Whether so few of the cells that are computed are none of the target's that it pays."""
+    """Whether the target needs so many of the cells that are computed that the kernel pays."""
     _, height, width = extents = step.target.tensor.extents
     computed = _CELLS.count(extents) * _CELLS.height * _CELLS.width
     return height * width >= _WORTH * computed

@@ -35,13 +35,13 @@ from .walks import cheapest_walk
 
 _PLANES, _PARTS_OF_PLANE, _TILES, _WIDTH = 4, 3, 3, 64  # of convolve_to_patches.cu
 WARP_GROUP_CHANNELS = 32, 64
-"""Of the source of convolve_to_patches_wgmma.cu."""
+"""Channels that convolve_to_patches_wgmma.cu reads."""
 
 _GROUPS, _TAPS = 4, 8  # groups that have planes, of convolve_to_patches_wgmma.cu
 _ROWS_BEFORE, _CELLS_BEFORE = 6, 1  # rows that a walk reads before the first it completes
 _CELLS, _STRIPS = 23, 8  # of conv_transpose_to_patches.cu: columns of a strip, and strips a block
 _WARP, _MOST_SUMMED, _VOXELS_AT_ONCE = 32, 4, 4  # of convolve_voxels.cu
-_VOXEL_BLOCKS = 8  # of its blocks for each multiprocessor, of which as many run at once as may
+_VOXEL_BLOCKS = 8  # of convolve_voxels.cu for each multiprocessor, at most
 
 
 def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProperties) -> Launch:
