@@ -15,7 +15,9 @@ Marks: TypeAlias = tuple[tuple[str, int, int], ...]
 
 @dataclass(slots=True)
 class _Seen:
-    marks: Marks
+    """marks: their hash, as a folder is watched for months and a study may have many files."""
+
+    marks: int
     since: float
     handed_on: bool = False
 
@@ -41,7 +43,7 @@ class Arrivals:
         ready: list[StudyJob] = []
         for job in jobs:
             try:
-                marks = _marks(job)
+                marks = hash(_marks(job))
             except OSError:
                 continue  # it went while we looked
             seen = self._seen.get(job.study)

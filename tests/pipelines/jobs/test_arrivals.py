@@ -1,4 +1,6 @@
 import os
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 from cuda_cyclegan.pipelines.jobs.arrivals import Arrivals
@@ -79,3 +81,19 @@ def test_results_are_known_by_every_hash_of_their_model(tmp_path: Path) -> None:
 
 def test_a_study_that_vanishes_is_passed_over(tmp_path: Path) -> None:
     assert Arrivals(0.0, Clock()).complete([job(tmp_path / "gone.nii")]) == []
+
+
+def test_a_folder_may_be_watched_for_months(tmp_path: Path) -> None:
+    """Slices of a study, which may be many, are not remembered one by one."""
+    slices = tuple(str(tmp_path / f"{number:04}.dcm") for number in range(200))
+    for name in slices:
+        Path(name).touch()
+    arrivals = Arrivals(30.0, Clock())
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            arrivals.complete([replace(job(tmp_path), study=f"study-{number}", files=slices)])
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 20 * len(slices) * 20
