@@ -112,6 +112,9 @@ class DicomNode:
         self.listener.use_tls(self._server_context())
         self._routes = self._reception.routes = self._deliveries.routes = routes
         self._attempts.forget()  # some may have been of routes that are no more
+        for record in self.ledger.present():
+            if record.left_out:
+                self._arriving.changed(StudyName.parse(record.study))
 
     def step(self) -> None:
         """Each thing that is due, once; what goes wrong is told, and tried again."""

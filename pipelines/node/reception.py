@@ -52,7 +52,7 @@ class Arriving:
                     self._changed[study] = self._clock()
 
     def changed(self, study: StudyName) -> None:
-        """A study has a new object."""
+        """A study has an object, which may be new, or be taken by what its route says now."""
         with self._lock:
             self._changed[study] = self._clock()
             self._committed.discard(study)
@@ -168,8 +168,8 @@ class _Session:
         if placed.study not in self._studies:
             self._studies.add(placed.study)
             self._arriving.joined(placed.study)
+        self._arriving.changed(placed.study)
         if placed.is_new:
-            self._arriving.changed(placed.study)
             self._new += 1
         else:
             self._known += 1

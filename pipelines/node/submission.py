@@ -48,13 +48,15 @@ class Submitter:
     def submit(self, route: Route, studies: Mapping[StudyName, float], queue: Queue) -> None:
         """Queue what is new in studies of one route; all of them are on record then.
 
+        What was left out of a study may be taken by now, as its route may say other things.
         Raises QueueError, EngineError, SettingsError or OSError, and then some are not.
         """
         by_day: dict[str, list[_Looked]] = defaultdict(list)
         for study, since in studies.items():
             objects = self._inbox.objects(study)
             before = self._ledger.study(str(study))
-            if objects and not (before and before.objects == digest_of(objects)):
+            is_known = before and before.objects == digest_of(objects)
+            if objects and not (before and is_known and not before.left_out):
                 by_day[study.day].append(_Looked(study, objects, since, before))
             elif before and before.emptied and objects:
                 self._ledger.put(replace(before, emptied=0.0))  # it came again, and is known
@@ -108,8 +110,13 @@ class Submitter:
             )
             for one in looked
         ]
-        self._ledger.put(*records)
-        for one, record in zip(looked, records, strict=True):
+        news = [
+            (one, record)
+            for one, record in zip(looked, records, strict=True)
+            if one.before is None or replace(record, looked=one.before.looked) != one.before
+        ]
+        self._ledger.put(*(record for _, record in news))
+        for one, record in news:
             self._tell_of(one, record)
 
     def _record(
@@ -144,10 +151,12 @@ class Submitter:
             if one.round == record.rounds > told:
                 before = earlier.get(one.label, 0)
                 self._tell(Queued(f"{record.study}/{one.place}", one.job, one.images, before))
-        if looked.before and looked.before.emptied:
+        if looked.before and looked.before.emptied and looked.before.objects != record.objects:
             self._tell(LeftOut(record.study, _EMPTIED))
+        told_before = looked.before.left_out if looked.before else ()
         for reason in record.left_out:
-            self._tell(LeftOut(record.study, reason))
+            if reason not in told_before:
+                self._tell(LeftOut(record.study, reason))
 
 
 _EMPTIED = (

@@ -560,6 +560,41 @@ def test_other_files_in_the_inbox_are_passed_over(world: NodeInProcess) -> None:
     assert queued.images == 8
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_a_route_left_out_is_taken_once_it_says_otherwise(
+    world: NodeInProcess, is_restarted: bool
+) -> None:
+    usual = world.route.request
+    world.with_route(request=replace(usual, filters=Choice(modalities=frozenset({"CT"}))))
+    world.send(slices())
+    world.queue_up()
+    left_out = world.events(LeftOut)
+    assert len(left_out) == 1
+    assert world.events(Queued) == []
+    if is_restarted:
+        world.stop()
+        world.route = replace(world.route, request=usual)
+        world.start()
+    else:
+        world.with_route(request=usual)
+    world.pass_time(301)
+    [queued] = world.events(Queued)
+    assert queued.images == 8
+    assert world.events(LeftOut) == left_out
+
+
+def test_what_is_left_out_is_told_once_however_often_it_is_sent(world: NodeInProcess) -> None:
+    strict = replace(world.route.request, filters=Choice(modalities=frozenset({"CT"})))
+    world.with_route(request=strict)
+    world.send(slices())
+    world.queue_up()
+    [looked] = [record.looked for record in world.node.ledger.studies()]
+    world.send(slices())
+    world.queue_up()
+    assert len(world.events(LeftOut)) == 1
+    assert [record.looked for record in world.node.ledger.studies()] == [looked]
+
+
 def test_what_it_keeps_is_private(world: NodeInProcess) -> None:
     world.send(slices())
     paths = [world.folder, *world.folder.rglob("*")]
