@@ -555,7 +555,7 @@ def test_other_files_in_the_inbox_are_passed_over(world: NodeInProcess) -> None:
         (folder / ".nfs000000000123").write_bytes(b"left by a file system")
     world.stop()
     world.start()
-    world.pass_time(301)
+    world.pass_time(1000)
     [queued] = world.events(Queued)
     assert queued.images == 8
 
@@ -577,7 +577,7 @@ def test_what_a_route_left_out_is_taken_once_it_says_otherwise(
         world.start()
     else:
         world.with_route(request=usual)
-    world.pass_time(301)
+    world.pass_time(1000)
     [queued] = world.events(Queued)
     assert queued.images == 8
     assert world.events(LeftOut) == left_out
