@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from ..network.layers import Downsample, PadMode, Pool, Triple, Upsample
 from .convolution import Convolution
 from .tensors import Operand, Region, Tensor, TensorView, WeightTable
-from .weight_layout import outputs_of_product
+from .weight_layout import outputs_of_product, outputs_of_rows
 
 Curve: TypeAlias = Literal["linear", "tanh", "sigmoid", "elu", "softplus", "clip", "erf"]
 
@@ -105,7 +105,7 @@ class ConvolvePatches:
     """The first layer straight from the patches, by an own kernel for matrix units.
 
     weight: `weight_layout.matrix_operands`, for stride 2 `strided_operands`, with wgmma
-    `row_operands`. wgmma: whether by warp groups, for a 7^3 kernel. Target voxel v reads
+    `row_operands`. wgmma: whether by warp groups, for a kernel of 7^3 or 3^3. Target voxel v reads
     the patch from stride * v + origin on. statistics: of the target, if it measures that too; with
     stride 1. layer: its name. channels: of a patch. extents: (D, H, W) of a patch. mode: how it
     goes on past its border. kernel: extents (D, H, W). stride: along all axes, 2 for 4^3 alone.
@@ -126,7 +126,7 @@ class ConvolvePatches:
     @property
     def outputs_at_once(self) -> int:
         """Of the target's channels, in a product by warp groups."""
-        return outputs_of_product(self.target.channels)
+        return outputs_of_rows(self.target.channels, self.kernel[0])
 
     @property
     def rows_at_once(self) -> int:

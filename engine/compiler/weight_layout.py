@@ -118,27 +118,35 @@ def strided_operands(weight: FloatArray) -> LaidWeight:
 
 
 def outputs_of_product(outputs: int) -> int:
-    """Of a first layer's outputs by warp groups, those in a product of 64 rows."""
+    """Of the outputs of a doubling layer by warp groups, those in a product of 64 rows."""
     return 64 if outputs % 64 == 0 else 32
 
 
-def row_operands(weight: FloatArray) -> LaidWeight:
-    """[K, 1, 7, 7, 7] -> [K / n, 7, 4, 4, 32, 8]: first operands of m64n*k16, in registers.
+def outputs_of_rows(outputs: int, edge: int) -> int:
+    """Of the outputs of a first layer by warp groups, those in a product; edge: of its kernel."""
+    return outputs_of_product(outputs) if edge == 7 else 32
 
-    n, of K, is `outputs_of_product`; the 64 rows of an operand are the outputs for one row of the
-    target, or for two. The operands go by the kernel plane and by pairs of the 8
-    input rows that those see, whose 8 taps each are the depth. Lane 4 g + t of warp w holds, of
-    rows 16 w + g and 16 w + g + 8, the taps 2 t, 2 t + 1 of the first input row, then the second.
+
+def row_operands(weight: FloatArray) -> LaidWeight:
+    """[K, 1, k, k, k] -> [K / n, k, products, 4, 32, 8]: first operands of m64n*k16, in registers.
+
+    k is 7 or 3. n, of K, is `outputs_of_rows`; the 64 rows of an operand are the outputs for one
+    row of the target, or for two. Those see 8 input rows of 8 taps each, of 3^3 4 of 4. The
+    operands go by the kernel plane and by 16 of these taps, two input rows or all 4. Lane 4 g + t
+    of warp w holds, of rows 16 w + g and 16 w + g + 8, the taps 2 t, 2 t + 1 of the first 8, then
+    of the others.
     """
-    outputs = weight.shape[0]
-    each = outputs_of_product(outputs)
-    shape = outputs // each, 7, 4, 4, 32, 8
+    outputs, edge = weight.shape[0], weight.shape[-1]
+    each, seen = outputs_of_rows(outputs, edge), edge + 1
+    products = seen * seen // 16
+    shape = outputs // each, edge, products, 4, 32, 8
 
     def lay_out() -> FloatArray:
-        filled = np.zeros((outputs // each, 64 // each, each, 7, 8, 8), np.float32)
+        filled = np.zeros((outputs // each, 64 // each, each, edge, seen, seen), np.float32)
         for row in range(64 // each):
-            filled[:, row, :, :, row : row + 7, :7] = weight.reshape(-1, each, 7, 7, 7)
-        split = filled.reshape(-1, 4, 2, 8, 7, 4, 2, 4, 2)
+            own = weight.reshape(-1, each, edge, edge, edge)
+            filled[:, row, :, :, row : row + edge, :edge] = own
+        split = filled.reshape(-1, 4, 2, 8, edge, products, 2, 4, 2)
         return split.transpose(0, 4, 5, 1, 3, 7, 6, 2, 8).reshape(shape)
 
     return LaidWeight(weight, shape, lay_out)

@@ -201,7 +201,11 @@ def test_a_plan_that_is_wrong_in_one_of_20_runs_is_found(card, monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-@pytest.mark.parametrize("spec", [ResNetSpec(1, 1, 32, 1), UNetSpec(1, 1, 32, 3)], ids=["r", "u"])
+@pytest.mark.parametrize(
+    "spec",
+    [ResNetSpec(1, 1, 32, 1), ResNetSpec(1, 1, 64, 1, first_kernel=3), UNetSpec(1, 1, 32, 3)],
+    ids=["r", "r3", "u"],
+)
 def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
     from cuda_cyclegan.engine.cuda import kernel_check
 
@@ -246,11 +250,12 @@ def test_kernels_of_halving_and_doubling_layers(card, extents, precision, monkey
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_statistics_of_layers_by_own_kernels(card, precision, monkeypatch):
+@pytest.mark.parametrize("edge", [7, 3])
+def test_statistics_of_layers_by_own_kernels(card, edge, precision, monkeypatch):
     from cuda_cyclegan.engine.cuda import kernel_check
 
     _, kernels, stream = card
-    network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
+    network = random_network(build(ResNetSpec(1, 1, 32, 1, first_kernel=edge)), 0)
     wanted = ProgramRequest((128, 128, 128), 2, precision, kernels[precision].card)
     lowered = lower(network, next(wanted.layouts()), wanted.card)
     kinds = ConvolvePatches | ConvTransposeToCells | ConvolveByPlanes
@@ -273,12 +278,13 @@ def test_statistics_of_layers_by_own_kernels(card, precision, monkeypatch):
 
 
 @pytest.mark.parametrize("extents", [(40, 48, 56), (96, 96, 96), (128, 128, 60)])
-def test_what_kernels_of_blocks_measure(card, extents):
+@pytest.mark.parametrize("edge", [7, 3])
+def test_what_kernels_of_blocks_measure(card, edge, extents):
     """Of a volume that fills its block, and of one that ends within it and within their boxes."""
     from cuda_cyclegan.engine.cuda import kernel_check
 
     _, kernels, stream = card
-    network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
+    network = random_network(build(ResNetSpec(1, 1, 32, 1, first_kernel=edge)), 0)
     wanted = ProgramRequest(extents, 1, "fp16", kernels["fp16"].card)
     layout = replace(next(wanted.layouts()), in_blocks=True)
     steps = measured_by_makers(lower(network, layout, wanted.card).steps)

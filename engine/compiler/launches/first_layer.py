@@ -22,7 +22,7 @@ from .walks import cheapest_walk
 
 _RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
 _STRIDED_PLANES, _STRIDED_ROWS, _STRIDED_COLUMNS = 2, 8, 64  # of convolve_strided_patches.cu
-_GROUP_TILES, _GROUP_RING, _TAPS = 4, 8, 8  # of convolve_patches_wgmma.cu
+_GROUP_TILES, _GROUP_RING, _PIECE = 4, 8, 8  # of convolve_patches_wgmma.cu
 _BEGINNING = 3  # as many planes of the target take as long as its first ones take to load
 _WALKS_EVEN, _MOST_IDLE = 16, 0.2
 """Of what the number of walks on a card is a multiple, as mostly of the walks that a patch has
@@ -78,17 +78,24 @@ class _Walk:
     shared: int
 
 
+def _columns_of_groups(step: ConvolvePatches) -> int:
+    """Columns of a block by warp groups: of a small kernel so few that two blocks have room."""
+    return warp_group_columns(step.target.extents[2]) if step.kernel[2] == 7 else 64
+
+
 def _walk_of_groups(step: ConvolvePatches, card: CardProperties) -> _Walk:
     target = step.target
     depth, height, width = target.extents
-    columns, outputs = warp_group_columns(width), step.outputs_at_once
-    rows = _GROUP_TILES * 64 // outputs
-    lines = rows + 8 - 64 // outputs
-    numbers = _GROUP_RING * lines * columns * _TAPS
+    columns, outputs = _columns_of_groups(step), step.outputs_at_once
+    tile_rows = 64 // outputs
+    rows, seen = _GROUP_TILES * tile_rows, step.kernel[1] + 1
+    lines = (rows + seen - tile_rows) * seen // _PIECE
+    numbers = _GROUP_RING * lines * columns * _PIECE
     shared = numbers * NUMBER_BYTES[target.precision] + 8 * (2 * _GROUP_RING + 2) + 12 * 128
     blocks = -(-width // columns) * -(-height // rows)
     parts = target.batch * target.channels // outputs
-    planes = _fastest_planes(depth, blocks * parts, card.multiprocessors, _BEGINNING)
+    at_once = card.multiprocessors * (1 if step.kernel[2] == 7 else 2)
+    planes = _fastest_planes(depth, blocks * parts, at_once, _BEGINNING)
     return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
 
 
@@ -171,7 +178,8 @@ def convolve_patches(
         planes=walk.planes,
     )
     if step.wgmma:
-        name = f"convolve_patches_{step.outputs_at_once}_{warp_group_columns(target.extents[2])}"
+        form = step.kernel[2], step.outputs_at_once, _columns_of_groups(step)
+        name = f"convolve_patches_{form[0]}_{form[1]}_{form[2]}"
         block = 3 * WARP_GROUP, 1, 1
         return Launch("convolve_patches_wgmma", name, walk.grid, block, walk.shared, values)
     name = f"convolve_patches_{_outputs(step)}"

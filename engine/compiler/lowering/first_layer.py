@@ -17,8 +17,8 @@ _MATRIX_KERNEL, _MATRIX_INPUTS = 7, 1
 
 _ZERO: Triple = (0, 0, 0)
 _ONE: Triple = (1, 1, 1)
-_USUAL: Triple = (7, 7, 7)
-"""The kernel of convolve_patches_wgmma.cu."""
+_USUAL = (7, 7, 7), (3, 3, 3)
+"""The kernels of convolve_patches_wgmma.cu."""
 
 _STRIDED = (2, 2, 2), (4, 4, 4)
 """Stride and kernel of what convolve_strided_patches.cu takes."""
@@ -102,7 +102,7 @@ def _fits_strided_kernel(writer: Writer, conv: Conv3d) -> bool:
 
 def _fits_first_of_groups(writer: Writer, conv: Conv3d) -> bool:
     """Whether a first layer is of the form of convolve_patches_wgmma.cu."""
-    is_usual = (conv.stride, conv.kernel) == (_ONE, _USUAL)
+    is_usual = conv.stride == _ONE and conv.kernel in _USUAL
     takes = writer.layout.takes("convolve_patches_wgmma")
     return takes and is_usual and conv.out_channels % 32 == 0
 

@@ -1,10 +1,11 @@
-// The first layer of one input channel and a 7^3 kernel, straight from the patches, by wgmma.
+// The first layer of one input channel and a 7^3 or 3^3 kernel, straight from the patches, by wgmma.
 //
 // patches float [N, 1, D, H, W] -> target [N, D', H', W', K], stride 1, K a multiple of 32.
 // Reads 4 bytes and writes 2 K bytes a voxel. The matrix product has outputs as M, 64 channels of one
 // row of the target or 32 of two rows; voxels of a row as N; and as its depth the 8 input rows that
-// those see, 8 taps each, of the 7 planes: 448 for 343. The weights stay in registers for all of a
-// block's walk through the depth. Each input row lies in shared memory as what its voxels see, 8
+// those see, 8 taps each, of the 7 planes: 448 for 343. Of 3^3, whose outputs are 32 of two rows, it is
+// 4 rows of 4 taps of 3 planes: 48 for 27. The weights stay in registers for all of a block's walk
+// through the depth. Each input row, of 3^3 each two, lies in shared memory as what its voxels see, 8
 // numbers a voxel, so that it is an operand as it is, for each kernel plane and row.
 //
 // Two groups of four warps take turns: one has the matrix units while the other writes what it has.
@@ -15,8 +16,9 @@
 // time. A Winograd form F(2, 7) along W has 8 products for 14, but its operands change with each tap and
 // it would round twice.
 //
-// 1 to 32 / 64 channels, with statistics, fp16, H200: 128^3 0.097 / 0.186 ms (by mma.sync 0.195 / 0.364),
-// 96^3 0.053 / 0.101 (0.125 / 0.205), 256x256x180 0.59 / 1.27 (1.38 / 2.77).
+// 7^3, 1 to 32 / 64 channels, with statistics, fp16, H200: 128^3 0.097 / 0.186 ms (by mma.sync 0.195 / 0.364),
+// 96^3 0.053 / 0.101 (0.125 / 0.205), 256x256x180 0.59 / 1.27 (1.38 / 2.77). 3^3, 1 to 32: 128^3 0.057
+// (by mma.sync 0.106); there is little to multiply, and two blocks of 64 columns hide what one waits for.
 
 #include "convolve_patches.cuh"
 #include "matrix.cuh"
@@ -24,16 +26,23 @@
 
 #if !defined(ELEMENT_FLOAT) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-constexpr int KERNEL = 7, TAPS = 8;
-constexpr int RING = 8;   // planes in shared memory
-constexpr int PAIRS = 4;  // of input rows that a row of the target, or two of them, see
+constexpr int PIECE = 8;  // numbers that a voxel sees in a line of shared memory
+constexpr int RING = 8;   // planes there
 constexpr int GROUP = 128, THREADS = 3 * GROUP;
-constexpr int LOADER_REGISTERS = 56, OTHER_REGISTERS = 224;
+constexpr int LOADER_REGISTERS = 56;
 
-// Loads input planes; each warp of a group every fourth line of them.
-template <int COLUMNS, int LINES>
+// Of a kernel of 7^3 or 3^3: the input rows that a row of the target sees, or two of them, and as many
+// taps of each; the input rows of a line; and the products of each kernel plane.
+template <int KERNEL>
+struct Depth {
+    static constexpr int SEEN = KERNEL + 1, ROWS = PIECE / SEEN, PRODUCTS = SEEN * SEEN / 16;
+};
+
+// Loads input planes; each warp of a group every fourth row of them.
+template <int KERNEL, int COLUMNS, int ROWS>
 class Loader {
-    static constexpr int PARTS = COLUMNS / 32, COUNT = (LINES + 3) / 4;
+    static constexpr int PARTS = COLUMNS / 32, COUNT = (ROWS + 3) / 4;
+    static constexpr int WORDS = Depth<KERNEL>::SEEN / 2, BESIDE = Depth<KERNEL>::ROWS;
     const ConvolvePatches& p;
     const float* patch;
     int first_z, first_row, first_y;  // of the block, in the patch and in the volume
@@ -72,13 +81,14 @@ public:
         }
     }
 
-    // To shared memory, of each voxel it and the 7 right of it.
+    // To shared memory, of each voxel it and those right of it that it sees.
     __device__ __forceinline__ void store(Element* plane) const {
         const int warp = threadIdx.x % GROUP / 32, lane = threadIdx.x % 32;
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
-            if (warp + 4 * i >= LINES) break;
-            Element* line = plane + ((warp + 4 * i) * COLUMNS + lane) * TAPS;
+            const int row = warp + 4 * i;
+            if (row >= ROWS) break;
+            Element* line = plane + (row / BESIDE * COLUMNS + lane) * PIECE + row % BESIDE * 2 * WORDS;
             unsigned pairs[PARTS + 1];  // of each voxel and the one right of it
 #pragma unroll
             for (int part = 0; part <= PARTS; ++part) {
@@ -91,26 +101,47 @@ public:
             }
 #pragma unroll
             for (int part = 0; part < PARTS; ++part) {
-                unsigned words[4] = {pairs[part]};
+                struct alignas(4 * WORDS) Seen {
+                    unsigned words[WORDS];
+                } seen = {{pairs[part]}};
 #pragma unroll
-                for (int k = 1; k < 4; ++k) {
+                for (int k = 1; k < WORDS; ++k) {
                     const unsigned given = lane < 2 * k ? pairs[part + 1] : pairs[part];
-                    words[k] = __shfl_sync(~0u, given, (lane + 2 * k) % 32);
+                    seen.words[k] = __shfl_sync(~0u, given, (lane + 2 * k) % 32);
                 }
-                *reinterpret_cast<uint4*>(line + part * 32 * TAPS) =
-                    make_uint4(words[0], words[1], words[2], words[3]);
+                *reinterpret_cast<Seen*>(line + part * 32 * PIECE) = seen;
             }
         }
     }
 };
 
-template <int OUTPUTS, int COLUMNS>
+// Of a row of the target, what a lane holds of two channels; left: columns from its first one on that
+// are measured.
+template <bool IS_WHOLE, int COUNT>
+__device__ __forceinline__ void measure(
+    const float (&sums)[COUNT], int left, Sums& low, Sums& high
+) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 4) {
+#pragma unroll
+        for (int odd = 0; odd < 2; ++odd) {
+            if (!IS_WHOLE && i * 2 + odd >= left) continue;
+            low.add(sums[i + odd]);
+            high.add(sums[i + 2 + odd]);
+        }
+    }
+}
+
+// BLOCKS: that share a multiprocessor, and its registers.
+template <int KERNEL, int OUTPUTS, int COLUMNS, int BLOCKS>
 __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     constexpr int TILE_ROWS = 64 / OUTPUTS, TILES = 4, ROWS = TILES * TILE_ROWS;
-    constexpr int LINES = ROWS + 2 * PAIRS - TILE_ROWS;
-    constexpr int LINE = COLUMNS * TAPS, PLANE = LINES * LINE;
+    constexpr int PRODUCTS = Depth<KERNEL>::PRODUCTS, LINE_ROWS = Depth<KERNEL>::ROWS;
+    constexpr int SEEN = ROWS + Depth<KERNEL>::SEEN - TILE_ROWS, LINES = SEEN / LINE_ROWS;
+    constexpr int LINE = COLUMNS * PIECE, PLANE = LINES * LINE, TILE = TILE_ROWS / LINE_ROWS * LINE;
+    static_assert(TILE_ROWS % LINE_ROWS == 0, "a tile begins with a line");
     extern __shared__ char shared[];
-    Element* ring = reinterpret_cast<Element*>(shared);             // [RING][LINES][COLUMNS][TAPS]
+    Element* ring = reinterpret_cast<Element*>(shared);             // [RING][LINES][COLUMNS][PIECE]
     Signal* loaded = reinterpret_cast<Signal*>(ring + RING * PLANE);  // of each slot of the ring
     Signal* left = loaded + RING;                                   // the planes of each slot
     Signal* turn = left + RING;                                     // of each group
@@ -134,7 +165,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
         left[threadIdx.x].expect(8);
     }
     if (threadIdx.x < 2) turn[threadIdx.x].expect(4);
-    Loader<COLUMNS, LINES> loader(p, patch, start, h, w);
+    Loader<KERNEL, COLUMNS, SEEN> loader(p, patch, start, h, w);
     for (int i = group; i < KERNEL; i += 3) {
         loader.fetch(d + i);
         loader.store(ring + i * PLANE);
@@ -153,16 +184,18 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
             if (lane == 0) loaded[i % RING].tell();
         }
     } else {
-        take_registers<OTHER_REGISTERS>();
-        uint4 weights[KERNEL * PAIRS];
+        take_registers<BLOCKS == 1 ? 224 : 88>();
+        uint4 weights[KERNEL * PRODUCTS];
         const uint4* from = reinterpret_cast<const uint4*>(p.weights) +
-                            part * KERNEL * PAIRS * GROUP + threadIdx.x % GROUP;
+                            part * KERNEL * PRODUCTS * GROUP + threadIdx.x % GROUP;
 #pragma unroll
-        for (int i = 0; i < KERNEL * PAIRS; ++i) weights[i] = from[i * GROUP];
+        for (int i = 0; i < KERNEL * PRODUCTS; ++i) weights[i] = from[i * GROUP];
         if (group == 1 && lane == 0) turn[0].tell();
 
         const int own_row = 16 * warp / OUTPUTS, channel = 16 * warp % OUTPUTS;
-        const int inside = p.target_extents[2] - first_w;
+        const int inside = p.target_extents[2] - first_w, real_inside = real.extents[2] - first_w;
+        const bool is_whole = real_inside >= COLUMNS;
+        const int measured = is_whole ? COLUMNS : max(real_inside, 0);  // columns of a row
         const unsigned long long first = described(ring, LINE * 2, 128);
         Sums low{0.0f, 0.0f, 0.0f}, high{0.0f, 0.0f, 0.0f};
         int count = 0;  // of voxels that this lane has measured
@@ -178,11 +211,11 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
                 begin_products();
 #pragma unroll
                 for (int i = 0; i < KERNEL; ++i) {
-                    const int place = (o + i) % RING * PLANE + tile * TILE_ROWS * LINE;
+                    const int place = (o + i) % RING * PLANE + tile * TILE;
 #pragma unroll
-                    for (int j = 0; j < PAIRS; ++j) {
+                    for (int j = 0; j < PRODUCTS; ++j) {
                         multiply_add(
-                            sums, weights[i * PAIRS + j], first + (place + j * 2 * LINE) / 8
+                            sums, weights[i * PRODUCTS + j], first + (place + j * 2 * LINE) / 8
                         );
                     }
                 }
@@ -201,15 +234,11 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
                 if (p.partials && (!ARE_BLOCKS || (first_d + o < real.extents[0] &&
                                                    row < real.extents[1]))) {
                     if (!count) low.shift = sums[0], high.shift = sums[2];
-#pragma unroll
-                    for (int i = 0; i < COLUMNS / 2; i += 4) {
-#pragma unroll
-                        for (int odd = 0; odd < 2; ++odd) {
-                            if (first_w + i * 2 + 2 * t + odd >= real.extents[2]) continue;
-                            low.add(sums[i + odd]);
-                            high.add(sums[i + 2 + odd]);
-                            ++count;
-                        }
+                    count += measured / 8 * 2 + min(max(measured % 8 - 2 * t, 0), 2);
+                    if (is_whole) {
+                        measure<true>(sums, COLUMNS, low, high);
+                    } else {
+                        measure<false>(sums, measured - 2 * t, low, high);
                     }
                 }
                 Element* line = p.target + part * OUTPUTS + channel + t % 2 * 8 +
@@ -250,17 +279,18 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     p.partials[block * p.outputs + part * OUTPUTS + threadIdx.x] = moments;
 }
 
-#define CONVOLVE_PATCHES(outputs, columns)                                         \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1)                       \
-        convolve_patches_##outputs##_##columns(ConvolvePatches p) {                \
-        convolve<outputs, columns>(p);                                             \
+#define CONVOLVE_PATCHES(kernel, outputs, columns, blocks)                              \
+    extern "C" __global__ void __launch_bounds__(THREADS, blocks)                       \
+        convolve_patches_##kernel##_##outputs##_##columns(ConvolvePatches p) {          \
+        convolve<kernel, outputs, columns, blocks>(p);                                  \
     }
 
-CONVOLVE_PATCHES(32, 64)
-CONVOLVE_PATCHES(32, 96)
-CONVOLVE_PATCHES(32, 128)
-CONVOLVE_PATCHES(64, 64)
-CONVOLVE_PATCHES(64, 96)
-CONVOLVE_PATCHES(64, 128)
+CONVOLVE_PATCHES(3, 32, 64, 2)
+CONVOLVE_PATCHES(7, 32, 64, 1)
+CONVOLVE_PATCHES(7, 32, 96, 1)
+CONVOLVE_PATCHES(7, 32, 128, 1)
+CONVOLVE_PATCHES(7, 64, 64, 1)
+CONVOLVE_PATCHES(7, 64, 96, 1)
+CONVOLVE_PATCHES(7, 64, 128, 1)
 
 #endif

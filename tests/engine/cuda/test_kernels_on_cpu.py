@@ -135,6 +135,8 @@ def assert_measured(memory, wanted, exactly=1e-5):
         (1, 1, 32, (2, 3, 70), (1, 1, 3), True),
         (1, 1, 32, (5, 9, 40), (7, 7, 7), False),
         (2, 1, 64, (2, 3, 70), (7, 7, 7), True),
+        (1, 1, 32, (9, 9, 40), (3, 3, 3), False),
+        (2, 1, 64, (2, 3, 70), (3, 3, 3), True),
     ],
 )
 def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extents, kernel, is_far):
@@ -148,7 +150,7 @@ def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extent
     target = Tensor("target", batch, extents, outputs, "fp16")
     table = WeightTable("table", batch, outputs)
     statistics = Statistics(TensorView(target, extents), table, 1e-5, "scale", None)
-    wgmma = kernel == (7, 7, 7)
+    wgmma = kernel in ((7, 7, 7), (3, 3, 3))
     lay = weight_layout.row_operands if wgmma else weight_layout.matrix_operands
     step = ConvolvePatches(
         "first", target, channels, extents, origin, "replicate", kernel, "weight", statistics

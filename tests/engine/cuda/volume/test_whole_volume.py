@@ -189,9 +189,12 @@ def test_doubling_layers_by_warp_groups_measure_the_volume(folder: Path) -> None
     assert alone(volume, memory=alone.memory_anew()).tobytes() == wanted.tobytes()
 
 
-@pytest.mark.parametrize("source", ["convolve_patches_wgmma", "conv_transpose_to_cells"])
+@pytest.mark.parametrize(
+    ("source", "edge"),
+    [("convolve_patches_wgmma", 7), ("convolve_patches_wgmma", 3), ("conv_transpose_to_cells", 7)],
+)
 def test_own_kernels_that_count_what_lies_past_the_volume_are_found(
-    folder: Path, source: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, source: str, edge: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = block_launches.block_launches
 
@@ -202,7 +205,7 @@ def test_own_kernels_that_count_what_lies_past_the_volume_are_found(
                 unlimited(launch.arguments.blocks)
         return launches
 
-    network = random_network(build(structs.replace(OUTERMOST, first_kernel=7)), seed=1)
+    network = random_network(build(structs.replace(OUTERMOST, first_kernel=edge)), seed=1)
     grid = BlockGrid((6, 4, 10), (4, 4, 8))
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(network, grid, "fp16", folder, wgmma=True, **MATRIX_KERNELS)
