@@ -41,7 +41,7 @@ _GROUPS, _TAPS = 4, 8  # groups that have planes, of convolve_to_patches_wgmma.c
 _ROWS_BEFORE, _CELLS_BEFORE = 6, 1  # rows that a walk reads before the first it completes
 _CELLS, _STRIPS = 23, 8  # of conv_transpose_to_patches.cu: columns of a strip, and strips a block
 _WARP, _MOST_SUMMED, _VOXELS_AT_ONCE = 32, 4, 4  # of convolve_voxels.cu
-_VOXEL_BLOCKS = 8  # of convolve_voxels.cu for each multiprocessor, at most
+_VOXEL_BLOCKS = 6  # of convolve_voxels.cu for each multiprocessor, at most
 
 
 def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProperties) -> Launch:

@@ -27,7 +27,9 @@ __device__ __forceinline__ void convolve(const ConvolveVoxels& p) {
     const bool has_channels = channel < p.part.channels;
     const Element* const source = p.part.source + patch * p.part.strides.patch + channel;
 
-    float factor[LANES], summand[LANES], weights[OUTPUTS][LANES];
+    float factor[LANES], summand[LANES], weights[OUTPUTS][LANES], bias[OUTPUTS];
+#pragma unroll
+    for (int output = 0; output < OUTPUTS; ++output) bias[output] = p.bias ? p.bias[output] : 0.0f;
 #pragma unroll
     for (int lane = 0; lane < LANES; ++lane) {
         const Index entry = (Index)patch * p.part.table_stride + channel + lane;
@@ -41,42 +43,57 @@ __device__ __forceinline__ void convolve(const ConvolveVoxels& p) {
         }
     }
 
-    const Index step = (Index)gridDim.x * blockDim.y * AT_ONCE;
-    bool finite = true;
-    // All lanes of a warp go on together, as they add up.
-    for (Index first = (Index)blockIdx.x * blockDim.y * AT_ONCE; first < p.voxels; first += step) {
-        Vector vectors[AT_ONCE] = {};
+    const Index each = (Index)blockDim.y * AT_ONCE, step = gridDim.x * each;
+    const auto fetch = [&](Index first, Vector (&vectors)[AT_ONCE]) {
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
             const Index voxel = first + i * blockDim.y + threadIdx.y;
+            vectors[i] = {};
             if (has_channels && voxel < p.voxels) {
                 vectors[i] = load(source + voxel * p.part.strides.voxel);
             }
         }
+    };
+    bool finite = true;
+    Vector ahead[AT_ONCE];
+    fetch(blockIdx.x * each, ahead);
+    // All lanes of a warp go on together, as they add up.
+    for (Index first = blockIdx.x * each; first < p.voxels; first += step) {
+        Vector vectors[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) vectors[i] = ahead[i];
+        fetch(first + step, ahead);
+        float sums[OUTPUTS][AT_ONCE] = {};
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
-            float sums[OUTPUTS] = {};
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
                 float value = fmaf(to_float(vectors[i].lanes[lane]), factor[lane], summand[lane]);
                 value = value < 0.0f ? p.part.slope * value : value;
 #pragma unroll
                 for (int output = 0; output < OUTPUTS; ++output) {
-                    sums[output] = fmaf(weights[output][lane], value, sums[output]);
+                    sums[output][i] = fmaf(weights[output][lane], value, sums[output][i]);
                 }
             }
+        }
+        for (int distance = 1; distance < blockDim.x; distance *= 2) {
 #pragma unroll
             for (int output = 0; output < OUTPUTS; ++output) {
-                for (int distance = 1; distance < blockDim.x; distance *= 2) {
-                    sums[output] += __shfl_xor_sync(~0u, sums[output], distance);
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) {
+                    sums[output][i] += __shfl_xor_sync(~0u, sums[output][i], distance);
                 }
             }
-            const Index voxel = first + i * blockDim.y + threadIdx.y;
-            const bool is_own = threadIdx.x == (i & (blockDim.x - 1));
-            if (!is_own || voxel >= p.voxels) continue;
+        }
+        for (int own = threadIdx.x; own < AT_ONCE; own += blockDim.x) {
+            const Index voxel = first + own * blockDim.y + threadIdx.y;
+            if (voxel >= p.voxels) break;
 #pragma unroll
             for (int output = 0; output < OUTPUTS; ++output) {
-                const float value = p.activation(sums[output] + (p.bias ? p.bias[output] : 0.0f));
+                float sum = bias[output];
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) sum += i == own ? sums[output][i] : 0.0f;
+                const float value = p.activation(sum);
                 finite = finite && is_finite(value);
                 p.translated[((Index)patch * OUTPUTS + output) * p.voxels + voxel] = value;
             }
