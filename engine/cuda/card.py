@@ -38,7 +38,7 @@ def open_card(device: int, precision: Precision, cache: Path | None) -> Generato
         Context(device) as context,
         Stream() as stream,
         Cudnn(stream) as library,
-        Kernels(precision, context.card, cache) as kernels,
+        Kernels(precision, context.card, cache, may_begin_early=context.may_begin_early) as kernels,
     ):
         valid_for = {
             "card": context.name,

@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Self
@@ -17,6 +17,9 @@ driver: Any = import_module(
 )  # the package's types are generated and incomplete
 
 _MIB = 1 << 20
+
+_EARLY_IN_GRAPHS = 12030
+"""The first version of CUDA whose graphs know edges of other kinds (cudaTypedefs.h)."""
 
 _STICKY = (
     "CONTAINED",
@@ -106,6 +109,11 @@ class Context:
         return call(driver.cuDriverGetVersion)
 
     @property
+    def may_begin_early(self) -> bool:
+        """Whether a launch of a captured graph may begin before the one before it has ended."""
+        return self.card.capability >= (9, 0) and self.driver_version >= _EARLY_IN_GRAPHS
+
+    @property
     def name(self) -> str:
         """The card's name."""
         name: bytes = call(driver.cuDeviceGetName, 128, self._device)
@@ -193,21 +201,25 @@ class Stream:
         block: tuple[int, int, int],
         shared: int,
         arguments: ctypes.Structure,
+        *,
         at_once: bool = False,
+        early: bool = False,
     ) -> None:
         """Queue a kernel that takes one structure by value.
 
         shared: bytes of dynamic shared memory of a block. at_once: whether its blocks wait for each
-        other, so that all must run at once.
+        other, so that all must run at once. early: whether it may begin before what is queued has
+        ended, as it waits for that itself.
         """
         # The driver copies the arguments before it returns, so they may die with this frame.
         pointers = np.array([ctypes.addressof(arguments)], np.uint64)
-        place = pointers.ctypes.data
-        if at_once:
-            function = driver.cuLaunchCooperativeKernel
-            call(function, kernel, *grid, *block, shared, self.handle, place)
-        else:
-            call(driver.cuLaunchKernel, kernel, *grid, *block, shared, self.handle, place, 0)
+        launch = driver.CUlaunchConfig()
+        launch.gridDimX, launch.gridDimY, launch.gridDimZ = grid
+        launch.blockDimX, launch.blockDimY, launch.blockDimZ = block
+        launch.sharedMemBytes, launch.hStream = shared, self.handle
+        attributes = list(_launch_attributes(at_once=at_once, early=early))
+        launch.attrs, launch.numAttrs = attributes, len(attributes)
+        call(driver.cuLaunchKernelEx, launch, kernel, pointers.ctypes.data, 0)
 
     @contextmanager
     def timed(self) -> Generator[list[float]]:
@@ -219,6 +231,20 @@ class Stream:
             stop.record(self)
             stop.wait()
             elapsed.append(1000 * stop.seconds_since(start))
+
+
+def _launch_attributes(*, at_once: bool, early: bool) -> Iterator[Any]:
+    kinds = driver.CUlaunchAttributeID
+    if at_once:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        attribute.value.cooperative = 1
+        yield attribute
+    if early:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        yield attribute
 
 
 class CudaEvent:

@@ -14,13 +14,21 @@ from .nvrtc import compiled, image_key
 class Kernels:
     """Kernels for one stored number; a context manager that owns the loaded modules.
 
-    precision, card: for which they are compiled.
+    precision, card: for which they are compiled. may_begin_early: as `Context` tells.
     """
 
-    def __init__(self, precision: Precision, card: CardProperties, cache: Path | None) -> None:
+    def __init__(
+        self,
+        precision: Precision,
+        card: CardProperties,
+        cache: Path | None,
+        *,
+        may_begin_early: bool = False,
+    ) -> None:
         self.precision: Precision = precision
         self.card = card
         self._cache = cache
+        self._may_begin_early = may_begin_early
         self._modules: dict[tuple[str, bool], CudaModule] = {}
         self._kernels: dict[tuple[str, bool], Any] = {}
         self._opened = ExitStack()
@@ -33,8 +41,12 @@ class Kernels:
         self._kernels.clear()
         self._opened.close()
 
-    def launch(self, stream: Stream, launch: Launch) -> None:
-        """Queue a launch."""
+    def launch(self, stream: Stream, launch: Launch, *, early: bool = False) -> None:
+        """Queue a launch.
+
+        early: whether it may begin before what is queued has ended, for which its kernel waits by
+        `follow` of order.cuh.
+        """
         kernel = self.kernel(launch.source, launch.kernel, in_blocks=launch.in_blocks)
         grid = launch.grid
         if launch.waits:
@@ -42,7 +54,15 @@ class Kernels:
             shares, columns, _ = grid
             columns = min(columns, blocks)
             grid = min(shares, blocks // columns), columns, 1
-        stream.launch(kernel, grid, launch.block, launch.shared, launch.arguments, launch.waits)
+        stream.launch(
+            kernel,
+            grid,
+            launch.block,
+            launch.shared,
+            launch.arguments,
+            at_once=launch.waits,
+            early=early and self._may_begin_early,
+        )
 
     def image_key(self, source: str) -> str:
         """Changes with the machine code of kernels/SOURCE.cu on this card."""

@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ def main() -> None:
         assert (context.name, context.bus) == ("Card in memory", "0000:01:00.0")
         assert context.memory == (70 << 30, 80 << 30)
         assert context.driver_version == int(os.environ["DRIVER_VERSION"])
+        assert context.may_begin_early
         assert [card.name for card in cuda_devices()] == [context.name]
         copies(stream)
         refusal()
@@ -90,10 +92,11 @@ def kernels(stream: cuda_driver.Stream, card: CardProperties) -> None:
     with cuda_driver.CudaModule(b"\x7fELF", card) as module:
         kernel = module.kernel("pack")
         assert cuda_driver.resident_blocks(kernel, (8, 4, 2), 128, card) == 2 * 132
-        for at_once in (False, True):
+        for at_once, early in product((False, True), repeat=2):
             numbers[:] = 0
-            stream.launch(kernel, (1, 2, 3), (4, 5, 6), 7, arguments, at_once)
-            assert numbers.tolist() == [1, 2, 3, 4, 5, 6, 7, at_once]
+            stream.launch(kernel, (1, 2, 3), (4, 5, 6), 7, arguments, at_once=at_once, early=early)
+            attributes = 2 * at_once + 6 * early  # of CUlaunchAttributeID, cooperative and early
+            assert numbers.tolist() == [1, 2, 3, 4, 5, 6, 7, attributes]
         with cuda_driver.CapturedGraph(stream, lambda: None) as graph:
             graph.launch()
         failure(stream, lambda: stream.launch(kernel, (0, 1, 1), (1, 1, 1), 0, arguments))
@@ -103,7 +106,7 @@ def failure(stream: cuda_driver.Stream, launch: Callable[[], None]) -> None:
     """The launch's own error is told, which the bindings cannot name, not that of the capture."""
     with pytest.raises(CudaError, match="9999") as failed:
         cuda_driver.CapturedGraph(stream, launch).__enter__()
-    assert (failed.value.call, failed.value.is_sticky) == ("cuLaunchKernel", True)
+    assert (failed.value.call, failed.value.is_sticky) == ("cuLaunchKernelEx", True)
 
 
 def events(stream: cuda_driver.Stream) -> None:

@@ -192,21 +192,28 @@ int cuStreamEndCapture(void *stream, void **graph) {
     return status;
 }
 
-int cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                   unsigned bz, unsigned shared, void *stream, void **arguments, void **extra) {
-    if (gx == 0) {
+typedef struct {
+    int kind;
+    char padding[4], value[64];
+} Attribute;
+
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    const Attribute *attributes;
+    unsigned count;
+} Launch;
+
+int cuLaunchKernelEx(const Launch *launch, void *kernel, void **arguments, void **extra) {
+    if (launch->grid[0] == 0) {
         is_broken = 1;
         return FROM_THE_FUTURE;
     }
-    const uint32_t numbers[] = {gx, gy, gz, bx, by, bz, shared, extra != NULL};
-    memcpy(**(void ***)arguments, numbers, sizeof numbers);
+    uint32_t *numbers = **(void ***)arguments;
+    memcpy(numbers, launch->grid, 7 * sizeof *numbers);
+    for (unsigned i = 0; i < launch->count; i++)
+        numbers[7] += launch->attributes[i].kind * launch->attributes[i].value[0];
     return SUCCESS;
-}
-
-int cuLaunchCooperativeKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                              unsigned by, unsigned bz, unsigned shared, void *stream,
-                              void **arguments) {
-    return cuLaunchKernel(kernel, gx, gy, gz, bx, by, bz, shared, stream, arguments, arguments);
 }
 
 static int agree(void) { return SUCCESS; }
@@ -245,8 +252,7 @@ static const struct {
     {"cuFuncSetAttribute", cuFuncSetAttribute},
     {"cuOccupancyMaxActiveBlocksPerMultiprocessor", cuOccupancyMaxActiveBlocksPerMultiprocessor},
     {"cuStreamEndCapture", cuStreamEndCapture},
-    {"cuLaunchKernel", cuLaunchKernel},
-    {"cuLaunchCooperativeKernel", cuLaunchCooperativeKernel},
+    {"cuLaunchKernelEx", cuLaunchKernelEx},
 };
 
 int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found) {

@@ -26,6 +26,7 @@
 #include "copies.cuh"
 #include "matrix.cuh"
 #include "moments.cuh"
+#include "order.cuh"
 #include "wgmma.cuh"
 
 struct ConvTransposeToCells {
@@ -322,6 +323,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
 #define CONV_TRANSPOSE_TO_CELLS(channels, outputs, boxes, stages)                  \
     extern "C" __global__ void __launch_bounds__(THREADS, 1)                       \
         conv_transpose_to_cells_##channels##_##outputs(ConvTransposeToCells p) {   \
+        follow();                                                                  \
         convolve<channels, outputs, boxes, stages>(p);                             \
     }
 

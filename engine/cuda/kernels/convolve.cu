@@ -7,6 +7,7 @@
 // vectors. Bound by arithmetic, not by bytes.
 
 #include "element.cuh"
+#include "order.cuh"
 
 struct Convolve {
     const Element* source;
@@ -204,6 +205,7 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
 
 #define CONVOLVE(name, voxels, channels, gradient)                                             \
     extern "C" __global__ void __launch_bounds__(THREADS) name(Convolve p) {                   \
+        follow();                                                                              \
         convolve_tile<voxels, channels, gradient>(p);                                          \
     }
 

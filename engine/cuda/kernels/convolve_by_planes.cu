@@ -23,6 +23,7 @@
 #include "copies.cuh"
 #include "matrix.cuh"
 #include "moments.cuh"
+#include "order.cuh"
 #include "part.cuh"
 #include "wgmma.cuh"
 
@@ -417,14 +418,17 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     convolve_by_planes_32(ConvolveByPlanes p) {
+    follow();
     convolve<1, 4, 1>(p);
 }
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     convolve_by_planes_64(ConvolveByPlanes p) {
+    follow();
     convolve<2, 3, 2>(p);
 }
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     convolve_by_planes_128(ConvolveByPlanes p) {
+    follow();
     convolve<4, 3, 2>(p);
 }
 

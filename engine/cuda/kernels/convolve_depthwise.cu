@@ -6,6 +6,7 @@
 // and the target are moved once each, and large kernels are bound by loads from the L1 cache.
 
 #include "element.cuh"
+#include "order.cuh"
 
 struct ConvolveDepthwise {
     const Element* source;
@@ -87,8 +88,10 @@ __device__ __forceinline__ void convolve_channels(const ConvolveDepthwise& p) {
 }
 
 extern "C" __global__ void __launch_bounds__(256) convolve_depthwise(ConvolveDepthwise p) {
+    follow();
     convolve_channels<false>(p);
 }
 extern "C" __global__ void __launch_bounds__(256) gradient_depthwise(ConvolveDepthwise p) {
+    follow();
     convolve_channels<true>(p);
 }

@@ -14,6 +14,7 @@
 
 #include "convolve_patches.cuh"
 #include "matrix.cuh"
+#include "order.cuh"
 
 constexpr int RING = 8;        // planes in shared memory; the kernel has at most 7
 constexpr int COLUMNS = 128;   // of the target, a block
@@ -240,6 +241,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     extern "C" __global__ void __launch_bounds__(256, 2) convolve_patches_##outputs(           \
         ConvolvePatches p                                                                      \
     ) {                                                                                        \
+        follow();                                                                              \
         convolve<outputs>(p);                                                                  \
     }
 

@@ -22,6 +22,7 @@
 
 #include "convolve_patches.cuh"
 #include "matrix.cuh"
+#include "order.cuh"
 #include "wgmma.cuh"
 
 #if !defined(ELEMENT_FLOAT) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -282,6 +283,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
 #define CONVOLVE_PATCHES(kernel, outputs, columns, blocks)                              \
     extern "C" __global__ void __launch_bounds__(THREADS, blocks)                       \
         convolve_patches_##kernel##_##outputs##_##columns(ConvolvePatches p) {          \
+        follow();                                                                       \
         convolve<kernel, outputs, columns, blocks>(p);                                  \
     }
 

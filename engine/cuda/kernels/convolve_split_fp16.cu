@@ -20,6 +20,7 @@
 
 #include "copies.cuh"
 #include "matrix.cuh"
+#include "order.cuh"
 
 #include <cuda_fp16.h>
 
@@ -250,6 +251,7 @@ __device__ __forceinline__ void convolve(const ConvolveSplitFp16& p) {
 #define CONVOLVE(name, has_border, voxels, outputs)                                               \
     extern "C" __global__ void __launch_bounds__(voxels * outputs / 64, 2)                        \
     name(ConvolveSplitFp16 p) {                                                                      \
+        follow();                                                                                    \
         convolve<has_border, voxels, outputs>(p);                                                 \
     }
 

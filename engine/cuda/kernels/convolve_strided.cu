@@ -22,6 +22,7 @@
 #include "blocks.cuh"
 #include "matrix.cuh"
 #include "moments.cuh"
+#include "order.cuh"
 #include "wgmma.cuh"
 
 struct ConvolveStrided {
@@ -137,6 +138,7 @@ struct Loader {
 
 // Block (THREADS); grid (boxes across, walks along the depth, parts of the outputs x patches).
 extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_strided_32(ConvolveStrided p) {
+    follow();
     extern __shared__ char shared[];
     char* boxes = shared;                  // [BOXES][PIECES][PIECE][8]
     char* stages = boxes + BOXES * BOX;    // [STAGES][TAPS][PIECES][OUTPUTS][8]

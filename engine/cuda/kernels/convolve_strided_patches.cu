@@ -9,6 +9,7 @@
 
 #include "element.cuh"
 #include "matrix.cuh"
+#include "order.cuh"
 
 struct ConvolveStridedPatches {
     const float* patches;
@@ -143,6 +144,7 @@ __device__ __forceinline__ void convolve(const ConvolveStridedPatches& p) {
 #define CONVOLVE_STRIDED_PATCHES(outputs)                                                      \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, 2)                                \
         convolve_strided_patches_##outputs(ConvolveStridedPatches p) {                         \
+        follow();                                                                              \
         convolve<outputs>(p);                                                                  \
     }
 

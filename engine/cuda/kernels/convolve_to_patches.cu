@@ -16,6 +16,7 @@
 
 #include "convolve_to_patches.cuh"
 #include "matrix.cuh"
+#include "order.cuh"
 
 #ifndef ELEMENT_FLOAT
 
@@ -191,11 +192,13 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches(ConvolveToPatches p) {
+    follow();
     convolve<false>(p);
 }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches_zero(
     ConvolveToPatches p
 ) {
+    follow();
     convolve<true>(p);
 }
 

@@ -15,6 +15,7 @@
 
 #include "convolve_to_patches.cuh"
 #include "copies.cuh"
+#include "order.cuh"
 #include "wgmma.cuh"
 
 #if !defined(ELEMENT_FLOAT) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -304,6 +305,7 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
 #define CONVOLVE_TO_PATCHES(channels, columns)                                     \
     extern "C" __global__ void __launch_bounds__(THREADS, 1)                       \
         convolve_to_patches_##channels##_##columns(ConvolveToPatches p) {          \
+        follow();                                                                  \
         convolve<channels, columns>(p);                                            \
     }
 

@@ -7,6 +7,7 @@
 // Each lane has one vector of a voxel's channels, and with it the weights of those; the lanes of a
 // voxel add up what they make.
 
+#include "order.cuh"
 #include "part.cuh"
 
 struct ConvolveVoxels {
@@ -105,6 +106,7 @@ __device__ __forceinline__ void convolve(const ConvolveVoxels& p) {
 #define CONVOLVE_VOXELS(outputs)                                                  \
     extern "C" __global__ void __launch_bounds__(256)                             \
         convolve_voxels_##outputs(ConvolveVoxels p) {                             \
+        follow();                                                                 \
         convolve<outputs>(p);                                                     \
     }
 

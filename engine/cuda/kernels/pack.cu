@@ -5,6 +5,7 @@
 // output that sees it, from the cache.
 
 #include "blocks.cuh"
+#include "order.cuh"
 
 struct Pack {
     const float* patches;   // first patch
@@ -23,6 +24,7 @@ struct Pack {
 
 // Block: `columns` voxels of one row of one patch.
 extern "C" __global__ void pack(Pack p) {
+    follow();
     extern __shared__ char shared[];
     int* places = reinterpret_cast<int*>(shared);                       // [channels]
     Element* seen = reinterpret_cast<Element*>(places + p.channels);    // [c][i][span]

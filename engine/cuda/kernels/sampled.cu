@@ -1,10 +1,12 @@
 // Passes over voxels that sample them: see pointwise.cuh. They are compiled by themselves, as that takes
 // long and most networks need none.
 
+#include "order.cuh"
 #include "pointwise.cuh"
 
 #define IN_FORM(name, pass, how, form)                                       \
     extern "C" __global__ void __launch_bounds__(320, 2) name(Pointwise p) { \
+        follow();                                                            \
         pass<how, form>(p);                                                  \
     }
 #define IN_EACH_FORM(name, pass, how)             \

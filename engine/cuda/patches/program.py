@@ -93,7 +93,7 @@ class _Placed:
 
     def _launch(self, step: Step, scratch: int) -> None:
         for launch in launches(step, self.at, self.lowered.card, scratch):
-            self.kernels.launch(self.stream, launch)
+            self.kernels.launch(self.stream, launch, early=True)
 
 
 class Program:

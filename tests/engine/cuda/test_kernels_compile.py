@@ -53,12 +53,31 @@ def source_of(file: str) -> str:
     return "".join(map(source_of, re.findall(r'#include "(\w+\.cuh)"', text))) + text
 
 
-BY_CHIP = [name for name in KERNELS if "__CUDA_ARCH" in source_of(f"{name}.cu")]
+def asked_of_the_chip(name: str) -> str:
+    """A kernel's text but for order.cuh, of whose two kinds the oldest and the newest chip are."""
+    return source_of(f"{name}.cu").replace((FOLDER / "order.cuh").read_text(), "")
+
+
+OUTSIDE_PROGRAMS = {"check", "sliding_window"}
+"""Kernels that no program launches."""
+
+
+@pytest.mark.parametrize("name", sorted({*KERNELS} - OUTSIDE_PROGRAMS))
+def test_each_kernel_of_a_program_waits_for_those_before_it(name: str) -> None:
+    text = re.sub(r"[\s\\]+", " ", (FOLDER / f"{name}.cu").read_text())
+    bodies = re.findall(r"__global__ [^{]*\{ ?([^}]*)", text)
+    assert bodies
+    assert all(body.startswith("follow();") for body in bodies)
+    # They would promise that nothing writes what a kernel reads from when its first blocks begin.
+    assert not re.search(r"__restrict__|__ldg|ld\.global\.nc", source_of(f"{name}.cu"))
+
+
+BY_CHIP = [name for name in KERNELS if "__CUDA_ARCH" in asked_of_the_chip(name)]
 
 
 def ends_of_each_text(name: str) -> list[tuple[int, int]]:
     """Of the chips to which a kernel reads the same, the oldest and the newest."""
-    asked = [holds for words, holds in CONDITIONS.items() if words in source_of(f"{name}.cu")]
+    asked = [holds for words, holds in CONDITIONS.items() if words in asked_of_the_chip(name)]
     readers: dict[tuple[bool, ...], list[tuple[int, int]]] = {}
     for chip in CHIPS:
         readers.setdefault(tuple(holds(chip) for holds in asked), []).append(chip)
@@ -67,7 +86,7 @@ def ends_of_each_text(name: str) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("name", BY_CHIP)
 def test_kernels_ask_for_nothing_of_the_chip_but_what_is_known(name: str) -> None:
-    text = source_of(f"{name}.cu")
+    text = asked_of_the_chip(name)
     for words in CONDITIONS:
         text = text.replace(words, "")
     assert "__CUDA_ARCH" not in text
