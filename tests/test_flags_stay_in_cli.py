@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,11 @@ SETTING = re.compile(r"\b[Ss]etting ([a-z][a-z-]*)(?=[=;,. ]|$)")
 def texts(source: str) -> Iterator[str]:
     """Every string that is no docstring, with `{}` in place of what is put into it."""
     tree = ast.parse(source)
-    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    inside = {
-        id(part)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.JoinedStr)
-        for part in node.values
-    }
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    statements = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    skipped = statements | inside
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             yield "".join(
                 str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
@@ -39,9 +37,14 @@ def texts(source: str) -> Iterator[str]:
         elif (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)
-            and id(node) not in statements | inside
+            and id(node) not in skipped
         ):
             yield node.value
+
+
+@cache
+def texts_of(path: Path) -> list[str]:
+    return list(texts(path.read_text()))
 
 
 def options(command: Any) -> set[str]:
@@ -56,15 +59,13 @@ OPTIONS = options(typer.main.get_command(app))
 
 @pytest.mark.parametrize("path", BELOW, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_no_text_below_the_command_line_spells_an_option(path: Path) -> None:
-    for text in texts(path.read_text()):
+    for text in texts_of(path):
         found = {flag for flag in FLAG.findall(text) if flag in OPTIONS}
         assert {(path.parent.name, path.name, flag) for flag in found} <= KEYS, text
 
 
 def test_every_setting_that_a_text_speaks_of_is_an_option() -> None:
-    spoken = {
-        name for path in BELOW for text in texts(path.read_text()) for name in SETTING.findall(text)
-    }
+    spoken = {name for path in BELOW for text in texts_of(path) for name in SETTING.findall(text)}
     assert spoken - set(SETTINGS) == set()
     assert {f"--{name}" for name in SETTINGS} - OPTIONS == set()
 
