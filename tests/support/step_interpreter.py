@@ -73,10 +73,10 @@ def of_halving(operands: FloatArray) -> FloatArray:
 
 
 def of_rows(
-    operands: np.ndarray, outputs: int, output: int, plane: int, row: int, tap: int
+    operands: np.ndarray, outputs: np.ndarray, plane: int, row: int, tap: int
 ) -> np.ndarray:
-    """A weight of `weight_layout.row_operands`, of the first of its rows of the target."""
-    part, own = divmod(output, outputs // len(operands))
+    """Weights of `weight_layout.row_operands`, of the first of its rows of the target."""
+    part, own = np.divmod(outputs, len(outputs) // len(operands))
     lane, place = own % 8 * 4 + tap // 2, (row % 2 * 2 + own % 16 // 8) * 2 + tap % 2
     return operands[part, plane, row // 2, own // 16, lane, place]
 
@@ -109,7 +109,9 @@ class _Memory:
         if self.plan is not None:
             first = self.plan.offsets[tensor.name] // 4
             return self.arena[first : first + tensor.bytes // 4].reshape(shape)
-        return self.tensors.setdefault(tensor.name, np.full(shape, np.nan, np.float32))
+        if tensor.name not in self.tensors:
+            self.tensors[tensor.name] = np.full(shape, np.nan, np.float32)
+        return self.tensors[tensor.name]
 
     def read(self, view: TensorView) -> FloatArray:
         stored = self.of(view.tensor)
@@ -205,13 +207,13 @@ class _Memory:
                 ]
                 window = taken(self.patches[:, c, ..., None], places, step.mode)[..., 0]
                 assert window.shape[3] == width
-                for output in range(step.target.channels):
-                    if step.wgmma:
-                        weight = of_rows(operands, step.target.channels, output, i, j, tap)
-                    else:
-                        lane = output % 8 * 4 + tap // 2
-                        weight = operands[number // 2, output // 8, lane, number % 2 * 2 + tap % 2]
-                    target[..., output] += weight * window
+                outputs = np.arange(step.target.channels)
+                if step.wgmma:
+                    weights = of_rows(operands, outputs, i, j, tap)
+                else:
+                    lanes = outputs % 8 * 4 + tap // 2
+                    weights = operands[number // 2, outputs // 8, lanes, number % 2 * 2 + tap % 2]
+                target += window[..., None] * weights
 
     def convolve_to_patches(self, step: ConvolveToPatches) -> None:
         values = self.read(step.source)
@@ -222,15 +224,15 @@ class _Memory:
             shifts = zip(step.extents, tap, step.origin, strict=True)
             places = [np.arange(extent) + shift + origin for extent, shift, origin in shifts]
             window = taken(values, places, step.mode)
-            for channel in range(window.shape[-1]):
-                lane, half = tap[2] * 4 + channel % 32 // 8, channel % 8 // 4
-                place = channel % 4 // 2 * 4 + tap[1] % 2 * 2 + channel % 2
-                if step.wgmma:
-                    chunk = channel // 16, channel % 16 // 8
-                    weight = operands[:, tap[0], *chunk, -tap[1] % 8, tap[2], channel % 8]
-                else:
-                    weight = operands[:, tap[0], channel // 32, tap[1] // 2, half, lane, place]
-                total += window[..., channel, None] * weight
+            channels = np.arange(window.shape[-1])
+            lanes, halves = tap[2] * 4 + channels % 32 // 8, channels % 8 // 4
+            places = channels % 4 // 2 * 4 + tap[1] % 2 * 2 + channels % 2
+            if step.wgmma:
+                chunks = channels // 16, channels % 16 // 8
+                weights = operands[:, tap[0], *chunks, -tap[1] % 8, tap[2], channels % 8]
+            else:
+                weights = operands[:, tap[0], channels // 32, tap[1] // 2, halves, lanes, places]
+            total += window @ weights.T
         bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
         self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
 
@@ -245,27 +247,21 @@ class _Memory:
         weight = (of_planes if step.stride == 1 else of_halving)(self.weights[step.weight])
         padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
         target = self.of(step.target)
-        target[...] = 0
-        for taps in product(range(3), repeat=3):
-            each = (
-                slice(tap, tap + step.stride * extent, step.stride)
-                for tap, extent in zip(taps, step.target.extents, strict=True)
-            )
-            target += padded[:, *each] @ weight[:, :, *taps].T
+        stride = (step.stride,) * 3
+        target[...] = correlated(padded, np.moveaxis(weight, 1, -1), step.target.extents, stride)
 
     def convolve_to_cells(self, step: ConvTransposeToPatches) -> None:
         values = self.side_by_side(step.parts)
         n, d, h, w, channels = values.shape
-        operands = self.weights[step.weight]
+        operands, own = self.weights[step.weight], np.arange(channels)
         padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
         cells = np.zeros((n, 2 * d + 2, 2 * h + 2, 2 * w + 2, step.channels), np.float32)
         for (i, j, k), (a, b, c) in product(product(range(2), repeat=3), repeat=2):
             seen = padded[:, i : i + d + 1, j : j + h + 1, k : k + w + 1]
-            for channel in range(channels):
-                lane = (4 * a + 2 * b + c) * 4 + channel % 32 // 8
-                place = channel % 4 // 2 * 4 + k * 2 + channel % 2
-                weight = operands[:, i, channel // 32, 1 - j, channel % 8 // 4, lane, place]
-                cells[:, a::2, b::2, c::2] += seen[..., channel, None] * weight
+            lanes = (4 * a + 2 * b + c) * 4 + own % 32 // 8
+            places = own % 4 // 2 * 4 + k * 2 + own % 2
+            weights = operands[:, i, own // 32, 1 - j, own % 8 // 4, lanes, places]
+            cells[:, a::2, b::2, c::2] += seen @ weights.T
         total = cells[:, 1:-1, 1:-1, 1:-1]
         bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
         self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
@@ -342,27 +338,21 @@ class _Memory:
         self, step: Convolve, source: FloatArray, weight: FloatArray, target: FloatArray
     ) -> FloatArray:
         shape = step.shape
-        before, after = shape.before, shape.after
-        image, result = (target, source) if shape.transposed else (source, target)
-        padding = [(0, 0), *zip(before, after, strict=True), (0, 0)]
-        padded = np.pad(np.zeros_like(image) if shape.transposed else image, padding)
-        total = np.zeros_like(result)
+        padding = [(0, 0), *zip(shape.before, shape.after, strict=True), (0, 0)]
+        if not shape.transposed:
+            padded, extents = np.pad(source, padding), target.shape[1:4]
+            return correlated(padded, weight, extents, shape.stride, shape.dilation)
+        padded = np.pad(np.zeros_like(target), padding)
+        made = np.tensordot(source, weight, 1)
         for tap in product(*(range(k) for k in shape.kernel)):
-            places = zip(tap, shape.dilation, result.shape[1:4], shape.stride, strict=True)
-            window = tuple(
+            places = zip(tap, shape.dilation, source.shape[1:4], shape.stride, strict=True)
+            window = (
                 slice(t * step, t * step + (extent - 1) * stride + 1, stride)
                 for t, step, extent, stride in places
             )
-            part = weight[(slice(None), *tap)]
-            if shape.transposed:
-                padded[(slice(None), *window)] += source @ part
-            else:
-                total += padded[(slice(None), *window)] @ part.T
-        if shape.transposed:
-            inner = [slice(b, b + e) for b, e in zip(before, target.shape[1:4], strict=True)]
-            return padded[(slice(None), *inner)]
-        assert total.shape == target.shape
-        return total
+            padded[:, *window] += made[:, :, :, :, *tap]
+        extents = zip(shape.before, target.shape[1:4], strict=True)
+        return padded[:, *(slice(before, before + extent) for before, extent in extents)]
 
     def measure(self, step: Statistics) -> None:
         values = self.read(step.source)
@@ -479,11 +469,33 @@ def taken(values: FloatArray, places: list[np.ndarray], mode: PadMode) -> FloatA
     for axis, positions in enumerate(places, start=1):
         inside, outside = continued(positions, values.shape[axis], mode)
         values = np.take(values, inside, axis)
-        shape = [1] * 5
-        shape[axis] = len(outside)
-        constant = np.float32(mode.value if isinstance(mode, Constant) else 0)
-        values = np.where(outside.reshape(shape), constant, values)
+        if outside.any():
+            constant = np.float32(mode.value if isinstance(mode, Constant) else 0)
+            values[(slice(None),) * axis + (outside,)] = constant
     return values
+
+
+def correlated(
+    values: FloatArray,
+    weight: FloatArray,
+    extents: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...] = (1, 1, 1),
+) -> FloatArray:
+    """What a kernel [outputs, d, h, w, C] makes of values [N, D, H, W, C] that are padded already.
+
+    Its planes one after another, each in one product of matrices.
+    """
+    kernel = weight.shape[1:4]
+    reach = [(taps - 1) * apart + 1 for taps, apart in zip(kernel, dilation, strict=True)]
+    seen = np.lib.stride_tricks.sliding_window_view(values, reach, (1, 2, 3))
+    voxels = (slice(0, (e - 1) * s + 1, s) for e, s in zip(extents, stride, strict=True))
+    seen = seen[:, *voxels, :, *(slice(None, None, apart) for apart in dilation)]
+    assert seen.shape[1:4] == tuple(extents)
+    return sum(
+        np.tensordot(seen[..., plane, :, :], weight[:, plane], ((5, 6, 4), (1, 2, 3)))
+        for plane in range(kernel[0])
+    )
 
 
 def filtered(values: FloatArray, layer: Downsample) -> FloatArray:
