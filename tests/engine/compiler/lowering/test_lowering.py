@@ -1,6 +1,7 @@
 """The compiled steps, carried out in numpy, give what ONNX Runtime gives."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -33,13 +34,14 @@ from cuda_cyclegan.engine.compiler.steps import (
     Unpack,
 )
 from cuda_cyclegan.engine.network.architectures import Groups, ResNetSpec, UNetSpec, build
-from cuda_cyclegan.engine.network.graph import INPUT, Graph, Node
+from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import (
     Add,
     Concat,
     Conv3d,
     ConvTranspose3d,
     Elu,
+    FloatArray,
     GroupNorm,
     InstanceNorm,
     LeakyRelu,
@@ -74,16 +76,22 @@ UNETS = {
 }
 
 
+@cache
+def reference(graph: Graph, patch: Triple, batch: int) -> tuple[Network, FloatArray, FloatArray]:
+    """A network, patches for it, and what ONNX Runtime makes of them, whatever is compiled."""
+    network = random_network(graph, seed=1)
+    shape = (batch, graph.in_channels, *patch)
+    patches = np.random.default_rng(2).uniform(-1, 1, shape).astype(np.float32)
+    with open_cpu_generator(network, threads=1) as generator:
+        return network, patches, generator(patches)
+
+
 def check(
     graph, patch: Triple, batch: int = 1, precision: Precision = "fp16", card=H200, **choices
 ) -> None:
-    network = random_network(graph, seed=1)
-    patches = np.random.default_rng(2).uniform(-1, 1, (batch, graph.in_channels, *patch))
-    patches = patches.astype(np.float32)
+    network, patches, wanted = reference(graph, patch, batch)
     lowered = lower(network, Layout(patch, batch, precision, **choices), card)
     got = interpret(lowered, patches, graph.out_channels)
-    with open_cpu_generator(network, threads=1) as generator:
-        wanted = generator(patches)
     assert np.linalg.norm(got - wanted) <= 2e-5 * np.linalg.norm(wanted)
 
 
