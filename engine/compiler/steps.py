@@ -363,7 +363,7 @@ class Pointwise:
     the target. table: None without a normalisation. sampling: None without. shuffles: whether the
     target holds cells of 2 x 2 x 2 voxels as 8 groups of channels. around: of blocks of a volume,
     where the source holds more around each of them than it has: its first voxel from the block's.
-    tile: None as is usual on the card.
+    residual_around: the same of the residual. tile: None as is usual on the card.
     """
 
     source: TensorView
@@ -381,6 +381,7 @@ class Pointwise:
     combination: Combination = "add"
     shuffles: bool = False
     around: Triple | None = None
+    residual_around: Triple | None = None
     tile: PassTile | None = None
 
     @property

@@ -23,6 +23,7 @@ from cuda_cyclegan.engine.compiler.volume.at_once import with_low_resolutions_at
 from cuda_cyclegan.engine.compiler.volume.memory import (
     VolumeMemory,
     VolumeRequest,
+    _Choice,
     constants_of,
     volume_memory,
 )
@@ -34,6 +35,7 @@ from cuda_cyclegan.engine.cuda.volume.program import (
     HostCopies,
     PlacedConvolution,
     PlacedVolume,
+    StagedCopies,
 )
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
@@ -102,6 +104,8 @@ class StreamAtOnce:
     def download(self, target: int, source: int, size: int) -> None:
         ctypes.memmove(target, source, size)
 
+    upload = download
+
     def after(self, _: Any) -> None: ...
 
 
@@ -131,6 +135,12 @@ class VolumeOnCpu:
         """What it takes where the card has so many bytes."""
         wanted = VolumeRequest(self.program.lowered, self.passes, self.grid, self.channels, (0, 0))
         return volume_memory(wanted, room)
+
+    def memory_away(self) -> VolumeMemory:
+        """What it takes where all maps that may leave the card have left."""
+        wanted = VolumeRequest(self.program.lowered, self.passes, self.grid, self.channels, (0, 0))
+        choice = _Choice(wanted)
+        return choice.memory(choice.may_leave)
 
     def memory_anew(self, *, twice: bool = False) -> VolumeMemory:
         """What it takes where maps of full resolution are made anew, and all others kept.
@@ -166,7 +176,7 @@ class VolumeOnCpu:
             memory,
             block.ctypes.data,
             host.ctypes.data,
-            HostCopies(stream, marks, marks),
+            HostCopies(*(StagedCopies(stream, marks, marks) for _ in range(2))),
         )
 
     def _made(self, placed: PlacedVolume, volume: FloatArray) -> FloatArray:

@@ -566,6 +566,11 @@ class BlocksArguments(Structure):
     )
 
 
+class AroundArguments(Structure):
+    __slots__ = ()
+    _fields_ = (("extents", Three), ("first", Three))
+
+
 def _with(
     plain: type[Structure], *names: str, others: tuple[tuple[str, type], ...] = ()
 ) -> type[Structure]:
@@ -581,7 +586,7 @@ IN_BLOCKS: dict[type[Structure], type[Structure]] = {
         PointwiseArguments,
         "blocks",
         "source_blocks",
-        others=(("is_around", c_int), ("around", Three)),
+        others=(("source_around", AroundArguments), ("residual_around", AroundArguments)),
     ),
     MeasureArguments: _with(MeasureArguments, "blocks"),
     ConvTransposeToCellsArguments: _with(ConvTransposeToCellsArguments, "blocks"),

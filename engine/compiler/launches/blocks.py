@@ -107,10 +107,16 @@ def block_launches(
         channel = step.channel if isinstance(step, Unpack) else 0
         launch.arguments.translated = at(TRANSLATED) + 4 * channel * prod(grid.extents)
     launch = _in_blocks(launch, blocks)
-    if isinstance(step, Pointwise) and step.around is not None:
-        launch.arguments.is_around = True
-        launch.arguments.around = arguments.Three(*step.around)
+    if isinstance(step, Pointwise):
+        launch.arguments.source_around = _around(step.source, step.around)
+        launch.arguments.residual_around = _around(step.residual, step.residual_around)
     return [launch]
+
+
+def _around(view: TensorView | None, first: Triple | None) -> arguments.AroundArguments:
+    if view is None or first is None:
+        return arguments.AroundArguments()
+    return arguments.AroundArguments(arguments.Three(*view.extents), arguments.Three(*first))
 
 
 def _region(step: Step, run: BlockRun) -> Region:

@@ -1,6 +1,6 @@
 """Where the maps of a volume are kept, and how many bytes that takes, before any is allocated."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -23,6 +23,7 @@ from ..steps import (
     Unpack,
 )
 from ..tensors import PATCHES, TRANSLATED, Tensor
+from .own_blocks import read_by_own_blocks, reading_own_blocks
 from .passes import Pass, made_block_by_block, maps_of
 from .recomputed import recomputed, recomputed_twice
 from .rolling import RollingMaps, rolling_maps
@@ -43,7 +44,9 @@ KERNEL_BYTES = 4 << 20
 """Of own kernels that are loaded; a little more than an H200 was seen to take."""
 
 STAGES = 2
-"""Runs of blocks whose part of a map in host memory is on the card: one is made, one copied out."""
+"""Runs of blocks whose part of a map in host memory is on the card: one is made or read, and one
+copied out or in.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,12 @@ class VolumeMemory:
     passes: Sequence[Pass]
     is_anew: bool
     from_the_end: frozenset[str]
+
+    def fetched_by(self, one: Pass) -> list[str]:
+        """Maps in host memory of which copies bring each run of a pass its blocks."""
+        return sorted(
+            name for name in self.host_offsets if fetched_name(name, one, 0) in self.offsets
+        )
 
     @property
     def residence(self) -> Residence:
@@ -192,18 +201,26 @@ class _Choice:
         """With some maps in host memory."""
         gone = {one.name for one in away}
         left = {name for one in gone for name in self._names(one)}
-        stages = [stage for name in left for stage in _stages(name, self._made_in, self._maps)]
+        passes = reading_own_blocks(self.wanted.passes, self._maps, left)
+        fetched = {one.first: self._fetched(one, left) for one in passes}
+        stages = [stage for one in passes for stage in self._stages(one, left, fetched[one.first])]
         device = arrange([*(one for one in self._alive if one.name not in gone), *stages])
-        host = arrange(away)
+        over = {
+            after: before
+            for one in passes
+            for before, after in self._in_place(one, away, fetched[one.first])
+        }
+        host = arrange(_in_each_others_place(away, over))
+        places = {one.name: host.offsets[_first_of(one.name, over)] for one in away}
         return VolumeMemory(
             self._with_rolling(device.offsets),
             device.bytes,
-            self._with_rolling(host.offsets),
+            self._with_rolling(places),
             host.bytes,
             self._maps,
             self._grids,
             self._constants,
-            self.wanted.passes,
+            passes,
             self._is_anew,
             frozenset(
                 name
@@ -212,6 +229,35 @@ class _Choice:
                 if one.starts_at_the_end(name)
             ),
         )
+
+    def _fetched(self, one: Pass, left: Collection[str]) -> list[str]:
+        """Maps in host memory of which copies bring each run its blocks."""
+        grid = one.grid_in(self.wanted.grid)
+        kept = {name for name in left & self._maps.keys() if self._grids[name] == grid}
+        return list(read_by_own_blocks(one, kept))
+
+    def _stages(
+        self, one: Pass, left: Collection[str], fetched: Sequence[str]
+    ) -> Iterator[Lifetime]:
+        """Memory of the card for what a pass makes and reads of maps in host memory."""
+        staged = [name for name in left if self._made_in.get(name) == one.first]
+        for stage in range(STAGES):
+            for name in staged:
+                size = self._maps[name].bytes
+                yield Lifetime(staged_name(name, stage), size, one.first, one.last)
+            for name in fetched:
+                size = self._maps[name].bytes
+                yield Lifetime(fetched_name(name, one, stage), size, one.first, one.last)
+
+    def _in_place(
+        self, one: Pass, away: Sequence[Lifetime], fetched: Sequence[str]
+    ) -> Iterator[tuple[str, str]]:
+        """Maps that a pass is the last to read, with those that it may write over them."""
+        made = [each for each in away if self._made_in.get(each.name) == one.first]
+        for before in away:
+            alike = [each for each in made if each.bytes == before.bytes]
+            if before.name in fetched and before.last == one.last and alike:
+                yield before.name, made.pop(made.index(alike[0])).name
 
     def _names(self, name: str) -> Sequence[str]:
         """Of the maps that lie where memory of a name does."""
@@ -259,22 +305,34 @@ def staged_name(name: str, stage: int) -> str:
     return f"{name} staged {stage}"
 
 
-def _stages(
-    name: str, made_in: Mapping[str, Pass], maps: Mapping[str, Tensor]
-) -> Iterator[Lifetime]:
-    if name not in made_in:
-        return
-    one = made_in[name]
-    for stage in range(STAGES):
-        yield Lifetime(staged_name(name, stage), maps[name].bytes, one.first, one.last)
+def fetched_name(name: str, one: Pass, stage: int) -> str:
+    """Name of the part of a map in host memory that a pass reads from the card."""
+    return f"{name} fetched for step {one.first}, {stage}"
 
 
-def _passes_that_make(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> dict[str, Pass]:
-    """The pass of each map that one pass makes alone."""
-    makers: dict[str, list[Pass]] = {}
+def _in_each_others_place(away: Sequence[Lifetime], over: Mapping[str, str]) -> Iterator[Lifetime]:
+    """What is alive in host memory, where maps are written over others."""
+    rows: dict[str, list[Lifetime]] = {}
+    for one in away:
+        rows.setdefault(_first_of(one.name, over), []).append(one)
+    for name, row in rows.items():
+        first, last = min(one.first for one in row), max(one.last for one in row)
+        yield Lifetime(name, row[0].bytes, first, last)
+
+
+def _first_of(name: str, over: Mapping[str, str]) -> str:
+    """The map in whose place it began."""
+    while name in over:
+        name = over[name]
+    return name
+
+
+def _passes_that_make(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> dict[str, int]:
+    """The first step of the pass of each map that one pass makes alone."""
+    makers: dict[str, list[int]] = {}
     for one in wanted.passes:
         for name in one.made & maps.keys():
-            makers.setdefault(name, []).append(one)
+            makers.setdefault(name, []).append(one.first)
     return {name: passes[0] for name, passes in makers.items() if len(passes) == 1}
 
 

@@ -21,6 +21,14 @@ struct Window {
 // GATE: the first channel of the residual multiplies all of the expression's.
 enum Combination { ADD = 0, SUBTRACT = 1, MULTIPLY = 2, GATE = 3 };
 
+#ifdef IN_BLOCKS
+// Of a tensor that holds more around each block than it has; extents 0 for one that does not.
+struct Around {
+    int extents[3];
+    int first[3];  // its first voxel, from the block's
+};
+#endif
+
 struct Pointwise {
     const Element* source;
     const Element* residual;  // or null
@@ -50,8 +58,7 @@ struct Pointwise {
 #ifdef IN_BLOCKS
     Blocks blocks;            // of the sampled value
     Blocks source_blocks;     // of the source and the residual
-    int is_around;           // whether the source holds more around each block than it has,
-    int around[3];            // and its first voxel, from the block's
+    Around source_around, residual_around;
 #endif
 };
 
@@ -114,21 +121,22 @@ struct Channels {
     }
 
 #ifdef IN_BLOCKS
-    // The number of the source's block with a voxel of the volume, which becomes that of the block.
-    // What it does not hold is never used.
-    __device__ __forceinline__ Index source_block(int& d, int& h, int& w) const {
-        if (!p.is_around) return p.source_blocks.within(d, h, w);
+    // The number of the block with a voxel of the volume, which becomes that of the block. What it
+    // does not hold is never used.
+    __device__ __forceinline__ Index block_with(const Around& around, int& d, int& h, int& w) const {
+        if (!around.extents[0]) return p.source_blocks.within(d, h, w);
         const Start start = p.blocks.start(blockIdx.z);
-        d = min(max(d - start.at[0] - p.around[0], 0), p.source_extents[0] - 1);
-        h = min(max(h - start.at[1] - p.around[1], 0), p.source_extents[1] - 1);
-        w = min(max(w - start.at[2] - p.around[2], 0), p.source_extents[2] - 1);
+        d = min(max(d - start.at[0] - around.first[0], 0), around.extents[0] - 1);
+        h = min(max(h - start.at[1] - around.first[1], 0), around.extents[1] - 1);
+        w = min(max(w - start.at[2] - around.first[2], 0), around.extents[2] - 1);
         return blockIdx.z;
     }
 #endif
 
     __device__ __forceinline__ Vector source_at(int d, int h, int w) const {
 #ifdef IN_BLOCKS
-        const Element* source = this->source + source_block(d, h, w) * p.source_strides.patch;
+        const Element* source =
+            this->source + block_with(p.source_around, d, h, w) * p.source_strides.patch;
 #endif
         if (!p.shuffled) {
             return load(source + d * p.source_strides.plane + h * p.source_strides.row +
@@ -143,7 +151,7 @@ struct Channels {
     __device__ __forceinline__ Vector residual_at(int d, int h, int w) const {
 #ifdef IN_BLOCKS
         const Element* residual =
-            this->residual + p.source_blocks.within(d, h, w) * p.residual_strides.patch;
+            this->residual + block_with(p.residual_around, d, h, w) * p.residual_strides.patch;
 #endif
         return load(residual + d * p.residual_strides.plane + h * p.residual_strides.row +
                     (Index)w * p.residual_strides.voxel);

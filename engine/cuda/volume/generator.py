@@ -11,7 +11,7 @@ from ...compiler.lowered import Lowered
 from ...compiler.memory.fitting import MemoryBudget
 from ...compiler.steps import Convolve
 from ...compiler.volume.lowering import lowered_blocks
-from ...compiler.volume.memory import VolumeMemory
+from ...compiler.volume.memory import STAGES, VolumeMemory
 from ...compiler.volume.recomputed import convolutions_anew
 from ...errors import CudaError, DeviceMemoryError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
@@ -41,7 +41,7 @@ from .held_memory import HeldMemory
 from .host_maps import check_host_room
 from .overlap import RunsByRows
 from .place_check import gives_the_same_anywhere
-from .program import BlockProgram, HostCopies, PlacedVolume
+from .program import BlockProgram, HostCopies, PlacedVolume, StagedCopies
 from .stream_marks import StreamMarks
 from .transfer import PinnedSlots, bring_in, slot_voxels, take_out
 
@@ -110,8 +110,7 @@ def open_cuda_volume_generator(
     with ExitStack() as opened:
         card = opened.enter_context(open_card(options.device, options.precision, options.cache))
         room = MemoryBudget(card.context.memory[0], options.vram_limit)
-        streams = opened.enter_context(Stream())
-        generator = CudaVolumeGenerator(network, options, card, room.bytes, streams, opened)
+        generator = CudaVolumeGenerator(network, options, card, room.bytes, opened)
         try:
             yield generator
         finally:
@@ -138,18 +137,15 @@ class CudaVolumeGenerator:
         options: CudaVolumeOptions,
         card: OpenCard,
         room: int,
-        copies: Stream,
         opened: ExitStack,
     ) -> None:
-        """room: bytes of the card. copies: stream for maps in host memory. opened: what closes the
-        memory that is allocated on the way.
-        """
+        """room: bytes of the card. opened: what closes what is allocated on the way."""
         self.graph = network.graph
         self.options = options
         self._network = network
         self._card = card
         self._room = room
-        self._copies = copies
+        self._copies = _host_copies(opened)
         self._held = opened.enter_context(HeldMemory(options.host_room))
         self._turn = threading.Lock()
         self._compiled: CompiledBlocks | None = None
@@ -191,7 +187,8 @@ class CudaVolumeGenerator:
                 return timings
             except BaseException:
                 with suppress(CudaError):  # of a lost context, which the caller hears of anyway
-                    for stream in (self._card.stream, self._copies):
+                    copies = self._copies
+                    for stream in (self._card.stream, copies.out.stream, copies.back.stream):
                         stream.wait()
                 raise
 
@@ -313,9 +310,8 @@ class CudaVolumeGenerator:
             self._convolve,
             self._card.stream,
         )
-        copies = HostCopies(self._copies, *self._held.marks)
         channels = self.graph.in_channels
-        return PlacedVolume(program, grid, channels, memory, base, host, copies)
+        return PlacedVolume(program, grid, channels, memory, base, host, self._copies)
 
     def _is_same_anywhere(self, placed: PlacedVolume) -> bool:
         """Whether plans for blocks that lie elsewhere than measured give the same bytes there.
@@ -392,6 +388,17 @@ class CudaVolumeGenerator:
     def memory(self) -> VolumeMemory | None:
         """Memory of the last volume, laid out before any of it was allocated."""
         return self._ready.placed.memory if self._ready else None
+
+
+def _host_copies(opened: ExitStack) -> HostCopies:
+    def staged() -> StagedCopies:
+        stream = opened.enter_context(Stream())
+        ready, copied = (
+            [opened.enter_context(CudaEvent()) for _ in range(STAGES)] for _ in range(2)
+        )
+        return StagedCopies(stream, ready, copied)
+
+    return HostCopies(staged(), staged())
 
 
 def _nothing(*_: object) -> None:

@@ -5,7 +5,7 @@ from contextlib import ExitStack, suppress
 
 from ...errors import CudaError, DeviceMemoryError
 from ...whole_volume import HostRoom
-from ..driver import Context, CudaEvent, DeviceBuffer
+from ..driver import Context, DeviceBuffer
 from .host_maps import pinned_maps
 from .transfer import PinnedSlots, open_slots
 
@@ -18,22 +18,17 @@ class HeldMemory:
         self._host_room = host_room
         self._parts = {name: ExitStack() for name in ("device", "constants", "slots")}
         self.graphs = ExitStack()
-        self._marks = ExitStack()
         self._device: DeviceBuffer | None = None
         self._host: Future[tuple[int, ExitStack]] | None = None
         self._host_size = 0
         self._pinning = ThreadPoolExecutor(1, "pinning")
         self._slots: PinnedSlots | None = None
-        self.marks: tuple[list[CudaEvent], list[CudaEvent]] = ([], [])
 
     def __enter__(self) -> "HeldMemory":
-        for marks in self.marks:
-            marks.extend(self._marks.enter_context(CudaEvent()) for _ in range(2))
         return self
 
     def __exit__(self, *_: object) -> None:
         self.graphs.close()
-        self._marks.close()
         self._close_host()
         self._pinning.shutdown()
         for part in self._parts.values():

@@ -1,8 +1,8 @@
 """The passes of a network over the blocks of a volume, queued on a stream.
 
-Maps that lie in host memory are read from there by the kernels, which look each voxel up once, and
-written on the card, run by run; while the next run is computed, a stream of their own copies what
-the last one made out.
+Maps that lie in host memory are written on the card, run by run, and copied out while the next run
+is computed. Those of which a run reads its own blocks alone are copied in ahead of it; others are
+read from there by the kernels, which look each voxel up once.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,13 @@ from ...compiler.lowered import Lowered
 from ...compiler.memory.plan import scratch_name
 from ...compiler.steps import Convolve, Normalise, Pointwise, Statistics, Step
 from ...compiler.tensors import PATCHES, Tensor
-from ...compiler.volume.memory import STAGES, WORKSPACE, VolumeMemory, staged_name
+from ...compiler.volume.memory import (
+    STAGES,
+    WORKSPACE,
+    VolumeMemory,
+    fetched_name,
+    staged_name,
+)
 from ...compiler.volume.passes import Pass, made_block_by_block
 from ..driver import CudaEvent, Stream
 
@@ -52,15 +58,29 @@ class BlockProgram:
 
 
 @dataclass(frozen=True, slots=True)
-class HostCopies:
-    """What takes maps to host memory. stream: of the copies.
+class StagedCopies:
+    """Copies of one direction between the card and maps in host memory. stream: of the copies.
 
-    made, copied: of each stage, events behind what makes it and behind its copy.
+    ready, copied: of each stage, events behind what its copy waits for and behind the copy.
     """
 
     stream: Stream
-    made: Sequence[CudaEvent]
+    ready: Sequence[CudaEvent]
     copied: Sequence[CudaEvent]
+
+    def queue(self, stage: int, copy: Callable[[Stream], None]) -> None:
+        """Queue the copies of a stage, which is ready for them from its last mark on."""
+        self.stream.after(self.ready[stage])
+        copy(self.stream)
+        self.copied[stage].record(self.stream)
+
+
+@dataclass(frozen=True, slots=True)
+class HostCopies:
+    """What takes maps to host memory, and what brings them back."""
+
+    out: StagedCopies
+    back: StagedCopies
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,31 +142,46 @@ class PlacedVolume:
         """A pass, run by run."""
         made = one.made
         leaving = sorted(made & self.memory.maps.keys() & self.memory.host_offsets.keys())
+        fetched = self.memory.fetched_by(one)
+        if fetched and self.copies is not None:
+            for ready in self.copies.back.ready:
+                ready.record(self.program.stream)
         grid = one.grid_in(self.grid)
         batch = grid.blocks if one.is_whole else one.batch or self.program.lowered.layout.batch
         runs = list(grid.runs(batch))
         if made & self.memory.from_the_end:
             runs.reverse()
-        return PassInRuns(self, one, grid, tuple(runs), leaving)
+        return PassInRuns(self, one, grid, tuple(runs), leaving, fetched)
 
     def wait_for_copy(self, stage: int) -> None:
         """Let what is queued next wait until what a stage held is copied."""
         if self.copies is not None and stage in self._busy:
-            self.program.stream.after(self.copies.copied[stage])
+            self.program.stream.after(self.copies.out.copied[stage])
             self._busy.discard(stage)
 
-    def queue_copies(self, placed: "_PlacedRun") -> None:
+    def queue_copies_back(self, placed: "_PlacedRun") -> None:
+        """Queue copies of what a run reads of maps in host memory, and let it wait for them."""
+        assert self.copies is not None
+
+        def copy(stream: Stream) -> None:
+            for name in placed.fetched:
+                stream.upload(placed.at(name), *placed.in_host_memory(name))
+
+        self.copies.back.queue(placed.stage, copy)
+        self.program.stream.after(self.copies.back.copied[placed.stage])
+
+    def queue_copies_out(self, placed: "_PlacedRun") -> None:
         """Queue copies of what a run made of maps in host memory."""
-        copies, stage = self.copies, placed.stage
-        assert copies is not None
-        copies.made[stage].record(self.program.stream)
-        copies.stream.after(copies.made[stage])
-        for name in placed.leaving:
-            size = self.block_bytes(name)
-            target = self.at(name) + placed.run.first * size
-            copies.stream.download(target, placed.at(name), placed.run.count * size)
-        copies.copied[stage].record(copies.stream)
-        self._busy.add(stage)
+        assert self.copies is not None
+
+        def copy(stream: Stream) -> None:
+            for name in placed.leaving:
+                place, size = placed.in_host_memory(name)
+                stream.download(place, placed.at(name), size)
+
+        self.copies.out.ready[placed.stage].record(self.program.stream)
+        self.copies.out.queue(placed.stage, copy)
+        self._busy.add(placed.stage)
 
     def block_bytes(self, name: str) -> int:
         """Of a map."""
@@ -194,7 +229,8 @@ class PassInRuns:
     """A pass whose runs are queued one by one, in whichever order, and then what joins them.
 
     volume: of which it is one. one: the pass. grid: of its blocks. runs: all of them, in their
-    usual order. leaving: maps that it makes for host memory.
+    usual order. leaving: maps that it makes for host memory. fetched: those of which copies bring
+    back what it reads.
     """
 
     volume: PlacedVolume
@@ -202,22 +238,27 @@ class PassInRuns:
     grid: BlockGrid
     runs: tuple[BlockRun, ...]
     leaving: Sequence[str]
+    fetched: Sequence[str]
     _stages: Iterator[int] = field(default_factory=lambda: cycle(range(STAGES)))
 
     def queue(self, run: BlockRun) -> None:
         """Queue all steps for some blocks."""
         volume, stage = self.volume, next(self._stages)
-        placed = _PlacedRun(volume, run, stage, self.leaving, self.grid)
+        placed = _PlacedRun(volume, self.one, run, stage, self.grid, self.leaving, self.fetched)
         if self.leaving:
             volume.wait_for_copy(stage)
+        if self.fetched:
+            volume.queue_copies_back(placed)
         narrow = dict(made_block_by_block(self.one, volume.memory.maps))
         for place, step in enumerate(self.one.steps):
             if place in narrow:
                 self._queue_block_by_block(place, placed)
             elif place - 1 not in narrow and not self._is_measured_at_once(step):
                 volume.queue_step(self.one.first + place, step, placed)
+        if self.fetched and volume.copies is not None:
+            volume.copies.back.ready[stage].record(volume.program.stream)
         if self.leaving:
-            volume.queue_copies(placed)
+            volume.queue_copies_out(placed)
 
     def _queue_block_by_block(self, place: int, placed: "_PlacedRun") -> None:
         """A step and the next one, which reads of what it made one block at a time."""
@@ -242,7 +283,8 @@ class PassInRuns:
         for number, step in self.one.measured:
             if self._is_measured_at_once(step):
                 everything = BlockRun(0, self.grid.blocks)
-                volume.queue_step(number, step, _PlacedRun(volume, everything, 0, (), self.grid))
+                placed = _PlacedRun(volume, self.one, everything, 0, self.grid)
+                volume.queue_step(number, step, placed)
             if isinstance(step, Normalise):
                 continue
             partials, blocks = volume.at(scratch_name(number)), self.grid.blocks
@@ -258,29 +300,41 @@ class PassInRuns:
 
 @dataclass(frozen=True, slots=True)
 class _PlacedRun:
-    """Where a run finds its blocks. leaving: maps that it makes for host memory, in a stage.
+    """Where a run of a pass finds its blocks. grid: of these. stage: of copies.
 
-    grid: of its blocks. beside: blocks of a larger run before it, whose tensors it shares. sizes:
-    of a block of these tensors.
+    leaving, fetched: maps in host memory that it makes, and of which it reads copies. beside:
+    blocks of a larger run before it, whose tensors it shares. sizes: of a block of these tensors.
     """
 
     volume: PlacedVolume
+    one: Pass
     run: BlockRun
     stage: int
-    leaving: Sequence[str]
     grid: BlockGrid
+    leaving: Sequence[str] = ()
+    fetched: Sequence[str] = ()
     beside: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def at(self, name: str) -> int:
         """Address of the run's first block; of maps by another grid, of their first one."""
         volume = self.volume
-        if name in self.leaving:
-            staged = volume.base + volume.memory.offsets[staged_name(name, self.stage)]
-            return staged + self.beside * self.sizes.get(name, 0)
+        if name in self.leaving or name in self.fetched:
+            staged = (
+                staged_name(name, self.stage)
+                if name in self.leaving
+                else fetched_name(name, self.one, self.stage)
+            )
+            place = volume.base + volume.memory.offsets[staged]
+            return place + self.beside * self.sizes.get(name, 0)
         address = volume.at(name)
         if name not in volume.memory.maps:
             return address + self.beside * self.sizes.get(name, 0)
         if self.grid != volume.memory.grids[name]:
             return address
         return address + self.run.first * volume.block_bytes(name)
+
+    def in_host_memory(self, name: str) -> tuple[int, int]:
+        """Address and bytes of the run's blocks of a map that lies there."""
+        size = self.volume.block_bytes(name)
+        return self.volume.at(name) + self.run.first * size, self.run.count * size

@@ -29,6 +29,7 @@ from cuda_cyclegan.engine.compiler.volume.memory import (
     VolumeMemory,
     VolumeRequest,
     _Choice,
+    fetched_name,
     staged_name,
     volume_memory,
 )
@@ -274,6 +275,25 @@ def test_maps_of_low_resolution_stay_while_they_are_read_where_one_fits_at_a_tim
     inner = {name for name in memory.maps if "block" in name and not name.endswith("pad")}
     assert memory.device_bytes <= 4 << 30
     assert inner - memory.host_offsets.keys()
+
+
+def test_sums_in_host_memory_are_written_over_each_other() -> None:
+    """Each run reads its own blocks of the sum before, of which it has a copy by then."""
+    grid = grid_of((1024, 1024, 800), (4, 4, 4))
+    lowered = lowered_blocks(NETWORKS["long"], grid, "fp16", H200, frozenset())
+    wanted = VolumeRequest(lowered, passes_of(lowered), grid, (1, 1), (1 << 24, 1 << 25))
+    memory = volume_memory(wanted, 4 << 30)
+    passes = [one for one in memory.passes if memory.fetched_by(one)]
+    sums = [name for one in passes for name in memory.fetched_by(one)]
+    assert len(sums) == 3
+    assert len({memory.host_offsets[name] for name in sums}) == 1
+    for one, name in zip(passes, sums, strict=True):
+        [step] = [step for step in one.steps if name in step.flow.read_names]
+        assert isinstance(step, Pointwise)
+        assert step.residual_around == step.origin
+        assert step.target.name in memory.host_offsets
+        places = {memory.offsets[fetched_name(name, one, stage)] for stage in range(2)}
+        assert len(places | {memory.offsets[staged_name(step.target.name, 0)]}) == 3
 
 
 def test_what_the_driver_adds_counts_towards_the_limit() -> None:

@@ -279,6 +279,18 @@ def test_maps_that_take_over_each_others_memory(
     assert error(network, volume, rolling) <= LIMITS["fp32"]
 
 
+@pytest.mark.parametrize("padding", ["reflect", "replicate", "zero"])
+def test_sums_in_host_memory_are_written_over_each_other(folder: Path, padding: Any) -> None:
+    network = random_network(build(ResNetSpec(1, 1, 8, 3, padding=padding)), seed=1)
+    grid = BlockGrid((24, 12, 20), (8, 8, 8))
+    volume = noise(network.graph, grid.extents)
+    made = volume_on_cpu(network, grid, "fp16", folder, batch=3, convolve=convolved_exactly)
+    memory = made.memory_away()
+    sums = [name for one in memory.passes for name in memory.fetched_by(one)]
+    assert len({memory.host_offsets[name] for name in sums}) < len(sums)
+    assert made(volume, memory=memory).tobytes() == made(volume).tobytes()
+
+
 @pytest.mark.parametrize(
     "name", [name for name in ODD_GRAPHS if not volume_refusal(ODD_GRAPHS[name])]
 )
