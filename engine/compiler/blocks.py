@@ -73,10 +73,27 @@ class BlockGrid:
         sizes = zip(self.extents, block, self.block, strict=True)
         return triple(extent * own // base for extent, own, base in sizes)
 
-    def runs(self, batch: int) -> "Iterator[BlockRun]":
-        """All blocks, so many at once."""
-        for first in range(0, self.blocks, batch):
-            yield BlockRun(first, min(batch, self.blocks - first))
+    def runs(self, batch: int, slowest: int = 0) -> "Iterator[BlockRun]":
+        """All blocks, so many at once, from one end of the axis `slowest` to the other."""
+        for row in self._rows(slowest):
+            for first in range(0, len(row), batch):
+                blocks = row[first : first + batch]
+                yield BlockRun(blocks[0], len(blocks), row.step)
+
+    def _rows(self, slowest: int) -> "Iterator[range]":
+        """Numbers of all blocks, of which those along W follow each other."""
+        planes, height, width = self.counts
+        match slowest:
+            case 0:
+                yield range(self.blocks)
+            case 1:
+                for row in range(height):
+                    for plane in range(planes):
+                        first = (plane * height + row) * width
+                        yield range(first, first + width)
+            case _:
+                for column in range(width):
+                    yield range(column, self.blocks, width)
 
     def stored_blocks(self, batch: int) -> int:
         """Blocks in whole runs, of which the last may have some that are none of the volume."""
@@ -85,10 +102,19 @@ class BlockGrid:
 
 @dataclass(frozen=True, slots=True)
 class BlockRun:
-    """Blocks of a grid. first: number of the first one. count: how many."""
+    """Blocks of a grid. first: number of the first one. count: how many.
+
+    apart: from each number to the next one.
+    """
 
     first: int
     count: int
+    apart: int = 1
+
+    @property
+    def numbers(self) -> range:
+        """Of its blocks."""
+        return range(self.first, self.first + self.count * self.apart, self.apart)
 
 
 def grid_of(extents: Triple, stride: Triple) -> BlockGrid:

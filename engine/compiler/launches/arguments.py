@@ -558,8 +558,9 @@ class BlocksArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("first", c_int),
+        ("apart", c_int),
         ("plane", c_int),
-        ("counts", Three),
+        ("counts", Two),
         ("extents", Three),
         ("volume", Three),
         ("shares", ThreeUnsigned),

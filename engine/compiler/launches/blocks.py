@@ -63,7 +63,7 @@ def block_launches(
     region = _region(step, run)
     if region.count <= 0:
         return []
-    first, count = run.first + region.first, region.count
+    first, count, apart = run.first + region.first * run.apart, region.count, run.apart
     match step:
         case AddPatches():
             return launches(replace(step, patches=Region(0, 1), extents=grid.extents), at, card)
@@ -73,33 +73,37 @@ def block_launches(
             return launches(step, at, card, scratch)
         case Pack():
             step = replace(step, extents=grid.extents, patches=Region(0, count))
-            blocks = [_blocks(grid, grid.block, first)]
+            blocks = [_blocks(grid, grid.block, first, apart)]
         case ConvolvePatches(target=target):
             step = replace(step, extents=grid.extents)
             launch = convolve_patches(step, at, card, scratch if step.statistics else None)
-            return [_for_blocks(launch, target.batch, _blocks(grid, grid.block, first), count)]
+            return [
+                _for_blocks(launch, target.batch, _blocks(grid, grid.block, first, apart), count)
+            ]
         case ConvTransposeToCells(target=TensorView(tensor=cells)):
             launch = conv_transpose_to_cells(step, at, card, scratch if step.statistics else None)
-            return [_for_blocks(launch, cells.batch, _blocks(grid, cells.extents, first), count)]
+            return [
+                _for_blocks(launch, cells.batch, _blocks(grid, cells.extents, first, apart), count)
+            ]
         case Pointwise():
             step = replace(step, patches=region)
             level = step.source.extents
-            source = _blocks(stored, level, 0) if stored else _blocks(grid, level, first)
-            blocks = [_blocks(grid, step.extents, first), source]
+            source = _blocks(stored, level, 0) if stored else _blocks(grid, level, first, apart)
+            blocks = [_blocks(grid, step.extents, first, apart), source]
         case Statistics(source=source):
             launch = measure(step, at, card, scratch, None)
             level = _halves(source.extents) if source.shuffled else source.extents
             launch = replace(launch, grid=(*launch.grid[:2], count))
-            return [_in_blocks(launch, [_blocks(grid, level, first)])]
+            return [_in_blocks(launch, [_blocks(grid, level, first, apart)])]
         case ConvolveToPatches(source=source):
             step = replace(step, source=_of_blocks(source, count))
-            blocks = [_blocks(grid, grid.block, first)]
+            blocks = [_blocks(grid, grid.block, first, apart)]
         case SumTaps(source=source):
             step = replace(step, source=replace(source, batch=count), patches=Region(0, count))
-            blocks = [_blocks(grid, grid.block, first, region.plane)]
+            blocks = [_blocks(grid, grid.block, first, apart, region.plane)]
         case Unpack(source=source):
             step = replace(step, source=_of_blocks(source, count))
-            blocks = [_blocks(grid, grid.block, first)]
+            blocks = [_blocks(grid, grid.block, first, apart)]
         case _:
             raise ValueError(f"a {type(step).__name__} is none of blocks")
     [launch] = launches(step, at, card)
@@ -140,14 +144,15 @@ def _of_blocks(view: TensorView, count: int) -> TensorView:
 
 
 def _blocks(
-    grid: BlockGrid, level: Triple, first: int, plane: int = 0
+    grid: BlockGrid, level: Triple, first: int, apart: int = 1, plane: int = 0
 ) -> arguments.BlocksArguments:
     """What a kernel is told of blocks that have the extents `level` at its resolution."""
     shares = [(1 << 31) // extent + 1 for extent in level]
     return arguments.BlocksArguments(
         first=first,
+        apart=apart,
         plane=plane,
-        counts=arguments.Three(*grid.counts),
+        counts=arguments.Two(*grid.counts[1:]),
         extents=arguments.Three(*level),
         volume=arguments.Three(*grid.volume_at(level)),
         shares=arguments.ThreeUnsigned(*shares),

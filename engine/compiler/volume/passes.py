@@ -11,7 +11,7 @@ from itertools import pairwise
 from ...network.layers import Triple
 from ..blocks import BlockGrid
 from ..lowered import Lowered
-from ..steps import AddPatches, ConvolvePatches, Pointwise, Step
+from ..steps import AddPatches, Convolve, ConvolvePatches, Pointwise, Step
 from ..tensors import Tensor, WeightTable
 
 
@@ -97,6 +97,22 @@ def made_block_by_block(one: Pass, maps: Mapping[str, Tensor]) -> Iterator[tuple
             is_read = any(step.target.name in other.flow.read_names for other in others)
             if step.target.name not in maps and not is_read:
                 yield place, step.target
+
+
+def goes_in_any_order(one: Pass, maps: Mapping[str, Tensor]) -> bool:
+    """Whether runs of a pass may be of any of its blocks, as all that it makes leaves the card.
+
+    A plan of cuDNN may tell blocks of a run apart, but where that was looked at.
+    """
+    if any(True for _ in one.measured) or one.made & maps.keys():
+        return False
+    for step in one.steps:
+        if isinstance(step, AddPatches) or (isinstance(step, Convolve) and not one.is_anew):
+            return False
+        reads = step.flow.read_names & maps.keys()
+        if reads and not (isinstance(step, Pointwise) and step.around is None):
+            return False
+    return True
 
 
 def _is_alone(step: Step) -> bool:

@@ -25,16 +25,17 @@ struct Inside {
 // At one resolution.
 struct alignas(8) Blocks {
     int first;           // block of the volume with which the launch begins
+    int apart;           // from each block of the launch to the next one
     int plane;           // of each block, with which the launch begins
-    int counts[3];       // of the volume's blocks along each axis
+    int counts[2];       // of the volume's blocks along H and W
     int extents[3];      // of a block
     int volume[3];       // extents of the volume
     unsigned shares[3];  // 2^31 / extents and a little more, to divide by
 
     __device__ __forceinline__ Start start(int index) const {
-        const int number = first + index, row = number / counts[2], plane = row / counts[1];
-        return {{plane * extents[0], (row - plane * counts[1]) * extents[1],
-                 (number - row * counts[2]) * extents[2]}};
+        const int number = first + index * apart, row = number / counts[1], plane = row / counts[0];
+        return {{plane * extents[0], (row - plane * counts[0]) * extents[1],
+                 (number - row * counts[1]) * extents[2]}};
     }
 
     __device__ __forceinline__ Inside inside(const Start& start) const {
@@ -63,7 +64,7 @@ struct alignas(8) Blocks {
         d -= plane * extents[0];
         h -= row * extents[1];
         w -= column * extents[2];
-        return (plane * counts[1] + row) * counts[2] + column - first;
+        return (plane * counts[0] + row) * counts[1] + column - first;
     }
 };
 #endif

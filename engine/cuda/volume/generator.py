@@ -43,7 +43,7 @@ from .overlap import RunsByRows
 from .place_check import gives_the_same_anywhere
 from .program import BlockProgram, HostCopies, PlacedVolume, StagedCopies
 from .stream_marks import StreamMarks
-from .transfer import PinnedSlots, bring_in, slot_voxels, take_out
+from .transfer import PinnedSlots, bring_in, slot_voxels, slowest_axis, take_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ class CudaVolumeGenerator:
             coming.queue_all()
             self._compute(ready, on_share, opened)
             going = RunsByRows(
-                placed.in_runs(others[-1] if others else first),
+                placed.in_runs(others[-1] if others else first, slowest_axis(target)),
                 _nothing,
                 lambda: marks.put("computed"),
             )

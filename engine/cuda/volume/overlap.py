@@ -72,7 +72,7 @@ class RunsByRows:
 
     def _written_by(self, run: BlockRun, axis: int) -> AxisRows:
         grid = self.queued.grid
-        places = [_place(grid, run.first + number, axis) for number in range(run.count)]
+        places = [_place(grid, number, axis) for number in run.numbers]
         size = grid.block[axis]
         return AxisRows(axis, min(places) * size, (max(places) + 1) * size)
 

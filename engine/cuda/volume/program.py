@@ -25,7 +25,7 @@ from ...compiler.volume.memory import (
     fetched_name,
     staged_name,
 )
-from ...compiler.volume.passes import Pass, made_block_by_block
+from ...compiler.volume.passes import Pass, goes_in_any_order, made_block_by_block
 from ..driver import CudaEvent, Stream
 
 PlacedConvolution: TypeAlias = Callable[[Convolve, tuple[int, int, int, int]], bool]
@@ -138,8 +138,8 @@ class PlacedVolume:
             queued.queue(run)
         queued.finish()
 
-    def in_runs(self, one: Pass) -> "PassInRuns":
-        """A pass, run by run."""
+    def in_runs(self, one: Pass, slowest: int = 0) -> "PassInRuns":
+        """A pass, run by run; slowest: the axis along which to go block by block, if it can."""
         made = one.made
         leaving = sorted(made & self.memory.maps.keys() & self.memory.host_offsets.keys())
         fetched = self.memory.fetched_by(one)
@@ -148,7 +148,8 @@ class PlacedVolume:
                 ready.record(self.program.stream)
         grid = one.grid_in(self.grid)
         batch = grid.blocks if one.is_whole else one.batch or self.program.lowered.layout.batch
-        runs = list(grid.runs(batch))
+        is_free = not fetched and goes_in_any_order(one, self.memory.maps)
+        runs = list(grid.runs(batch, slowest if is_free else 0))
         if made & self.memory.from_the_end:
             runs.reverse()
         return PassInRuns(self, one, grid, tuple(runs), leaving, fetched)
@@ -209,7 +210,7 @@ class PlacedVolume:
             return None
         usual = placed.grid if step.around is None else self.grid
         kept = self.memory.grids.get(step.source.tensor.name, usual)
-        return None if kept == placed.grid else kept
+        return None if placed.finds_by_run(kept) else kept
 
     def _convolved(self, step: Convolve, placed: "_PlacedRun") -> bool:
         """Whether the convolution is queued, or is for none of the run's blocks."""
@@ -270,7 +271,7 @@ class PassInRuns:
             if isinstance(item, Tensor) and item.name != narrow
         }
         for number in range(placed.run.count):
-            block = BlockRun(placed.run.first + number, 1)
+            block = BlockRun(placed.run.numbers[number], 1)
             one = replace(placed, run=block, beside=number, sizes=sizes)
             for step_number, step in enumerate((maker, reader), self.one.first + place):
                 self.volume.queue_step(step_number, step, one)
@@ -330,9 +331,13 @@ class _PlacedRun:
         address = volume.at(name)
         if name not in volume.memory.maps:
             return address + self.beside * self.sizes.get(name, 0)
-        if self.grid != volume.memory.grids[name]:
+        if not self.finds_by_run(volume.memory.grids[name]):
             return address
         return address + self.run.first * volume.block_bytes(name)
+
+    def finds_by_run(self, kept: BlockGrid) -> bool:
+        """Whether maps that are kept by a grid hold the run's blocks one behind another."""
+        return self.grid == kept and self.run.apart == 1
 
     def in_host_memory(self, name: str) -> tuple[int, int]:
         """Address and bytes of the run's blocks of a map that lies there."""

@@ -131,6 +131,11 @@ def take_out(
     return not flag[0]
 
 
+def slowest_axis(target: Stored) -> int:
+    """The network's axis along which rows of an array [C, D, H, W] go out."""
+    return MemoryOrder.of(target.values).axes[0]
+
+
 def _pieces(channels: int, order: MemoryOrder, voxels: int) -> Iterator[tuple[NeededRows, int]]:
     """Rows of all channels before the next rows."""
     for rows in order.pieces(voxels):

@@ -48,9 +48,23 @@ def test_few_sizes_of_blocks_serve_all_volumes() -> None:
 def test_runs_take_each_block_once_in_order(extents: Triple, batch: int) -> None:
     grid = BlockGrid(extents, (128, 64, 96))
     runs = list(grid.runs(batch))
-    taken = [number for run in runs for number in range(run.first, run.first + run.count)]
+    taken = [number for run in runs for number in run.numbers]
     assert taken == list(range(grid.blocks))
     assert grid.stored_blocks(batch) == batch * len(runs)
+
+
+@given(sizes, st.integers(1, 9), st.sampled_from([1, 2]))
+def test_runs_along_another_axis_take_each_block_once(
+    extents: Triple, batch: int, slowest: int
+) -> None:
+    grid = BlockGrid(extents, (128, 64, 96))
+    _, height, width = grid.counts
+    runs = list(grid.runs(batch, slowest))
+    assert max(run.count for run in runs) <= batch
+    taken = [number for run in runs for number in run.numbers]
+    places = [(number // width % height, number % width)[slowest - 1] for number in taken]
+    assert sorted(taken) == list(range(grid.blocks))
+    assert places == sorted(places)
 
 
 def test_runs_fill_a_card_and_leave_little_empty() -> None:

@@ -375,13 +375,14 @@ def shifted(blocks: Any) -> Any:
 
 
 def swapped(blocks: Any) -> Any:
-    blocks.counts[1], blocks.counts[2] = blocks.counts[2], blocks.counts[1]
+    blocks.counts[0], blocks.counts[1] = blocks.counts[1], blocks.counts[0]
     return blocks
 
 
 def unlimited(blocks: Any) -> Any:
     for axis in range(3):
-        blocks.volume[axis] = blocks.counts[axis] * blocks.extents[axis]
+        block = blocks.extents[axis]
+        blocks.volume[axis] = -(-blocks.volume[axis] // block) * block
     return blocks
 
 
