@@ -155,19 +155,19 @@ def _choices(wanted: VolumeRequest) -> Iterator["_Choice"]:
 
 
 def _with_maps_on_the_host(choice: "_Choice", room: int) -> VolumeMemory:
-    """The largest leave first, and none for which there is room beside what has to stay."""
-    away: tuple[Lifetime, ...] = ()
+    """As many as can leave, the largest first; those that are used most come back where there is
+    room.
+    """
+    away = tuple(choice.may_leave)
     memory = choice.memory(away)
     least = memory.device_bytes
-    for one in choice.may_leave:
-        if memory.device_bytes <= room:
-            break
-        away = *away, one
+    while away and memory.device_bytes > room:  # runs of few blocks are on the card all the same
+        away = away[:-1]
         memory = choice.memory(away)
         least = min(least, memory.device_bytes)
     if memory.device_bytes > room:
         raise _too_little(choice.wanted, least, room)
-    for one in away:
+    for one in sorted(away, key=choice.moved, reverse=True):
         others = tuple(other for other in away if other != one)
         with_it = choice.memory(others)
         if with_it.device_bytes <= room:
@@ -200,7 +200,7 @@ class _Choice:
     def memory(self, away: Sequence[Lifetime]) -> VolumeMemory:
         """With some maps in host memory."""
         gone = {one.name for one in away}
-        left = {name for one in gone for name in self._names(one)}
+        left = {name for one in away for name in self._names(one)}
         passes = reading_own_blocks(self.wanted.passes, self._maps, left)
         fetched = {one.first: self._fetched(one, left) for one in passes}
         stages = [stage for one in passes for stage in self._stages(one, left, fetched[one.first])]
@@ -229,6 +229,18 @@ class _Choice:
                 if one.starts_at_the_end(name)
             ),
         )
+
+    def moved(self, one: Lifetime) -> tuple[bool, int]:
+        """Bytes that pass between a map and the card's processors, and before all others those of
+        the volume, which comes in and goes out while passes run only if it lies on the card.
+        """
+        names = set(self._names(one))
+        uses = sum(
+            bool(names & step.flow.read_names) + bool(names & step.flow.written_names)
+            for each in self.wanted.passes
+            for step in each.steps
+        )
+        return one.name in (PATCHES, TRANSLATED), uses * one.bytes
 
     def _fetched(self, one: Pass, left: Collection[str]) -> list[str]:
         """Maps in host memory of which copies bring each run its blocks."""
@@ -259,9 +271,9 @@ class _Choice:
             if before.name in fetched and before.last == one.last and alike:
                 yield before.name, made.pop(made.index(alike[0])).name
 
-    def _names(self, name: str) -> Sequence[str]:
-        """Of the maps that lie where memory of a name does."""
-        return self._rolling[name].names if name in self._rolling else (name,)
+    def _names(self, one: Lifetime) -> Sequence[str]:
+        """Of the maps that lie there."""
+        return self._rolling[one.name].names if one.name in self._rolling else (one.name,)
 
     def _with_rolling(self, offsets: Mapping[str, int]) -> Mapping[str, int]:
         """Offsets with those of maps that take over each other's memory."""

@@ -114,21 +114,46 @@ def _with_last_anew(passes: Sequence[Pass], *, grows: bool) -> Sequence[Pass]:
 
 
 def _without_map(passes: Sequence[Pass], tensor: Tensor, block: Triple) -> list[Pass]:
-    """Each pass that reads a map makes it itself; as they are where one cannot."""
+    """Each pass that reads a map makes it itself; as they are where one cannot.
+
+    Where it is made of two maps, their sum is kept in their place.
+    """
     maker = next(one for one in passes if tensor.name in one.made)
     making = [step for step in maker.steps if not isinstance(step, Statistics)]
+    of_sum = _of_kept_sum(making)
     found: list[Pass] = []
     for one in passes:
         if one is maker:
             found += _measuring(one)
         elif any(_touches(step, tensor) for step in one.steps):
-            with_it = _making_first(making, one, tensor, block)
+            steps = making if of_sum is None else of_sum if one.block else making[1:]
+            with_it = _making_first(steps, one, tensor, block)
             if with_it is None:
                 return list(passes)
             found.append(with_it)
         else:
             found.append(one)
     return found
+
+
+def _of_kept_sum(making: Sequence[Step]) -> Sequence[Step] | None:
+    """The steps from the operand that the first one writes, whose blocks hold the sum of two maps.
+
+    None where they do not.
+    """
+    if len(making) != 2:
+        return None
+    writes, conv = making
+    if not isinstance(writes, Pointwise) or not isinstance(conv, BlockConvolution):
+        return None
+    inner = TensorView(writes.target, writes.extents, _difference((0, 0, 0), writes.origin))
+    held = zip(inner.origin, inner.extents, writes.target.extents, strict=True)
+    is_held = all(first >= 0 and first + size <= extent for first, size, extent in held)
+    if writes.residual is None or writes.shuffles or not is_held:
+        return None
+    target = replace(writes.target, name=f"{writes.target.name} elsewhere")
+    copies = Pointwise(inner, target, writes.patches, writes.extents, writes.origin, writes.mode)
+    return copies, between(conv, target, target_of(conv))
 
 
 def _making_first(

@@ -12,6 +12,7 @@ from ..blocks import BlockGrid
 from ..memory.plan import aligned
 from ..steps import Pointwise
 from ..tensors import Tensor
+from .block_convolutions import BlockConvolution, target_of
 from .passes import Pass
 
 
@@ -41,8 +42,8 @@ def rolling_maps(
 ) -> list[RollingMaps]:
     """Those between whose first and last one all passes do nothing else with them.
 
-    The first map of a row and its last one stand for themselves: the passes that make the one and
-    read the other need memory besides, so that both may have to leave.
+    The first map of a row stands for itself, as the pass that makes it needs memory besides, so
+    that it may have to leave; so does the last one, unless the pass that reads it needs none.
     """
     followers: dict[str, str] = {}
     for before, after in _followers(passes, maps):
@@ -54,8 +55,25 @@ def rolling_maps(
         while row[-1] in followers:
             row.append(followers[row[-1]])
         if len(row) > 3:
-            found += _with_memory(row[1:-1], maps, grid, batch)
+            last = None if _is_read_alone(row[-1], passes, maps) else -1
+            found += _with_memory(row[1:last], maps, grid, batch)
     return sorted(found, key=lambda one: one.names)
+
+
+def _is_read_alone(name: str, passes: Sequence[Pass], maps: Mapping[str, Tensor]) -> bool:
+    """Whether one pass reads a map, and no convolution makes another one there."""
+    readers = [
+        one
+        for one in passes
+        if name not in one.made and any(name in step.flow.read_names for step in one.steps)
+    ]
+    made = [
+        target_of(step).name
+        for one in readers
+        for step in one.steps
+        if isinstance(step, BlockConvolution)
+    ]
+    return len(readers) == 1 and not maps.keys() & set(made)
 
 
 def _with_memory(

@@ -277,13 +277,37 @@ def test_maps_of_low_resolution_stay_while_they_are_read_where_one_fits_at_a_tim
     assert inner - memory.host_offsets.keys()
 
 
-def test_sums_in_host_memory_are_written_over_each_other() -> None:
-    """Each run reads its own blocks of the sum before, of which it has a copy by then."""
+def large_at_4_gib() -> VolumeMemory:
     grid = grid_of((1024, 1024, 800), (4, 4, 4))
     lowered = lowered_blocks(NETWORKS["long"], grid, "fp16", H200, frozenset())
     wanted = VolumeRequest(lowered, passes_of(lowered), grid, (1, 1), (1 << 24, 1 << 25))
-    memory = volume_memory(wanted, 4 << 30)
-    passes = [one for one in memory.passes if memory.fetched_by(one)]
+    return volume_memory(wanted, 4 << 30)
+
+
+def test_only_sums_leave_where_all_else_fits() -> None:
+    """And what the first residual block reads, which is there beside the volume."""
+    memory = large_at_4_gib()
+    left = {name.split(".", 1)[1] for name in memory.host_offsets}
+    assert left == {"down1", *(f"block{n}.conv0.pad" for n in range(4)), "up0.bordered"}
+
+
+def test_the_last_sum_is_kept_and_read_in_place_of_the_maps_that_it_is_made_of() -> None:
+    memory = large_at_4_gib()
+    [name] = [name for name in memory.host_offsets if name.endswith("up0.bordered")]
+    makes, again, anew = memory.passes[-3:]
+    assert name in makes.made
+    for one in (again, anew):
+        assert {
+            read for step in one.steps for read in step.flow.read_names
+        } & memory.maps.keys() == {name}
+    assert memory.fetched_by(again) == [name]
+    assert not memory.fetched_by(anew)  # whose blocks lie elsewhere
+
+
+def test_sums_in_host_memory_are_written_over_each_other() -> None:
+    """Each run reads its own blocks of the sum before, of which it has a copy by then."""
+    memory = large_at_4_gib()
+    passes = [one for one in memory.passes if memory.fetched_by(one)][:-1]
     sums = [name for one in passes for name in memory.fetched_by(one)]
     assert len(sums) == 3
     assert len({memory.host_offsets[name] for name in sums}) == 1

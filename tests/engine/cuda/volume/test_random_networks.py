@@ -43,6 +43,8 @@ def test_any_network(folder: Path, random: Random, widens: bool, twice: bool, at
         [wanted] = generator(volume[None])
     grid = BlockGrid(EXTENTS, BLOCK)
     made = volume_on_cpu(network, grid, "fp32", folder, widens=widens, at_once=at_once)
+    by_card = made(volume)
+    assert made(volume, memory=made.memory_away()).tobytes() == by_card.tobytes()
     for memory in (made.memory(), made.memory_anew(twice=twice)):
         difference = np.linalg.norm(made(volume, memory=memory) - wanted)
         assert difference <= _LIMIT * np.linalg.norm(wanted)
