@@ -27,6 +27,7 @@ from .own_blocks import read_by_own_blocks, reading_own_blocks
 from .passes import Pass, made_block_by_block, maps_of
 from .recomputed import recomputed, recomputed_twice
 from .rolling import RollingMaps, rolling_maps
+from .written_over import BlockOrder, WrittenOver, rows_of, written_over
 
 WORKSPACE = "workspace"
 """Name of what all convolutions may take besides their tensors, one after another."""
@@ -190,6 +191,12 @@ class _Choice:
         tensors = _rolled(list(_tensors(wanted, self._maps, self._grids)), self._rolling)
         self._alive = [*_ends(wanted), *tensors, *_scratches(wanted)]
         self._made_in = _passes_that_make(wanted, self._maps)
+        self._from_the_end = frozenset(
+            name
+            for one in self._rolling.values()
+            for name in one.names
+            if one.starts_at_the_end(name)
+        )
         self._constants = constants_of(wanted.lowered)[1]
         names = self._made_in.keys() | self._rolling.keys() | {PATCHES, TRANSLATED}
         self.may_leave = sorted(
@@ -205,13 +212,16 @@ class _Choice:
         fetched = {one.first: self._fetched(one, left) for one in passes}
         stages = [stage for one in passes for stage in self._stages(one, left, fetched[one.first])]
         device = arrange([*(one for one in self._alive if one.name not in gone), *stages])
-        over = {
-            after: before
-            for one in passes
-            for before, after in self._in_place(one, away, fetched[one.first])
+        over = [
+            each for one in passes for each in self._written_over(one, away, fetched[one.first])
+        ]
+        rows = list(rows_of(away, over))
+        host = arrange(row.lifetime for row in rows)
+        places = {
+            name: host.offsets[row.lifetime.name] + offset
+            for row in rows
+            for name, offset in row.offsets.items()
         }
-        host = arrange(_in_each_others_place(away, over))
-        places = {one.name: host.offsets[_first_of(one.name, over)] for one in away}
         return VolumeMemory(
             self._with_rolling(device.offsets),
             device.bytes,
@@ -222,12 +232,7 @@ class _Choice:
             self._constants,
             passes,
             self._is_anew,
-            frozenset(
-                name
-                for one in self._rolling.values()
-                for name in one.names
-                if one.starts_at_the_end(name)
-            ),
+            self._from_the_end,
         )
 
     def moved(self, one: Lifetime) -> tuple[bool, int]:
@@ -261,15 +266,24 @@ class _Choice:
                 size = self._maps[name].bytes
                 yield Lifetime(fetched_name(name, one, stage), size, one.first, one.last)
 
-    def _in_place(
+    def _written_over(
         self, one: Pass, away: Sequence[Lifetime], fetched: Sequence[str]
-    ) -> Iterator[tuple[str, str]]:
-        """Maps that a pass is the last to read, with those that it may write over them."""
-        made = [each for each in away if self._made_in.get(each.name) == one.first]
-        for before in away:
-            alike = [each for each in made if each.bytes == before.bytes]
-            if before.name in fetched and before.last == one.last and alike:
-                yield before.name, made.pop(made.index(alike[0])).name
+    ) -> Iterator[WrittenOver]:
+        """Maps that a pass may write over those that it is the last to read."""
+        grid = self.wanted.grid
+        if one.grid_in(grid) != grid:
+            return
+        order = BlockOrder(grid, self.wanted.batch, bool(one.made & self._from_the_end))
+        kept = [each for each in away if self._grids.get(each.name) == grid]
+        made = [each for each in kept if self._made_in.get(each.name) == one.first]
+        for before in kept:
+            if before.last != one.last or before in made:
+                continue
+            by_copies = before.name in fetched
+            found = (written_over(before, each, order, by_copies=by_copies) for each in made)
+            if over := next((each for each in found if each is not None), None):
+                made = [each for each in made if each.name != over.after]
+                yield over
 
     def _names(self, one: Lifetime) -> Sequence[str]:
         """Of the maps that lie there."""
@@ -320,23 +334,6 @@ def staged_name(name: str, stage: int) -> str:
 def fetched_name(name: str, one: Pass, stage: int) -> str:
     """Name of the part of a map in host memory that a pass reads from the card."""
     return f"{name} fetched for step {one.first}, {stage}"
-
-
-def _in_each_others_place(away: Sequence[Lifetime], over: Mapping[str, str]) -> Iterator[Lifetime]:
-    """What is alive in host memory, where maps are written over others."""
-    rows: dict[str, list[Lifetime]] = {}
-    for one in away:
-        rows.setdefault(_first_of(one.name, over), []).append(one)
-    for name, row in rows.items():
-        first, last = min(one.first for one in row), max(one.last for one in row)
-        yield Lifetime(name, row[0].bytes, first, last)
-
-
-def _first_of(name: str, over: Mapping[str, str]) -> str:
-    """The map in whose place it began."""
-    while name in over:
-        name = over[name]
-    return name
 
 
 def _passes_that_make(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> dict[str, int]:

@@ -81,12 +81,19 @@ def _with_memory(
 ) -> Iterator[RollingMaps]:
     tensor = maps[names[0]]
     each = tensor.bytes // tensor.batch
-    # The blocks around one are at most so many before and behind it; a run reads before it writes.
-    lag = grid.counts[1] * grid.counts[2] + grid.counts[2] + 1 + batch
+    lag = blocks_before_lost(grid, batch)
     stored = grid.stored_blocks(batch)
     if 2 * lag < stored:
         apart = aligned(lag * each)
         yield RollingMaps(tuple(names), apart, apart + stored * each)
+
+
+def blocks_before_lost(grid: BlockGrid, batch: int) -> int:
+    """By how many blocks a pass that reads those around each may write behind what it reads.
+
+    These are at most so many before and behind it; a run reads before it writes.
+    """
+    return grid.counts[1] * grid.counts[2] + grid.counts[2] + 1 + batch
 
 
 def _followers(passes: Sequence[Pass], maps: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
