@@ -3,12 +3,14 @@
 Memory is poisoned, so that what is read before it is written shows.
 """
 
+import ctypes
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
+from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from support.gpu_networks import ODD_GRAPHS, chain, random_network
+from support.late_streams import LateEvent, LateKernels, LateStream, do_all
 from support.volume_on_cpu import VolumeOnCpu, convolved_exactly, volume_on_cpu
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
@@ -24,6 +27,9 @@ pytest.importorskip("torch")
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.launches import blocks as block_launches
 from cuda_cyclegan.engine.compiler.launches.blocks import measured_volume
+from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
+from cuda_cyclegan.engine.compiler.volume.memory import STAGES
+from cuda_cyclegan.engine.cuda.volume.program import HostCopies, StagedCopies
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import (
     Blur,
@@ -291,6 +297,44 @@ def test_sums_in_host_memory_are_written_over_each_other(folder: Path, padding: 
     sums = [name for one in memory.passes for name in memory.fetched_by(one)]
     assert len({memory.host_offsets[name] for name in sums}) < len(sums)
     assert made(volume, memory=memory).tobytes() == made(volume).tobytes()
+
+
+@pytest.mark.parametrize("order", list(permutations(("computing", "out", "back"))), ids="-".join)
+def test_copies_beside_runs_change_no_byte(folder: Path, order: tuple[str, ...]) -> None:
+    """Each stream goes ahead of those behind it as far as events let it."""
+    network = random_network(build(ResNetSpec(1, 1, 8, 2)), seed=1)
+    grid = BlockGrid((16, 8, 8), (4, 8, 8))
+    volume = noise(network.graph, grid.extents)
+    made = volume_on_cpu(network, grid, "fp32", folder, batch=1, convolve=convolved_exactly)
+    memory = made.memory_away()
+    assert any(memory.fetched_by(one) for one in memory.passes)
+    streams: dict[str, Any] = {name: LateStream() for name in order}
+
+    def convolve(step: Any, places: Any) -> bool:
+        streams["computing"].add(lambda: convolved_exactly(step, places))
+        return True
+
+    def copies(name: str) -> StagedCopies:
+        ready, copied = ([LateEvent() for _ in range(STAGES)] for _ in range(2))
+        return StagedCopies(streams[name], cast(Any, ready), cast(Any, copied))
+
+    late = replace(
+        made.program,
+        stream=streams["computing"],
+        kernels=LateKernels(made.program.kernels),
+        convolve=convolve,
+    )
+    with made.placed(memory) as at_once:
+        placed = replace(at_once, program=late, copies=HostCopies(copies("out"), copies("back")))
+        placed.queue_start()
+        do_all(list(streams.values()))
+        ctypes.memmove(placed.at(PATCHES), volume.ctypes.data, volume.nbytes)
+        for one in memory.passes:
+            placed.queue_pass(one)
+        do_all(list(streams.values()))
+        size = int(np.prod(grid.extents))
+        result = np.ctypeslib.as_array((ctypes.c_float * size).from_address(placed.at(TRANSLATED)))
+        assert result.tobytes() == made(volume).tobytes()
 
 
 @pytest.mark.parametrize(
