@@ -19,9 +19,9 @@ class WrittenOver:
 
 @dataclass(frozen=True, slots=True)
 class BlockOrder:
-    """How a pass goes through the blocks of a grid. batch: blocks in a run.
+    """How a pass goes through the blocks of a grid.
 
-    backward: whether it begins with the last one.
+    grid: the volume's. batch: blocks in a run. backward: whether it begins with the last one.
     """
 
     grid: BlockGrid
@@ -51,7 +51,10 @@ def written_over(
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
-    """Maps that are written over each other. offsets: of each in the memory of all."""
+    """Maps that are written over each other.
+
+    lifetime: of the memory of all. offsets: of each map in it.
+    """
 
     lifetime: Lifetime
     offsets: dict[str, int]

@@ -5,7 +5,7 @@ is computed. Those of which a run reads its own blocks alone are copied in ahead
 read from there by the kernels, which look each voxel up once.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from math import prod
@@ -77,7 +77,7 @@ class StagedCopies:
 
 @dataclass(frozen=True, slots=True)
 class HostCopies:
-    """What takes maps to host memory, and what brings them back."""
+    """Of maps in host memory. out: to there. back: to the card."""
 
     out: StagedCopies
     back: StagedCopies
@@ -143,9 +143,8 @@ class PlacedVolume:
         made = one.made
         leaving = sorted(made & self.memory.maps.keys() & self.memory.host_offsets.keys())
         fetched = self.memory.fetched_by(one)
-        if fetched and self.copies is not None:
-            for ready in self.copies.back.ready:
-                ready.record(self.program.stream)
+        if fetched:
+            self.free_stages(range(STAGES))
         grid = one.grid_in(self.grid)
         batch = grid.blocks if one.is_whole else one.batch or self.program.lowered.layout.batch
         is_free = not fetched and goes_in_any_order(one, self.memory.maps)
@@ -159,6 +158,12 @@ class PlacedVolume:
         if self.copies is not None and stage in self._busy:
             self.program.stream.after(self.copies.out.copied[stage])
             self._busy.discard(stage)
+
+    def free_stages(self, stages: Iterable[int]) -> None:
+        """Let copies into stages wait until what is queued so far has read these."""
+        assert self.copies is not None
+        for stage in stages:
+            self.copies.back.ready[stage].record(self.program.stream)
 
     def queue_copies_back(self, placed: "_PlacedRun") -> None:
         """Queue copies of what a run reads of maps in host memory, and let it wait for them."""
@@ -256,8 +261,8 @@ class PassInRuns:
                 self._queue_block_by_block(place, placed)
             elif place - 1 not in narrow and not self._is_measured_at_once(step):
                 volume.queue_step(self.one.first + place, step, placed)
-        if self.fetched and volume.copies is not None:
-            volume.copies.back.ready[stage].record(volume.program.stream)
+        if self.fetched:
+            volume.free_stages([stage])
         if self.leaving:
             volume.queue_copies_out(placed)
 
@@ -320,12 +325,7 @@ class _PlacedRun:
     def at(self, name: str) -> int:
         """Address of the run's first block; of maps by another grid, of their first one."""
         volume = self.volume
-        if name in self.leaving or name in self.fetched:
-            staged = (
-                staged_name(name, self.stage)
-                if name in self.leaving
-                else fetched_name(name, self.one, self.stage)
-            )
+        if (staged := self._staged(name)) is not None:
             place = volume.base + volume.memory.offsets[staged]
             return place + self.beside * self.sizes.get(name, 0)
         address = volume.at(name)
@@ -334,6 +334,12 @@ class _PlacedRun:
         if not self.finds_by_run(volume.memory.grids[name]):
             return address
         return address + self.run.first * volume.block_bytes(name)
+
+    def _staged(self, name: str) -> str | None:
+        """Name of the memory of the card in which the run's part of a map in host memory is."""
+        if name in self.leaving:
+            return staged_name(name, self.stage)
+        return fetched_name(name, self.one, self.stage) if name in self.fetched else None
 
     def finds_by_run(self, kept: BlockGrid) -> bool:
         """Whether maps that are kept by a grid hold the run's blocks one behind another."""
