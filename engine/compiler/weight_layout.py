@@ -275,7 +275,8 @@ def plane_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     """[K, C, 3, 3, 3] -> [K / 32, source / 32, 3, 3, 4, 96, 8]: second operands of m64n96k16.
 
     Of 32 outputs and 32 channels, for each tap along H and W: the channels, and for them the
-    outputs by the last tap along D, by the middle one, then by the first.
+    outputs by the last tap along D, by the middle one, then by the first. Lane t of four gets
+    columns 2 t and 2 t + 1 of each 8: those are 8 outputs that follow each other.
     """
     outputs = weight.shape[0]
     shape = outputs // 32, source // 32, 3, 3, 4, 96, 8
@@ -283,8 +284,8 @@ def plane_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     def lay_out() -> FloatArray:
         filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
         filled[:, list(slots)] = weight[:, :, ::-1]
-        split = filled.reshape(outputs // 32, 32, source // 32, 4, 8, 3, 3, 3)
-        return split.transpose(0, 2, 6, 7, 3, 5, 1, 4).reshape(shape)
+        split = filled.reshape(-1, 4, 4, 2, source // 32, 4, 8, 3, 3, 3)
+        return split.transpose(0, 4, 8, 9, 5, 7, 2, 1, 3, 6).reshape(shape)
 
     return LaidWeight(weight, shape, lay_out)
 

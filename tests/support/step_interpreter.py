@@ -61,8 +61,9 @@ def continued(positions: np.ndarray, extent: int, mode: PadMode) -> tuple[np.nda
 def of_planes(operands: FloatArray) -> FloatArray:
     """[parts, chunks, 3, 3, 4, 96, 8] -> [K, C, 3, 3, 3]."""
     runs, chunks = operands.shape[:2]
-    split = operands.reshape(runs, chunks, 3, 3, 4, 3, 32, 8)[:, :, :, :, :, ::-1]
-    return split.transpose(0, 6, 1, 4, 7, 5, 2, 3).reshape(32 * runs, 32 * chunks, 3, 3, 3)
+    split = operands.reshape(runs, chunks, 3, 3, 4, 3, 4, 4, 2, 8)[:, :, :, :, :, ::-1]
+    made = split.transpose(0, 7, 6, 8, 1, 4, 9, 5, 2, 3)
+    return made.reshape(32 * runs, 32 * chunks, 3, 3, 3)
 
 
 def of_halving(operands: FloatArray) -> FloatArray:

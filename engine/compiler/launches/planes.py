@@ -27,7 +27,7 @@ class PlaneKernel:
 
 BY_PLANES = {
     1: PlaneKernel(
-        "convolve_by_planes", (32, 64, 128), 2, 32, 3 * 128, PlaneBox(16, 32, beginning=2.3)
+        "convolve_by_planes", (32, 64, 128), 2, 32, 4 * 128, PlaneBox(8, 32, beginning=2.3)
     ),
     2: PlaneKernel("convolve_strided", (32,), 1, 64, 5 * 128, PlaneBox(16, 8, beginning=1.2)),
 }
@@ -38,8 +38,8 @@ convolve_by_planes.cu begins with what the ends of a walk see, and what it waits
 """
 
 _JOINED, _SIGNAL = 12, 8  # bytes of the moments of a channel, and of a signal
-_BOX, _CHUNK = 4 * (18 * 34 + 6) * 16, 9 * 2 * 16 * 96 * 2  # bytes, the second of weights
-_BOXES = {32: 4, 64: 3, 128: 3}  # by the channels of what is read
+_BOX, _CHUNK = 4 * (10 * 34 + 6) * 16, 9 * 2 * 16 * 96 * 2  # bytes, the second of weights
+_BOXES = {32: 6, 64: 5, 128: 5}  # by the channels of what is read
 _MOST_HELD = 2  # chunks of weights in shared memory
 _STRIDED_BOXES, _STRIDED_BOX = 6, 2 * 602 * 16  # bytes of one
 _STAGES, _STAGE = 6, 9 * 64 * 16 * 2
@@ -69,7 +69,7 @@ def _plain(
 ) -> tuple[arguments.ConvolveByPlanesArguments, int]:
     """Arguments, and bytes of shared memory."""
     boxes, held = _BOXES[step.channels], min(step.channels // 32, _MOST_HELD)
-    shared = boxes * (_BOX + 2 * _SIGNAL) + held * (_CHUNK + _SIGNAL) + 8 * 32 * _JOINED
+    shared = boxes * (_BOX + 3 * _SIGNAL) + held * (_CHUNK + _SIGNAL) + 8 * 32 * _JOINED
     values = arguments.ConvolveByPlanesArguments(
         parts=(arguments.PartArguments * 2)(*(part_of(part, at) for part in step.parts)),
         weights=at(step.weight),

@@ -122,7 +122,7 @@ def _is_expressed_by_planes(part: ValuePart, stride: int) -> bool:
         return False
     if stride == 2:
         return part.source.is_whole and 0 <= part.activation.slope <= 1
-    return part.source.channels % 32 == 0
+    return part.source.channels % 32 == 0 and part.activation.slope <= 1
 
 
 def convolve_dense(

@@ -141,20 +141,27 @@ struct RingSlot {
 #endif
 
 #define FOUR(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
+#define NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES_32 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
-    "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+    NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define NAMES_36 NAMES_32 ", %32, %33, %34, %35"
 #define NAMES_48 NAMES_36 ", %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define NAMES_52 NAMES_48 ", %48, %49, %50, %51"
 #define NAMES_64 NAMES_52 ", %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define NAMES_68 NAMES_64 ", %64, %65, %66, %67"
-#define SUMS_32 FOUR(0), FOUR(4), FOUR(8), FOUR(12), FOUR(16), FOUR(20), FOUR(24), FOUR(28)
+#define SUMS_16 FOUR(0), FOUR(4), FOUR(8), FOUR(12)
+#define SUMS_32 SUMS_16, FOUR(16), FOUR(20), FOUR(24), FOUR(28)
 #define SUMS_36 SUMS_32, FOUR(32)
 #define SUMS_48 SUMS_36, FOUR(36), FOUR(40), FOUR(44)
 #define SUMS_52 SUMS_48, FOUR(48)
 #define SUMS_64 SUMS_52, FOUR(52), FOUR(56), FOUR(60)
 #define SUMS_68 SUMS_64, FOUR(64)
+#define PRODUCT_32 \
+    asm volatile( \
+        "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n32k16." KINDS " {" \
+        NAMES_16 "}, {%16, %17, %18, %19}, %20, p, 1, 1, 0;}" \
+        : SUMS_16 \
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b));
 #define PRODUCT_64 \
     asm volatile( \
         "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n64k16." KINDS " {" \
@@ -211,7 +218,9 @@ template <int COUNT>
 __device__ __forceinline__ void multiply_add(
     float (&sums)[COUNT], const uint4& a, unsigned long long b
 ) {
-    if constexpr (COUNT == 32) {
+    if constexpr (COUNT == 16) {
+        PRODUCT_32
+    } else if constexpr (COUNT == 32) {
         PRODUCT_64
     } else if constexpr (COUNT == 48) {
         PRODUCT_96

@@ -14,6 +14,7 @@ from support.step_interpreter import high_and_low, voxels_of
 from cuda_cyclegan.engine.compiler import weight_layout
 from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.launches.launch import OVERFLOW
+from cuda_cyclegan.engine.compiler.launches.planes import walks_by_planes
 from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.steps import (
     Activation,
@@ -214,17 +215,18 @@ def test_transposed_convolution_to_cells_and_its_statistics(
 
 
 @pytest.mark.parametrize(
-    ("batch", "channels", "outputs", "extents", "shuffled"),
+    ("batch", "channels", "outputs", "extents", "shuffled", "planes"),
     [
-        (1, (32,), 32, (5, 19, 37), False),
-        (2, (32,), 64, (3, 16, 8), False),
-        (1, (32, 32), 32, (4, 6, 34), True),
-        (1, (64,), 32, (2, 17, 5), False),
-        (1, (64, 64), 64, (4, 6, 10), True),
+        (1, (32,), 32, (5, 19, 37), False, 5),
+        (2, (32,), 64, (3, 16, 8), False, 1),
+        (1, (32,), 32, (9, 8, 7), False, 5),
+        (1, (32, 32), 32, (4, 6, 34), True, 4),
+        (1, (64,), 32, (2, 17, 5), False, 2),
+        (1, (64, 64), 64, (4, 6, 10), True, 4),
     ],
 )
 def test_convolution_by_planes_and_its_statistics(
-    folder, batch, channels, outputs, extents, shuffled
+    folder, batch, channels, outputs, extents, shuffled, planes
 ):
     """Numbers of which fp16 holds all that comes of them, so that nothing rounds."""
     random = np.random.default_rng(0)
@@ -252,6 +254,7 @@ def test_convolution_by_planes_and_its_statistics(
     table = WeightTable("table", batch, outputs)
     statistics = Statistics(TensorView(target, extents), table, 1e-5, "scale", None)
     step = ConvolveByPlanes("conv", tuple(parts), target, "weight", statistics)
+    card = card_of_walks(step, planes)
     laid = weight_layout.plane_operands(weight, range(sum(channels)), sum(channels))
     memory |= {
         "weight": laid.numbers().astype(np.float16),
@@ -259,7 +262,7 @@ def test_convolution_by_planes_and_its_statistics(
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
     }
-    run(step, memory, folder)
+    run(step, memory, folder, card)
     wanted = convolved(np.concatenate(expressed, -1), weight)
     assert np.array_equal(memory["target"].astype(np.float32), wanted)
     assert_measured(memory, wanted)
@@ -310,6 +313,12 @@ def test_last_convolution_of_single_voxels(
     }[curve](wanted)
     np.testing.assert_allclose(memory[TRANSLATED], np.moveaxis(wanted, -1, 1), rtol=1e-5, atol=1e-4)
     assert not memory[OVERFLOW][0]
+
+
+def card_of_walks(step, planes):
+    """A card on which a block walks through so many planes of the target."""
+    cards = (replace(H200, multiprocessors=count) for count in (1, 2, H200.multiprocessors))
+    return next(card for card in cards if walks_by_planes(step, card).planes == planes)
 
 
 def convolved(values, weight, stride=1):

@@ -426,16 +426,25 @@ def test_a_kernel_that_was_wrong_on_a_card_leaves_the_others_in_use(wrong):
         assert found == KERNELS - without
 
 
-@pytest.mark.parametrize("activation", [Relu(), LeakyRelu(0.01), Elu(1.0)])
+@pytest.mark.parametrize(
+    ("activation", "is_expressed"),
+    [
+        (Relu(), True),
+        (LeakyRelu(0.01), True),
+        (LeakyRelu(-0.1), True),
+        (LeakyRelu(1.5), False),
+        (Elu(1.0), False),
+    ],
+)
 @pytest.mark.parametrize("batch", [1, 2])
-def test_convolutions_by_planes_agree(activation, batch):
+def test_convolutions_by_planes_agree(activation, is_expressed, batch):
     graph, patch = graph_of_planes(activation), (4, 6, 8)
     layout = Layout(patch, batch, "fp16", matrix_kernels=True, wgmma=True)
     steps = lower(random_network(graph, 1), layout, H200).steps
     found = {step.layer: step for step in steps if isinstance(step, ConvolveByPlanes)}
     assert set(found) == {"second", "third", "fourth"}
     assert len(found["third"].parts) == 2
-    assert (found["second"].parts[0].table is None) == isinstance(activation, Elu)
+    assert (found["second"].parts[0].table is not None) == is_expressed
     assert found["second"].statistics is not None
     check(graph, patch, batch, matrix_kernels=True, wgmma=True)
     check(graph, patch, batch, matrix_kernels=True, wgmma=True, forms={"third": "plain"})
