@@ -13,7 +13,7 @@ from ..steps import Convolve, ConvTransposeToCells, Pointwise, Statistics, Step
 from ..tensors import Tensor
 from .passes import Pass, passes_of
 
-MOST_AT_ONCE = 96 << 20
+MOST_AT_ONCE = 256 << 20
 """Bytes of a tensor of such steps at most: a few of them take less than maps of full resolution do
 before and behind.
 """

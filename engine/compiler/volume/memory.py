@@ -388,18 +388,21 @@ def _grids(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> dict[str, Block
 def _tensors(
     wanted: VolumeRequest, maps: Mapping[str, Tensor], grids: Mapping[str, BlockGrid]
 ) -> Iterator[Lifetime]:
-    """A map is there from the first run of a pass to the last run of another."""
+    """A map is there from the first run of a pass to the last run of another; of the one run of a
+    pass over all blocks as one, from step to step.
+    """
     sizes: dict[str, int] = {}
     lives: dict[str, tuple[int, int]] = {}
     for one in wanted.passes:
         narrow = {tensor.name for _, tensor in made_block_by_block(one, maps)}
+        has_runs = one.grid_in(wanted.grid).blocks > 1
         for number, step in enumerate(one.steps, one.first):
             for item in step.flow.touches:
                 name = item.name
                 if name in wanted.lowered.constants:
                     continue
                 first, last = number, number
-                if name in maps:
+                if name in maps and has_runs:
                     first, last = one.first, one.last
                 elif not isinstance(item, Tensor):
                     last = one.last  # a table is made when all runs are done
