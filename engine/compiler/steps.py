@@ -215,7 +215,7 @@ class ConvolveByPlanes:
     parts: one or two, whose channels follow each other; around them lie zeros. With stride 2 there
     is one, all of its tensor, whose slope lies between 0 and 1. weight:
     `weight_layout.OPERANDS_BY_PLANES`. layer: its name. statistics: of the target, if it measures
-    that too. stride: along all axes.
+    that too. stride: along all axes. around: as in Pointwise.
     """
 
     layer: str
@@ -224,6 +224,7 @@ class ConvolveByPlanes:
     weight: str
     statistics: "Statistics | None" = None
     stride: int = 1
+    around: Triple | None = None
 
     @property
     def channels(self) -> int:

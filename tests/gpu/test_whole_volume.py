@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from support.gpu_networks import untrained_network
 
-from cuda_cyclegan.engine.compiler.volume.widened import widened
+from cuda_cyclegan.engine.compiler.volume.widened import is_worth_widening, widened
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import Groups, ResNetSpec, Spec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
@@ -110,8 +110,9 @@ def test_no_limit_changes_a_byte(
 ) -> None:
     """Wherever maps are kept, in a first run and in a second, which runs captured graphs."""
     if is_widened:
-        worth_it = partial(widened, worth=0)
-        monkeypatch.setattr("cuda_cyclegan.engine.compiler.volume.lowering.widened", worth_it)
+        for made in (widened, is_worth_widening):
+            name = f"cuda_cyclegan.engine.compiler.volume.lowering.{made.__name__}"
+            monkeypatch.setattr(name, partial(made, worth=0))
     network = untrained_network(build(spec), 1)
     volume = noise(network.graph, (300, 201, 279))
     with opened(network, options(cache)) as generator:
@@ -157,7 +158,7 @@ def test_a_volume_is_what_one_patch_of_its_extents_makes(cache: Path) -> None:
     assert np.linalg.norm(made - wanted) <= LIMITS["fp16"] * np.linalg.norm(wanted)
     if torch.cuda.get_device_capability() == (9, 0):
         kinds = {type(step).__name__ for step in measuring}
-        assert kinds >= {"ConvolvePatches", "ConvTransposeToCells"}
+        assert kinds >= {"ConvolvePatches", "ConvolveByPlanes", "ConvTransposeToCells"}
 
 
 def test_volumes_of_different_extents_one_after_another(cache: Path) -> None:

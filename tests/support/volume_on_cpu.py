@@ -219,6 +219,7 @@ def volume_on_cpu(
         wgmma,
         split_fp16=split_fp16,
         in_blocks=True,
+        without=("convolve_strided",) if widens else (),  # whose map cannot be widened
     )
     lowered = lower(network, layout, H200)
     if widens:

@@ -589,6 +589,12 @@ IN_BLOCKS: dict[type[Structure], type[Structure]] = {
         "source_blocks",
         others=(("source_around", AroundArguments), ("residual_around", AroundArguments)),
     ),
+    ConvolveStridedArguments: _with(
+        ConvolveStridedArguments,
+        "blocks",
+        "source_blocks",
+        others=(("source_around", AroundArguments),),
+    ),
     MeasureArguments: _with(MeasureArguments, "blocks"),
     ConvTransposeToCellsArguments: _with(ConvTransposeToCellsArguments, "blocks"),
     ConvolveToPatchesArguments: _with(ConvolveToPatchesArguments, "blocks"),

@@ -4,12 +4,13 @@ from ctypes import Structure, sizeof
 from dataclasses import replace
 from math import prod
 
-from ...network.layers import Triple
+from ...network.layers import Triple, triple
 from ..blocks import BlockGrid, BlockRun
 from ..card_properties import CardProperties
 from ..steps import (
     AddPatches,
     Convolve,
+    ConvolveByPlanes,
     ConvolvePatches,
     ConvolveToPatches,
     ConvTransposeToCells,
@@ -26,6 +27,7 @@ from . import arguments
 from .cells import conv_transpose_to_cells
 from .first_layer import convolve_patches
 from .launch import Addresses, Launch
+from .planes import convolve_by_planes
 from .steps import conclude, launches, measure, measuring_blocks, scratch_bytes
 
 
@@ -77,14 +79,22 @@ def block_launches(
         case ConvolvePatches(target=target):
             step = replace(step, extents=grid.extents)
             launch = convolve_patches(step, at, card, scratch if step.statistics else None)
-            return [
-                _for_blocks(launch, target.batch, _blocks(grid, grid.block, first, apart), count)
-            ]
+            blocks = [_blocks(grid, grid.block, first, apart)]
+            return [_for_blocks(launch, target.batch, blocks, count)]
         case ConvTransposeToCells(target=TensorView(tensor=cells)):
             launch = conv_transpose_to_cells(step, at, card, scratch if step.statistics else None)
-            return [
-                _for_blocks(launch, cells.batch, _blocks(grid, cells.extents, first, apart), count)
-            ]
+            blocks = [_blocks(grid, cells.extents, first, apart)]
+            return [_for_blocks(launch, cells.batch, blocks, count)]
+        case ConvolveByPlanes(parts=(part,), target=target):
+            launch = convolve_by_planes(step, at, card, scratch if step.statistics else None)
+            level = triple(step.stride * extent for extent in target.extents)
+            source = _blocks(grid, level, first, apart)
+            if stored is not None and step.around is None:
+                source = _blocks(stored, part.source.extents, 0)
+            blocks = [_blocks(grid, target.extents, first, apart), source]
+            launch = _for_blocks(launch, target.batch, blocks, count)
+            launch.arguments.source_around = _around(part.source, step.around)
+            return [launch]
         case Pointwise():
             step = replace(step, patches=region)
             level = step.source.extents
@@ -160,12 +170,12 @@ def _blocks(
 
 
 def _for_blocks(
-    launch: Launch, batch: int, blocks: arguments.BlocksArguments, count: int
+    launch: Launch, batch: int, blocks: list[arguments.BlocksArguments], count: int
 ) -> Launch:
     """A launch for so many blocks, each done as it is among `batch` of them."""
     across, deep, parts = launch.grid
     launch = replace(launch, grid=(across, deep, parts // batch * count))
-    return _in_blocks(launch, [blocks])
+    return _in_blocks(launch, blocks)
 
 
 def _in_blocks(launch: Launch, blocks: list[arguments.BlocksArguments]) -> Launch:

@@ -15,6 +15,7 @@ class PlaneKernel:
 
     source: its .cu file. channels: of what it may read. parts: in which those may lie, at most.
     outputs: of what those of its target are a multiple. threads: of a block. box: of the target.
+    in_blocks: whether patches may be blocks of a volume.
     """
 
     source: str
@@ -23,13 +24,16 @@ class PlaneKernel:
     outputs: int
     threads: int
     box: PlaneBox
+    in_blocks: bool = False
 
 
 BY_PLANES = {
     1: PlaneKernel(
         "convolve_by_planes", (32, 64, 128), 2, 32, 4 * 128, PlaneBox(8, 32, beginning=2.3)
     ),
-    2: PlaneKernel("convolve_strided", (32,), 1, 64, 5 * 128, PlaneBox(16, 8, beginning=1.2)),
+    2: PlaneKernel(
+        "convolve_strided", (32,), 1, 64, 5 * 128, PlaneBox(16, 8, beginning=1.2), in_blocks=True
+    ),
 }
 """By the stride along all axes.
 

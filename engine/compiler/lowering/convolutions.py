@@ -88,16 +88,30 @@ def _convolve_cells(writer: Writer, node: Node, conv: Conv3d) -> Value:
 
 def _kernel_by_planes(writer: Writer, node: Node, conv: Conv3d) -> PlaneKernel | None:
     """The own kernel that may do a convolution, walking through planes."""
-    kernel = BY_PLANES.get(conv.stride[0])
-    if kernel is None or not writer.layout.takes(kernel.source) or writer.layout.in_blocks:
+    kernel, in_blocks = BY_PLANES.get(conv.stride[0]), writer.layout.in_blocks
+    if kernel is None or not writer.layout.takes(kernel.source):
         return None
     if writer.layout.forms.get(node.name) not in (None, "own"):
         return None
-    shape = conv.kernel, conv.stride, conv.padding, conv.dilation, conv.groups
+    value = writer.operand(node.inputs[0])
+    if in_blocks and not (kernel.in_blocks and _is_read_in_blocks(value, conv.stride[0])):
+        return None
+    padding = _ONE if in_blocks else conv.padding
+    shape = conv.kernel, conv.stride, padding, conv.dilation, conv.groups
     if shape != ((3, 3, 3), (conv.stride[0],) * 3, _ONE, _ONE, 1):
         return None
-    fits = writer.operand(node.inputs[0]).stored in kernel.channels
+    fits = value.stored in kernel.channels
     return kernel if fits and conv.out_channels % kernel.outputs == 0 else None
+
+
+def _is_read_in_blocks(value: Value, stride: int) -> bool:
+    """Whether a kernel finds a value where its source is, with one voxel of zeros around it."""
+    return (
+        len(value.parts) == 1
+        and value.sampling is None
+        and value.pad == Pad("zero", _ONE, _ONE)
+        and _is_expressed_by_planes(value.parts[0], stride)
+    )
 
 
 def _convolve_by_planes(writer: Writer, node: Node, conv: Conv3d, kernel: PlaneKernel) -> Value:
@@ -105,7 +119,8 @@ def _convolve_by_planes(writer: Writer, node: Node, conv: Conv3d, kernel: PlaneK
     value = writer.operand(name)
     parts, stride = value.parts, conv.stride[0]
     are_expressed = all(_is_expressed_by_planes(part, stride) for part in parts)
-    if not value.is_in_place or len(parts) > kernel.parts or not are_expressed:
+    is_in_place = value.is_in_place or writer.layout.in_blocks
+    if not is_in_place or len(parts) > kernel.parts or not are_expressed:
         value, tensor = writer.dense(name)
         parts = (ValuePart(whole(tensor)),)
     target = writer.tensor(node.name, writer.shapes[node.name].extents, conv.out_channels)

@@ -7,13 +7,13 @@ from ...options import Precision
 from ..blocks import BlockGrid
 from ..card_properties import CardProperties
 from ..launches.cells import fills_boxes
-from ..lowered import Lowered
+from ..lowered import LayerForm, Lowered
 from ..lowering.lowering import lower
 from ..lowering.operator_fusion import measured_by_makers
 from ..memory.fitting import ProgramRequest
-from ..steps import ConvTransposeToCells
+from ..steps import ConvolveByPlanes, ConvTransposeToCells
 from .at_once import with_low_resolutions_at_once
-from .widened import widened
+from .widened import is_worth_widening, widened
 
 
 def lowered_blocks(
@@ -30,8 +30,8 @@ def lowered_blocks(
     request = ProgramRequest(grid.block, grid.batch, precision, card, without)
     layout = replace(next(request.layouts()), in_blocks=True)
     lowered = widened(lower(network, layout, card), grid)
-    if by_others := _layers_that_leave_boxes_empty(lowered):
-        layout = replace(layout, forms=dict.fromkeys(by_others, "subpixel"))
+    if forms := _other_forms(lowered, grid):
+        layout = replace(layout, forms=forms)
         lowered = widened(lower(network, layout, card), grid)
     lowered = _measured(lowered)
     if (one := grid.at_once) is None:
@@ -44,10 +44,14 @@ def _measured(lowered: Lowered) -> Lowered:
     return replace(lowered, steps=measured_by_makers(lowered.steps))
 
 
-def _layers_that_leave_boxes_empty(lowered: Lowered) -> list[str]:
-    """Transposed convolutions of which the own kernel computes too much for nothing."""
-    return [
-        step.layer
-        for step in lowered.steps
-        if isinstance(step, ConvTransposeToCells) and not fills_boxes(step)
-    ]
+def _other_forms(lowered: Lowered, grid: BlockGrid) -> dict[str, LayerForm]:
+    """Of layers that are better not done by their own kernels: one that would compute too much for
+    nothing, or makes a map that is worth widening, which it cannot.
+    """
+    forms: dict[str, LayerForm] = {}
+    for step in lowered.steps:
+        if isinstance(step, ConvTransposeToCells) and not fills_boxes(step):
+            forms[step.layer] = "subpixel"
+        if isinstance(step, ConvolveByPlanes) and is_worth_widening(step.target, grid):
+            forms[step.layer] = "plain"
+    return forms

@@ -7,9 +7,9 @@ what the run makes of it may be written over it.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..steps import Pointwise, Statistics, Step
+from ..steps import ConvolveByPlanes, Pointwise, Statistics, Step
 from ..tensors import Tensor, TensorView
-from .passes import Pass, sees_neighbours
+from .passes import Pass, ReadsBlocks, sees_neighbours
 
 
 def reading_own_blocks(
@@ -73,8 +73,10 @@ def read_by_own_blocks(one: Pass, names: Collection[str]) -> Iterator[str]:
 def _reads_own_blocks(step: Step, name: str) -> bool:
     if isinstance(step, Statistics):
         return name not in step.flow.read_names  # all blocks are measured as one
-    if not isinstance(step, Pointwise) or not sees_neighbours(replace(step, around=None)):
+    if not isinstance(step, ReadsBlocks) or not sees_neighbours(replace(step, around=None)):
         return True
+    if isinstance(step, ConvolveByPlanes):
+        return name not in step.flow.read_names or step.around is not None
     views = (step.source, step.around), (step.residual, step.residual_around)
     seen = (around for view, around in views if view is not None and view.tensor.name == name)
     return all(around is not None for around in seen)

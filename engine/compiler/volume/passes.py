@@ -7,11 +7,12 @@ a step needs more than its own blocks: voxels of others, or statistics of the vo
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 from ...network.layers import Triple
 from ..blocks import BlockGrid
 from ..lowered import Lowered
-from ..steps import AddPatches, Convolve, ConvolvePatches, Pointwise, Step
+from ..steps import AddPatches, Convolve, ConvolveByPlanes, ConvolvePatches, Pointwise, Step
 from ..tensors import Tensor, WeightTable
 
 
@@ -122,14 +123,20 @@ def _is_alone(step: Step) -> bool:
 def _needed_whole(step: Step) -> Iterator[str]:
     """Names of what must be there for all blocks before a step runs for any."""
     yield from (table.name for table in step.flow.tables)
-    if isinstance(step, Pointwise) and sees_neighbours(step):
+    if isinstance(step, ReadsBlocks) and sees_neighbours(step):
         yield from step.flow.read_names
 
 
-def sees_neighbours(step: Pointwise) -> bool:
-    """Whether a pass over voxels looks past its own block, into a map."""
+ReadsBlocks: TypeAlias = Pointwise | ConvolveByPlanes
+"""Steps that find the block in which a voxel of a map lies."""
+
+
+def sees_neighbours(step: ReadsBlocks) -> bool:
+    """Whether a step looks past its own block, into a map."""
     if step.around is not None:
         return False
+    if isinstance(step, ConvolveByPlanes):
+        return True
     is_bordered = step.origin != (0, 0, 0) or step.target.extents != step.extents
     return step.sampling is not None or is_bordered
 

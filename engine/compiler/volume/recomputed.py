@@ -12,6 +12,7 @@ from dataclasses import replace
 from ...network.layers import Triple, triple
 from ..steps import (
     Convolve,
+    ConvolveByPlanes,
     ConvolvePatches,
     ConvolveToPatches,
     ConvTransposeToCells,
@@ -21,7 +22,7 @@ from ..steps import (
 )
 from ..tensors import Tensor, TensorView
 from .block_convolutions import BlockConvolution, between, reach_of, target_of
-from .passes import Pass
+from .passes import Pass, ReadsBlocks
 
 
 def recomputed(passes: Sequence[Pass]) -> tuple[Pass, ...]:
@@ -80,14 +81,32 @@ def _with_first_anew(passes: Sequence[Pass]) -> Sequence[Pass]:
     rows = conv.rows_at_once
     if conv.target.extents[1] % rows:
         return passes
-    more = 0, step.origin[1] % rows, 0
-    start = _difference(step.origin, more)
-    around = _anew(conv.target, _sum(step.target.extents, more))
+    origin, extents = _seen(step)
+    more = 0, origin[1] % rows, 0
+    start = _difference(origin, more)
+    around = _anew(conv.target, _sum(extents, more))
     again = replace(conv, target=around, origin=_sum(conv.origin, start), statistics=None)
-    reading = replace(step, source=TensorView(around, around.extents), around=start)
+    reading = _reading_around(step, around, start)
     steps = again, *(reading if one is step else one for one in reader.steps)
     replaced = [replace(reader, steps=steps) if one is reader else one for one in others]
     return [*_measuring(maker), *replaced]
+
+
+def _seen(step: ReadsBlocks) -> tuple[Triple, Triple]:
+    """First voxel that a step sees for a block, from the block's, and how many it sees."""
+    if isinstance(step, Pointwise):
+        return step.origin, step.target.extents
+    depth, height, width = (step.stride * (extent - 1) + 3 for extent in step.target.extents)
+    return (-1, -1, -1), (depth, height, width)
+
+
+def _reading_around(step: ReadsBlocks, tensor: Tensor, start: Triple) -> ReadsBlocks:
+    """The step, which reads a tensor that holds for each block what it sees, from `start` on."""
+    view = TensorView(tensor, tensor.extents)
+    if isinstance(step, Pointwise):
+        return replace(step, source=view, around=start)
+    [part] = step.parts
+    return replace(step, parts=(replace(part, source=view),), around=start)
 
 
 def _with_last_anew(passes: Sequence[Pass], *, grows: bool) -> Sequence[Pass]:
@@ -312,13 +331,15 @@ def _among_neighbours(step: Pointwise) -> Pointwise:
 
 def _only_reader(
     passes: Sequence[Pass], maker: Pass, tensor: Tensor
-) -> tuple[Pass, Pointwise] | None:
-    """The one pass over voxels that reads a map, where it can read it around its own block."""
+) -> tuple[Pass, ReadsBlocks] | None:
+    """The one step that reads a map, where it can read it around its own block."""
     readers = [(one, step) for one in passes for step in one.steps if one is not maker]
     found = [(one, step) for one, step in readers if _touches(step, tensor)]
     if len(found) != 1:
         return None
     [(one, step)] = found
+    if isinstance(step, ConvolveByPlanes):
+        return one, step
     if not isinstance(step, Pointwise) or step.source.tensor != tensor:
         return None
     is_plain = step.residual is None and step.sampling is None and not step.shuffles

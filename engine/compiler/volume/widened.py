@@ -35,13 +35,14 @@ def widened(
     steps = lowered.steps
     for number in reversed(range(len(steps))):
         conv = steps[number]
-        if isinstance(conv, BlockConvolution) and _bytes(target_of(conv), grid) >= worth:
+        if isinstance(conv, BlockConvolution) and is_worth_widening(target_of(conv), grid, worth):
             steps = _with_one_widened(steps, conv, lowered.layout.batch, most)
     return replace(lowered, steps=steps)
 
 
-def _bytes(tensor: Tensor, grid: BlockGrid) -> int:
-    return tensor.bytes // tensor.batch * grid.blocks
+def is_worth_widening(tensor: Tensor, grid: BlockGrid, worth: int = WORTH_WIDENING) -> bool:
+    """Whether a map is large. worth: bytes of a large one."""
+    return tensor.bytes // tensor.batch * grid.blocks >= worth
 
 
 @dataclass(frozen=True, slots=True)

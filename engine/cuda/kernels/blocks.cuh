@@ -67,6 +67,12 @@ struct alignas(8) Blocks {
         return (plane * counts[0] + row) * counts[1] + column - first;
     }
 };
+
+// Of a tensor that holds more around each block than it has; extents 0 for one that does not.
+struct Around {
+    int extents[3];
+    int first[3];  // its first voxel, from the block's
+};
 #endif
 
 // Voxels of patch `index` of a launch that are of a volume, all where patches are by themselves;

@@ -38,6 +38,11 @@ struct ConvolveStrided {
     int extents[3];          // of the target
     int outputs;             // K
     int planes;              // of the target, a block
+#ifdef IN_BLOCKS
+    Blocks blocks;           // of the target
+    Blocks source_blocks;    // of the source, where each voxel tells its block
+    Around source_around;
+#endif
 };
 
 #if !defined(ELEMENT_FLOAT) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -73,38 +78,103 @@ struct alignas(16) Scales {
     float lanes[8];
 };
 
+#ifdef IN_BLOCKS
+using Offset = Index;
+#else
+using Offset = int;
+#endif
+
+// The patch of the source with which a patch's addresses begin.
+__device__ __forceinline__ Index source_patch(const ConvolveStrided& p, int number) {
+#ifdef IN_BLOCKS
+    if (!p.source_around.extents[0]) return -p.source_blocks.first;
+#endif
+    return number;
+}
+
+// Beyond which the source is 0.
+__device__ __forceinline__ const int (&ends(const ConvolveStrided& p))[3] {
+#ifdef IN_BLOCKS
+    return p.source_blocks.volume;
+#else
+    return p.source_extents;
+#endif
+}
+
+// The source as a patch sees it, along one axis.
+struct Axis {
+#ifdef IN_BLOCKS
+    Index step, block_step;  // numbers from a position to the next, and from a block to the next
+    int first;               // position with which it begins, where it is around a block
+
+    __device__ __forceinline__ Axis(const ConvolveStrided& p, int axis, int number) {
+        const int (&extents)[3] = p.source_extents;
+        step = CHANNELS, block_step = (Index)extents[0] * extents[1] * extents[2] * CHANNELS;
+        for (int inner = 2; inner > axis; --inner) {
+            step *= extents[inner], block_step *= p.source_blocks.counts[inner - 1];
+        }
+        first = 2 * p.blocks.start(number).at[axis] + p.source_around.first[axis];
+    }
+
+    // Numbers before a position.
+    __device__ __forceinline__ Index before(
+        const ConvolveStrided& p, int axis, int position
+    ) const {
+        const int extent = p.source_extents[axis];
+        if (p.source_around.extents[0]) return min(max(position - first, 0), extent - 1) * step;
+        const int block = p.source_blocks.block_at(position, axis);
+        return block * block_step + (position - block * extent) * step;
+    }
+#else
+    int step;
+
+    __device__ __forceinline__ Axis(const ConvolveStrided& p, int axis, int) : step(CHANNELS) {
+        for (int inner = 2; inner > axis; --inner) step *= p.source_extents[inner];
+    }
+
+    __device__ __forceinline__ Index before(const ConvolveStrided&, int, int position) const {
+        return (Index)position * step;
+    }
+#endif
+};
+
 // What one of the loading lanes has of each box.
 struct Loader {
+    const ConvolveStrided& p;
+    const Axis depth;
     const Element* source;  // of the patch, at its 8 channels
-    Index plane_numbers;
-    int first_d, extent;    // where the first plane begins, and of the source
-    int places[EACH];       // of its voxels in a plane
+    int first_d;            // where the first plane begins
+    Offset places[EACH];    // of its voxels in a plane
     bool is_inside[EACH];
     int stored;             // bytes of the first one in a box
 
+    // number: of the patch. d, h, w: first voxel that the block sees.
     __device__ __forceinline__ Loader(
         const ConvolveStrided& p, int lane, int number, int d, int h, int w
-    ) : first_d(d), extent(p.source_extents[0]) {
+    ) : p(p), depth(p, 0, number) {
         const int (&extents)[3] = p.source_extents;
         const int piece = lane % PIECES, column = lane / PIECES % SEEN_COLUMNS;
         const int first_row = lane / LANES_OF_ROW;
-        plane_numbers = (Index)extents[1] * extents[2] * CHANNELS;
-        source = p.source + number * extents[0] * plane_numbers + piece * 8;
+        const Start start = start_of(p, number);
+        first_d = d + 2 * start.at[0], h += 2 * start.at[1], w += 2 * start.at[2];
+        const Index patch = (Index)extents[0] * extents[1] * extents[2] * CHANNELS;
+        source = p.source + source_patch(p, number) * patch + piece * 8;
         stored = (piece * PIECE + column % 2 * EVEN + first_row * HALF_ROW + column / 2) * 16;
+        const Axis height(p, 1, number), width(p, 2, number);
 #pragma unroll
         for (int i = 0; i < EACH; ++i) {
             const int row = h + first_row + i * ROW_STEP;
-            const int y = min(max(row, 0), extents[1] - 1);
-            const int x = min(max(w + column, 0), extents[2] - 1);
-            places[i] = (y * extents[2] + x) * CHANNELS;
+            const int y = min(max(row, 0), ends(p)[1] - 1);
+            const int x = min(max(w + column, 0), ends(p)[2] - 1);
+            places[i] = height.before(p, 1, y) + width.before(p, 2, x);
             is_inside[i] = y == row && x == w + column;
         }
     }
 
     // Begins to read a plane of the channels from `chunk` on.
     __device__ __forceinline__ void fetch(int plane, int chunk, uint4 (&vectors)[EACH]) const {
-        const int d = min(max(first_d + plane, 0), extent - 1);
-        const Element* from = source + d * plane_numbers + chunk * DEPTH;
+        const int d = min(max(first_d + plane, 0), ends(p)[0] - 1);
+        const Element* from = source + depth.before(p, 0, d) + chunk * DEPTH;
 #pragma unroll
         for (int i = 0; i < EACH; ++i) {
             vectors[i] = __ldcg(reinterpret_cast<const uint4*>(from + places[i]));
@@ -117,7 +187,7 @@ struct Loader {
         float slope, char* box
     ) const {
         const Scales factor = factors, summand = summands;
-        const bool is_there = (unsigned)(first_d + plane) < (unsigned)extent;
+        const bool is_there = (unsigned)(first_d + plane) < (unsigned)ends(p)[0];
 #pragma unroll
         for (int i = 0; i < EACH; ++i) {
             const Vector vector = reinterpret_cast<const Vector&>(vectors[i]);
@@ -222,9 +292,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_strided_32(Con
         const unsigned long long first_voxels =
             described(boxes, PIECE * 16, 2 * HALF_ROW * 16);
         const unsigned long long first_weights = described(stages, OUTPUTS * 16, 128);
-        // Of the sums: rows, and columns of this lane, that lie in the target.
-        const int rows = min(HEIGHT, p.extents[1] - first_h);
-        const int columns = p.extents[2] - first_w - 2 * t;
+        const int rows = min(HEIGHT, p.extents[1] - first_h);  // of the sums, in the target
+        // Of the sums: planes, rows, and columns of this lane, that are measured.
+        const Inside real = inside_of(p, p.extents, number);
+        const int measured_planes = max(0, min(planes, real.extents[0] - first_d));
+        const int measured_rows = max(0, min(HEIGHT, real.extents[1] - first_h));
+        const int columns = max(0, min(2, real.extents[2] - first_w - 2 * t));
         // Of what this lane writes: 16 bytes of a voxel.
         const int unit = threadIdx.x % GROUP, voxel = unit / 8 % WIDTH, below = unit / ROW_UNITS;
         const bool is_inside = first_w + voxel < p.extents[2];
@@ -274,13 +347,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_strided_32(Con
             read_box = box;
             read_times = has_tap(plane, of_kernel ^ 2) && of_kernel != 1 ? 1 : 2;
         };
-        // What this lane has of those voxels that lie in the target.
+        // What this lane has of those voxels.
         auto measure = [&] {
 #pragma unroll
             for (int i = 0; i < HEIGHT; ++i) {
 #pragma unroll
                 for (int odd = 0; odd < 2; ++odd) {
-                    if (i < rows && odd < columns) {
+                    if (i < measured_rows && odd < columns) {
                         const float* made = &sums[4 * i];
                         low.add(made[odd]);
                         high.add(made[2 + odd]);
@@ -315,15 +388,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_strided_32(Con
             wait_for_products<0>();
             hold(sums);
             leave();
-            if (p.partials) {
+            if (p.partials && (!ARE_BLOCKS || plane < measured_planes)) {
                 if (plane == group) low.shift = sums[0], high.shift = sums[2];
                 measure();
             }
             write(own + plane * p.extents[1] * row_numbers);
         }
         if (p.partials) {
-            const int own_planes = (planes + 1 - group) / 2;
-            const int count = own_planes * rows * max(0, min(2, columns));
+            const int own_planes = (measured_planes + 1 - group) / 2;
+            const int count = own_planes * measured_rows * columns;
             const Moments lower = of_four_lanes(low.moments(count));
             const Moments upper = of_four_lanes(high.moments(count));
             Moments* own = joined + (group * 4 + warp) * 16;

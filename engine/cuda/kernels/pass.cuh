@@ -21,14 +21,6 @@ struct Window {
 // GATE: the first channel of the residual multiplies all of the expression's.
 enum Combination { ADD = 0, SUBTRACT = 1, MULTIPLY = 2, GATE = 3 };
 
-#ifdef IN_BLOCKS
-// Of a tensor that holds more around each block than it has; extents 0 for one that does not.
-struct Around {
-    int extents[3];
-    int first[3];  // its first voxel, from the block's
-};
-#endif
-
 struct Pointwise {
     const Element* source;
     const Element* residual;  // or null

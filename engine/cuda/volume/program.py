@@ -25,7 +25,12 @@ from ...compiler.volume.memory import (
     fetched_name,
     staged_name,
 )
-from ...compiler.volume.passes import Pass, goes_in_any_order, made_block_by_block
+from ...compiler.volume.passes import (
+    Pass,
+    ReadsBlocks,
+    goes_in_any_order,
+    made_block_by_block,
+)
 from ..driver import CudaEvent, Stream
 
 PlacedConvolution: TypeAlias = Callable[[Convolve, tuple[int, int, int, int]], bool]
@@ -207,14 +212,15 @@ class PlacedVolume:
             self.launch(launch)
 
     def _kept(self, step: Step, placed: "_PlacedRun") -> BlockGrid | None:
-        """The grid by which is kept what a pass over voxels reads, if that is not the run's.
+        """The grid by which is kept what a step reads of other blocks, if that is not the run's.
 
         What is made around smaller blocks has the extents of those of the volume's grid.
         """
-        if not isinstance(step, Pointwise):
+        if not isinstance(step, ReadsBlocks):
             return None
         usual = placed.grid if step.around is None else self.grid
-        kept = self.memory.grids.get(step.source.tensor.name, usual)
+        source = step.source if isinstance(step, Pointwise) else step.parts[0].source
+        kept = self.memory.grids.get(source.tensor.name, usual)
         return None if placed.finds_by_run(kept) else kept
 
     def _convolved(self, step: Convolve, placed: "_PlacedRun") -> bool:

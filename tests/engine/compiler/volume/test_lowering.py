@@ -41,6 +41,7 @@ def test_blocks_have_the_own_kernels_of_patches_which_measure_what_they_make() -
         type(step).__name__ for step in measuring if kernels.get(getattr(step, "layer", ""))
     ] == [
         "ConvolvePatches",
+        "ConvolveByPlanes",
         "ConvTransposeToCells",
         "ConvTransposeToCells",
     ]

@@ -180,7 +180,7 @@ def test_maps_made_anew_are_those_that_were_kept(folder: Path, changes: Any) -> 
     assert error(network, volume, wanted) <= LIMITS["fp16"]
 
 
-def test_doubling_layers_by_warp_groups_measure_the_volume(folder: Path) -> None:
+def test_layers_by_warp_groups_measure_the_volume(folder: Path) -> None:
     """The last blocks along two axes lie partly in the volume, some cells of boxes in no block."""
     network = random_network(build(structs.replace(OUTERMOST, first_kernel=7)), seed=1)
     grid = BlockGrid((6, 4, 38), (4, 4, 34))
@@ -188,7 +188,7 @@ def test_doubling_layers_by_warp_groups_measure_the_volume(folder: Path) -> None
     compiled = partial(volume_on_cpu, network, grid, "fp16", folder, wgmma=True, **MATRIX_KERNELS)
     made, alone = compiled(batch=3), compiled(batch=1)
     measuring = {type(step).__name__ for one in made.passes for _, step in one.measured}
-    assert measuring >= {"ConvolvePatches", "ConvTransposeToCells"}
+    assert measuring >= {"ConvolvePatches", "ConvolveByPlanes", "ConvTransposeToCells"}
     wanted = made(volume)
     assert error(network, volume, wanted) <= LIMITS["fp16"]
     assert made(volume, least(made)).tobytes() == wanted.tobytes()
@@ -197,7 +197,12 @@ def test_doubling_layers_by_warp_groups_measure_the_volume(folder: Path) -> None
 
 @pytest.mark.parametrize(
     ("source", "edge"),
-    [("convolve_patches_wgmma", 7), ("convolve_patches_wgmma", 3), ("conv_transpose_to_cells", 7)],
+    [
+        ("convolve_patches_wgmma", 7),
+        ("convolve_patches_wgmma", 3),
+        ("convolve_strided", 7),
+        ("conv_transpose_to_cells", 7),
+    ],
 )
 def test_own_kernels_that_count_what_lies_past_the_volume_are_found(
     folder: Path, source: str, edge: int, monkeypatch: pytest.MonkeyPatch
