@@ -1,6 +1,6 @@
 """Passes of a network over blocks, and where what they make is kept at which limit."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.described_cards import H200
 from support.zero_weights import zero_network
 
-from cuda_cyclegan.engine.compiler.blocks import grid_of
+from cuda_cyclegan.engine.compiler.blocks import BlockGrid, grid_of
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import (
@@ -73,24 +73,37 @@ def least(wanted: VolumeRequest) -> int:
     return refused.value.wanted
 
 
-def alive(wanted: VolumeRequest, memory: VolumeMemory, number: int) -> Mapping[str, int]:
-    """Bytes of what lies on the card and holds something while a pass runs."""
-    one, batch = memory.passes[number], wanted.batch
+def at_the_same_time(memory: VolumeMemory, grid: BlockGrid) -> Iterator[tuple[int, int]]:
+    """Places of the first step, and the one behind the last, of what is there at once: of a pass,
+    or of each step of one whose blocks are a single one.
+    """
+    first = 0
+    for one in memory.passes:
+        stop = first + len(one.steps)
+        if one.grid_in(grid).blocks > 1:
+            yield first, stop
+        else:
+            yield from pairwise(range(first, stop + 1))
+        first = stop
+
+
+def alive(wanted: VolumeRequest, memory: VolumeMemory, first: int, stop: int) -> Mapping[str, int]:
+    """Bytes of what lies on the card and holds something while steps [first, stop) run."""
+    batch, steps = wanted.batch, [step for one in memory.passes for step in one.steps]
     stored = wanted.grid.stored_blocks(batch)
-    before = {t for p in memory.passes[:number] for t in _tensors(p.steps)}
-    later = {t for p in memory.passes[number:] for t in _tensors(p.steps)}
+    there = (_tensors(steps[:first]) & _tensors(steps[first:])) | _tensors(steps[first:stop])
     sizes = {
         name: tensor.bytes // batch * stored
         for name, tensor in memory.maps.items()
-        if name in before & later | _tensors(one.steps) and name not in memory.host_offsets
+        if name in there and name not in memory.host_offsets
     }
     for row in rolling_maps(memory.passes, memory.maps, wanted.grid, batch):
-        there = sizes.keys() & set(row.names)
-        sizes = {name: size for name, size in sizes.items() if name not in there}
-        if there:
+        rolls = sizes.keys() & set(row.names)
+        sizes = {name: size for name, size in sizes.items() if name not in rolls}
+        if rolls:
             sizes[min(row.names, key=lambda name: memory.offsets[name])] = row.bytes
     for name in memory.host_offsets:
-        if staged_name(name, 0) in memory.offsets and name in _written(one.steps):
+        if staged_name(name, 0) in memory.offsets and name in _written(steps[first:stop]):
             sizes |= {staged_name(name, stage): memory.maps[name].bytes for stage in range(2)}
     return sizes
 
@@ -137,10 +150,10 @@ def test_a_limit_is_kept_and_nothing_lies_on_something_else(
     memory = volume_memory(wanted, int(fewest + share * (most - fewest)))
     assert memory.device_bytes <= int(fewest + share * (most - fewest))
     assert set(memory.host_offsets) <= memory.maps.keys() | {PATCHES, TRANSLATED}
-    for number in range(len(memory.passes)):
+    for first, stop in at_the_same_time(memory, wanted.grid):
         places = sorted(
             (memory.offsets[one], memory.offsets[one] + size)
-            for one, size in alive(wanted, memory, number).items()
+            for one, size in alive(wanted, memory, first, stop).items()
         )
         assert all(end <= start for (_, end), (start, _) in pairwise(places))
         assert all(end <= memory.bytes for _, end in places)
