@@ -335,18 +335,18 @@ struct Phases {
     unsigned over;
 };
 
-inline void expect(void* signal, int count) {
+inline void init(void* barrier, int count) {
     const Phases phases = {(short)count, (short)count, 0};
-    memcpy(signal, &phases, sizeof phases);
+    memcpy(barrier, &phases, sizeof phases);
 }
 
-inline void tell(void* signal) {
-    Phases& phases = *static_cast<Phases*>(signal);
+inline void arrive(void* barrier) {
+    Phases& phases = *static_cast<Phases*>(barrier);
     if (--phases.missing == 0) phases.missing = phases.expected, ++phases.over;
 }
 
-inline bool is_over(void* signal, unsigned parity) {
-    const Phases& phases = *static_cast<Phases*>(signal);
+inline bool is_over(void* barrier, unsigned parity) {
+    const Phases& phases = *static_cast<Phases*>(barrier);
     if (phases.over % 2 == parity) wait(&phases.over);
     return phases.over % 2 != parity;
 }

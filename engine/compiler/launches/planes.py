@@ -41,7 +41,7 @@ convolve_by_planes.cu begins with what the ends of a walk see, and what it waits
 128 channels are halved, cuDNN and a pass were always faster than a form of convolve_strided.cu.
 """
 
-_JOINED, _SIGNAL = 12, 8  # bytes of the moments of a channel, and of a signal
+_JOINED, _BARRIER = 12, 8  # bytes of the moments of a channel, and of a barrier
 _BOX, _CHUNK = 4 * (10 * 34 + 6) * 16, 9 * 2 * 16 * 96 * 2  # bytes, the second of weights
 _BOXES = {32: 6, 64: 5, 128: 5}  # by the channels of what is read
 _MOST_HELD = 2  # chunks of weights in shared memory
@@ -73,7 +73,7 @@ def _plain(
 ) -> tuple[arguments.ConvolveByPlanesArguments, int]:
     """Arguments, and bytes of shared memory."""
     boxes, held = _BOXES[step.channels], min(step.channels // 32, _MOST_HELD)
-    shared = boxes * (_BOX + 3 * _SIGNAL) + held * (_CHUNK + _SIGNAL) + 8 * 32 * _JOINED
+    shared = boxes * (_BOX + 3 * _BARRIER) + held * (_CHUNK + _BARRIER) + 8 * 32 * _JOINED
     values = arguments.ConvolveByPlanesArguments(
         parts=(arguments.PartArguments * 2)(*(part_of(part, at) for part in step.parts)),
         weights=at(step.weight),
@@ -94,7 +94,7 @@ def _strided(
     [part] = step.parts
     source, target = part.source.tensor, step.target
     factor, summand, stride = table_addresses(part.table, at)
-    signals = _SIGNAL * (3 * _STRIDED_BOXES + _STAGES)
+    barriers = _BARRIER * (3 * _STRIDED_BOXES + _STAGES)
     scales = 2 * source.channels * 4
     shared = _STRIDED_BOXES * _STRIDED_BOX + _STAGES * _STAGE + _STAGED
     values = arguments.ConvolveStridedArguments(
@@ -111,4 +111,4 @@ def _strided(
         outputs=target.channels,
         planes=planes,
     )
-    return values, shared + scales + 8 * 16 * _JOINED + signals
+    return values, shared + scales + 8 * 16 * _JOINED + barriers

@@ -102,11 +102,11 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
     char* stages = boxes + BOXES * BOX;      // [STAGES][3][PIECES][64][8]
     char* staged = stages + STAGES * STAGE;  // [2][AT_ONCE][voxels][OUTPUTS], swizzled
     Moments* joined = reinterpret_cast<Moments*>(staged + 2 * STAGED);  // [8 warps][16]
-    Signal* loaded = reinterpret_cast<Signal*>(joined + 8 * 16);            // of each box
-    Signal* left = loaded + BOXES;
-    Signal* stage_loaded = left + BOXES;
-    Signal* stage_left = stage_loaded + STAGES;
-    Signal* begun = stage_left + STAGES;
+    Barrier* loaded = reinterpret_cast<Barrier*>(joined + 8 * 16);            // of each box
+    Barrier* left = loaded + BOXES;
+    Barrier* stage_loaded = left + BOXES;
+    Barrier* stage_left = stage_loaded + STAGES;
+    Barrier* begun = stage_left + STAGES;
 
     const int blocks_w = (p.cells[2] + SIDE - 1) / SIDE;
     const int first_w = blockIdx.x % blocks_w * SIDE, first_h = blockIdx.x / blocks_w * SIDE;
@@ -116,14 +116,14 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 
     if (threadIdx.x < BOXES) {
-        loaded[threadIdx.x].expect(BOX_LOADERS);
-        left[threadIdx.x].expect(8);
+        loaded[threadIdx.x].init(BOX_LOADERS);
+        left[threadIdx.x].init(8);
     }
     if (threadIdx.x < STAGES) {
-        stage_loaded[threadIdx.x].expect(1);
-        stage_left[threadIdx.x].expect(8);
+        stage_loaded[threadIdx.x].init(1);
+        stage_left[threadIdx.x].init(8);
     }
-    if (threadIdx.x == 0) begun->expect(4);
+    if (threadIdx.x == 0) begun->init(4);
     publish();
     __syncthreads();
 
@@ -138,7 +138,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
                 if (box.round) left[box.number].wait(box.round - 1);
                 load_box(p, patch + i % CHUNKS * DEPTH, CHANNELS, first_d + i / CHUNKS, first_h,
                          first_w, boxes + box.number * BOX);
-                loaded[box.number].tell_when_copied();
+                loaded[box.number].arrive_when_copied();
             }
         } else if (lane == 0) {
             const char* weights =
@@ -146,7 +146,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             RingSlot<STAGES> stage;
             for (int i = 0; i < planes * OF_PLANE; ++i, stage.step_on()) {
                 if (stage.round) stage_left[stage.number].wait(stage.round - 1);
-                stage_loaded[stage.number].tell_when_read(
+                stage_loaded[stage.number].arrive_with_bytes(
                     stages + stage.number * STAGE, weights + i % OF_PLANE * STAGE, STAGE
                 );
             }
@@ -194,8 +194,8 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
         auto leave = [&] {
             __syncwarp();
             if (lane == 0) {
-                if (read_box >= 0) left[read_box].tell();
-                if (read_stage >= 0) stage_left[read_stage].tell();
+                if (read_box >= 0) left[read_box].arrive();
+                if (read_stage >= 0) stage_left[read_stage].arrive();
             }
             read_box = read_stage = -1;
         };
@@ -284,7 +284,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
                 if (is_last_row) box.step_on();
                 if (group == 0 && pass == 0 && i == LAG - 1) {
                     wait_for_products<0>();
-                    if (lane == 0) begun->tell();
+                    if (lane == 0) begun->arrive();
                 }
             }
             wait_for_products<0>();

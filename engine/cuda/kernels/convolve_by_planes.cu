@@ -106,15 +106,15 @@ struct Shared {
     char boxes[BOXES][BOX];     // [PIECES][voxels, 6][8]
     char weights[HELD][CHUNK];  // [9][PIECES][N][8]
     Moments joined[2 * WARPS][OUTPUTS];
-    Signal loaded[BOXES], passed[BOXES], left[BOXES], weights_loaded[HELD];
+    Barrier loaded[BOXES], passed[BOXES], left[BOXES], weights_loaded[HELD];
 
     __device__ __forceinline__ void begin() {
         if (threadIdx.x < BOXES) {
-            loaded[threadIdx.x].expect(LOADERS / 32);
-            passed[threadIdx.x].expect(WARPS);
-            left[threadIdx.x].expect(IN_TURNS ? WARPS : 2 * WARPS);
+            loaded[threadIdx.x].init(LOADERS / 32);
+            passed[threadIdx.x].init(WARPS);
+            left[threadIdx.x].init(IN_TURNS ? WARPS : 2 * WARPS);
         }
-        if (threadIdx.x < HELD) weights_loaded[threadIdx.x].expect(1);
+        if (threadIdx.x < HELD) weights_loaded[threadIdx.x].init(1);
         publish();
         __syncthreads();
     }
@@ -173,7 +173,7 @@ __device__ __forceinline__ void load(const ConvolveByPlanes& p, const Task& task
         const char* const from = reinterpret_cast<const char*>(p.weights) +
                                  ((Index)task.run * CHUNKS + chunk % CHUNKS) * CHUNK;
         const int held = chunk % Held::HELD;
-        shared.weights_loaded[held].tell_when_read(shared.weights[held], from, CHUNK);
+        shared.weights_loaded[held].arrive_with_bytes(shared.weights[held], from, CHUNK);
     };
     auto is_second = [&](int i) { return i % CHUNKS * DEPTH >= p.parts[0].channels; };
     auto channel = [&](int i) {
@@ -210,7 +210,7 @@ __device__ __forceinline__ void load(const ConvolveByPlanes& p, const Task& task
         if (i >= count) continue;
         store_box(i, shared.boxes[box.number]);
         __syncwarp();
-        if (threadIdx.x % 32 == 0) shared.loaded[box.number].tell();
+        if (threadIdx.x % 32 == 0) shared.loaded[box.number].arrive();
         if (i + 1 < count) load_box(i + 1);
     }
 }
@@ -320,7 +320,7 @@ struct Products {
                 first_weights + (held.number * CHUNK + first * OUTPUTS * 16) / 16
             );
             __syncwarp();
-            if (threadIdx.x % 32 == 0) (is_first ? shared.passed : shared.left)[box.number].tell();
+            if (threadIdx.x % 32 == 0) (is_first ? shared.passed : shared.left)[box.number].arrive();
         }
     }
 

@@ -143,9 +143,9 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     static_assert(TILE_ROWS % LINE_ROWS == 0, "a tile begins with a line");
     extern __shared__ char shared[];
     Element* ring = reinterpret_cast<Element*>(shared);             // [RING][LINES][COLUMNS][PIECE]
-    Signal* loaded = reinterpret_cast<Signal*>(ring + RING * PLANE);  // of each slot of the ring
-    Signal* left = loaded + RING;                                   // the planes of each slot
-    Signal* turn = left + RING;                                     // of each group
+    Barrier* loaded = reinterpret_cast<Barrier*>(ring + RING * PLANE);  // of each slot of the ring
+    Barrier* left = loaded + RING;                                   // the planes of each slot
+    Barrier* turn = left + RING;                                     // of each group
     Moments* joined = reinterpret_cast<Moments*>(turn + 2);         // [8 warps][16]
 
     const int blocks_w = (p.target_extents[2] + COLUMNS - 1) / COLUMNS;
@@ -162,10 +162,10 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     const int d = first_d + p.origin[0], h = first_h + p.origin[1], w = first_w + p.origin[2];
 
     if (threadIdx.x < RING) {
-        loaded[threadIdx.x].expect(4);
-        left[threadIdx.x].expect(8);
+        loaded[threadIdx.x].init(4);
+        left[threadIdx.x].init(8);
     }
-    if (threadIdx.x < 2) turn[threadIdx.x].expect(4);
+    if (threadIdx.x < 2) turn[threadIdx.x].init(4);
     Loader<KERNEL, COLUMNS, SEEN> loader(p, patch, start, h, w);
     for (int i = group; i < KERNEL; i += 3) {
         loader.fetch(d + i);
@@ -182,7 +182,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
             loader.store(ring + i % RING * PLANE);
             publish();
             __syncwarp();
-            if (lane == 0) loaded[i % RING].tell();
+            if (lane == 0) loaded[i % RING].arrive();
         }
     } else {
         take_registers<BLOCKS == 1 ? 224 : 88>();
@@ -191,7 +191,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
                             part * KERNEL * PRODUCTS * GROUP + threadIdx.x % GROUP;
 #pragma unroll
         for (int i = 0; i < KERNEL * PRODUCTS; ++i) weights[i] = from[i * GROUP];
-        if (group == 1 && lane == 0) turn[0].tell();
+        if (group == 1 && lane == 0) turn[0].arrive();
 
         const int own_row = 16 * warp / OUTPUTS, channel = 16 * warp % OUTPUTS;
         const int inside = p.target_extents[2] - first_w, real_inside = real.extents[2] - first_w;
@@ -221,13 +221,13 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
                     }
                 }
                 end_batch();
-                if (lane == 0) turn[1 - group].tell();
+                if (lane == 0) turn[1 - group].arrive();
                 hold(sums);
                 wait_for_products<0>();
                 hold(sums);
                 if (tile + 2 >= TILES) {
                     __syncwarp();
-                    if (lane == 0) left[o % RING].tell();
+                    if (lane == 0) left[o % RING].arrive();
                 }
 
                 const int row = first_h + tile * TILE_ROWS + own_row;

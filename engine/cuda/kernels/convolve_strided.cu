@@ -215,9 +215,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_strided_32(Con
     char* staged = stages + STAGES * STAGE;  // [2][AT_ONCE][WIDTH][OUTPUTS], swizzled
     float* scales = reinterpret_cast<float*>(staged + 2 * STAGED);  // [2][CHANNELS]
     Moments* joined = reinterpret_cast<Moments*>(scales + 2 * CHANNELS);  // [8 warps][16]
-    Signal* loaded = reinterpret_cast<Signal*>(joined + 8 * 16);  // [2][BOXES], for each group
-    Signal* left = loaded + 2 * BOXES;
-    Signal* stage_loaded = left + BOXES;
+    Barrier* loaded = reinterpret_cast<Barrier*>(joined + 8 * 16);  // [2][BOXES], for each group
+    Barrier* left = loaded + 2 * BOXES;
+    Barrier* stage_loaded = left + BOXES;
 
     const int blocks_w = (p.extents[2] + WIDTH - 1) / WIDTH;
     const int first_w = blockIdx.x % blocks_w * WIDTH, first_h = blockIdx.x / blocks_w * HEIGHT;
@@ -233,12 +233,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_strided_32(Con
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 
     if (threadIdx.x < BOXES) {
-        loaded[threadIdx.x].expect(LOADER_WARPS);
-        loaded[BOXES + threadIdx.x].expect(LOADER_WARPS);
-        left[threadIdx.x].expect(8);
+        loaded[threadIdx.x].init(LOADER_WARPS);
+        loaded[BOXES + threadIdx.x].init(LOADER_WARPS);
+        left[threadIdx.x].init(8);
     }
     if (threadIdx.x < STAGES) {
-        stage_loaded[threadIdx.x].expect(1);
+        stage_loaded[threadIdx.x].init(1);
     }
     if (threadIdx.x < CHANNELS) {
         const int place = number * p.table_stride + threadIdx.x;
@@ -255,7 +255,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_strided_32(Con
             const char* weights =
                 reinterpret_cast<const char*>(p.weights) + (Index)part * STAGES * STAGE;
             for (int i = 0; i < STAGES; ++i) {
-                stage_loaded[i].tell_when_read(stages + i * STAGE, weights + i * STAGE, STAGE);
+                stage_loaded[i].arrive_with_bytes(stages + i * STAGE, weights + i * STAGE, STAGE);
             }
         }
         const int place = min(loader, LOADERS - 1);  // the last lanes do the same
@@ -280,7 +280,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_strided_32(Con
                 __syncwarp();
                 for (int tap = 0; lane == 0 && tap < 3; ++tap) {
                     if (!has_tap(plane, tap)) continue;
-                    loaded[user(plane, tap) * BOXES + box.number].tell();
+                    loaded[user(plane, tap) * BOXES + box.number].arrive();
                 }
                 box.step_on();
                 own.fetch(next / CHUNKS, next % CHUNKS, vectors[ahead]);  // past the end, too
@@ -320,7 +320,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_strided_32(Con
         // What one group alone has read, it leaves for both.
         auto leave = [&] {
             __syncwarp();
-            for (int i = 0; lane == 0 && read_box >= 0 && i < read_times; ++i) left[read_box].tell();
+            for (int i = 0; lane == 0 && read_box >= 0 && i < read_times; ++i) left[read_box].arrive();
             read_box = -1;
         };
         // The products of a box with a plane of the kernel.

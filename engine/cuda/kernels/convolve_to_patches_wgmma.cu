@@ -72,7 +72,7 @@ __device__ __forceinline__ int row_offset(const ConvolveToPatches& p, int row) {
 template <int CHANNELS, int COLUMNS, bool HAS_ZEROS>
 __device__ __forceinline__ void load_rows(
     const ConvolveToPatches& p, const Element* source, const int* voxels, const int* planes,
-    int plane_count, char* stages, Signal* loaded, Signal* left, int first_h, int rows
+    int plane_count, char* stages, Barrier* loaded, Barrier* left, int first_h, int rows
 ) {
     using Row = Stage<CHANNELS, COLUMNS>;
     constexpr int STEP = GROUP / Row::CHUNKS, EACH = (Row::WIDTH + STEP - 1) / STEP;
@@ -100,7 +100,7 @@ __device__ __forceinline__ void load_rows(
                 const bool is_there = !HAS_ZEROS || (is_inside && places[i] != NOTHING);
                 begin_copy(to + i * STEP * Row::VOXEL, from + (is_there ? places[i] : 0), is_there);
             }
-            loaded[slot].tell_when_copied();
+            loaded[slot].arrive_when_copied();
             if (++slot == Row::COUNT) slot = 0, ++round;
         }
     }
@@ -119,8 +119,8 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
     Element* weights = reinterpret_cast<Element*>(stages + Row::COUNT * Row::BYTES);
     // [GROUPS][TAPS][SUMS_PITCH], behind [depth][STEPS][2][TURNED][ROWS][8].
     float* complete = reinterpret_cast<float*>(weights + KERNEL * STEPS * OPERAND);
-    Signal* loaded = reinterpret_cast<Signal*>(complete + GROUPS * TAPS * SUMS_PITCH);
-    Signal* left = loaded + Row::COUNT;
+    Barrier* loaded = reinterpret_cast<Barrier*>(complete + GROUPS * TAPS * SUMS_PITCH);
+    Barrier* left = loaded + Row::COUNT;
     int* voxels = reinterpret_cast<int*>(left + Row::COUNT);  // offsets within the source
     int* planes = voxels + Row::WIDTH;
 
@@ -149,8 +149,8 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
     find_voxels<Row::WIDTH>(p, voxels, first_w);
     find_planes(p, planes, first_d, plane_count);
     if (threadIdx.x < Row::COUNT) {
-        loaded[threadIdx.x].expect(GROUP);
-        left[threadIdx.x].expect(GROUPS * 4);
+        loaded[threadIdx.x].init(GROUP);
+        left[threadIdx.x].init(GROUPS * 4);
     }
     publish();
     __syncthreads();
@@ -189,7 +189,7 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
     int slot = 0, round = 0, read = -1;
     auto leave = [&](int slot) {
         __syncwarp();
-        if (lane == 0) left[slot].tell();
+        if (lane == 0) left[slot].arrive();
     };
     auto step_on = [&] {
         if (++slot == Row::COUNT) slot = 0, ++round;

@@ -1,5 +1,5 @@
 // What kernels of warp groups share: wgmma, the product of 16-bit numbers in which four warps take part
-// and whose second operand lies in shared memory, summed in float; and signals between the groups of
+// and whose second operand lies in shared memory, summed in float; and barriers between the groups of
 // a block. Only compute capability 9.0 has wgmma.
 #pragma once
 
@@ -71,33 +71,33 @@ __device__ __forceinline__ void publish() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Told so many times, it passes on to its next phase. In shared memory.
-struct Signal {
+// An mbarrier in shared memory: its phase is over when so many lanes have arrived.
+struct Barrier {
     unsigned long long state;
 
-    __device__ __forceinline__ void expect(int count) {
-        Signal* const signal = this;
-        const unsigned address = __cvta_generic_to_shared(signal);
+    __device__ __forceinline__ void init(int count) {
+        Barrier* const barrier = this;
+        const unsigned address = __cvta_generic_to_shared(barrier);
         asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "r"(count) : "memory");
     }
 
-    __device__ __forceinline__ void tell() {
-        Signal* const signal = this;
-        const unsigned address = __cvta_generic_to_shared(signal);
+    __device__ __forceinline__ void arrive() {
+        Barrier* const barrier = this;
+        const unsigned address = __cvta_generic_to_shared(barrier);
         asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(address) : "memory");
     }
 
-    // When the copies that this lane has begun are done.
-    __device__ __forceinline__ void tell_when_copied() {
-        Signal* const signal = this;
-        const unsigned address = __cvta_generic_to_shared(signal);
+    // Arrives when the copies that this lane has begun are done.
+    __device__ __forceinline__ void arrive_when_copied() {
+        Barrier* const barrier = this;
+        const unsigned address = __cvta_generic_to_shared(barrier);
         asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address) : "memory");
     }
 
-    // When so many bytes, one behind the other, have come from global memory; by one lane.
-    __device__ __forceinline__ void tell_when_read(void* target, const void* source, int bytes) {
-        Signal* const signal = this;
-        const unsigned address = __cvta_generic_to_shared(signal);
+    // Begins to copy so many bytes from global memory, and arrives when they are there; by one lane.
+    __device__ __forceinline__ void arrive_with_bytes(void* target, const void* source, int bytes) {
+        Barrier* const barrier = this;
+        const unsigned address = __cvta_generic_to_shared(barrier);
         const unsigned to = __cvta_generic_to_shared(target);
         asm volatile(
             "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %3; "
@@ -108,8 +108,8 @@ struct Signal {
 
     // Until phase number `phase`, of which it may be the next but no more, is over.
     __device__ __forceinline__ void wait(int phase) {
-        Signal* const signal = this;
-        const unsigned address = __cvta_generic_to_shared(signal), parity = phase & 1;
+        Barrier* const barrier = this;
+        const unsigned address = __cvta_generic_to_shared(barrier), parity = phase & 1;
         unsigned over = 0;
         while (!over) {
             asm volatile(
