@@ -124,7 +124,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
         stage_left[threadIdx.x].init(8);
     }
     if (threadIdx.x == 0) begun->init(4);
-    publish();
+    fence_async_proxy();
     __syncthreads();
 
     if (group == 2) {
@@ -155,8 +155,8 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
     } else {
         take_registers<OTHER_REGISTERS>();
         const unsigned long long first_voxels =
-            described(boxes + group * COLUMNS * 16, PIECE, SEEN * 16);
-        const unsigned long long first_weights = described(stages, 64 * 16, 128);
+            descriptor_of(boxes + group * COLUMNS * 16, PIECE, SEEN * 16);
+        const unsigned long long first_weights = descriptor_of(stages, 64 * 16, 128);
         const int first_column = first_w + group * COLUMNS;
         const int rows = min(SIDE, p.cells[1] - first_h);  // of cells, in the patch
         // Of the sums: planes and rows of cells, and columns of this lane, that are measured.
@@ -273,7 +273,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             for (int right = 0; right < 2; ++right) {
 #pragma unroll
                 for (int i = 0; i < N / 2; ++i) sums[right][i] = 0.0f;
-                hold(sums[right]);
+                fence_operand(sums[right]);
             }
             RingSlot<BOXES> box = here;
 #pragma unroll 1
@@ -288,8 +288,8 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
                 }
             }
             wait_for_products<0>();
-            hold(sums[0]);
-            hold(sums[1]);
+            fence_operand(sums[0]);
+            fence_operand(sums[1]);
             leave();
             if (is_last) {
                 for (int i = 0; i < CHUNKS; ++i) here.step_on();

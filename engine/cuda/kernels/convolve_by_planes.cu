@@ -115,7 +115,7 @@ struct Shared {
             left[threadIdx.x].init(IN_TURNS ? WARPS : 2 * WARPS);
         }
         if (threadIdx.x < HELD) weights_loaded[threadIdx.x].init(1);
-        publish();
+        fence_async_proxy();
         __syncthreads();
     }
 };
@@ -263,7 +263,7 @@ struct Products {
         const int lane = threadIdx.x % 32;
         const int voxel = (row + lane / 8 % 2 * TILES) * SEEN_COLUMNS + column + lane % 8;
         first_voxels = __cvta_generic_to_shared(shared.boxes[0] + lane / 16 * PIECE + voxel * 16);
-        first_weights = described(shared.weights[0], N * 16, 128);
+        first_weights = descriptor_of(shared.weights[0], N * 16, 128);
     }
 
     // Those of a box. Pairs of rows are read two batches of products before those that take them.
@@ -279,7 +279,7 @@ struct Products {
             );
         };
 #pragma unroll
-        for (int tile = 0; tile < TILES; ++tile) hold(sums[tile]);
+        for (int tile = 0; tile < TILES; ++tile) fence_operand(sums[tile]);
 #pragma unroll
         for (int i = 0; i < AHEAD; ++i) read(i);
 #pragma unroll
@@ -301,7 +301,7 @@ struct Products {
         }
         wait_for_products<0>();
 #pragma unroll
-        for (int tile = 0; tile < TILES; ++tile) hold(sums[tile]);
+        for (int tile = 0; tile < TILES; ++tile) fence_operand(sums[tile]);
     }
 
     // Those of a plane, for so many thirds of the columns, from third `first` on.

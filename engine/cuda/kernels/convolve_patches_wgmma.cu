@@ -171,7 +171,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
         loader.fetch(d + i);
         loader.store(ring + i * PLANE);
     }
-    publish();
+    fence_async_proxy();
     __syncthreads();
 
     if (group == 2) {
@@ -180,7 +180,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
             loader.fetch(d + i);
             if (i >= RING) left[i % RING].wait(i / RING - 1);
             loader.store(ring + i % RING * PLANE);
-            publish();
+            fence_async_proxy();
             __syncwarp();
             if (lane == 0) loaded[i % RING].arrive();
         }
@@ -197,7 +197,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
         const int inside = p.target_extents[2] - first_w, real_inside = real.extents[2] - first_w;
         const bool is_whole = real_inside >= COLUMNS;
         const int measured = is_whole ? COLUMNS : max(real_inside, 0);  // columns of a row
-        const unsigned long long first = described(ring, LINE * 2, 128);
+        const unsigned long long first = descriptor_of(ring, LINE * 2, 128);
         Sums low{0.0f, 0.0f, 0.0f}, high{0.0f, 0.0f, 0.0f};
         int count = 0;  // of voxels that this lane has measured
         for (int o = 0, turns = 0; o < planes; ++o) {
@@ -208,7 +208,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
 #pragma unroll
                 for (int i = 0; i < COLUMNS / 2; ++i) sums[i] = 0.0f;
                 turn[group].wait(turns);
-                hold(sums);
+                fence_operand(sums);
                 begin_products();
 #pragma unroll
                 for (int i = 0; i < KERNEL; ++i) {
@@ -222,9 +222,9 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
                 }
                 end_batch();
                 if (lane == 0) turn[1 - group].arrive();
-                hold(sums);
+                fence_operand(sums);
                 wait_for_products<0>();
-                hold(sums);
+                fence_operand(sums);
                 if (tile + 2 >= TILES) {
                     __syncwarp();
                     if (lane == 0) left[o % RING].arrive();

@@ -245,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_strided_32(Con
         scales[threadIdx.x] = p.factor ? p.factor[place] : 1.0f;
         scales[CHANNELS + threadIdx.x] = p.factor ? p.summand[place] : 0.0f;
     }
-    publish();
+    fence_async_proxy();
     __syncthreads();
 
     if (group >= 2) {
@@ -276,7 +276,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_strided_32(Con
                 if (box.round) left[box.number].wait(box.round - 1);
                 own.store(plane, vectors[ahead], factors[own_scales], summands[own_scales],
                           p.slope, boxes + box.number * BOX);
-                publish();
+                fence_async_proxy();
                 __syncwarp();
                 for (int tap = 0; lane == 0 && tap < 3; ++tap) {
                     if (!has_tap(plane, tap)) continue;
@@ -290,8 +290,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_strided_32(Con
     } else {
         take_registers<OTHER_REGISTERS>();
         const unsigned long long first_voxels =
-            described(boxes, PIECE * 16, 2 * HALF_ROW * 16);
-        const unsigned long long first_weights = described(stages, OUTPUTS * 16, 128);
+            descriptor_of(boxes, PIECE * 16, 2 * HALF_ROW * 16);
+        const unsigned long long first_weights = descriptor_of(stages, OUTPUTS * 16, 128);
         const int rows = min(HEIGHT, p.extents[1] - first_h);  // of the sums, in the target
         // Of the sums: planes, rows, and columns of this lane, that are measured.
         const Inside real = inside_of(p, p.extents, number);
@@ -380,13 +380,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_strided_32(Con
         for (int plane = group; plane < planes; plane += 2) {
 #pragma unroll
             for (int i = 0; i < N / 2; ++i) sums[i] = 0.0f;
-            hold(sums);
+            fence_operand(sums);
 #pragma unroll 1
             for (int i = 0; i < 3 * CHUNKS; ++i) {
                 add(2 * plane + i / CHUNKS, i % CHUNKS, i / CHUNKS);
             }
             wait_for_products<0>();
-            hold(sums);
+            fence_operand(sums);
             leave();
             if (p.partials && (!ARE_BLOCKS || plane < measured_planes)) {
                 if (plane == group) low.shift = sums[0], high.shift = sums[2];

@@ -152,7 +152,7 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
         loaded[threadIdx.x].init(GROUP);
         left[threadIdx.x].init(GROUPS * 4);
     }
-    publish();
+    fence_async_proxy();
     __syncthreads();
 
     if (group == GROUPS) {
@@ -177,13 +177,13 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
     for (int plane = 0; plane < EACH; ++plane)
 #pragma unroll
         for (int i = 0; i < SUMS; ++i) sums[plane][i] = 0.0f;
-    auto hold_all = [&] {
+    auto fence_all = [&] {
 #pragma unroll
-        for (int plane = 0; plane < EACH; ++plane) hold(sums[plane]);
+        for (int plane = 0; plane < EACH; ++plane) fence_operand(sums[plane]);
     };
     float* own_complete = complete + group * TAPS * SUMS_PITCH;
-    const unsigned long long first_weights = described(weights, TURNED * PIECE * 2, PIECE * 2);
-    const unsigned long long first_voxels = described_rows<Row::VOXEL>(stages);
+    const unsigned long long first_weights = descriptor_of(weights, TURNED * PIECE * 2, PIECE * 2);
+    const unsigned long long first_voxels = descriptor_of_rows<Row::VOXEL>(stages);
     const float bias = p.bias ? p.bias[output] : 0.0f;
     bool finite = true;
     int slot = 0, round = 0, read = -1;
@@ -246,7 +246,7 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
         pass(group * EACH);
         const int turned = -row & (ROWS - 1);  // the weights' row for the first of the sums
         const unsigned long long a = first_weights + turned * PIECE / 8;
-        hold_all();
+        fence_all();
         auto add = [&](float (&sums)[SUMS], int of_kernel, unsigned long long b) {
             const unsigned long long own = a + of_kernel * STEPS * OPERAND / 8;
 #pragma unroll
@@ -288,7 +288,7 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
             end();
         }
         wait_for_products<0>();
-        hold_all();
+        fence_all();
         leave(read);
         read = -1;
 

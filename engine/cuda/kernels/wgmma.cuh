@@ -7,7 +7,7 @@
 
 // An operand in shared memory: pieces of 8 rows, one behind the other, each of 8 numbers along the
 // depth. beside: bytes to the next 8 numbers of the depth; below: to the next 8 rows.
-__device__ __forceinline__ unsigned long long described(const void* first, int beside, int below) {
+__device__ __forceinline__ unsigned long long descriptor_of(const void* first, int beside, int below) {
     const unsigned long long address = __cvta_generic_to_shared(first);
     return (address & 0x3FFFF) >> 4 | (unsigned long long)(beside >> 4) << 16 |
            (unsigned long long)(below >> 4) << 32;
@@ -16,10 +16,10 @@ __device__ __forceinline__ unsigned long long described(const void* first, int b
 // An operand of whole rows of 64 or 128 bytes, one behind the other, each with its 16-byte pieces
 // where `swizzled` puts them; from a multiple of 8 rows on.
 template <int ROW>
-__device__ __forceinline__ unsigned long long described_rows(const void* first) {
+__device__ __forceinline__ unsigned long long descriptor_of_rows(const void* first) {
     static_assert(ROW == 64 || ROW == 128);
     const unsigned long long kind = ROW == 128 ? 1 : 2;
-    return described(first, 16, 8 * ROW) | kind << 62;
+    return descriptor_of(first, 16, 8 * ROW) | kind << 62;
 }
 
 // Place of a row's piece, so that pieces of 8 rows lie in different banks.
@@ -51,7 +51,7 @@ __device__ __forceinline__ void end_batch() {
 
 // Keeps the compiler from touching sums of which products may be under way.
 template <int COUNT>
-__device__ __forceinline__ void hold(float (&sums)[COUNT]) {
+__device__ __forceinline__ void fence_operand(float (&sums)[COUNT]) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
@@ -67,7 +67,7 @@ __device__ __forceinline__ void give_registers() {
 }
 
 // Makes what this lane has written to shared memory visible to products that others begin.
-__device__ __forceinline__ void publish() {
+__device__ __forceinline__ void fence_async_proxy() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
