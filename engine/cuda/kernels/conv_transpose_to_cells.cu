@@ -134,7 +134,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
                                                   p.source_extents[1] * p.source_extents[2] *
                                                   CHANNELS;
             RingSlot<BOXES> box;
-            for (int i = 0; i < (planes + 1) * CHUNKS; ++i, box.step_on()) {
+            for (int i = 0; i < (planes + 1) * CHUNKS; ++i, box.advance()) {
                 if (box.round) left[box.number].wait(box.round - 1);
                 load_box(p, patch + i % CHUNKS * DEPTH, CHANNELS, first_d + i / CHUNKS, first_h,
                          first_w, boxes + box.number * BOX);
@@ -144,7 +144,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             const char* weights =
                 reinterpret_cast<const char*>(p.weights) + (Index)part * OF_PLANE * STAGE;
             RingSlot<STAGES> stage;
-            for (int i = 0; i < planes * OF_PLANE; ++i, stage.step_on()) {
+            for (int i = 0; i < planes * OF_PLANE; ++i, stage.advance()) {
                 if (stage.round) stage_left[stage.number].wait(stage.round - 1);
                 stage_loaded[stage.number].arrive_with_bytes(
                     stages + stage.number * STAGE, weights + i % OF_PLANE * STAGE, STAGE
@@ -221,7 +221,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             }
             read_box = is_last_use ? box.number : -1;
             read_stage = stage.number;
-            stage.step_on();
+            stage.advance();
         };
         // What this lane has of those voxels; is_full: whether all of them are measured.
         auto measure = [&](bool is_full) {
@@ -281,7 +281,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
                 const int row = i % source_rows;
                 const bool is_last_row = row == source_rows - 1;
                 add(box, row, is_last && is_last_row && i < CHUNKS * source_rows);
-                if (is_last_row) box.step_on();
+                if (is_last_row) box.advance();
                 if (group == 0 && pass == 0 && i == LAG - 1) {
                     wait_for_products<0>();
                     if (lane == 0) begun->arrive();
@@ -292,7 +292,7 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
             fence_operand(sums[1]);
             leave();
             if (is_last) {
-                for (int i = 0; i < CHUNKS; ++i) here.step_on();
+                for (int i = 0; i < CHUNKS; ++i) here.advance();
             }
             if (p.partials && (!ARE_BLOCKS || pass < PASSES * measured_planes)) {
                 if (pass == 0) low.shift = sums[0][0], high.shift = sums[0][2];

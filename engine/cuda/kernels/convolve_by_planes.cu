@@ -203,7 +203,7 @@ __device__ __forceinline__ void load(const ConvolveByPlanes& p, const Task& task
     load_box(0);
     RingSlot<Held::BOXES> box;
 #pragma unroll 1
-    for (int i = 0; i < count + (Held::IN_TURNS ? 0 : BEHIND); ++i, box.step_on()) {
+    for (int i = 0; i < count + (Held::IN_TURNS ? 0 : BEHIND); ++i, box.advance()) {
         if (box.round) shared.left[box.number].wait(box.round - 1);
         // With the box that was there, its weights have been left.
         if (!Held::IN_TURNS && box.round && i - BEHIND < count) load_weights(i - BEHIND);
@@ -312,7 +312,7 @@ struct Products {
         const bool is_second = Held::IN_TURNS && threadIdx.x >= GROUP;
         const bool is_first = Held::IN_TURNS && threadIdx.x < GROUP;
 #pragma unroll UNROLLED
-        for (int chunk = 0; chunk < Held::CHUNKS; ++chunk, box.step_on(), held.step_on()) {
+        for (int chunk = 0; chunk < Held::CHUNKS; ++chunk, box.advance(), held.advance()) {
             shared.weights_loaded[held.number].wait(Held::IN_TURNS ? 0 : held.round);
             (is_second ? shared.passed : shared.loaded)[box.number].wait(box.round);
             add_box<THIRDS>(
@@ -325,7 +325,7 @@ struct Products {
     }
 
     // The sums of a plane that is done give way to those of the next.
-    __device__ __forceinline__ void step_on() {
+    __device__ __forceinline__ void advance() {
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile) {
 #pragma unroll
@@ -368,7 +368,7 @@ __device__ __forceinline__ void multiply(const ConvolveByPlanes& p, const Task& 
             store(plane + (i / 2 + i % 2 * TILES) * p.target_strides.row, voxel);
             measured.add(voxel);
         }
-        products.step_on();
+        products.advance();
     };
     const int last_d = task.first_d + task.planes - 1;
     if constexpr (Held::IN_TURNS) {

@@ -282,7 +282,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_strided_32(Con
                     if (!has_tap(plane, tap)) continue;
                     loaded[user(plane, tap) * BOXES + box.number].arrive();
                 }
-                box.step_on();
+                box.advance();
                 own.fetch(next / CHUNKS, next % CHUNKS, vectors[ahead]);  // past the end, too
             }
         }

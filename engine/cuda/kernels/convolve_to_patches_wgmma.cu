@@ -191,14 +191,14 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
         __syncwarp();
         if (lane == 0) left[slot].arrive();
     };
-    auto step_on = [&] {
+    auto advance = [&] {
         if (++slot == Row::COUNT) slot = 0, ++round;
     };
     auto pass = [&](int count) {
         for (int i = 0; i < count; ++i) {
             loaded[slot].wait(round);
             leave(slot);
-            step_on();
+            advance();
         }
     };
     // Of the target's row that is complete the sums of its columns; its place begins anew.
@@ -266,7 +266,7 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
                 leave(read);
             }
             read = slot;
-            step_on();
+            advance();
         };
         if constexpr (EACH == 1) {
 #pragma unroll 1

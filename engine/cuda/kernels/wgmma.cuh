@@ -127,7 +127,7 @@ template <int COUNT>
 struct RingSlot {
     int number = 0, round = 0;
 
-    __device__ __forceinline__ void step_on() {
+    __device__ __forceinline__ void advance() {
         if (++number == COUNT) number = 0, ++round;
     }
 };
