@@ -209,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) conv_transpose_to_pa
     Operand even, odd;
     read(first_h - 1, 0, even);
     for (int row = first_h - 1; row < last_h; ++row) {
-        // While one operand is multiplied, the other is under way; a row has an even number.
+        // While one operand is multiplied, the other is in flight; a row has an even number.
         for (int index = 0; index < each; index += 2) {
             read(row, index + 1, odd);
             multiply(index, even);

@@ -133,7 +133,7 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
     read(here, 0, even);
     read(each > 1 ? here : next, 1, odd);
     for (int row = first_h; row < last_h + ROWS - 1; ++row) {
-        // While one operand is multiplied, the other is under way.
+        // While one operand is multiplied, the other is in flight.
         int index = 0;
         for (; index + 1 < each; index += 2) {
             multiply(index, even);

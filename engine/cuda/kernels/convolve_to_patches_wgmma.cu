@@ -21,7 +21,7 @@
 #if !defined(ELEMENT_FLOAT) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 constexpr int GROUPS = 4;              // that have planes of the target
-constexpr int ROWS = 8, TAPS = 8;      // of the target that are under way, and of its columns
+constexpr int ROWS = 8, TAPS = 8;      // of the target that are in flight, and of its columns
 constexpr int KERNEL = 7, TURNED = 2 * ROWS - 1;
 constexpr int PIECE = ROWS * TAPS;     // numbers of 8 rows of an operand, 8 of the depth
 constexpr int GROUP = 128, THREADS = (GROUPS + 1) * GROUP;

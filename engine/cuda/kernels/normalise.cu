@@ -33,7 +33,7 @@ constexpr int ACROSS = 4, BESIDE = THREADS / ACROSS;  // vectors of a column, vo
 constexpr int WIDTH = ACROSS * LANES;                 // channels of a column
 constexpr int PARTS = THREADS / WIDTH;                // threads that join partials of one channel
 constexpr int SUMS = 2 * WIDTH + 2 * THREADS;         // floats of shared memory
-constexpr int AT_ONCE = 4;                            // loads under way in one thread
+constexpr int AT_ONCE = 4;                            // loads in flight in one thread
 constexpr int AHEAD = 3, RING = AHEAD + 1;            // turns that are copied before they are due
 
 __device__ __forceinline__ int thread_number() { return threadIdx.y * ACROSS + threadIdx.x; }

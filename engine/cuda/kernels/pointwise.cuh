@@ -90,7 +90,7 @@ struct Columns {
         }
     }
 
-    // Axis::AT_ONCE rows are read at once, so that as many loads are under way; but in the GENERAL form,
+    // Axis::AT_ONCE rows are read at once, so that as many loads are in flight; but in the GENERAL form,
     // which the compiler takes long for. So it does for branches around the loads: what is not seen
     // is read all the same, at the border, and not shown.
     __device__ __forceinline__ void sum_up(int x) {
@@ -232,7 +232,7 @@ __device__ __forceinline__ int shown_column(const Pointwise& p, const Start& sta
 }
 
 // Block (vectors, columns): a thread owns LANES channels and walks over the rows of its block,
-// AT_ONCE voxels at a time so that as many loads are under way.
+// AT_ONCE voxels at a time so that as many loads are in flight.
 template <Form FORM>
 __device__ __forceinline__ void plain(const Pointwise& p) {
     constexpr int AT_ONCE = 2;

@@ -37,7 +37,7 @@ struct Measure {
 
 constexpr int THREADS = 512;
 constexpr int WARPS = THREADS / 32;
-constexpr int AT_ONCE = 4;  // loads under way in one thread
+constexpr int AT_ONCE = 4;  // loads in flight in one thread
 
 // Of a patch, the first of those voxels of the view that lie at place `own` of their cells.
 __device__ __forceinline__ const Element* first_voxel(

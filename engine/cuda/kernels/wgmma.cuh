@@ -49,7 +49,7 @@ __device__ __forceinline__ void end_batch() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Keeps the compiler from touching sums of which products may be under way.
+// Keeps the compiler from touching sums of which products may be in flight.
 template <int COUNT>
 __device__ __forceinline__ void fence_operand(float (&sums)[COUNT]) {
 #pragma unroll
