@@ -238,7 +238,7 @@ struct Measured {
         Moments made = Sums{shift[i], sum[i], squares[i]}.moments(count);
 #pragma unroll
         for (int distance = 4; distance < 32; distance *= 2) {
-            made.join({__shfl_xor_sync(~0u, made.count, distance),
+            made.merge({__shfl_xor_sync(~0u, made.count, distance),
                        __shfl_xor_sync(~0u, made.mean, distance),
                        __shfl_xor_sync(~0u, made.squares, distance)});
         }
@@ -420,7 +420,7 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
     __syncthreads();
     if (threadIdx.x >= OUTPUTS) return;
     Moments moments = shared.joined[0][threadIdx.x];
-    for (int other = 1; other < 2 * WARPS; ++other) moments.join(shared.joined[other][threadIdx.x]);
+    for (int other = 1; other < 2 * WARPS; ++other) moments.merge(shared.joined[other][threadIdx.x]);
     const Index block = ((Index)task.number * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
     p.partials[block * p.outputs + task.run * OUTPUTS + threadIdx.x] = moments;
 }

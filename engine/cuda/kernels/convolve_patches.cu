@@ -191,7 +191,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
                 const int inside = min(16 * TILES, real.extents[2] - first_w - column);
                 if (!ARE_BLOCKS || (d < real.extents[0] && first_h + row < real.extents[1] &&
                                     inside > 0)) {
-                    moments.join(measured(sums, inside, lane));
+                    moments.merge(measured(sums, inside, lane));
                 }
             }
             Element* line = target + (((Index)d * p.target_extents[1] + first_h + row) *
@@ -231,7 +231,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     __syncthreads();
     if (threadIdx.x >= OUTPUTS) return;
     for (int other = 1; other < blockDim.x / 32; ++other) {
-        joined[threadIdx.x].join(joined[other * OUTPUTS + threadIdx.x]);
+        joined[threadIdx.x].merge(joined[other * OUTPUTS + threadIdx.x]);
     }
     const Index block = ((Index)number * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
     p.partials[block * p.outputs + part * OUTPUTS + threadIdx.x] = joined[threadIdx.x];

@@ -274,7 +274,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     if (threadIdx.x >= OUTPUTS) return;
     Moments moments{0.0f, 0.0f, 0.0f};
     for (int other = threadIdx.x / 16; other < 8; other += OUTPUTS / 16) {
-        moments.join(joined[other * 16 + threadIdx.x % 16]);
+        moments.merge(joined[other * 16 + threadIdx.x % 16]);
     }
     const Index block = ((Index)number * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
     p.partials[block * p.outputs + part * OUTPUTS + threadIdx.x] = moments;

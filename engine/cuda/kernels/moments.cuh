@@ -1,11 +1,11 @@
-// Count, mean and sum of squared deviations of some numbers, joined by Chan's rule, so that a mean
+// Count, mean and sum of squared deviations of some numbers, merged by Chan's rule, so that a mean
 // far from zero costs no digits.
 #pragma once
 
 struct Moments {
     float count, mean, squares;
 
-    __device__ __forceinline__ void join(const Moments& other) {
+    __device__ __forceinline__ void merge(const Moments& other) {
         const float total = count + other.count;
         if (total == 0.0f) return;
         const float share = other.count / total;
@@ -37,7 +37,7 @@ struct Sums {
 __device__ __forceinline__ Moments of_four_lanes(Moments moments) {
 #pragma unroll
     for (int distance = 1; distance < 4; distance *= 2) {
-        moments.join({__shfl_xor_sync(~0u, moments.count, distance),
+        moments.merge({__shfl_xor_sync(~0u, moments.count, distance),
                       __shfl_xor_sync(~0u, moments.mean, distance),
                       __shfl_xor_sync(~0u, moments.squares, distance)});
     }

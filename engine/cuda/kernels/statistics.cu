@@ -250,7 +250,7 @@ extern "C" __global__ void conclude(Conclude p) {
         const Moments* partials = p.partials + (Index)patch * p.chunks * p.channels + channel;
 #pragma unroll 4
         for (int part = threadIdx.y; part < p.chunks; part += blockDim.y) {
-            moments.join(partials[(Index)part * p.channels]);
+            moments.merge(partials[(Index)part * p.channels]);
         }
     }
     Moments* own = joined + threadIdx.y * blockDim.x + threadIdx.x;
@@ -258,7 +258,7 @@ extern "C" __global__ void conclude(Conclude p) {
     for (int half = blockDim.y / 2; half; half /= 2) {
         __syncthreads();
         if (threadIdx.y < half) {
-            own->join(own[half * blockDim.x]);
+            own->merge(own[half * blockDim.x]);
         }
     }
     if (threadIdx.y || channel >= p.channels) return;
@@ -290,12 +290,12 @@ extern "C" __global__ void conclude_groups(ConcludeGroups p) {
         const int part = index / p.group, channel = index - part * p.group;
         Moments one = partials[(Index)part * p.channels + channel];
         if (p.bias) one.mean += p.bias[first + channel];
-        moments.join(one);
+        moments.merge(one);
     }
     joined[threadIdx.x] = moments;
     for (int half = blockDim.x / 2; half; half /= 2) {
         __syncthreads();
-        if (threadIdx.x < half) joined[threadIdx.x].join(joined[threadIdx.x + half]);
+        if (threadIdx.x < half) joined[threadIdx.x].merge(joined[threadIdx.x + half]);
     }
     __syncthreads();
     const Moments all = joined[0];
