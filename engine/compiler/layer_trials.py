@@ -14,13 +14,13 @@ from ..network.layers import FloatArray, Triple, triple
 from .convolution import Convolution
 from .steps import (
     IDENTITY,
+    ActivatedView,
     Activation,
     ConvolveByPlanes,
     ConvolvePatches,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
-    ExpressedView,
     Pack,
     Pointwise,
     Statistics,
@@ -71,7 +71,7 @@ class LayerTrial:
     weights: how each of the two lays it out, by name. sources: tensors to be filled; none where the
     patches are what is read. made: tensor that both write; None where that is the translation.
     measured: statistics that the step takes of it besides. tables: by which the
-    step, and passes, express what they read.
+    step, and passes, normalise what they read.
     """
 
     step: TriedStep
@@ -199,7 +199,7 @@ def _transposed_last_layer(step: ConvTransposeToPatches) -> LayerTrial:
     double, one = (2, 2, 2), (1, 1, 1)
     shape = _plain_shape(joined, _translated(step, joined), (4, 4, 4))
     shape = replace(shape, stride=double, before=one, after=one, transposed=True)
-    parts = tuple(ExpressedView(view, None, IDENTITY) for view in views)
+    parts = tuple(ActivatedView(view, None, IDENTITY) for view in views)
     bare = replace(step, parts=parts, weight=STORED_WEIGHT, bias=None, activation=IDENTITY)
     sources, passes = (view.tensor for view in views), _side_by_side(parts, joined, whole)
     return _to_patches(bare, tuple(sources), tuple(passes), shape, transposed, cell_operands)
@@ -249,12 +249,12 @@ def _doubling_layer(step: ConvTransposeToCells) -> LayerTrial:
 
 
 def _layer_by_planes(step: ConvolveByPlanes) -> LayerTrial:
-    """Plainly a convolution from the expressed parts, which are written side by side."""
+    """Plainly a convolution from the activated parts, which are written side by side."""
     made, channels, one = step.target, step.channels, (1, 1, 1)
     parts = tuple(replace(part, activation=_exact(part.activation)) for part in step.parts)
     extents = parts[0].source.extents
-    expressed = Tensor("expressed", made.batch, extents, channels, made.precision)
-    shape = replace(_plain_shape(expressed, made, (3, 3, 3)), before=one, after=one)
+    activated = Tensor("activated", made.batch, extents, channels, made.precision)
+    shape = replace(_plain_shape(activated, made, (3, 3, 3)), before=one, after=one)
     shape = replace(shape, stride=(step.stride,) * 3)
     slots, kernel = range(channels), (made.channels, channels, 3, 3, 3)
     sources = {part.source.tensor.name: part.source.tensor for part in parts}
@@ -265,10 +265,10 @@ def _layer_by_planes(step: ConvolveByPlanes) -> LayerTrial:
 
     return LayerTrial(
         step=replace(step, parts=parts, weight=STORED_WEIGHT, statistics=measured),
-        passes=tuple(_side_by_side(parts, expressed, Region(0, made.batch))),
+        passes=tuple(_side_by_side(parts, activated, Region(0, made.batch))),
         sizes={
             **{name: tensor.bytes for name, tensor in sources.items()},
-            **{tensor.name: tensor.bytes for tensor in (expressed, made)},
+            **{tensor.name: tensor.bytes for tensor in (activated, made)},
             PLAIN_WEIGHT: _weight_bytes(shape),
             STORED_WEIGHT: 4 * stored(np.zeros(kernel, np.float32)).size,
         },
@@ -285,7 +285,7 @@ def _layer_by_planes(step: ConvolveByPlanes) -> LayerTrial:
     )
 
 
-def _tables(parts: Iterable[ExpressedView]) -> tuple[WeightTable, ...]:
+def _tables(parts: Iterable[ActivatedView]) -> tuple[WeightTable, ...]:
     return tuple({part.table.name: part.table for part in parts if part.table}.values())
 
 
@@ -332,7 +332,7 @@ def _to_patches(
 
 
 def _side_by_side(
-    parts: Iterable[ExpressedView], target: Tensor, patches: Region
+    parts: Iterable[ActivatedView], target: Tensor, patches: Region
 ) -> Iterator[Pointwise]:
     """Passes that write parts into one tensor, the channels of each behind those before."""
     first = 0

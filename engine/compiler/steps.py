@@ -192,7 +192,7 @@ class ConvTransposeToCells:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpressedView:
+class ActivatedView:
     """activation(source * factor + summand), which a step computes as it reads.
 
     table: None without a normalisation. activation: a linear one.
@@ -219,7 +219,7 @@ class ConvolveByPlanes:
     """
 
     layer: str
-    parts: tuple[ExpressedView, ...]
+    parts: tuple[ActivatedView, ...]
     target: Tensor
     weight: str
     statistics: "Statistics | None" = None
@@ -247,7 +247,7 @@ class ConvTransposeToPatches:
     """
 
     layer: str
-    parts: tuple[ExpressedView, ...]
+    parts: tuple[ActivatedView, ...]
     weight: str
     channels: int
     extents: Triple
@@ -269,7 +269,7 @@ class ConvolveVoxels:
     """
 
     layer: str
-    source: ExpressedView
+    source: ActivatedView
     weight: str
     channels: int
     bias: str | None
@@ -497,7 +497,7 @@ def _given(table: WeightTable | None) -> tuple[WeightTable, ...]:
     return () if table is None else (table,)
 
 
-def _read(parts: Iterable[ExpressedView]) -> tuple[Operand, ...]:
+def _read(parts: Iterable[ActivatedView]) -> tuple[Operand, ...]:
     return tuple(item for part in parts for item in part.reads)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from cuda_cyclegan.engine.compiler.lowered import Lowered
 from cuda_cyclegan.engine.compiler.memory.plan import MemoryPlan
 from cuda_cyclegan.engine.compiler.steps import (
+    ActivatedView,
     Activation,
     AddPatches,
     Convolve,
@@ -18,7 +19,6 @@ from cuda_cyclegan.engine.compiler.steps import (
     ConvolveVoxels,
     ConvTransposeToCells,
     ConvTransposeToPatches,
-    ExpressedView,
     Normalise,
     Pack,
     Pointwise,
@@ -168,7 +168,7 @@ class _Memory:
             case SumTaps():
                 self.sum_taps(step)
             case Unpack():
-                values = self.expressed(step)
+                values = self.evaluated(step)
                 taken = values[..., step.source_channel : step.source_channel + step.count]
                 into = slice(step.channel, step.channel + step.count)
                 self.translated[:, into] = np.moveaxis(taken, -1, 1)
@@ -237,11 +237,11 @@ class _Memory:
         bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
         self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
 
-    def side_by_side(self, parts: Iterable[ExpressedView]) -> FloatArray:
-        expressed = [
+    def side_by_side(self, parts: Iterable[ActivatedView]) -> FloatArray:
+        evaluated = [
             activated(self.scaled(self.read(p.source), p.table), p.activation) for p in parts
         ]
-        return np.concatenate(expressed, axis=-1)
+        return np.concatenate(evaluated, axis=-1)
 
     def convolve_by_planes(self, step: ConvolveByPlanes) -> None:
         values = self.side_by_side(step.parts)
@@ -372,7 +372,7 @@ class _Memory:
         summand = (constants[step.shift] if step.shift else 0) - mean * factor
         self.tables[step.target.name] = np.stack([factor, summand])
 
-    def expressed(self, step: Pointwise | Unpack) -> FloatArray:
+    def evaluated(self, step: Pointwise | Unpack) -> FloatArray:
         values = self.scaled(self.read(step.source), step.table)
         return self.activated(values, step.activation)
 
@@ -382,7 +382,7 @@ class _Memory:
         return np.where(values < 0, self.lowered.constants[activation.slopes] * values, values)
 
     def pass_over(self, step: Pointwise) -> None:
-        values = self.expressed(step)
+        values = self.evaluated(step)
         if step.residual is not None:
             values = COMBINED[step.combination](values, self.read(step.residual))
             values = self.activated(values, step.after)

@@ -7,7 +7,7 @@ from typing import Protocol
 from ...network.layers import Constant, PadMode, Triple
 from ...options import Precision
 from ..card_properties import CardProperties
-from ..steps import Activation, Convolve, Curve, ExpressedView
+from ..steps import ActivatedView, Activation, Convolve, Curve
 from ..tensors import NUMBER_BYTES, VECTOR_BYTES, Tensor, TensorView, WeightTable
 from . import arguments
 
@@ -149,7 +149,7 @@ def region_address(step: Convolve, at: Addresses) -> int:
     return at(target.name) + first * NUMBER_BYTES[target.precision]
 
 
-def part_of(part: ExpressedView, at: Addresses) -> arguments.PartArguments:
+def part_of(part: ActivatedView, at: Addresses) -> arguments.PartArguments:
     """A part as kernels take it."""
     factor, summand, stride = table_addresses(part.table, at)
     return arguments.PartArguments(

@@ -15,7 +15,7 @@ from ..convolution import Convolution
 from ..launches import cells
 from ..launches.planes import BY_PLANES, PlaneKernel
 from ..lowered import TransposedForm
-from ..steps import Convolve, ConvolveByPlanes, ConvTransposeToCells, ExpressedView
+from ..steps import ActivatedView, Convolve, ConvolveByPlanes, ConvTransposeToCells
 from ..tensors import NUMBER_BYTES, VECTOR_BYTES, Region, Tensor, TensorView
 from ..weight_layout import LaidWeight
 from .split_fp16 import power_of_two
@@ -110,7 +110,7 @@ def _is_read_in_blocks(value: Value, stride: int) -> bool:
         len(value.parts) == 1
         and value.sampling is None
         and value.pad == Pad("zero", _ONE, _ONE)
-        and _is_expressed_by_planes(value.parts[0], stride)
+        and _is_activated_by_planes(value.parts[0], stride)
     )
 
 
@@ -118,22 +118,22 @@ def _convolve_by_planes(writer: Writer, node: Node, conv: Conv3d, kernel: PlaneK
     name = node.inputs[0]
     value = writer.operand(name)
     parts, stride = value.parts, conv.stride[0]
-    are_expressed = all(_is_expressed_by_planes(part, stride) for part in parts)
+    are_activated = all(_is_activated_by_planes(part, stride) for part in parts)
     is_in_place = value.is_in_place or writer.layout.in_blocks
-    if not is_in_place or len(parts) > kernel.parts or not are_expressed:
+    if not is_in_place or len(parts) > kernel.parts or not are_activated:
         value, tensor = writer.dense(name)
         parts = (ValuePart(whole(tensor)),)
     target = writer.tensor(node.name, writer.shapes[node.name].extents, conv.out_channels)
     lay = weight_layout.OPERANDS_BY_PLANES[stride]
     laid = lay(writer.weights[conv.weight], value.slots, value.stored)
-    views = tuple(ExpressedView(part.source, part.table, part.activation) for part in parts)
+    views = tuple(ActivatedView(part.source, part.table, part.activation) for part in parts)
     key = writer.weight(f"{node.name}.stored", laid)
     writer.steps.append(ConvolveByPlanes(node.name, views, target, key, stride=stride))
     return biased(writer, node, whole(target), conv.bias)
 
 
-def _is_expressed_by_planes(part: ValuePart, stride: int) -> bool:
-    if not part.is_expressible:
+def _is_activated_by_planes(part: ValuePart, stride: int) -> bool:
+    if not part.is_fusible:
         return False
     if stride == 2:
         return part.source.is_whole and 0 <= part.activation.slope <= 1

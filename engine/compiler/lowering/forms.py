@@ -26,7 +26,7 @@ class OtherForm:
     """A convolution by cuDNN, and passes, that give what the own kernel gives.
 
     name: of the form. lowered: the program that has them. convolve: the convolution. passes: one
-    that writes the source as the own kernel expresses it, and all over what is made.
+    that writes the source as the own kernel activates it, and all over what is made.
     """
 
     name: LayerForm

@@ -13,11 +13,11 @@ from ..launches.last_layer import WARP_GROUP_CHANNELS, cells_shared, last_layer_
 from ..launches.launch import most_shared
 from ..steps import (
     IDENTITY,
+    ActivatedView,
     Activation,
     ConvolveToPatches,
     ConvolveVoxels,
     ConvTransposeToPatches,
-    ExpressedView,
     Pointwise,
     SumTaps,
 )
@@ -128,7 +128,7 @@ def _convolve_to_patches(
         writer.write_part(value, bordered, writer.all_patches, origin)
         source, origin, mode = whole(bordered), _ZERO, "replicate"
     else:
-        source = _expressed(writer, node.name, value.parts[0])
+        source = _activated(writer, node.name, value.parts[0])
     extents = writer.shapes[node.name].extents
     narrow = _NARROW_OF_BLOCKS if writer.layout.in_blocks else _NARROW
     is_wide = extents[2] > narrow and value.stored in WARP_GROUP_CHANNELS
@@ -152,7 +152,7 @@ def _convolve_to_patches(
     )
 
 
-def _expressed(writer: Writer, name: str, part: ValuePart) -> TensorView:
+def _activated(writer: Writer, name: str, part: ValuePart) -> TensorView:
     """The part in memory, in the layout of its source, sub-pixels as channels where they are."""
     if part.is_bare:
         return part.source
@@ -237,7 +237,7 @@ def _fits_transposed_kernel(writer: Writer, node: Node, conv: ConvTranspose3d) -
 
 
 def _is_read_by_transposed_kernel(part: ValuePart) -> bool:
-    return part.is_expressible and part.source.channels % 32 == 0
+    return part.is_fusible and part.source.channels % 32 == 0
 
 
 def _conv_transpose_to_patches(
@@ -249,7 +249,7 @@ def _conv_transpose_to_patches(
     writer.steps.append(
         ConvTransposeToPatches(
             node.name,
-            tuple(ExpressedView(p.source, p.table, p.activation) for p in value.parts),
+            tuple(ActivatedView(p.source, p.table, p.activation) for p in value.parts),
             writer.weight(f"{node.name}.stored", laid),
             conv.out_channels,
             writer.shapes[node.name].extents,
@@ -276,7 +276,7 @@ def _convolve_voxels(writer: Writer, node: Node, conv: Conv3d, activation: Activ
     name = node.inputs[0]
     value = writer.values[name]
     part = value.parts[0]
-    if not (value.is_simple and part.is_expressible and part.source.is_whole):
+    if not (value.is_simple and part.is_fusible and part.source.is_whole):
         value, tensor = writer.dense(name)
         part = ValuePart(whole(tensor))
     weight = np.zeros((conv.out_channels, value.stored), np.float32)
@@ -284,7 +284,7 @@ def _convolve_voxels(writer: Writer, node: Node, conv: Conv3d, activation: Activ
     writer.steps.append(
         ConvolveVoxels(
             node.name,
-            ExpressedView(part.source, part.table, part.activation),
+            ActivatedView(part.source, part.table, part.activation),
             writer.constant(f"{node.name}.weights", weight),
             conv.out_channels,
             _bias(writer, node, conv),

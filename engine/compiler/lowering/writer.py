@@ -51,8 +51,8 @@ class ValuePart:
         return self.is_bare or self.is_biased_only
 
     @property
-    def is_expressible(self) -> bool:
-        """Whether a step may compute the part as it reads it, as an ExpressedView."""
+    def is_fusible(self) -> bool:
+        """Whether a step may compute the part as it reads it, as an ActivatedView."""
         bends_once = self.activation.curve == "linear" and self.activation.slopes is None
         return bends_once and self.residual is None
 

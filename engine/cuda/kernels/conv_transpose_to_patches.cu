@@ -89,7 +89,7 @@ __device__ __forceinline__ void load_table(
 }
 
 // Of 8 channels, activation(voxel * factor + summand).
-__device__ __forceinline__ uint4 expressed(
+__device__ __forceinline__ uint4 activated(
     const uint4& voxel, const float (&factor)[8], const float (&summand)[8], float slope
 ) {
     Vector vector = reinterpret_cast<const Vector&>(voxel);
@@ -175,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) conv_transpose_to_pa
         for (int tile = 0; tile < TILES; ++tile) {
             voxels[tile] = make_uint4(0, 0, 0, 0);
             if (columns[tile] >= 0) {
-                voxels[tile] = expressed(operand.voxels[tile], factor, summand, slope);
+                voxels[tile] = activated(operand.voxels[tile], factor, summand, slope);
             }
         }
         const uint4* a = weights + index * 4 * 32 + lane;

@@ -1,4 +1,4 @@
-// A convolution, 3^3 of stride 1 and padding 1, by wgmma, which expresses what it reads and measures
+// A convolution, 3^3 of stride 1 and padding 1, by wgmma, which activates what it reads and measures
 // what it makes.
 //
 // source [N, D, H, W, C], C 32, 64 or 128 -> target [N, D, H, W, K], K a multiple of 32. What is convolved is
@@ -17,7 +17,7 @@
 // channels stay in shared memory; there the groups take turns, and of the planes that a block sees and
 // does not write, only one third is computed. The weights of 128 come anew for each plane.
 //
-// On an H200 in fp16, expressed and measured, beside what the same took in boxes of 16 x 32 whose
+// On an H200 in fp16, activated and measured, beside what the same took in boxes of 16 x 32 whose
 // groups do not take turns: at 128^3 32 to 32 channels 0.20 ms (0.28) and 64 to 32, half of them from
 // cells, 0.37 (0.48); at 64^3 128 to 64 0.22 (0.25) and 64 to 64 0.106 (0.141).
 
@@ -56,11 +56,11 @@ constexpr int LOADERS = 2 * GROUP, THREADS = LOADERS + 2 * GROUP;
 constexpr int LOADER_REGISTERS = 96, OTHER_REGISTERS = 160;
 static_assert(LOADER_REGISTERS + OTHER_REGISTERS <= 2 * 128);  // what a launch of four groups has
 
-// Eight channels of a part, as a lane expresses them.
-struct Expression {
+// Normalisation and activation of eight channels of a part, as a lane reads them.
+struct Prologue {
     float factor[8], summand[8], slope;
 
-    __device__ __forceinline__ Expression(const Part& part, int number, int channel) {
+    __device__ __forceinline__ Prologue(const Part& part, int number, int channel) {
         slope = part.slope;
         const Index first = (Index)number * part.table_stride + channel;
 #pragma unroll
@@ -190,12 +190,12 @@ __device__ __forceinline__ void load(const ConvolveByPlanes& p, const Task& task
         }
     };
     auto store_box = [&](int i, char* box) {
-        const Expression expressed(p.parts[is_second(i)], task.number, channel(i));
+        const Prologue activated(p.parts[is_second(i)], task.number, channel(i));
 #pragma unroll
         for (int k = 0; k < Seen::EACH; ++k) {
             const int voxel = seen.first + k * Seen::AT_ONCE;
             const uint4 zeros = {0, 0, 0, 0};
-            const uint4 word = seen.inside >> k & 1 ? expressed(words[k]) : zeros;
+            const uint4 word = seen.inside >> k & 1 ? activated(words[k]) : zeros;
             if (voxel < VOXELS) *reinterpret_cast<uint4*>(box + seen.piece * PIECE + voxel * 16) = word;
         }
     };

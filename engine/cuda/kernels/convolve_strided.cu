@@ -11,12 +11,12 @@
 // places come first and then those at even ones, so that those that 8 neighbours of the target see
 // through one tap lie one after another.
 //
-// Three other groups read boxes of 16 channels into registers, some boxes ahead, and store them expressed
+// Three other groups read boxes of 16 channels into registers, some boxes ahead, and store them activated
 // in shared memory, where the weights stay. They read without a branch, past a border its last voxels:
 // the compiler lets a read that may not happen wait for the one before.
 //
 // 32 to 64 channels on an H200 in fp16, 128^3: 0.076 ms, 256x256x180: 0.457 with statistics; cuDNN's plan
-// and the pass before it take 0.073 and 0.076, 0.347 and 0.401. Copying a box and expressing it in place,
+// and the pass before it take 0.073 and 0.076, 0.347 and 0.401. Copying a box and activating it in place,
 // through shared memory twice, took 0.085 and 0.549.
 
 #include "blocks.cuh"
@@ -181,7 +181,7 @@ struct Loader {
         }
     }
 
-    // Stores what it has read, expressed; what is not inside is 0.
+    // Stores what it has read, activated; what is not inside is 0.
     __device__ __forceinline__ void store(
         int plane, const uint4 (&vectors)[EACH], const Scales& factors, const Scales& summands,
         float slope, char* box

@@ -1,7 +1,7 @@
-// The last layer, of kernel 1^3, which expresses what it reads, straight to the translated patches.
+// The last layer, of kernel 1^3, which activates what it reads, straight to the translated patches.
 //
 // source [N, D, H, W, C], all of a tensor, C up to 32 vectors -> float [N, K, D, H, W], K up to 4:
-// activation(bias + sum over C of weight * expressed source). Reads the source once and writes 4 K
+// activation(bias + sum over C of weight * activated source). Reads the source once and writes 4 K
 // bytes a voxel; there is little to compute. Raises a flag where a result is not finite.
 //
 // Each lane has one vector of a voxel's channels, and with it the weights of those; the lanes of a

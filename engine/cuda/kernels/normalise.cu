@@ -332,7 +332,7 @@ struct Writing {
             Vector beside;
             if (channels.has_residual()) beside = *slots.residual(turn);
             float values[LANES];
-            channels.express(*slots.source(turn), beside, values);
+            channels.evaluate(*slots.source(turn), beside, values);
             const int place = turns.voxel(turn) * p.target_strides.voxel;
             store(target + place, vector_of(values, p.target_scale));
         }
@@ -379,7 +379,7 @@ __device__ __forceinline__ void pad(
             if (!turns.has(first + i)) break;
             float values[LANES];
             channels.fill(values);
-            if (shows[i]) channels.express(from[i], beside[i], values);
+            if (shows[i]) channels.evaluate(from[i], beside[i], values);
             const int place = turns.voxel(first + i) * p.target_strides.voxel;
             store(target + place, vector_of(values, p.target_scale));
         }

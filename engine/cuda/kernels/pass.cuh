@@ -149,7 +149,7 @@ struct Channels {
                     (Index)w * p.residual_strides.voxel);
     }
 
-    __device__ __forceinline__ void express(
+    __device__ __forceinline__ void evaluate(
         const Vector& from, const Vector& beside, float (&values)[LANES]
     ) const {
         values_of(from, p.source_unit, values);
@@ -191,6 +191,6 @@ struct Channels {
     __device__ __forceinline__ void read(int d, int h, int w, float (&values)[LANES]) const {
         Vector beside;
         if (has_residual()) beside = residual_at(d, h, w);
-        express(source_at(d, h, w), beside, values);
+        evaluate(source_at(d, h, w), beside, values);
     }
 };

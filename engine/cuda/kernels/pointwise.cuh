@@ -122,7 +122,7 @@ struct Columns {
                     for (int lane = 0; lane < LANES; ++lane) {
                         one[lane] = channels.p.filter.border_value;
                     }
-                    if (shows[k]) channels.express(from[k], beside[k], one);
+                    if (shows[k]) channels.evaluate(from[k], beside[k], one);
 #pragma unroll
                     for (int lane = 0; lane < LANES; ++lane) {
                         sums[lane] = fmaf(weight, one[lane], sums[lane]);
@@ -261,7 +261,7 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
                 if (column >= width) break;
                 float values[LANES];
                 channels.fill(values);
-                if (places[i] >= 0) channels.express(from[i], beside[i], values);
+                if (places[i] >= 0) channels.evaluate(from[i], beside[i], values);
                 store(row.at(p, column), vector_of(values, p.target_scale));
             }
         }

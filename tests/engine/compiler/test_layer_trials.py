@@ -7,10 +7,10 @@ import pytest
 from cuda_cyclegan.engine.compiler.layer_trials import TriedStep, of_one_patch, trial_of
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
+    ActivatedView,
     ConvolvePatches,
     ConvolveToPatches,
     ConvTransposeToPatches,
-    ExpressedView,
 )
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED, Tensor, TensorView
 
@@ -24,7 +24,7 @@ STEPS: dict[str, TriedStep] = {
         "last", VIEW, ORIGIN, "reflect", KERNEL, "weight", 1, EXTENTS, None, IDENTITY
     ),
     "transposed last": ConvTransposeToPatches(
-        "last", (ExpressedView(VIEW, None, IDENTITY),), "weight", 1, (8, 12, 16), None, IDENTITY
+        "last", (ActivatedView(VIEW, None, IDENTITY),), "weight", 1, (8, 12, 16), None, IDENTITY
     ),
 }
 

@@ -22,13 +22,13 @@ from cuda_cyclegan.engine.compiler.lowered import Layout, Lowered
 from cuda_cyclegan.engine.compiler.memory.fitting import SPLIT_KERNEL, ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
+    ActivatedView,
     Activation,
     ConvolveByPlanes,
     ConvolvePatches,
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
-    ExpressedView,
     Statistics,
 )
 from cuda_cyclegan.engine.compiler.tensors import Tensor, TensorView, WeightTable
@@ -190,7 +190,7 @@ def _halving(table):
     statistics = Statistics(
         TensorView(target, made), WeightTable("table", 2, 64), 1e-5, "scale", "shift"
     )
-    read = ExpressedView(TensorView(source, extents), table, Activation(0.0) if table else IDENTITY)
+    read = ActivatedView(TensorView(source, extents), table, Activation(0.0) if table else IDENTITY)
     return ConvolveByPlanes("down", (read,), target, "weight", statistics, stride=2)
 
 
@@ -204,8 +204,8 @@ def _by_planes():
         TensorView(target, extents), WeightTable("table", 2, 32), 1e-5, "scale", "shift"
     )
     parts = (
-        ExpressedView(TensorView(cells, extents, shuffled=True), None, IDENTITY),
-        ExpressedView(
+        ActivatedView(TensorView(cells, extents, shuffled=True), None, IDENTITY),
+        ActivatedView(
             TensorView(norm, extents), WeightTable("norm.table", 2, 32), Activation(0.01)
         ),
     )
@@ -326,7 +326,7 @@ def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(folder, m
     kernels, stream = LaneKernels(folder), HostStream()
     extents = (1, 2, 3)
     parts = tuple(
-        ExpressedView(TensorView(Tensor(name, 1, extents, 32, "fp16"), extents), None, IDENTITY)
+        ActivatedView(TensorView(Tensor(name, 1, extents, 32, "fp16"), extents), None, IDENTITY)
         for name in ("skip", "up")
     )
     step = ConvTransposeToPatches("last", parts, "weight", 1, (2, 4, 6), None, IDENTITY)

@@ -17,6 +17,7 @@ from cuda_cyclegan.engine.compiler.launches.launch import OVERFLOW
 from cuda_cyclegan.engine.compiler.launches.planes import walks_by_planes
 from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.steps import (
+    ActivatedView,
     Activation,
     Convolve,
     ConvolveByPlanes,
@@ -24,7 +25,6 @@ from cuda_cyclegan.engine.compiler.steps import (
     ConvolveVoxels,
     ConvTransposeToCells,
     ConvTransposeToPatches,
-    ExpressedView,
     Normalise,
     Pointwise,
     Statistics,
@@ -230,7 +230,7 @@ def test_convolution_by_planes_and_its_statistics(
 ):
     """Numbers of which fp16 holds all that comes of them, so that nothing rounds."""
     random = np.random.default_rng(0)
-    memory, parts, expressed = {}, [], []
+    memory, parts, activated = {}, [], []
     for number, count in enumerate(channels):
         values = random.integers(-3, 4, (batch, *extents, count)).astype(np.float16)
         tensor, view = Tensor(f"part {number}", batch, extents, count, "fp16"), None
@@ -247,8 +247,8 @@ def test_convolution_by_planes_and_its_statistics(
             memory[table.name] = np.stack([factors, summands])
             made = made * factors[:, None, None, None] + summands[:, None, None, None]
             made = np.abs(made)
-        parts.append(ExpressedView(view or TensorView(tensor, extents), table, Activation(slope)))
-        expressed.append(made)
+        parts.append(ActivatedView(view or TensorView(tensor, extents), table, Activation(slope)))
+        activated.append(made)
     weight = random.integers(-1, 2, (outputs, sum(channels), 3, 3, 3)).astype(np.float32)
     target = Tensor("target", batch, extents, outputs, "fp16")
     table = WeightTable("table", batch, outputs)
@@ -263,7 +263,7 @@ def test_convolution_by_planes_and_its_statistics(
         "table": np.full((2, batch, outputs), np.nan, np.float32),
     }
     run(step, memory, folder, card)
-    wanted = convolved(np.concatenate(expressed, -1), weight)
+    wanted = convolved(np.concatenate(activated, -1), weight)
     assert np.array_equal(memory["target"].astype(np.float32), wanted)
     assert_measured(memory, wanted)
 
@@ -300,12 +300,12 @@ def test_last_convolution_of_single_voxels(
         OVERFLOW: np.zeros(1, np.int32),
     }
     view = TensorView(Tensor("source", batch, extents, channels, precision), extents)
-    source = ExpressedView(view, WeightTable("table", batch, channels), Activation(0.1))
+    source = ActivatedView(view, WeightTable("table", batch, channels), Activation(0.1))
     step = ConvolveVoxels("last", source, "weight", outputs, "bias", Activation(curve=curve))
     [launch] = launches(step, lambda name: memory[name].ctypes.data, card)
     cuda_on_cpu.run(launch, precision, folder, (2, *launch.grid[1:]))
-    expressed = values * factors[:, None, None, None] + summands[:, None, None, None]
-    wanted = np.where(expressed < 0, 0.1 * expressed, expressed) @ weight.T + bias
+    activated = values * factors[:, None, None, None] + summands[:, None, None, None]
+    wanted = np.where(activated < 0, 0.1 * activated, activated) @ weight.T + bias
     wanted = {
         "linear": lambda made: made,
         "tanh": np.tanh,
@@ -366,7 +366,7 @@ def test_halving_convolution_and_its_statistics(folder, batch, channels, outputs
     source = Tensor("source", batch, extents, channels, "fp16")
     target = Tensor("target", batch, made, outputs, "fp16")
     table = None if slope is None else WeightTable("first.table", batch, channels)
-    view = ExpressedView(
+    view = ActivatedView(
         TensorView(source, extents), table, Activation(1.0 if slope is None else slope)
     )
     found = WeightTable("table", batch, outputs)
@@ -519,7 +519,7 @@ def test_transposed_last_layer(folder, batch, outputs, parts, extents, slope, sh
             factor, summand = memory[f"table {number}"][:, :, None, None, None]
             inner = (inner.astype(np.float64) * factor + summand).astype(np.float32)
         views.append(
-            ExpressedView(
+            ActivatedView(
                 TensorView(tensor, extents, (1, 1, 1), is_shuffled), table, Activation(slope)
             )
         )

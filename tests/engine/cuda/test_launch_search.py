@@ -26,10 +26,10 @@ from cuda_cyclegan.engine.compiler.lowering.forms import ComparedStep
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
+    ActivatedView,
     Activation,
     Convolve,
     ConvTransposeToPatches,
-    ExpressedView,
     Pointwise,
 )
 from cuda_cyclegan.engine.compiler.tensors import Region, Tensor, TensorView, WeightTable
@@ -82,7 +82,7 @@ STEPS = {
     "nearest": a_pass(Upsample("nearest", (2, 2, 2)), DOUBLED),
     "binomial": a_pass(Downsample(3, (1, 1, 2), "zero"), (4, 6, 5)),
     "the last layer": ConvTransposeToPatches(
-        "last", (ExpressedView(WIDE, None, IDENTITY),), "weight", 1, (4, 18, 6), None, IDENTITY
+        "last", (ActivatedView(WIDE, None, IDENTITY),), "weight", 1, (4, 18, 6), None, IDENTITY
     ),
 }
 STEPS["split fp16"] = Convolve(

@@ -20,6 +20,7 @@ from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
+    ActivatedView,
     Convolve,
     ConvolveByPlanes,
     ConvolvePatches,
@@ -27,7 +28,6 @@ from cuda_cyclegan.engine.compiler.steps import (
     ConvolveVoxels,
     ConvTransposeToCells,
     ConvTransposeToPatches,
-    ExpressedView,
     Normalise,
     Pointwise,
     Statistics,
@@ -319,7 +319,7 @@ def halving_graph(norm, activation, stride=(2, 2, 2), outputs=64):
 
 
 @pytest.mark.parametrize(
-    ("norm", "activation", "is_expressed"),
+    ("norm", "activation", "is_activated"),
     [
         (InstanceNorm(32), Relu(), True),
         (InstanceNorm(32), LeakyRelu(0.2), True),
@@ -331,13 +331,13 @@ def halving_graph(norm, activation, stride=(2, 2, 2), outputs=64):
     ],
 )
 @pytest.mark.parametrize("batch", [1, 2])
-def test_halving_convolutions_by_warp_groups_agree(norm, activation, is_expressed, batch):
+def test_halving_convolutions_by_warp_groups_agree(norm, activation, is_activated, batch):
     graph, patch = halving_graph(norm, activation), (4, 10, 8)
     layout = Layout(patch, batch, "fp16", matrix_kernels=True, wgmma=True)
     steps = lower(random_network(graph, 1), layout, H200).steps
     [down] = [step for step in steps if isinstance(step, ConvolveByPlanes)]
     [read] = down.parts
-    assert (read != bare(read)) == is_expressed
+    assert (read != bare(read)) == is_activated
     check(graph, patch, batch, matrix_kernels=True, wgmma=True)
 
 
@@ -362,8 +362,8 @@ def test_a_norm_that_a_halving_layer_reads_too_is_not_one_launch_with_a_pass():
     check(graph, patch, wgmma=True)
 
 
-def bare(view: ExpressedView) -> ExpressedView:
-    return ExpressedView(view.source, None, IDENTITY)
+def bare(view: ActivatedView) -> ActivatedView:
+    return ActivatedView(view.source, None, IDENTITY)
 
 
 @pytest.mark.parametrize("changed", [{"stride": (2, 2, 1)}, {"outputs": 48}])
@@ -427,7 +427,7 @@ def test_a_kernel_that_was_wrong_on_a_card_leaves_the_others_in_use(wrong):
 
 
 @pytest.mark.parametrize(
-    ("activation", "is_expressed"),
+    ("activation", "is_activated"),
     [
         (Relu(), True),
         (LeakyRelu(0.01), True),
@@ -437,14 +437,14 @@ def test_a_kernel_that_was_wrong_on_a_card_leaves_the_others_in_use(wrong):
     ],
 )
 @pytest.mark.parametrize("batch", [1, 2])
-def test_convolutions_by_planes_agree(activation, is_expressed, batch):
+def test_convolutions_by_planes_agree(activation, is_activated, batch):
     graph, patch = graph_of_planes(activation), (4, 6, 8)
     layout = Layout(patch, batch, "fp16", matrix_kernels=True, wgmma=True)
     steps = lower(random_network(graph, 1), layout, H200).steps
     found = {step.layer: step for step in steps if isinstance(step, ConvolveByPlanes)}
     assert set(found) == {"second", "third", "fourth"}
     assert len(found["third"].parts) == 2
-    assert (found["second"].parts[0].table is not None) == is_expressed
+    assert (found["second"].parts[0].table is not None) == is_activated
     assert found["second"].statistics is not None
     check(graph, patch, batch, matrix_kernels=True, wgmma=True)
     check(graph, patch, batch, matrix_kernels=True, wgmma=True, forms={"third": "plain"})
