@@ -29,10 +29,10 @@ from .tensors import (
     NUMBER_BYTES,
     PATCHES,
     TRANSLATED,
+    AffineTable,
     Region,
     Tensor,
     TensorView,
-    WeightTable,
     stored_channels,
 )
 from .weight_layout import (
@@ -83,7 +83,7 @@ class LayerTrial:
     sources: tuple[Tensor, ...]
     made: Tensor | None
     measured: Statistics | None = None
-    tables: tuple[WeightTable, ...] = ()
+    tables: tuple[AffineTable, ...] = ()
 
 
 def of_one_patch(step: TriedStep) -> TriedStep:
@@ -285,7 +285,7 @@ def _layer_by_planes(step: ConvolveByPlanes) -> LayerTrial:
     )
 
 
-def _tables(parts: Iterable[ActivatedView]) -> tuple[WeightTable, ...]:
+def _tables(parts: Iterable[ActivatedView]) -> tuple[AffineTable, ...]:
     return tuple({part.table.name: part.table for part in parts if part.table}.values())
 
 

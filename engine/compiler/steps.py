@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from ..network.layers import Downsample, PadMode, Pool, Triple, Upsample
 from .convolution import Convolution
-from .tensors import Operand, Region, Tensor, TensorView, WeightTable
+from .tensors import AffineTable, Operand, Region, Tensor, TensorView
 from .weight_layout import outputs_of_product, outputs_of_rows
 
 Curve: TypeAlias = Literal["linear", "tanh", "sigmoid", "elu", "softplus", "clip", "erf"]
@@ -70,9 +70,9 @@ class Flow:
         return {item.name for item in self.reads}
 
     @property
-    def tables(self) -> tuple[WeightTable, ...]:
+    def tables(self) -> tuple[AffineTable, ...]:
         """By which the step normalises what it reads."""
-        return tuple(item for item in self.reads if isinstance(item, WeightTable))
+        return tuple(item for item in self.reads if isinstance(item, AffineTable))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class ActivatedView:
     """
 
     source: TensorView
-    table: WeightTable | None
+    table: AffineTable | None
     activation: Activation
 
     @property
@@ -327,7 +327,7 @@ class Statistics:
     """
 
     source: TensorView
-    target: WeightTable
+    target: AffineTable
     epsilon: float
     scale: str | None
     shift: str | None
@@ -374,7 +374,7 @@ class Pointwise:
     origin: Triple
     mode: PadMode
     first_channel: int = 0
-    table: WeightTable | None = None
+    table: AffineTable | None = None
     activation: Activation = IDENTITY
     residual: TensorView | None = None
     sampling: Sampling | None = None
@@ -451,7 +451,7 @@ class Unpack:
     channel: int
     count: int
     channels: int
-    table: WeightTable | None
+    table: AffineTable | None
     activation: Activation
 
     @property
@@ -493,7 +493,7 @@ Step: TypeAlias = (
 )
 
 
-def _given(table: WeightTable | None) -> tuple[WeightTable, ...]:
+def _given(table: AffineTable | None) -> tuple[AffineTable, ...]:
     return () if table is None else (table,)
 
 

@@ -78,7 +78,7 @@ class TensorView:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightTable:
+class AffineTable:
     """Factor and summand of each channel, float32 [2, patches, channels]; patches 1 serves all.
 
     name: by which memory is laid out.
@@ -105,5 +105,5 @@ class Region:
     plane: int = 0
 
 
-Operand: TypeAlias = Tensor | WeightTable
+Operand: TypeAlias = Tensor | AffineTable
 """What steps make and other steps read."""

@@ -26,7 +26,7 @@ from ..compiler.lowering.forms import ComparedStep, other_forms, passes_over
 from ..compiler.memory.fitting import Way
 from ..compiler.memory.plan import aligned
 from ..compiler.steps import ConvTransposeToPatches, Step
-from ..compiler.tensors import NUMBER_BYTES, TRANSLATED, Tensor, WeightTable
+from ..compiler.tensors import NUMBER_BYTES, TRANSLATED, AffineTable, Tensor
 from ..errors import DeviceMemoryError
 from ..network.graph import Network
 from .device_plan import OWN_FORM, form_key, own_launch_variants
@@ -282,7 +282,7 @@ def _named(step: Step, card: CardProperties) -> set[str]:
     return names
 
 
-def _table(table: WeightTable) -> bytes:
+def _table(table: AffineTable) -> bytes:
     """Factors and summands of both signs."""
     random = np.random.default_rng(0)
     return random.uniform(-1, 1, table.bytes // 4).astype(np.float32).tobytes()

@@ -27,7 +27,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     SumTaps,
     Unpack,
 )
-from cuda_cyclegan.engine.compiler.tensors import Region, Tensor, TensorView, WeightTable
+from cuda_cyclegan.engine.compiler.tensors import AffineTable, Region, Tensor, TensorView
 from cuda_cyclegan.engine.network.layers import (
     Constant,
     Downsample,
@@ -124,7 +124,7 @@ class _Memory:
         (d, h, w), (ed, eh, ew) = view.origin, view.extents
         return stored[:, d : d + ed, h : h + eh, w : w + ew]
 
-    def scaled(self, values: FloatArray, table: WeightTable | None) -> FloatArray:
+    def scaled(self, values: FloatArray, table: AffineTable | None) -> FloatArray:
         if table is None:
             return values
         constant = self.lowered.constants.get(table.name)

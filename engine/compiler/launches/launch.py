@@ -8,7 +8,7 @@ from ...network.layers import Constant, PadMode, Triple
 from ...options import Precision
 from ..card_properties import CardProperties
 from ..steps import ActivatedView, Activation, Convolve, Curve
-from ..tensors import NUMBER_BYTES, VECTOR_BYTES, Tensor, TensorView, WeightTable
+from ..tensors import NUMBER_BYTES, VECTOR_BYTES, AffineTable, Tensor, TensorView
 from . import arguments
 
 BLOCK = 256
@@ -132,7 +132,7 @@ def border_of(mode: PadMode) -> tuple[int, float]:
 
 
 def table_addresses(
-    table: WeightTable | None, at: Addresses, channel: int = 0
+    table: AffineTable | None, at: Addresses, channel: int = 0
 ) -> tuple[int | None, int | None, int]:
     """Addresses of the factors and summands, and floats from one patch to the next."""
     if table is None:

@@ -12,10 +12,10 @@ from ..steps import IDENTITY, Activation, Combination, Pack, Pointwise, Sampling
 from ..tensors import (
     COUNTERS,
     NUMBER_BYTES,
+    AffineTable,
     Region,
     Tensor,
     TensorView,
-    WeightTable,
     stored_channels,
 )
 from ..weight_layout import LaidWeight
@@ -33,7 +33,7 @@ class ValuePart:
     """
 
     source: TensorView
-    table: WeightTable | None = None
+    table: AffineTable | None = None
     activation: Activation = IDENTITY
     residual: TensorView | None = None
     is_biased_only: bool = False
@@ -198,15 +198,15 @@ class Writer:
         self._laid[name] = laid
         return name
 
-    def fixed_table(self, name: str, factor: FloatArray, summand: FloatArray) -> WeightTable:
+    def fixed_table(self, name: str, factor: FloatArray, summand: FloatArray) -> AffineTable:
         """A table of the same numbers for all patches."""
         constant = self.constant(f"{name}.table", np.stack([factor, summand])[:, None])
-        return WeightTable(constant, 1, len(factor))
+        return AffineTable(constant, 1, len(factor))
 
-    def measured_table(self, name: str, channels: int) -> WeightTable:
+    def measured_table(self, name: str, channels: int) -> AffineTable:
         """A table of what is measured: in each patch, or in the volume whose blocks they are."""
         patches = 1 if self.layout.in_blocks else self.layout.batch
-        return WeightTable(f"{name}.table", patches, channels)
+        return AffineTable(f"{name}.table", patches, channels)
 
     @property
     def all_patches(self) -> Region:

@@ -13,7 +13,7 @@ from ...network.layers import Triple
 from ..blocks import BlockGrid
 from ..lowered import Lowered
 from ..steps import AddPatches, Convolve, ConvolveByPlanes, ConvolvePatches, Pointwise, Step
-from ..tensors import Tensor, WeightTable
+from ..tensors import AffineTable, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def maps_of(lowered: Lowered, passes: Iterable[Pass]) -> dict[str, Tensor]:
     for number, one in enumerate(passes):
         for step in one.steps:
             for item in step.flow.touches:
-                if isinstance(item, WeightTable) or item.name in lowered.constants:
+                if isinstance(item, AffineTable) or item.name in lowered.constants:
                     continue
                 made.setdefault(item.name, item)
                 if found.setdefault(item.name, number) != number:

@@ -31,7 +31,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     ConvTransposeToPatches,
     Statistics,
 )
-from cuda_cyclegan.engine.compiler.tensors import Tensor, TensorView, WeightTable
+from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor, TensorView
 from cuda_cyclegan.engine.cuda import kernel_check
 from cuda_cyclegan.engine.cuda.kernel_check import (
     WrongKernelError,
@@ -65,7 +65,7 @@ MEASURED = replace(
     MEASURED,
     statistics=Statistics(
         TensorView(MEASURED.target, MEASURED.extents),
-        WeightTable("table", 2, 32),
+        AffineTable("table", 2, 32),
         1e-5,
         "scale",
         "shift",
@@ -188,7 +188,7 @@ def _halving(table):
         Tensor("target", 2, made, 64, "fp16"),
     )
     statistics = Statistics(
-        TensorView(target, made), WeightTable("table", 2, 64), 1e-5, "scale", "shift"
+        TensorView(target, made), AffineTable("table", 2, 64), 1e-5, "scale", "shift"
     )
     read = ActivatedView(TensorView(source, extents), table, Activation(0.0) if table else IDENTITY)
     return ConvolveByPlanes("down", (read,), target, "weight", statistics, stride=2)
@@ -201,12 +201,12 @@ def _by_planes():
     cells = Tensor("cells", 2, (2, 3, 17), 8 * 32, "fp16")
     target = Tensor("target", 2, extents, 32, "fp16")
     statistics = Statistics(
-        TensorView(target, extents), WeightTable("table", 2, 32), 1e-5, "scale", "shift"
+        TensorView(target, extents), AffineTable("table", 2, 32), 1e-5, "scale", "shift"
     )
     parts = (
         ActivatedView(TensorView(cells, extents, shuffled=True), None, IDENTITY),
         ActivatedView(
-            TensorView(norm, extents), WeightTable("norm.table", 2, 32), Activation(0.01)
+            TensorView(norm, extents), AffineTable("norm.table", 2, 32), Activation(0.01)
         ),
     )
     return ConvolveByPlanes("conv", parts, target, "weight", statistics)
@@ -230,7 +230,7 @@ def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(folder, mon
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
-@pytest.mark.parametrize("table", [None, WeightTable("first.table", 2, 32)])
+@pytest.mark.parametrize("table", [None, AffineTable("first.table", 2, 32)])
 def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, folder, monkeypatch, cache):
     monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
     monkeypatch.setattr(kernel_check, "RUNS", 2)
@@ -255,7 +255,7 @@ def _doubling(outputs, beyond=0):
     """Two patches of two blocks each. beyond: voxels that the source has behind the cells'."""
     cells, extents = (2, 1, 17), (4, 2, 34)
     view = TensorView(Tensor("target", 2, cells, 8 * outputs, "fp16"), extents, shuffled=True)
-    statistics = Statistics(view, WeightTable("table", 2, outputs), 1e-5, "scale", "shift")
+    statistics = Statistics(view, AffineTable("table", 2, outputs), 1e-5, "scale", "shift")
     seen = tuple(extent + beyond for extent in cells)
     source = Tensor("source", 2, seen, 64, "fp16")
     return ConvTransposeToCells("up", source, view, "weight", statistics)

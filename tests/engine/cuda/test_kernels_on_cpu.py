@@ -33,10 +33,10 @@ from cuda_cyclegan.engine.compiler.tensors import (
     COUNTERS,
     PATCHES,
     TRANSLATED,
+    AffineTable,
     Region,
     Tensor,
     TensorView,
-    WeightTable,
 )
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
@@ -81,7 +81,7 @@ def test_normalise(folder, batch, channels, extents, pad, mode, precision, grid)
         Tensor("residual", batch, outer, channels, stored, scale), extents, (1, 1, 1)
     )
     target = Tensor("target", batch, wide, channels, stored, scale)
-    table = WeightTable("table", batch, channels)
+    table = AffineTable("table", batch, channels)
     step = Normalise(
         Statistics(view, table, 1e-5, "scale", "shift"),
         Pointwise(
@@ -149,7 +149,7 @@ def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extent
         patches, weight = 1 + patches / 256, np.abs(weight) + 30
     origin = tuple(-((taps - 1) // 2) for taps in kernel)
     target = Tensor("target", batch, extents, outputs, "fp16")
-    table = WeightTable("table", batch, outputs)
+    table = AffineTable("table", batch, outputs)
     statistics = Statistics(TensorView(target, extents), table, 1e-5, "scale", None)
     wgmma = kernel in ((7, 7, 7), (3, 3, 3))
     lay = weight_layout.row_operands if wgmma else weight_layout.matrix_operands
@@ -195,7 +195,7 @@ def test_transposed_convolution_to_cells_and_its_statistics(
     made = Tensor("target", batch, cells, 8 * outputs, "fp16")
     view, table = (
         TensorView(made, extents, shuffled=True),
-        WeightTable("table", batch, outputs),
+        AffineTable("table", batch, outputs),
     )
     statistics = Statistics(view, table, 1e-5, "scale", None)
     step = ConvTransposeToCells("up", source, view, "weight", statistics)
@@ -241,7 +241,7 @@ def test_convolution_by_planes_and_its_statistics(
             view = TensorView(tensor, extents, shuffled=True)
         table, slope, made = None, 1.0, values.astype(np.float32)
         if number or len(channels) == 1:
-            table, slope = WeightTable(f"table {number}", batch, count), -1.0
+            table, slope = AffineTable(f"table {number}", batch, count), -1.0
             factors = random.choice([-1.0, 1.0, 2.0], (batch, count)).astype(np.float32)
             summands = random.integers(-2, 3, (batch, count)).astype(np.float32)
             memory[table.name] = np.stack([factors, summands])
@@ -251,7 +251,7 @@ def test_convolution_by_planes_and_its_statistics(
         activated.append(made)
     weight = random.integers(-1, 2, (outputs, sum(channels), 3, 3, 3)).astype(np.float32)
     target = Tensor("target", batch, extents, outputs, "fp16")
-    table = WeightTable("table", batch, outputs)
+    table = AffineTable("table", batch, outputs)
     statistics = Statistics(TensorView(target, extents), table, 1e-5, "scale", None)
     step = ConvolveByPlanes("conv", tuple(parts), target, "weight", statistics)
     card = card_of_walks(step, planes)
@@ -300,7 +300,7 @@ def test_last_convolution_of_single_voxels(
         OVERFLOW: np.zeros(1, np.int32),
     }
     view = TensorView(Tensor("source", batch, extents, channels, precision), extents)
-    source = ActivatedView(view, WeightTable("table", batch, channels), Activation(0.1))
+    source = ActivatedView(view, AffineTable("table", batch, channels), Activation(0.1))
     step = ConvolveVoxels("last", source, "weight", outputs, "bias", Activation(curve=curve))
     [launch] = launches(step, lambda name: memory[name].ctypes.data, card)
     cuda_on_cpu.run(launch, precision, folder, (2, *launch.grid[1:]))
@@ -365,11 +365,11 @@ def test_halving_convolution_and_its_statistics(folder, batch, channels, outputs
     made = tuple((extent + 1) // 2 for extent in extents)
     source = Tensor("source", batch, extents, channels, "fp16")
     target = Tensor("target", batch, made, outputs, "fp16")
-    table = None if slope is None else WeightTable("first.table", batch, channels)
+    table = None if slope is None else AffineTable("first.table", batch, channels)
     view = ActivatedView(
         TensorView(source, extents), table, Activation(1.0 if slope is None else slope)
     )
-    found = WeightTable("table", batch, outputs)
+    found = AffineTable("table", batch, outputs)
     statistics = Statistics(TensorView(target, made), found, 1e-5, "scale", None)
     step = ConvolveByPlanes("down", (view,), target, "weight", statistics, stride=2)
     laid = weight_layout.halving_operands(weight, range(channels), channels)
@@ -515,7 +515,7 @@ def test_transposed_last_layer(folder, batch, outputs, parts, extents, slope, sh
         table = None
         if patches:
             memory[f"table {number}"] = random.uniform(0.5, 2, (2, patches, count)).astype("f4")
-            table = WeightTable(f"table {number}", patches, count)
+            table = AffineTable(f"table {number}", patches, count)
             factor, summand = memory[f"table {number}"][:, :, None, None, None]
             inner = (inner.astype(np.float64) * factor + summand).astype(np.float32)
         views.append(

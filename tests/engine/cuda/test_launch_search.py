@@ -32,7 +32,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     ConvTransposeToPatches,
     Pointwise,
 )
-from cuda_cyclegan.engine.compiler.tensors import Region, Tensor, TensorView, WeightTable
+from cuda_cyclegan.engine.compiler.tensors import AffineTable, Region, Tensor, TensorView
 from cuda_cyclegan.engine.cuda.device_plan import form_key
 from cuda_cyclegan.engine.cuda.plan_cache import OWN, Candidate, Findings, TuningCache, key_of
 from cuda_cyclegan.engine.errors import DeviceMemoryError
@@ -60,7 +60,7 @@ def a_pass(sampling=None, extents=EXTENTS, **others) -> Pointwise:
         extents,
         (-1, -1, -1),
         "reflect",
-        table=WeightTable("table", 2, 16),
+        table=AffineTable("table", 2, 16),
         activation=Activation(0.2),
         sampling=sampling,
         **others,

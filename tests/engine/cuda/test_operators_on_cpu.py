@@ -16,7 +16,7 @@ from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.launches import checks
 from cuda_cyclegan.engine.compiler.launches.steps import launches
 from cuda_cyclegan.engine.compiler.steps import Activation, Convolve, Pointwise
-from cuda_cyclegan.engine.compiler.tensors import Region, Tensor, TensorView, WeightTable
+from cuda_cyclegan.engine.compiler.tensors import AffineTable, Region, Tensor, TensorView
 from cuda_cyclegan.engine.network.layers import FloatArray, Pool, Triple
 from cuda_cyclegan.engine.options import Precision
 
@@ -108,7 +108,7 @@ def test_pooling(
         made,
         (-1, 0, 0),
         "zero",
-        table=WeightTable("table", batch, channels),
+        table=AffineTable("table", batch, channels),
         activation=Activation(0.3),
         sampling=Pool(mode, kernel, stride, padding, counts_padding),
     )

@@ -31,10 +31,10 @@ from cuda_cyclegan.engine.compiler.tensors import (
     COUNTERS,
     PATCHES,
     TRANSLATED,
+    AffineTable,
     Region,
     Tensor,
     TensorView,
-    WeightTable,
 )
 from cuda_cyclegan.engine.network.layers import (
     Constant,
@@ -109,7 +109,7 @@ def test_a_pass_with_a_residual(
         shape[1:4],
         (-width,) * 3,
         mode,
-        table=WeightTable("table", 2, 16),
+        table=AffineTable("table", 2, 16),
         activation=activation,
         residual=whole("beside", beside, precision),
         after=after,
@@ -131,7 +131,7 @@ def test_a_normalisation_at_once_with_an_activated_sum(folder: Path, after: Acti
     target = np.full((1, 6, 7, 8, 16), np.nan, np.float32)
     counters = np.zeros(16, np.uint32)
     memory = {"source": source, "beside": beside, "target": target, COUNTERS: counters}
-    view, table = whole("source", source, "fp32"), WeightTable("table", 1, 16)
+    view, table = whole("source", source, "fp32"), AffineTable("table", 1, 16)
     into, mode = whole("target", target, "fp32").tensor, Constant(-3.0)
     residual = whole("beside", beside, "fp32")
     place = (into, Region(0, 1), shape[1:4], (-1, -1, -1), mode)
@@ -174,7 +174,7 @@ def test_a_normalisation_at_once_into_another_frame(
     target = np.full((2, *wide, 16), np.nan, np.float32)
     counters = np.zeros(32, np.uint32)
     memory = {"source": source, "beside": beside, "target": target, COUNTERS: counters}
-    view, table = whole("source", source, "fp32"), WeightTable("table", 2, 16)
+    view, table = whole("source", source, "fp32"), AffineTable("table", 2, 16)
     step = Normalise(
         Statistics(view, table, 0.1, None, None),
         Pointwise(
@@ -229,7 +229,7 @@ def test_the_binomial_filter(folder: Path, layer: Downsample, precision: str) ->
         extents,
         (-1, -1, -1),
         "reflect",
-        table=WeightTable("table", 2, 8),
+        table=AffineTable("table", 2, 8),
         activation=ELU,
         sampling=layer,
     )
@@ -266,7 +266,7 @@ def test_the_statistics_of_groups(
     tensor = Tensor("source", 2, extents, cells * channels, "fp32")
     double = (12, 18, 80) if is_shuffled else extents
     groups = ChannelGroups(count, each, "bias" if biased else None)
-    table = WeightTable("table", 2, channels)
+    table = AffineTable("table", 2, channels)
     view = TensorView(tensor, double, shuffled=is_shuffled)
     run(Statistics(view, table, 1e-3, "scale", "shift", groups), memory, folder, "fp32")
     bias = memory["bias"][:used] if biased else 0.0
@@ -327,7 +327,7 @@ def test_statistics(
         "table": np.full((2, 2, channels), np.nan, np.float32),
         COUNTERS: np.zeros(2 * channels, np.uint32),
     }
-    step = Statistics(view, WeightTable("table", 2, channels), 1e-3, "scale", "shift")
+    step = Statistics(view, AffineTable("table", 2, channels), 1e-3, "scale", "shift")
     wide = values.astype(np.float64)
     factor = memory["scale"] / np.sqrt(wide.var((1, 2, 3)) + 1e-3)
     summand = memory["shift"] - wide.mean((1, 2, 3)) * factor
