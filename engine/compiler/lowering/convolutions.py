@@ -119,8 +119,8 @@ def _convolve_by_planes(writer: Writer, node: Node, conv: Conv3d, kernel: PlaneK
     value = writer.operand(name)
     parts, stride = value.parts, conv.stride[0]
     are_activated = all(_is_activated_by_planes(part, stride) for part in parts)
-    is_in_place = value.is_in_place or writer.layout.in_blocks
-    if not is_in_place or len(parts) > kernel.parts or not are_activated:
+    is_elementwise = value.is_elementwise or writer.layout.in_blocks
+    if not is_elementwise or len(parts) > kernel.parts or not are_activated:
         value, tensor = writer.dense(name)
         parts = (ValuePart(whole(tensor)),)
     target = writer.tensor(node.name, writer.shapes[node.name].extents, conv.out_channels)

@@ -229,7 +229,7 @@ def _fits_transposed_kernel(writer: Writer, node: Node, conv: ConvTranspose3d) -
         and not writer.layout.in_blocks  # it looks at neighbours
         and can_be_subpixels(conv)
         and (conv.kernel, conv.padding) == ((4, 4, 4), _ONE)
-        and value.is_in_place
+        and value.is_elementwise
         and len(value.parts) <= _MOST_PARTS
         and all(_is_read_by_transposed_kernel(part) for part in value.parts)
         and cells_shared(value.stored) <= most_shared(writer.card)

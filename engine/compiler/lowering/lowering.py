@@ -134,7 +134,7 @@ def _value(writer: Writer, node: Node) -> Value:
 
 
 def _activate(writer: Writer, node: Node, layer: Layer) -> Value:
-    value = writer.in_place(node.inputs[0])
+    value = writer.elementwise(node.inputs[0])
     only = value.parts[0] if len(value.parts) == 1 else None
     if only and only.residual and only.after == IDENTITY:
         [activation] = _activations(writer, node, layer, value)
@@ -200,7 +200,7 @@ def _scale(writer: Writer, node: Node, layer: ChannelAffine) -> Value:
 
 
 def _linear(writer: Writer, name: str) -> tuple[Value, ValuePart]:
-    value = writer.in_place(name)
+    value = writer.elementwise(name)
     if len(value.parts) != 1 or not value.parts[0].is_linear:
         value, _ = writer.view(name)
     return value, value.parts[0]
@@ -235,13 +235,13 @@ def _take(writer: Writer, node: Node, channels: Channels) -> Value:
 
 
 def _concat(writer: Writer, node: Node) -> Value:
-    first, second = (writer.in_place(name) for name in node.inputs)
+    first, second = (writer.elementwise(name) for name in node.inputs)
     slots = first.slots + tuple(first.stored + slot for slot in second.slots)
     return Value(first.parts + second.parts, slots, first.extents)
 
 
 def _sample(writer: Writer, node: Node, sampling: Sampling) -> Value:
-    value = writer.in_place(node.inputs[0])
+    value = writer.elementwise(node.inputs[0])
     return replace(value, extents=writer.shapes[node.name].extents, sampling=sampling)
 
 
@@ -261,7 +261,7 @@ def _combine(writer: Writer, node: Node, combination: Combination) -> Value:
 
 
 def _combined(writer: Writer, first: str, second: str, combination: Combination) -> Value:
-    value = writer.in_place(first)
+    value = writer.elementwise(first)
     if len(value.parts) != 1 or value.parts[0].residual is not None:
         value, _ = writer.view(first)
     _, residual = writer.view(second)
@@ -290,7 +290,7 @@ def _in_order(writer: Writer, name: str) -> str:
 
 def _unpack(writer: Writer) -> None:
     name = writer.graph.output
-    value = writer.in_place(name)
+    value = writer.elementwise(name)
     part = value.parts[0]
     if len(value.parts) != 1 or part.residual is not None or part.source.shuffled:
         tensor = writer.write(name)

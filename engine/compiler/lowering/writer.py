@@ -74,14 +74,14 @@ class Value:
     unpadded: str | None = None
 
     @property
-    def is_in_place(self) -> bool:
+    def is_elementwise(self) -> bool:
         """Whether neither sampling nor padding is left to do."""
         return self.sampling is None and self.pad is None
 
     @property
     def is_simple(self) -> bool:
         """Whether one expression over voxels gives the value."""
-        return len(self.parts) == 1 and self.is_in_place
+        return len(self.parts) == 1 and self.is_elementwise
 
     @property
     def is_bare(self) -> bool:
@@ -229,9 +229,9 @@ class Writer:
             self.values[name] = in_memory(whole(tensor), tuple(range(channels)))
         return self.values[name]
 
-    def in_place(self, name: str) -> Value:
+    def elementwise(self, name: str) -> Value:
         """The value without sampling and padding, which are done if there are any."""
-        if not self.operand(name).is_in_place:
+        if not self.operand(name).is_elementwise:
             self.write(name)
         return self.values[name]
 
