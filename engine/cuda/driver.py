@@ -202,14 +202,14 @@ class Stream:
         shared: int,
         arguments: ctypes.Structure,
         *,
-        at_once: bool = False,
+        cooperative: bool = False,
         early: bool = False,
     ) -> None:
         """Queue a kernel that takes one structure by value.
 
-        shared: bytes of dynamic shared memory of a block. at_once: whether its blocks wait for each
-        other, so that all must run at once. early: whether it may begin before what is queued has
-        ended, as it waits for that itself.
+        shared: bytes of dynamic shared memory of a block. cooperative: whether its blocks wait for
+        each other, so that all must run at once. early: whether it may begin before what is queued
+        has ended, as it waits for that itself.
         """
         # The driver copies the arguments before it returns, so they may die with this frame.
         pointers = np.array([ctypes.addressof(arguments)], np.uint64)
@@ -217,7 +217,7 @@ class Stream:
         launch.gridDimX, launch.gridDimY, launch.gridDimZ = grid
         launch.blockDimX, launch.blockDimY, launch.blockDimZ = block
         launch.sharedMemBytes, launch.hStream = shared, self.handle
-        attributes = list(_launch_attributes(at_once=at_once, early=early))
+        attributes = list(_launch_attributes(cooperative=cooperative, early=early))
         launch.attrs, launch.numAttrs = attributes, len(attributes)
         call(driver.cuLaunchKernelEx, launch, kernel, pointers.ctypes.data, 0)
 
@@ -233,9 +233,9 @@ class Stream:
             elapsed.append(1000 * stop.seconds_since(start))
 
 
-def _launch_attributes(*, at_once: bool, early: bool) -> Iterator[Any]:
+def _launch_attributes(*, cooperative: bool, early: bool) -> Iterator[Any]:
     kinds = driver.CUlaunchAttributeID
-    if at_once:
+    if cooperative:
         attribute = driver.CUlaunchAttribute()
         attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
         attribute.value.cooperative = 1

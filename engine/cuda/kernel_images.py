@@ -49,7 +49,7 @@ class Kernels:
         """
         kernel = self.kernel(launch.source, launch.kernel, in_blocks=launch.in_blocks)
         grid = launch.grid
-        if launch.waits:
+        if launch.cooperative:
             blocks = resident_blocks(kernel, launch.block, launch.shared, self.card)
             shares, columns, _ = grid
             columns = min(columns, blocks)
@@ -60,7 +60,7 @@ class Kernels:
             launch.block,
             launch.shared,
             launch.arguments,
-            at_once=launch.waits,
+            cooperative=launch.cooperative,
             early=early and self._may_begin_early,
         )
 

@@ -93,7 +93,9 @@ def run(
     arguments = launch.arguments
     function = library[f"launch_{type(arguments).__name__.removesuffix('Arguments')}"]
     kernel, block = ctypes.cast(library[launch.kernel], ctypes.c_void_p), Place(*launch.block)
-    function(kernel, ctypes.byref(arguments), Place(*grid), block, launch.shared, launch.waits)
+    function(
+        kernel, ctypes.byref(arguments), Place(*grid), block, launch.shared, launch.cooperative
+    )
 
 
 @cache

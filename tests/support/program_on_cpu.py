@@ -48,7 +48,7 @@ def run_program(
 
 
 def _grid(launch: Launch) -> tuple[int, int, int]:
-    if not launch.waits:
+    if not launch.cooperative:
         return launch.grid
     shares, columns, _ = launch.grid
     return min(shares, _AT_ONCE), min(columns, _AT_ONCE), 1

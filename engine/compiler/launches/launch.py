@@ -55,11 +55,11 @@ class Addresses(Protocol):
 class Launch:
     """One kernel launch; source names the .cu file.
 
-    waits: its blocks wait for each other, so all must run at once: the grid is cut to what the card
-    has room for, along its first axis rather than its second. source, kernel: file and function.
-    grid, block: blocks and threads along x, y and z. shared: bytes of dynamic shared memory a
-    block. arguments: the kernel's one parameter. in_blocks: whether the patches are blocks of one
-    volume, of which the arguments tell more.
+    cooperative: its blocks wait for each other, so all must run at once: the grid is cut to what
+    the card has room for, along its first axis rather than its second. source, kernel: file and
+    function. grid, block: blocks and threads along x, y and z. shared: bytes of dynamic shared
+    memory a block. arguments: the kernel's one parameter. in_blocks: whether the patches are blocks
+    of one volume, of which the arguments tell more.
     """
 
     source: str
@@ -68,7 +68,7 @@ class Launch:
     block: Triple
     shared: int
     arguments: Structure
-    waits: bool = False
+    cooperative: bool = False
     in_blocks: bool = False
 
 

@@ -274,7 +274,9 @@ def _normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: in
     if held:
         kernel += "_held"
     block = _ACROSS, _JOINED // _ACROSS, 1
-    return Launch("normalise", kernel, (shares, columns, 1), block, shared, values, waits=True)
+    return Launch(
+        "normalise", kernel, (shares, columns, 1), block, shared, values, cooperative=True
+    )
 
 
 def _held_vectors(step: Normalise, shares: int, card: CardProperties) -> tuple[int, int]:

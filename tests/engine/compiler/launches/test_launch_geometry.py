@@ -53,13 +53,13 @@ def test_launches_keep_to_the_limits_of_a_card_and_fill_it(card):
         assert all(0 < size < 2**16 for size in others)
         assert 0 < prod(launch.block) <= 1024
         assert launch.shared <= card.shared_per_block
-        if launch.waits:
+        if launch.cooperative:
             assert blocks <= max(card.multiprocessors, others[0])
         if isinstance(step, Convolve) or launch.kernel in ("conclude", "conclude_groups"):
             continue  # as many blocks as there is work, on any card
         if least_bytes(step) < 64 * KIB * card.multiprocessors:
             continue
-        if launch.waits:
+        if launch.cooperative:
             assert blocks + others[0] > card.multiprocessors, (step, launch)
         else:
             assert blocks >= 0.8 * card.multiprocessors, (step, launch)
