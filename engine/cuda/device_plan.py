@@ -10,7 +10,14 @@ from ..compiler.convolution import Convolution
 from ..compiler.launches.variants import LaunchVariants, launch_variants
 from ..compiler.lowered import LayerForm, Lowered
 from ..compiler.lowering.forms import ComparedStep, names_of_other_forms
-from ..compiler.memory.fitting import Choose, Fitted, MemoryBudget, ProgramRequest, Way, fit
+from ..compiler.memory.fitting import (
+    Choose,
+    ChosenAlgorithm,
+    Fitted,
+    MemoryBudget,
+    ProgramRequest,
+    fit,
+)
 from ..compiler.ring_buffers import rings
 from ..compiler.steps import Convolve, ConvolveByPlanes, Step
 from ..errors import DeviceMemoryError
@@ -19,7 +26,7 @@ from ..options import Effort
 from ..sliding_window import PatchGrid
 from .plan_cache import OWN, Candidate, TuningCache, key_of
 
-_Way = TypeVar("_Way", bound=Way)
+_Chosen = TypeVar("_Chosen", bound=ChosenAlgorithm)
 
 _COMPARED = 2
 """Raised when own kernels become faster, or are compared otherwise, so that it is done again."""
@@ -77,7 +84,7 @@ class DevicePlan:
                 yield found.bytes, array
 
 
-def program_key(graph: Graph, fitted: Fitted[Way]) -> str:
+def program_key(graph: Graph, fitted: Fitted[ChosenAlgorithm]) -> str:
     """Under which the time of a program is kept."""
     ways = {key_of(shape): way.name for shape, way in fitted.algorithms.items()}
     parts = repr((graph, fitted.lowered.layout, fitted.lowered.steps, sorted(ways.items())))
@@ -120,11 +127,11 @@ def faster_forms(lowered: Lowered, cache: TuningCache) -> Mapping[str, LayerForm
 def in_faster_forms(
     network: Network,
     wanted: ProgramRequest,
-    fitted: Fitted[_Way],
+    fitted: Fitted[_Chosen],
     room: MemoryBudget,
-    choose: Choose[_Way],
+    choose: Choose[_Chosen],
     cache: TuningCache,
-) -> Fitted[_Way]:
+) -> Fitted[_Chosen]:
     """The program with the forms of layers that were the fastest, where there is room for it."""
     forms = faster_forms(fitted.lowered, cache)
     if not forms:
@@ -159,7 +166,7 @@ def plan_program(
 
 
 def own_launch_variants(
-    step: Step, algorithms: Mapping[Convolution, Way], card: CardProperties
+    step: Step, algorithms: Mapping[Convolution, ChosenAlgorithm], card: CardProperties
 ) -> LaunchVariants | None:
     """The ways of a step's own kernel; None where there is one, or a plan of cuDNN's does it."""
     if isinstance(step, Convolve) and algorithms[step.shape].name != OWN:
@@ -168,7 +175,7 @@ def own_launch_variants(
 
 
 def _as_kept(
-    lowered: Lowered, algorithms: Mapping[Convolution, Way], cache: TuningCache
+    lowered: Lowered, algorithms: Mapping[Convolution, ChosenAlgorithm], cache: TuningCache
 ) -> Lowered:
     """The program with its own kernels launched as was fastest when they were tried."""
 

@@ -1,6 +1,6 @@
-"""Finds the fastest way of launching each own kernel by trying several on the card.
+"""Finds the fastest variant of launching each own kernel by trying several on the card.
 
-All ways come to the same bits, which is held against the usual way before another one is used.
+All come to the same bits, which is held against the usual one before another is used.
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -23,7 +23,7 @@ from ..compiler.launches.steps import launches, scratch_bytes
 from ..compiler.launches.variants import LaunchVariants
 from ..compiler.lowered import Lowered
 from ..compiler.lowering.forms import ComparedStep, other_forms, passes_over
-from ..compiler.memory.fitting import Way
+from ..compiler.memory.fitting import ChosenAlgorithm
 from ..compiler.memory.plan import aligned
 from ..compiler.steps import ConvTransposeToPatches, Step
 from ..compiler.tensors import NUMBER_BYTES, TRANSLATED, AffineTable, Tensor
@@ -41,7 +41,7 @@ _VERSION = "1"
 """Raised when the check finds more than before, so that what was kept is checked again."""
 
 _GAIN = 0.97
-"""Of the usual way's time; less is what two measurings of one way are apart."""
+"""Of the usual variant's time; less is what two measurings of one variant are apart."""
 
 _WORKSPACE = 64 << 20
 """Bytes besides its tensors that a plan may take that an own kernel is compared with."""
@@ -59,7 +59,10 @@ class LaunchSearch:
         self._cache = cache
 
     def tuned(
-        self, lowered: Lowered, algorithms: Mapping[Convolution, Way], search: SearchSettings
+        self,
+        lowered: Lowered,
+        algorithms: Mapping[Convolution, ChosenAlgorithm],
+        search: SearchSettings,
     ) -> Lowered:
         """The program with each own kernel launched as is fastest; algorithms: of convolutions."""
         deadline = monotonic() + search.seconds
@@ -124,7 +127,7 @@ class LaunchSearch:
             return bench.time(step, inf)
 
     def _proven(self, variants: LaunchVariants) -> str | None:
-        """The kept way, if it was checked as the kernel is compiled now."""
+        """The kept variant, if it was checked as the kernel is compiled now."""
         best = self._cache.get(variants.key).best(0)
         if best is None or best.plan not in variants.steps:
             return None
@@ -136,7 +139,7 @@ class LaunchSearch:
     def _found(
         self, step: Step, variants: LaunchVariants, lowered: Lowered, progress: Progress
     ) -> str | None:
-        """The fastest way that is right; None where there is no memory to try any."""
+        """The fastest variant that is right; None where there is no memory to try any."""
         try:
             with _open_bench(step, lowered, self._kernels, self._stream) as bench:
                 self._measure(variants, bench)
@@ -145,7 +148,7 @@ class LaunchSearch:
             return None
 
     def _measure(self, variants: LaunchVariants, bench: "_LaunchBench") -> None:
-        """The usual way before and after all others, as a card becomes faster while it warms up."""
+        """The usual one first and last, as a card becomes faster while it warms up."""
         took: dict[str, float] = {}
         for name in (*variants.steps, variants.usual):
             microseconds = bench.time(variants.steps[name], min(took.values(), default=inf))
@@ -161,7 +164,7 @@ class LaunchSearch:
     def _checked(
         self, variants: LaunchVariants, bench: "_LaunchBench", progress: Progress
     ) -> str | None:
-        """The fastest of the measured ways that does as the usual one; others are struck out."""
+        """The fastest of the measured that does as the usual one; others are struck out."""
         known, key = self._cache.get(variants.key), variants.key
         while best := known.best(0):
             is_usual = best.plan == variants.usual
@@ -192,20 +195,20 @@ class _LaunchBench:
     stream: Stream
     fingerprints: Fingerprints
 
-    def time(self, way: Step, best: float) -> float:
-        """Microseconds of a run; best: of other ways."""
-        return run_time(self.stream, partial(self._queue, way), best)
+    def time(self, variant: Step, best: float) -> float:
+        """Microseconds of a run; best: of other variants."""
+        return run_time(self.stream, partial(self._queue, variant), best)
 
-    def wrong_runs(self, way: Step) -> int:
-        """Of many, those that differ from the usual way, or write past the end."""
+    def wrong_runs(self, variant: Step) -> int:
+        """Of many, those that differ from the usual variant, or write past the end."""
         [right] = self._results(self.step, 1)
-        return int((self._results(way, RUNS) != right).sum())
+        return int((self._results(variant, RUNS) != right).sum())
 
-    def _results(self, way: Step, runs: int) -> npt.NDArray[Any]:
+    def _results(self, variant: Step, runs: int) -> npt.NDArray[Any]:
         made = self.made
         for _ in range(runs):
             self.stream.fill(self.places[made.name], _NAN, made.fenced_bytes)
-            self._queue(way)
+            self._queue(variant)
             place = self.places[made.name]
             self.fingerprints.take(place, made.fenced_bytes, made.number_bytes)
         return self.fingerprints.read()
@@ -213,8 +216,8 @@ class _LaunchBench:
     def _at(self, name: str) -> int:
         return self.places[name]
 
-    def _queue(self, way: Step) -> None:
-        for launch in launches(way, self._at, self.card, self.places[_SCRATCH]):
+    def _queue(self, variant: Step) -> None:
+        for launch in launches(variant, self._at, self.card, self.places[_SCRATCH]):
             self.kernels.launch(self.stream, launch)
 
 

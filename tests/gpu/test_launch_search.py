@@ -1,4 +1,4 @@
-"""All ways of launching an own kernel come to the same bits on the card."""
+"""All variants of launching an own kernel come to the same bits on the card."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -46,7 +46,7 @@ def test_all_ways_come_to_the_same_bits(name: str) -> None:
 
 
 def wrong_ways(lowered: Lowered, card: "OpenCard") -> Iterator[tuple[tuple[str, str], int]]:
-    """Wrong runs of each way of each own launch."""
+    """Wrong runs of each variant of each own launch."""
     from cuda_cyclegan.engine.cuda.launch_search import _open_bench
 
     seen: set[str] = set()
@@ -58,5 +58,5 @@ def wrong_ways(lowered: Lowered, card: "OpenCard") -> Iterator[tuple[tuple[str, 
             continue
         seen.add(variants.key)
         with _open_bench(step, lowered, card.kernels, card.stream) as bench:
-            for name, way in variants.steps.items():
-                yield (variants.key, name), bench.wrong_runs(way)
+            for name, variant in variants.steps.items():
+                yield (variants.key, name), bench.wrong_runs(variant)

@@ -1,7 +1,7 @@
-"""Ways of cutting the launch of a step into blocks, all of which come to the same bits.
+"""Variants of cutting the launch of a step into blocks, all of which come to the same bits.
 
 Sums over voxels, as those of statistics, are taken in an order that follows the blocks: they have
-no other way.
+no other variant.
 """
 
 import hashlib
@@ -23,10 +23,10 @@ _SOMEWHERE = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class LaunchVariants:
-    """The same step in several ways.
+    """The same step in several variants.
 
     source: the .cu file. key: by which the launch is known on a card. steps: by names that tell the
-    ways apart; the first is the step as it was, launched as is usual on the card.
+    variants apart; the first is the step as it was, launched as is usual on the card.
     """
 
     source: str
@@ -35,18 +35,18 @@ class LaunchVariants:
 
     @property
     def usual(self) -> str:
-        """Name of the first way."""
+        """Name of the first variant."""
         return next(iter(self.steps))
 
 
 def launch_variants(step: Step, card: CardProperties) -> LaunchVariants | None:
-    """The ways of a step that is not done by a plan of cuDNN's; None where there is but one."""
-    ways = {variant_name(way): way for way in _ways(step, card)}
-    if len(ways) < 2:
+    """The variants of a step that is not done by a plan of cuDNN's; None where there is but one."""
+    variants = {variant_name(variant): variant for variant in _variants(step, card)}
+    if len(variants) < 2:
         return None
     [launch] = launches(step, anywhere, card)
-    ways[next(iter(ways))] = step
-    return LaunchVariants(launch.source, _key(launch), ways)
+    variants[next(iter(variants))] = step
+    return LaunchVariants(launch.source, _key(launch), variants)
 
 
 def variant_name(step: Step) -> str:
@@ -63,7 +63,7 @@ def variant_name(step: Step) -> str:
             return ""
 
 
-def _ways(step: Step, card: CardProperties) -> Iterator[Step]:
+def _variants(step: Step, card: CardProperties) -> Iterator[Step]:
     match step:
         case Pointwise():
             for tile in (usual_tile(step, card), *other_tiles(step, card)):

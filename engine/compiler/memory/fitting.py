@@ -63,8 +63,8 @@ def usual_batch(graph: Graph, patch: Triple, multiprocessors: int) -> int:
     return min(_MOST_PATCHES, 1 << round(log2(best)))
 
 
-class Way(Protocol):
-    """A way of doing a convolution."""
+class ChosenAlgorithm(Protocol):
+    """How a convolution is done: by a plan of cuDNN's or the own kernel."""
 
     @property
     def name(self) -> str:
@@ -77,11 +77,11 @@ class Way(Protocol):
         ...
 
 
-A = TypeVar("A", bound=Way)
-A_co = TypeVar("A_co", bound=Way, covariant=True)
+A = TypeVar("A", bound=ChosenAlgorithm)
+A_co = TypeVar("A_co", bound=ChosenAlgorithm, covariant=True)
 
 Choose: TypeAlias = Callable[[list[Convolution], int], Mapping[Convolution, A]]
-"""Names a way of doing each convolution that takes at most so many bytes of workspace."""
+"""Names an algorithm for each convolution that takes at most so many bytes of workspace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ def _fastest(
 
 
 def _laid_out(
-    network: Network, lowered: Lowered, algorithms: Mapping[Convolution, Way] | None
+    network: Network, lowered: Lowered, algorithms: Mapping[Convolution, ChosenAlgorithm] | None
 ) -> MemoryPlan:
     """With the least workspace for every convolution where no algorithms are given."""
     graph = network.graph

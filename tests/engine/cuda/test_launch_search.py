@@ -106,7 +106,7 @@ def program(step) -> Lowered:
 
 
 class LaneKernels(HostKernels):
-    """All kernels, compiled for the CPU; spoils what a way of launching makes, if told which."""
+    """All kernels, compiled for the CPU; spoils what a variant makes, if told which."""
 
     card = SMALL
     image = "image"
@@ -129,7 +129,7 @@ class LaneKernels(HostKernels):
 
 @pytest.fixture
 def searched(monkeypatch, folder, tmp_path):
-    """Starts a search on the same card; times: microseconds by name of a way, 9 for others."""
+    """Starts a search on the same card; times: microseconds by name of a variant, 9 for others."""
     with cudnn_where_there_is_none():
         from cuda_cyclegan.engine.cuda import launch_search
         from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
@@ -299,8 +299,10 @@ def test_all_ways_of_a_step_come_to_the_same_bits(name, folder):
     lowered = program(step)
     kernels = LaneKernels(folder, precision=lowered.layout.precision)
     with launch_search._open_bench(step, lowered, kernels, HostStream()) as bench:
-        ways = launch_variants(step, SMALL).steps
-        assert {name: bench.wrong_runs(way) for name, way in ways.items()} == dict.fromkeys(ways, 0)
+        variants = launch_variants(step, SMALL).steps
+        assert {
+            name: bench.wrong_runs(variant) for name, variant in variants.items()
+        } == dict.fromkeys(variants, 0)
         assert bench.wrong_runs(WRONG[type(step)](step)) == 2
 
 

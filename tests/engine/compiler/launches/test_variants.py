@@ -1,4 +1,4 @@
-"""Ways of cutting a launch into blocks: those that come to the same bits, on any card."""
+"""Variants of cutting a launch into blocks: those that come to the same bits, on any card."""
 
 from dataclasses import replace
 from math import prod
@@ -40,8 +40,8 @@ def test_all_ways_keep_to_the_limits_of_a_card_and_the_first_is_as_usual(card, n
         assert 1 < len(variants.steps) <= 8
         assert variants.steps[variants.usual] == step
         [usual] = launches(step, at, card)
-        for way in variants.steps.values():
-            [launch] = launches(way, at, card)
+        for variant in variants.steps.values():
+            [launch] = launches(variant, at, card)
             assert (launch.source, launch.kernel) == (usual.source, usual.kernel) or isinstance(
                 step, Convolve
             )
@@ -68,7 +68,7 @@ def test_passes_last_layers_and_own_convolutions_have_several():
     for step in wide:
         variants = launch_variants(step, H200)
         assert variants is not None
-        kernels = {launches(way, at, H200)[0].kernel for way in variants.steps.values()}
+        kernels = {launches(variant, at, H200)[0].kernel for variant in variants.steps.values()}
         assert len(kernels) == len(variants.steps)
 
 
@@ -84,4 +84,6 @@ def test_a_step_tells_what_was_chosen_of_its_launch_only_where_it_is_unusual():
     step = next(step for step in steps_of("ResNet 64") if isinstance(step, Pointwise))
     variants = launch_variants(step, H200)
     assert variant_name(variants.steps[variants.usual]) == ""
-    assert [variant_name(way) for way in variants.steps.values()][1:] == list(variants.steps)[1:]
+    assert [variant_name(variant) for variant in variants.steps.values()][1:] == list(
+        variants.steps
+    )[1:]
