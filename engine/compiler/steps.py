@@ -243,7 +243,7 @@ class ConvTransposeToPatches:
     By the own kernel for matrix units. parts: one or two, whose channels follow each other. weight:
     `weight_layout.cell_operands`; bias: name of a float32 constant [C]. layer: its name. channels,
     extents: of a translated patch. activation: of the result. rows: of cells that a block walks
-    over; None as is usual on the card.
+    over; None for the card's default.
     """
 
     layer: str
@@ -287,7 +287,7 @@ class Convolve:
     weight: [K, kD, kH, kW, C / groups], C the forward input's. scale: 1 but for split fp16, of
     which it takes the powers of two away. layer: its name. shape: extents and channels of a run.
     source: read whole. outputs: channels of the target that a block of the own kernel makes; None
-    as is usual.
+    for the default.
     """
 
     layer: str
@@ -364,7 +364,7 @@ class Pointwise:
     the target. table: None without a normalisation. sampling: None without. shuffles: whether the
     target holds cells of 2 x 2 x 2 voxels as 8 groups of channels. around: of blocks of a volume,
     where the source holds more around each of them than it has: its first voxel from the block's.
-    residual_around: the same of the residual. tile: None as is usual on the card.
+    residual_around: the same of the residual. tile: None for the card's default.
     """
 
     source: TensorView

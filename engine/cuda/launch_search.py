@@ -1,6 +1,6 @@
 """Finds the fastest variant of launching each own kernel by trying several on the card.
 
-All come to the same bits, which is held against the usual one before another is used.
+All come to the same bits, which is held against the default one before another is used.
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -41,7 +41,7 @@ _VERSION = "1"
 """Raised when the check finds more than before, so that what was kept is checked again."""
 
 _GAIN = 0.97
-"""Of the usual variant's time; less is what two measurings of one variant are apart."""
+"""Of the default variant's time; less is what two measurings of one variant are apart."""
 
 _WORKSPACE = 64 << 20
 """Bytes besides its tensors that a plan may take that an own kernel is compared with."""
@@ -148,27 +148,27 @@ class LaunchSearch:
             return None
 
     def _measure(self, variants: LaunchVariants, bench: "_LaunchBench") -> None:
-        """The usual one first and last, as a card becomes faster while it warms up."""
+        """The default one first and last, as a card becomes faster while it warms up."""
         took: dict[str, float] = {}
-        for name in (*variants.steps, variants.usual):
+        for name in (*variants.steps, variants.default):
             microseconds = bench.time(variants.steps[name], min(took.values(), default=inf))
             took[name] = min(microseconds, took.get(name, inf))
-        usual = took[variants.usual]
+        default = took[variants.default]
         measured = [
             Candidate(name, 0, each)
             for name, each in took.items()
-            if name == variants.usual or each <= _GAIN * usual
+            if name == variants.default or each <= _GAIN * default
         ]
         self._cache.put(variants.key, Findings("full", 0, worth_keeping(measured)))
 
     def _checked(
         self, variants: LaunchVariants, bench: "_LaunchBench", progress: Progress
     ) -> str | None:
-        """The fastest of the measured that does as the usual one; others are struck out."""
+        """The fastest of the measured that does as the default one; others are struck out."""
         known, key = self._cache.get(variants.key), variants.key
         while best := known.best(0):
-            is_usual = best.plan == variants.usual
-            wrong = 0 if is_usual else bench.wrong_runs(variants.steps[best.plan])
+            is_default = best.plan == variants.default
+            wrong = 0 if is_default else bench.wrong_runs(variants.steps[best.plan])
             if not wrong:
                 self._cache.put(key, known.with_proof(best.plan, self._proof(variants)))
                 return best.plan
@@ -200,7 +200,7 @@ class _LaunchBench:
         return run_time(self.stream, partial(self._queue, variant), best)
 
     def wrong_runs(self, variant: Step) -> int:
-        """Of many, those that differ from the usual variant, or write past the end."""
+        """Of many, those that differ from the default variant, or write past the end."""
         [right] = self._results(self.step, 1)
         return int((self._results(variant, RUNS) != right).sum())
 

@@ -20,7 +20,7 @@ def convolve(step: Convolve, at: Addresses) -> Launch:
 
 
 def _convolve_split_fp16(step: Convolve, at: Addresses) -> Launch:
-    shape, width = step.shape, step.outputs or usual_outputs(step)
+    shape, width = step.shape, step.outputs or default_outputs(step)
     tile = 64 if width == 128 else 128
     border = "_border" if any(shape.before + shape.after) else ""
     return Launch(
@@ -34,7 +34,7 @@ def _convolve_split_fp16(step: Convolve, at: Addresses) -> Launch:
 
 
 def _convolve_plainly(step: Convolve, at: Addresses) -> Launch:
-    width = step.outputs or usual_outputs(step)
+    width = step.outputs or default_outputs(step)
     kind = "gradient" if step.shape.transposed else "convolve"
     values = arguments.ConvolveArguments(
         **_convolved(step, at),
@@ -60,7 +60,7 @@ def _convolve_depthwise(step: Convolve, at: Addresses) -> Launch:
     return Launch("convolve_depthwise", f"{kind}_depthwise", grid, block, 0, values)
 
 
-def usual_outputs(step: Convolve) -> int:
+def default_outputs(step: Convolve) -> int:
     """Channels that a block of the own kernel makes."""
     outputs = step.shape.target_channels // step.shape.groups
     return next((width for width in (32, 64) if outputs <= width), 128)

@@ -1,4 +1,4 @@
-"""Launches of passes over voxels, and how these are cut into blocks: as is usual, and otherwise."""
+"""Launches of passes over voxels, and how these are cut into blocks: the default, and others."""
 
 from collections.abc import Iterator
 
@@ -38,7 +38,7 @@ def pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
     across, _ = block_shape(view.channels, target.precision)
     columns = -(-vectors(view.channels, target.precision) // across)
     depth, height, _ = step.target_extents
-    tile, sampling = step.tile or usual_tile(step, card), step.sampling
+    tile, sampling = step.tile or default_tile(step, card), step.sampling
     kernel = f"pointwise_{_sampled(sampling)}" if sampling else "pointwise"
     if not is_linear(step):
         kernel += "_general"
@@ -147,8 +147,8 @@ def _unit(view: TensorView | None) -> float:
     return 1 / view.tensor.scale if view and view.tensor.scale else 0.0
 
 
-def usual_tile(step: Pointwise, card: CardProperties) -> PassTile:
-    """As is good on most cards."""
+def default_tile(step: Pointwise, card: CardProperties) -> PassTile:
+    """What is good on most cards."""
     depth, height, width = step.target_extents
     rows = -(-depth * height // (_ROW_BLOCKS * card.multiprocessors))
     run = _run(step, card) if is_blended(step) else 1
@@ -157,15 +157,15 @@ def usual_tile(step: Pointwise, card: CardProperties) -> PassTile:
 
 
 def other_tiles(step: Pointwise, card: CardProperties) -> Iterator[PassTile]:
-    """What may be faster, not all of it different."""
-    usual, width = usual_tile(step, card), step.target_extents[2]
+    """Others that may be faster; some may be the same."""
+    default, width = default_tile(step, card), step.target_extents[2]
     across, _ = block_shape(step.source.channels, step.target.precision)
 
     def tile(rows: float, columns: float, run: float = 1) -> PassTile:
-        run = max(1, int(usual.run * run))
+        run = max(1, int(default.run * run))
         most = min(_WIDE_BLOCK // across, -(-width // run))
-        wanted = max(int(usual.columns * columns), _NARROW_BLOCK // across)
-        return PassTile(max(1, int(usual.rows * rows)), min(most, wanted), run)
+        wanted = max(int(default.columns * columns), _NARROW_BLOCK // across)
+        return PassTile(max(1, int(default.rows * rows)), min(most, wanted), run)
 
     yield from (tile(2, 1), tile(0.5, 1), tile(1, 0.5), tile(1, 2))
     if is_blended(step):

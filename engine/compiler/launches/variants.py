@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from ..card_properties import CardProperties
 from ..steps import Convolve, ConvTransposeToPatches, Pointwise, Step
-from .convolutions import usual_outputs
+from .convolutions import default_outputs
 from .launch import Launch
-from .passes import other_tiles, usual_tile
+from .passes import default_tile, other_tiles
 from .steps import launches
 
 _NARROWEST = 32
@@ -26,7 +26,7 @@ class LaunchVariants:
     """The same step in several variants.
 
     source: the .cu file. key: by which the launch is known on a card. steps: by names that tell the
-    variants apart; the first is the step as it was, launched as is usual on the card.
+    variants apart; the first is the step as it was, launched by the card's default.
     """
 
     source: str
@@ -34,7 +34,7 @@ class LaunchVariants:
     steps: Mapping[str, Step]
 
     @property
-    def usual(self) -> str:
+    def default(self) -> str:
         """Name of the first variant."""
         return next(iter(self.steps))
 
@@ -50,7 +50,7 @@ def launch_variants(step: Step, card: CardProperties) -> LaunchVariants | None:
 
 
 def variant_name(step: Step) -> str:
-    """What is chosen of a step's launch; nothing where it is as usual."""
+    """What is chosen of a step's launch; nothing where it is the default."""
     match step:
         case Pointwise(tile=tile) if tile:
             runs = f", runs of {tile.run}" if tile.run > 1 else ""
@@ -66,15 +66,15 @@ def variant_name(step: Step) -> str:
 def _variants(step: Step, card: CardProperties) -> Iterator[Step]:
     match step:
         case Pointwise():
-            for tile in (usual_tile(step, card), *other_tiles(step, card)):
+            for tile in (default_tile(step, card), *other_tiles(step, card)):
                 yield replace(step, tile=tile)
         case ConvTransposeToPatches():
-            usual = launches(step, anywhere, card)[0].arguments.rows
-            for rows in (usual, usual // 2, 2 * usual, 4 * usual):
+            default = launches(step, anywhere, card)[0].arguments.rows
+            for rows in (default, default // 2, 2 * default, 4 * default):
                 if 0 < rows <= step.parts[0].source.extents[1] + 1:
                     yield replace(step, rows=rows)
         case Convolve(shape=shape) if not shape.is_depthwise:
-            outputs = usual_outputs(step)
+            outputs = default_outputs(step)
             while outputs >= _NARROWEST:
                 yield replace(step, outputs=outputs)
                 outputs //= 2

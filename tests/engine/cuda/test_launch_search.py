@@ -144,7 +144,7 @@ def searched(monkeypatch, folder, tmp_path):
 
         def start(step, times, effort="full", spoilt=None, image="image"):
             variants = launch_variants(step, SMALL)
-            names = iter((*variants.steps, variants.usual))
+            names = iter((*variants.steps, variants.default))
 
             def run_time(_stream, queue, _best) -> float:
                 queue()
@@ -176,7 +176,7 @@ def test_the_fastest_way_is_kept_and_found_again_without_a_try(searched):
 def test_the_usual_way_stays_where_it_is_fastest_and_where_nothing_is_tuned(searched):
     start, _ = searched
     assert start(PASS, {}, effort="off") == (PASS, 0)
-    found, launched = start(PASS, {launch_variants(PASS, SMALL).usual: 1.0})
+    found, launched = start(PASS, {launch_variants(PASS, SMALL).default: 1.0})
     assert found == PASS
     assert launched == len(launch_variants(PASS, SMALL).steps) + 1
     assert start(PASS, {}) == (PASS, 0)

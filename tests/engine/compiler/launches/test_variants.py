@@ -38,11 +38,11 @@ def test_all_ways_keep_to_the_limits_of_a_card_and_the_first_is_as_usual(card, n
         if variants is None:
             continue
         assert 1 < len(variants.steps) <= 8
-        assert variants.steps[variants.usual] == step
-        [usual] = launches(step, at, card)
+        assert variants.steps[variants.default] == step
+        [default] = launches(step, at, card)
         for variant in variants.steps.values():
             [launch] = launches(variant, at, card)
-            assert (launch.source, launch.kernel) == (usual.source, usual.kernel) or isinstance(
+            assert (launch.source, launch.kernel) == (default.source, default.kernel) or isinstance(
                 step, Convolve
             )
             assert 0 < launch.grid[0] < 2**31
@@ -83,7 +83,7 @@ def test_equal_work_has_one_key_whatever_its_tensors_are_called():
 def test_a_step_tells_what_was_chosen_of_its_launch_only_where_it_is_unusual():
     step = next(step for step in steps_of("ResNet 64") if isinstance(step, Pointwise))
     variants = launch_variants(step, H200)
-    assert variant_name(variants.steps[variants.usual]) == ""
+    assert variant_name(variants.steps[variants.default]) == ""
     assert [variant_name(variant) for variant in variants.steps.values()][1:] == list(
         variants.steps
     )[1:]
