@@ -24,6 +24,6 @@ class CardProperties:
     shared_per_multiprocessor: int
     """Bytes of shared memory that the blocks of a multiprocessor have together."""
 
-    def blocks_at_once(self, shared: int) -> int:
+    def resident_blocks(self, shared: int) -> int:
         """Blocks of so many bytes of shared memory each that a multiprocessor has room for."""
         return self.shared_per_multiprocessor // (shared + _RESERVED)

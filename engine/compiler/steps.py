@@ -124,14 +124,14 @@ class ConvolvePatches:
     wgmma: bool = False
 
     @property
-    def outputs_at_once(self) -> int:
+    def outputs_per_product(self) -> int:
         """Of the target's channels, in a product by warp groups."""
         return outputs_of_rows(self.target.channels, self.kernel[0])
 
     @property
-    def rows_at_once(self) -> int:
+    def rows_per_product(self) -> int:
         """Rows of the target in a product; a row's place among them decides how its sums round."""
-        return 64 // self.outputs_at_once if self.wgmma else 1
+        return 64 // self.outputs_per_product if self.wgmma else 1
 
     @property
     def flow(self) -> Flow:
@@ -182,7 +182,7 @@ class ConvTransposeToCells:
     statistics: "Statistics | None" = None
 
     @property
-    def outputs_at_once(self) -> int:
+    def outputs_per_product(self) -> int:
         """Of the target's channels, in a product."""
         return outputs_of_product(self.target.channels)
 

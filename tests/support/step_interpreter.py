@@ -274,7 +274,7 @@ class _Memory:
         self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
 
     def double(self, step: ConvTransposeToCells) -> None:
-        source, outputs = self.of(step.source), step.outputs_at_once
+        source, outputs = self.of(step.source), step.outputs_per_product
         n, d, h, w, channels = source.shape
         padded = np.pad(source, [(0, 0), (0, 1), (0, 1), (0, 1), (0, 0)])
         cells = np.zeros((n, d, 2, h, 2, w, 2, step.target.channels), np.float32)

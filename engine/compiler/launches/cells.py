@@ -24,7 +24,7 @@ def _shared(channels: int) -> int:
 
 def walks_of_cells(step: ConvTransposeToCells, card: CardProperties) -> Walks:
     """Through the planes of cells."""
-    parts = step.source.batch * step.target.channels // step.outputs_at_once
+    parts = step.source.batch * step.target.channels // step.outputs_per_product
     return _CELLS.walks(step.target.tensor.extents, parts, card)
 
 
@@ -53,6 +53,6 @@ def conv_transpose_to_cells(
         planes=walks.planes,
     )
     name = "conv_transpose_to_cells"
-    kernel = f"{name}_{step.source.channels}_{step.outputs_at_once}"
+    kernel = f"{name}_{step.source.channels}_{step.outputs_per_product}"
     shared = _shared(step.source.channels)
     return Launch(name, kernel, walks.grid, (_THREADS, 1, 1), shared, values)

@@ -86,7 +86,7 @@ def _columns_of_groups(step: ConvolvePatches) -> int:
 def _walk_of_groups(step: ConvolvePatches, card: CardProperties) -> _Walk:
     target = step.target
     depth, height, width = target.extents
-    columns, outputs = _columns_of_groups(step), step.outputs_at_once
+    columns, outputs = _columns_of_groups(step), step.outputs_per_product
     tile_rows = 64 // outputs
     rows, seen = _GROUP_TILES * tile_rows, step.kernel[1] + 1
     lines = (rows + seen - tile_rows) * seen // _PIECE
@@ -119,7 +119,7 @@ def _walk(step: ConvolvePatches, card: CardProperties) -> _Walk:
 
 def _walks(card: CardProperties, shared: int) -> int:
     """Blocks that walk through the depth at the same time, each with so much shared memory."""
-    each = min(MOST_WALKS, max(1, card.blocks_at_once(shared)))
+    each = min(MOST_WALKS, max(1, card.resident_blocks(shared)))
     return each * card.multiprocessors
 
 
@@ -178,7 +178,7 @@ def convolve_patches(
         planes=walk.planes,
     )
     if step.wgmma:
-        form = step.kernel[2], step.outputs_at_once, _columns_of_groups(step)
+        form = step.kernel[2], step.outputs_per_product, _columns_of_groups(step)
         name = f"convolve_patches_{form[0]}_{form[1]}_{form[2]}"
         block = 3 * WARP_GROUP, 1, 1
         return Launch("convolve_patches_wgmma", name, walk.grid, block, walk.shared, values)

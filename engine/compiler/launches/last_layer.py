@@ -118,7 +118,7 @@ def conv_transpose_to_patches(
     repeats = first.source.tensor.batch * step.channels
     channels = sum(part.source.channels for part in step.parts)
     shared = cells_shared(channels)
-    at_once = card.multiprocessors * min(MOST_WALKS, max(1, card.blocks_at_once(shared)))
+    at_once = card.multiprocessors * min(MOST_WALKS, max(1, card.resident_blocks(shared)))
     rows = step.rows or cheapest_walk(
         height + 1, blocks * repeats, at_once, _CELLS_BEFORE, range(1, height + 2)
     )

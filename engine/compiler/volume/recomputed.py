@@ -78,7 +78,7 @@ def _with_first_anew(passes: Sequence[Pass]) -> Sequence[Pass]:
     if found is None:
         return passes
     reader, step = found
-    rows = conv.rows_at_once
+    rows = conv.rows_per_product
     if conv.target.extents[1] % rows:
         return passes
     origin, extents = _seen(step)
