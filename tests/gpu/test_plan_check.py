@@ -13,7 +13,7 @@ from cuda_cyclegan.engine.compiler.card_properties import WGMMA_CAPABILITY
 from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.layer_trials import STORED_WEIGHT, TriedStep, trial_of
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.compiler.lowering.operator_fusion import measured_by_makers
+from cuda_cyclegan.engine.compiler.lowering.operator_fusion import with_fused_statistics
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     Convolve,
@@ -287,7 +287,7 @@ def test_what_kernels_of_blocks_measure(card, edge, extents):
     network = random_network(build(ResNetSpec(1, 1, 32, 1, first_kernel=edge)), 0)
     wanted = ProgramRequest(extents, 1, "fp16", kernels["fp16"].card)
     layout = replace(next(wanted.layouts()), in_blocks=True)
-    steps = measured_by_makers(lower(network, layout, wanted.card).steps)
+    steps = with_fused_statistics(lower(network, layout, wanted.card).steps)
     kinds = ConvolvePatches | ConvTransposeToCells
     measuring = [step for step in steps if isinstance(step, kinds) and step.statistics is not None]
     assert isinstance(measuring[0], ConvolvePatches)

@@ -16,7 +16,7 @@ from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.compiler.lowering.operator_fusion import measured_by_makers
+from cuda_cyclegan.engine.compiler.lowering.operator_fusion import with_fused_statistics
 from cuda_cyclegan.engine.compiler.steps import Convolve
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.compiler.volume.at_once import with_low_resolutions_at_once
@@ -224,11 +224,11 @@ def volume_on_cpu(
     lowered = lower(network, layout, H200)
     if widens:
         lowered = widened(lowered, grid, worth=0, most=100)
-    lowered = replace(lowered, steps=measured_by_makers(lowered.steps))
+    lowered = replace(lowered, steps=with_fused_statistics(lowered.steps))
     one = grid.at_once
     if at_once and one is not None:
         whole = lower(network, replace(layout, patch=one.block, batch=1), H200)
-        whole = replace(whole, steps=measured_by_makers(whole.steps))
+        whole = replace(whole, steps=with_fused_statistics(whole.steps))
         is_filled = one.block == one.extents
         lowered = with_low_resolutions_at_once(lowered, whole, is_filled=is_filled, most=at_once)
     offsets, size = constants_of(lowered)

@@ -1,4 +1,4 @@
-"""Joins statistics with what comes before or after: fewer launches, and fewer bytes read."""
+"""Fuses statistics with what comes before or after: fewer launches, and fewer bytes read."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -19,15 +19,15 @@ _CACHED = 4, 5
 """Share of the L2 cache up to which a tensor is still there when it is read for a second time."""
 
 
-def joined(steps: Sequence[Step], card: CardProperties) -> tuple[Step, ...]:
+def fused(steps: Sequence[Step], card: CardProperties) -> tuple[Step, ...]:
     """The steps with each normalisation that may be one launch as one step.
 
     That of a convolution by an own kernel, where it may not, is measured by the convolution.
     """
-    return measured_by_makers(normalised_at_once(steps, card))
+    return with_fused_statistics(with_fused_normalisations(steps, card))
 
 
-def normalised_at_once(
+def with_fused_normalisations(
     steps: Sequence[Step], card: CardProperties, others: Iterable[Step] = ()
 ) -> tuple[Step, ...]:
     """The steps with each normalisation that may be one launch as one step.
@@ -35,29 +35,29 @@ def normalised_at_once(
     others: steps of the same program that may read the tables of these, too.
     """
     readers = *steps, *others
-    return tuple(_with_neighbours_joined(steps, partial(_normalised_at_once, readers, card)))
+    return tuple(_with_neighbours_fused(steps, partial(_fused_normalisation, readers, card)))
 
 
-def measured_by_makers(steps: Sequence[Step]) -> tuple[Step, ...]:
+def with_fused_statistics(steps: Sequence[Step]) -> tuple[Step, ...]:
     """The steps, where own kernels take the statistics of what they make, if those are of all."""
-    return tuple(_with_neighbours_joined(steps, _measured_at_once))
+    return tuple(_with_neighbours_fused(steps, _fused_statistics))
 
 
-def _with_neighbours_joined(
-    steps: Sequence[Step], join: Callable[[Step, Step], Step | None]
+def _with_neighbours_fused(
+    steps: Sequence[Step], fuse: Callable[[Step, Step], Step | None]
 ) -> list[Step]:
-    """join: gives the one step that does the work of two, None where they stay apart."""
+    """fuse: gives the one step that does the work of two, None where they stay apart."""
     result: list[Step] = []
     for step in steps:
-        both = join(result[-1], step) if result else None
-        if both is None:
+        one = fuse(result[-1], step) if result else None
+        if one is None:
             result.append(step)
         else:
-            result[-1] = both
+            result[-1] = one
     return result
 
 
-def _normalised_at_once(
+def _fused_normalisation(
     steps: Sequence[Step], card: CardProperties, before: Step, step: Step
 ) -> Normalise | None:
     if (
@@ -70,7 +70,7 @@ def _normalised_at_once(
     return None
 
 
-def _measured_at_once(before: Step, step: Step) -> Step | None:
+def _fused_statistics(before: Step, step: Step) -> Step | None:
     if not isinstance(step, Statistics):
         return None
     match before:

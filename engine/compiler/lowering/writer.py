@@ -20,7 +20,7 @@ from ..tensors import (
 )
 from ..weight_layout import LaidWeight
 from .halos import block_shapes, largest_volume
-from .operator_fusion import joined
+from .operator_fusion import fused
 from .split_fp16 import CHANNELS, scales
 
 
@@ -146,7 +146,7 @@ class Writer:
     def finished(self) -> Lowered:
         """What was collected."""
         self.constant(COUNTERS, np.zeros(self._most_measured(), np.float32))
-        steps = self.steps if self.layout.in_blocks else joined(self.steps, self.card)
+        steps = self.steps if self.layout.in_blocks else fused(self.steps, self.card)
         return Lowered(self.layout, self.card, tuple(steps), self.constants, self._laid)
 
     def _most_measured(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 
 from ..lowered import Lowered, StepsAtOnce
-from ..lowering.operator_fusion import normalised_at_once
+from ..lowering.operator_fusion import with_fused_normalisations
 from ..steps import Convolve, ConvTransposeToCells, Pointwise, Statistics, Step
 from ..tensors import Tensor
 from .passes import Pass, passes_of
@@ -46,7 +46,7 @@ def with_low_resolutions_at_once(
         for here, there in zip(lowered.steps[stop:], whole.steps[stop:], strict=True)
     )
     if is_filled:
-        own = normalised_at_once(own, lowered.card, behind)
+        own = with_fused_normalisations(own, lowered.card, behind)
     steps = *lowered.steps[:first], *own, *behind
     at_once = StepsAtOnce(first, first + len(own), whole.layout.patch)
     return replace(lowered, steps=steps, at_once=at_once)

@@ -9,7 +9,7 @@ from ..card_properties import CardProperties
 from ..launches.cells import fills_boxes
 from ..lowered import LayerForm, Lowered
 from ..lowering.lowering import lower
-from ..lowering.operator_fusion import measured_by_makers
+from ..lowering.operator_fusion import with_fused_statistics
 from ..memory.fitting import ProgramRequest
 from ..steps import ConvolveByPlanes, ConvTransposeToCells
 from .at_once import with_low_resolutions_at_once
@@ -41,7 +41,7 @@ def lowered_blocks(
 
 
 def _measured(lowered: Lowered) -> Lowered:
-    return replace(lowered, steps=measured_by_makers(lowered.steps))
+    return replace(lowered, steps=with_fused_statistics(lowered.steps))
 
 
 def _other_forms(lowered: Lowered, grid: BlockGrid) -> dict[str, LayerForm]:
