@@ -87,7 +87,7 @@ def main() -> None:
         translated(CudaVolumeOptions(cache=cache, vram_limit=limit), "host")
         translated(options, "wide", WIDE)
         less = CudaVolumeOptions(cache=cache, vram_limit=found["wide"]["bytes"] - 1)
-        translated(less, "anew", WIDE)
+        translated(less, "recomputed", WIDE)
         monkeypatch = pytest.MonkeyPatch()
         with monkeypatch.context() as patched:
             patched.setattr(CudaVolumeGenerator, "_is_same_anywhere", lambda *_: False)

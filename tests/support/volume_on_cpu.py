@@ -142,17 +142,19 @@ class VolumeOnCpu:
         choice = _Choice(wanted)
         return choice.memory(choice.may_leave)
 
-    def memory_anew(self, *, twice: bool = False) -> VolumeMemory:
-        """What it takes where maps of full resolution are made anew, and all others kept.
+    def memory_recomputed(self, *, twice: bool = False) -> VolumeMemory:
+        """What it takes where maps of full resolution are recomputed, and all others kept.
 
-        twice: and those that were widened made anew, too.
+        twice: and those that were widened recomputed, too.
         """
         passes = recomputed(self.passes)
         if twice:
             passes = recomputed_twice(self.passes, self.grid.block)
         lowered = self.program.lowered
-        wanted = VolumeRequest(lowered, passes, self.grid, self.channels, (0, 0), anew=False)
-        return replace(volume_memory(wanted, 1 << 40), is_anew=True)
+        wanted = VolumeRequest(
+            lowered, passes, self.grid, self.channels, (0, 0), may_recompute=False
+        )
+        return replace(volume_memory(wanted, 1 << 40), is_recomputed=True)
 
     def __call__(
         self, volume: FloatArray, room: int = 1 << 40, memory: VolumeMemory | None = None

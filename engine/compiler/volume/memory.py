@@ -55,8 +55,8 @@ class VolumeRequest:
     """What runs over which volume.
 
     lowered, passes: the network. grid: of the volume's blocks. channels: of the volume and of its
-    translation. voxels: bytes of the rows on their way in, and out. anew: whether maps of full
-    resolution may be made anew in place of being kept.
+    translation. voxels: bytes of the rows on their way in, and out. may_recompute: whether maps of
+    full resolution may be recomputed in place of being kept.
     """
 
     lowered: Lowered
@@ -64,7 +64,7 @@ class VolumeRequest:
     grid: BlockGrid
     channels: tuple[int, int]
     voxels: tuple[int, int]
-    anew: bool = True
+    may_recompute: bool = True
 
     @property
     def batch(self) -> int:
@@ -79,7 +79,7 @@ class VolumeMemory:
     offsets, host_offsets: in each. bytes, host_bytes: of both. maps: tensors that are there for all
     blocks. grids: by which each of them is kept. constants: bytes of weights and tables, with a
     block of their own, which all volumes of the same blocks share. passes: in which the network
-    runs. is_anew: whether these make maps anew.
+    runs. is_recomputed: whether these recompute maps.
     from_the_end: maps that are made from their last block on.
     """
 
@@ -91,7 +91,7 @@ class VolumeMemory:
     grids: Mapping[str, BlockGrid]
     constants: int
     passes: Sequence[Pass]
-    is_anew: bool
+    is_recomputed: bool
     from_the_end: frozenset[str]
 
     def fetched_by(self, one: Pass) -> list[str]:
@@ -105,7 +105,7 @@ class VolumeMemory:
         """Where maps are kept."""
         if self.host_bytes:
             return "host"
-        return "recomputed" if self.is_anew else "card"
+        return "recomputed" if self.is_recomputed else "card"
 
     @property
     def device_bytes(self) -> int:
@@ -125,9 +125,9 @@ def constants_of(lowered: Lowered) -> tuple[Mapping[str, int], int]:
 
 
 def volume_memory(wanted: VolumeRequest, room: int) -> VolumeMemory:
-    """All maps on the card if it has room for so many bytes; else some made anew, or on the host.
+    """All maps on the card if it has room for so many bytes; else some recomputed, or on the host.
 
-    To make them anew takes less time than to bring them back. Raises DeviceMemoryError, which names
+    To recompute them takes less time than to bring them back. Raises DeviceMemoryError, which names
     the least that would do.
     """
     choices = list(_choices(wanted))
@@ -144,15 +144,15 @@ def volume_memory(wanted: VolumeRequest, room: int) -> VolumeMemory:
 
 
 def _choices(wanted: VolumeRequest) -> Iterator["_Choice"]:
-    """All maps kept, those of full resolution made anew, and those that hold what is around too."""
+    """All maps kept, those of full resolution recomputed, and those with what is around, too."""
     yield _Choice(wanted)
-    if not wanted.anew:
+    if not wanted.may_recompute:
         return
     found = [tuple(wanted.passes)]
     for passes in (recomputed(wanted.passes), recomputed_twice(wanted.passes, wanted.grid.block)):
         if passes not in found:
             found.append(passes)
-            yield _Choice(replace(wanted, passes=passes), is_anew=True)
+            yield _Choice(replace(wanted, passes=passes), is_recomputed=True)
 
 
 def _with_maps_on_the_host(choice: "_Choice", room: int) -> VolumeMemory:
@@ -179,9 +179,9 @@ def _with_maps_on_the_host(choice: "_Choice", room: int) -> VolumeMemory:
 class _Choice:
     """What a volume's memory may look like. may_leave: the card for host memory, largest first."""
 
-    def __init__(self, wanted: VolumeRequest, is_anew: bool = False) -> None:
+    def __init__(self, wanted: VolumeRequest, is_recomputed: bool = False) -> None:
         self.wanted = wanted
-        self._is_anew = is_anew
+        self._is_recomputed = is_recomputed
         self._maps = maps_of(wanted.lowered, wanted.passes)
         self._rolling = {
             _name_of_all(one): one
@@ -231,7 +231,7 @@ class _Choice:
             self._grids,
             self._constants,
             passes,
-            self._is_anew,
+            self._is_recomputed,
             self._from_the_end,
         )
 

@@ -21,16 +21,16 @@ class Pass:
     """Steps [first, first + len(steps)) of a program.
 
     first: number of the first step. steps: in order. block: extents of its blocks, None for those
-    of the volume's grid. batch: blocks in one run, None for as many as usual. is_anew: whether it
-    makes again what another pass has measured, elsewhere in its blocks.
-    is_whole: whether its one step is for the volume as one array, and not for blocks.
+    of the volume's grid. batch: blocks in one run, None for as many as usual. is_recomputed:
+    whether it makes again what another pass has measured, elsewhere in its blocks. is_whole:
+    whether its one step is for the volume as one array, and not for blocks.
     """
 
     first: int
     steps: tuple[Step, ...]
     block: Triple | None = None
     batch: int | None = None
-    is_anew: bool = False
+    is_recomputed: bool = False
 
     def grid_in(self, grid: BlockGrid) -> BlockGrid:
         """The grid of its blocks; grid: the volume's."""
@@ -108,7 +108,7 @@ def goes_in_any_order(one: Pass, maps: Mapping[str, Tensor]) -> bool:
     if any(True for _ in one.measured) or one.made & maps.keys():
         return False
     for step in one.steps:
-        if isinstance(step, AddPatches) or (isinstance(step, Convolve) and not one.is_anew):
+        if isinstance(step, AddPatches) or (isinstance(step, Convolve) and not one.is_recomputed):
             return False
         reads = step.flow.read_names & maps.keys()
         if reads and not (isinstance(step, Pointwise) and step.around is None):

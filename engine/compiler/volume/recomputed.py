@@ -1,4 +1,4 @@
-"""Passes that make their largest operands anew around each block, in place of maps that are kept.
+"""Passes that recompute their largest operands around each block, in place of maps that are kept.
 
 Of full resolution are what the first convolution makes, and what the last one reads. A voxel is the
 same wherever in a launch it is made, so that no byte of the result changes: own kernels say which
@@ -27,7 +27,7 @@ from .passes import Pass, ReadsBlocks
 
 def recomputed(passes: Sequence[Pass]) -> tuple[Pass, ...]:
     """The passes without maps of full resolution; as they are where that cannot be."""
-    return _numbered(_with_last_anew(_with_first_anew(passes), grows=True))
+    return _numbered(_with_last_recomputed(_with_first_recomputed(passes), grows=True))
 
 
 def recomputed_twice(passes: Sequence[Pass], block: Triple) -> tuple[Pass, ...]:
@@ -38,7 +38,9 @@ def recomputed_twice(passes: Sequence[Pass], block: Triple) -> tuple[Pass, ...]:
     wide = list(_maps_that_hold_more(passes))
     if not wide:
         return recomputed(passes)
-    found: Sequence[Pass] = _numbered(_with_last_anew(_with_first_anew(passes), grows=False))
+    found: Sequence[Pass] = _numbered(
+        _with_last_recomputed(_with_first_recomputed(passes), grows=False)
+    )
     for tensor in wide:
         found = _without_map(found, tensor, block)
     return _numbered(found)
@@ -61,14 +63,14 @@ def _numbered(passes: Sequence[Pass]) -> tuple[Pass, ...]:
     return tuple(found)
 
 
-def convolutions_anew(passes: Sequence[Pass]) -> Iterator[Convolve]:
+def recomputed_convolutions(passes: Sequence[Pass]) -> Iterator[Convolve]:
     """Convolutions whose blocks lie elsewhere than where they were measured."""
     for one in passes:
-        if one.is_anew:
+        if one.is_recomputed:
             yield from (step for step in one.steps if isinstance(step, Convolve))
 
 
-def _with_first_anew(passes: Sequence[Pass]) -> Sequence[Pass]:
+def _with_first_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
     """The first layer's result is made with the voxels around a block that its reader sees."""
     maker, *others = passes
     conv = maker.steps[0]
@@ -84,7 +86,7 @@ def _with_first_anew(passes: Sequence[Pass]) -> Sequence[Pass]:
     origin, extents = _seen(step)
     more = 0, origin[1] % rows, 0
     start = _difference(origin, more)
-    around = _anew(conv.target, _sum(extents, more))
+    around = _recomputed(conv.target, _sum(extents, more))
     again = replace(conv, target=around, origin=_sum(conv.origin, start), statistics=None)
     reading = _reading_around(step, around, start)
     steps = again, *(reading if one is step else one for one in reader.steps)
@@ -109,10 +111,10 @@ def _reading_around(step: ReadsBlocks, tensor: Tensor, start: Triple) -> ReadsBl
     return replace(step, parts=(replace(part, source=view),), around=start)
 
 
-def _with_last_anew(passes: Sequence[Pass], *, grows: bool) -> Sequence[Pass]:
+def _with_last_recomputed(passes: Sequence[Pass], *, grows: bool) -> Sequence[Pass]:
     """What the last layer reads is made in blocks that share their borders.
 
-    grows: see `_blocks_anew`.
+    grows: see `_recomputing_blocks`.
     """
     reader = next((one for one in passes if isinstance(one.steps[-1], ConvolveToPatches)), None)
     if reader is None or len(reader.steps) != 2:
@@ -124,11 +126,11 @@ def _with_last_anew(passes: Sequence[Pass], *, grows: bool) -> Sequence[Pass]:
     maker = next((one for one in passes if _makes(one, read.source.tensor)), None)
     if maker is None or _only_reader(passes, maker, read.source.tensor) is None:
         return passes
-    anew = _blocks_anew(maker, read, last, grows=grows)
-    if anew is None:
+    recomputing = _recomputing_blocks(maker, read, last, grows=grows)
+    if recomputing is None:
         return passes
     kept = [[] if one is reader else _measuring(one) if one is maker else [one] for one in passes]
-    kept[list(passes).index(reader)] = [anew]
+    kept[list(passes).index(reader)] = [recomputing]
     return [one for some in kept for one in some]
 
 
@@ -263,7 +265,7 @@ def _makes(one: Pass, tensor: Tensor) -> bool:
     return is_plain and len({step.extents for step in before if isinstance(step, Pointwise)}) == 1
 
 
-def _blocks_anew(
+def _recomputing_blocks(
     maker: Pass, read: Pointwise, last: ConvolveToPatches, *, grows: bool
 ) -> Pass | None:
     """All that the last layer needs, for blocks that share their borders.
@@ -289,10 +291,10 @@ def _blocks_anew(
     if min(block) <= 0:
         return None
     operand, made = (
-        replace(_anew(one, _with(one.extents, more)), batch=batch)
+        replace(_recomputed(one, _with(one.extents, more)), batch=batch)
         for one in (conv.source, target_of(conv))
     )
-    bordered = replace(_anew(read.target, _without(target, smaller)), batch=batch)
+    bordered = replace(_recomputed(read.target, _without(target, smaller)), batch=batch)
     cell = 2 if read.source.shuffled else 1
     patches = replace(read.patches, count=batch)
     steps = (
@@ -317,7 +319,7 @@ def _blocks_anew(
         ),
         replace(last, source=TensorView(bordered, bordered.extents), extents=block),
     )
-    return Pass(0, steps, block, batch, is_anew=True)
+    return Pass(0, steps, block, batch, is_recomputed=True)
 
 
 def _among_neighbours(step: Pointwise) -> Pointwise:
@@ -351,12 +353,12 @@ def _touches(step: Step, tensor: Tensor) -> bool:
 
 
 def _measuring(one: Pass) -> list[Pass]:
-    """A pass whose map is made anew elsewhere, if it measures that."""
+    """A pass whose map is recomputed elsewhere, if it measures that."""
     return [one] if any(step.flow.measures is not None for step in one.steps) else []
 
 
-def _anew(tensor: Tensor, extents: Triple) -> Tensor:
-    return replace(tensor, name=f"{tensor.name} anew", extents=extents)
+def _recomputed(tensor: Tensor, extents: Triple) -> Tensor:
+    return replace(tensor, name=f"{tensor.name} recomputed", extents=extents)
 
 
 def _sum(one: Triple, other: Triple) -> Triple:

@@ -1,6 +1,6 @@
 """Convolutions that make, with each block, the few voxels around it that their reader sees.
 
-A map of half the volume's resolution is then read block by block, and may as well be made anew by
+A map of half the volume's resolution is then read block by block, and may as well be recomputed by
 the very launches that measured it: the same plan at the same place, so the same bytes.
 """
 

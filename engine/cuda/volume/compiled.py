@@ -74,17 +74,17 @@ def _products_of_a_block(step: Step) -> float:
 
 
 def memory_of(
-    lowered: Lowered, grid: BlockGrid, graph: Graph, room: int, anew: bool = True
+    lowered: Lowered, grid: BlockGrid, graph: Graph, room: int, may_recompute: bool = True
 ) -> VolumeMemory:
     """Memory of a grid where the card has so many bytes. Raises DeviceMemoryError.
 
-    anew: whether maps of full resolution may be made anew.
+    may_recompute: whether maps of full resolution may be recomputed.
     """
     slot = slot_voxels(grid.extents)
     channels = graph.in_channels, graph.out_channels
     rows = 4 * slot, 8 * slot
     return volume_memory(
-        VolumeRequest(lowered, passes_of(lowered), grid, channels, rows, anew), room
+        VolumeRequest(lowered, passes_of(lowered), grid, channels, rows, may_recompute), room
     )
 
 

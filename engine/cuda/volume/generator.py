@@ -12,7 +12,7 @@ from ...compiler.memory.fitting import MemoryBudget
 from ...compiler.steps import Convolve
 from ...compiler.volume.lowering import lowered_blocks
 from ...compiler.volume.memory import STAGES, VolumeMemory
-from ...compiler.volume.recomputed import convolutions_anew
+from ...compiler.volume.recomputed import recomputed_convolutions
 from ...errors import CudaError, DeviceMemoryError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
@@ -291,16 +291,18 @@ class CudaVolumeGenerator:
         self._ready, self._has_run = None, False
         self._held.graphs.close()
         compiled = self._compiled_for(grid)
-        placed = self._placed(compiled, grid, anew=True)
-        if placed.memory.is_anew and not self._is_same_anywhere(placed):
-            placed = self._placed(compiled, grid, anew=False)
+        placed = self._placed(compiled, grid, may_recompute=True)
+        if placed.memory.is_recomputed and not self._is_same_anywhere(placed):
+            placed = self._placed(compiled, grid, may_recompute=False)
         slots = self._held.slots_for(slot_voxels(grid.extents))
         self._ready = _Ready(compiled, placed, slots)
         return self._ready
 
-    def _placed(self, compiled: CompiledBlocks, grid: BlockGrid, anew: bool) -> PlacedVolume:
-        """The program with its memory; anew: whether maps may be made anew."""
-        memory = memory_of(compiled.lowered, grid, self.graph, self._room, anew)
+    def _placed(
+        self, compiled: CompiledBlocks, grid: BlockGrid, may_recompute: bool
+    ) -> PlacedVolume:
+        """The program with its memory; may_recompute: whether maps may be recomputed."""
+        memory = memory_of(compiled.lowered, grid, self.graph, self._room, may_recompute)
         base = self._held.device_for(memory.bytes)
         host = self._held.host_for(memory.host_bytes, self._card.context)
         program = BlockProgram(
@@ -320,7 +322,7 @@ class CudaVolumeGenerator:
         """
         return all(
             self._gives_the_same_anywhere(placed, step)
-            for step in convolutions_anew(placed.memory.passes)
+            for step in recomputed_convolutions(placed.memory.passes)
         )
 
     def _gives_the_same_anywhere(self, placed: PlacedVolume, step: Convolve) -> bool:

@@ -38,7 +38,7 @@ from cuda_cyclegan.engine.compiler.volume.passes import (
     passes_of,
     sees_neighbours,
 )
-from cuda_cyclegan.engine.compiler.volume.recomputed import convolutions_anew, recomputed
+from cuda_cyclegan.engine.compiler.volume.recomputed import recomputed, recomputed_convolutions
 from cuda_cyclegan.engine.compiler.volume.rolling import rolling_maps
 from cuda_cyclegan.engine.compiler.volume.widened import widened
 from cuda_cyclegan.engine.errors import DeviceMemoryError
@@ -170,25 +170,27 @@ def test_maps_of_full_resolution_are_made_anew_before_any_leaves() -> None:
     memory = volume_memory(wanted, everything.device_bytes - 1)
     assert (everything.residence, memory.residence) == ("card", "recomputed")
     assert memory.device_bytes < everything.device_bytes / 2
-    assert volume_memory(replace(wanted, anew=False), everything.device_bytes - 1).host_bytes
+    assert volume_memory(
+        replace(wanted, may_recompute=False), everything.device_bytes - 1
+    ).host_bytes
     numbers = [one.first for one in memory.passes]
     assert numbers == [sum(len(p.steps) for p in memory.passes[:n]) for n in range(len(numbers))]
 
 
 def test_blocks_made_anew_share_what_the_last_layer_sees_of_their_neighbours() -> None:
     wanted = request("resnet", (512, 512, 192), matrix_kernels=True)
-    [anew] = [one for one in recomputed(wanted.passes) if one.block is not None]
-    *_, reading, last = anew.steps
+    [recomputing] = [one for one in recomputed(wanted.passes) if one.block is not None]
+    *_, reading, last = recomputing.steps
     assert isinstance(reading, Pointwise)
     assert isinstance(last, ConvolveToPatches)
     assert reading.around is not None
     held = reading.source.extents
-    for axis, block in enumerate(anew.block or ()):
+    for axis, block in enumerate(recomputing.block or ()):
         first = reading.around[axis]
         assert first <= reading.origin[axis] < 0
         assert first + held[axis] >= reading.origin[axis] + reading.target.extents[axis]
         assert last.extents[axis] == block
-    assert {step.shape for step in convolutions_anew(recomputed(wanted.passes))} <= {
+    assert {step.shape for step in recomputed_convolutions(recomputed(wanted.passes))} <= {
         step.shape for one in wanted.passes for step in one.steps if isinstance(step, Convolve)
     }
 
@@ -196,16 +198,19 @@ def test_blocks_made_anew_share_what_the_last_layer_sees_of_their_neighbours() -
 def test_an_own_kernel_makes_blocks_anew_with_what_the_last_layer_sees_around_them() -> None:
     """One block at a time, and no more blocks than there are."""
     wanted = request("resnet", (512, 512, 192), matrix_kernels=True, wgmma=True)
-    [anew] = [one for one in recomputed(wanted.passes) if one.is_anew]
-    assert (anew.block, anew.batch) == (wanted.grid.block, 1)
-    _, making, reading, last = anew.steps
+    [recomputing] = [one for one in recomputed(wanted.passes) if one.is_recomputed]
+    assert (recomputing.block, recomputing.batch) == (wanted.grid.block, 1)
+    _, making, reading, last = recomputing.steps
     assert isinstance(making, ConvTransposeToCells)
     assert isinstance(reading, Pointwise)
     assert isinstance(last, ConvolveToPatches)
     assert reading.around == (-4, -4, -4)
     assert reading.source.extents == tuple(size + 8 for size in wanted.grid.block)
     assert {
-        item.batch for s in anew.steps[1:] for item in s.flow.touches if hasattr(item, "batch")
+        item.batch
+        for s in recomputing.steps[1:]
+        for item in s.flow.touches
+        if hasattr(item, "batch")
     } == {1}
 
 
@@ -307,14 +312,14 @@ def test_only_sums_leave_where_all_else_fits() -> None:
 def test_the_last_sum_is_kept_and_read_in_place_of_the_maps_that_it_is_made_of() -> None:
     memory = large_at_4_gib()
     [name] = [name for name in memory.host_offsets if name.endswith("up0.bordered")]
-    makes, again, anew = memory.passes[-3:]
+    makes, again, recomputing = memory.passes[-3:]
     assert name in makes.made
-    for one in (again, anew):
+    for one in (again, recomputing):
         assert {
             read for step in one.steps for read in step.flow.read_names
         } & memory.maps.keys() == {name}
     assert memory.fetched_by(again) == [name]
-    assert not memory.fetched_by(anew)  # whose blocks lie elsewhere
+    assert not memory.fetched_by(recomputing)  # whose blocks lie elsewhere
 
 
 def test_sums_in_host_memory_are_written_over_each_other() -> None:

@@ -17,7 +17,7 @@ _BESIDES = 2 * (16 << 20) - KERNEL_BYTES
 @needs_compiler
 def test_memory_is_taken_once_and_given_back(tmp_path: Path) -> None:
     found = json.loads(output_of(tmp_path, "support.volume_in_memory", str(tmp_path / "cache")))
-    for name in ("card", "host", "wide", "anew", "elsewhere"):
+    for name in ("card", "host", "wide", "recomputed", "elsewhere"):
         one = found[name]
         assert one["device"] == "Card in memory, cuDNN 0/0, fp16"
         assert one["opened"] == 0
@@ -29,6 +29,6 @@ def test_memory_is_taken_once_and_given_back(tmp_path: Path) -> None:
     assert found["card"]["host"] == 0
     assert found["host"]["host"] > 0
     assert found["host"]["bytes"] <= found["card"]["bytes"] * 4 // 5
-    ways = {name: found[name]["residence"] for name in ("wide", "anew", "elsewhere")}
-    assert ways == {"wide": "card", "anew": "recomputed", "elsewhere": "host"}
+    ways = {name: found[name]["residence"] for name in ("wide", "recomputed", "elsewhere")}
+    assert ways == {"wide": "card", "recomputed": "recomputed", "elsewhere": "host"}
     assert found["refused"] == 0

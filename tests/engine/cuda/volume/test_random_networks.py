@@ -32,7 +32,7 @@ _LIMIT = 1e-3
     st.randoms(use_true_random=False), st.booleans(), st.booleans(), st.sampled_from([0, 1 << 30])
 )
 def test_any_network(folder: Path, random: Random, widens: bool, twice: bool, at_once: int) -> None:
-    """widens, at_once: see `volume_on_cpu`. twice: see `VolumeOnCpu.memory_anew`."""
+    """widens, at_once: see `volume_on_cpu`. twice: see `VolumeOnCpu.memory_recomputed`."""
     graph = random_graph(random, EXTENTS)
     assume(graph is not None and volume_refusal(graph) is None)
     assert graph is not None
@@ -45,6 +45,6 @@ def test_any_network(folder: Path, random: Random, widens: bool, twice: bool, at
     made = volume_on_cpu(network, grid, "fp32", folder, widens=widens, at_once=at_once)
     by_card = made(volume)
     assert made(volume, memory=made.memory_away()).tobytes() == by_card.tobytes()
-    for memory in (made.memory(), made.memory_anew(twice=twice)):
+    for memory in (made.memory(), made.memory_recomputed(twice=twice)):
         difference = np.linalg.norm(made(volume, memory=memory) - wanted)
         assert difference <= _LIMIT * np.linalg.norm(wanted)

@@ -172,11 +172,11 @@ def test_maps_made_anew_are_those_that_were_kept(folder: Path, changes: Any) -> 
     )
     kept = made.memory()
     wanted = made(volume, memory=kept)
-    anew = made.memory_anew()
-    assert (kept.residence, anew.residence) == ("card", "recomputed")
-    assert [one.block is not None for one in anew.passes].count(True) == 1
-    assert not any("first" in name for name in anew.maps)
-    assert made(volume, memory=anew).tobytes() == wanted.tobytes()
+    recomputing = made.memory_recomputed()
+    assert (kept.residence, recomputing.residence) == ("card", "recomputed")
+    assert [one.block is not None for one in recomputing.passes].count(True) == 1
+    assert not any("first" in name for name in recomputing.maps)
+    assert made(volume, memory=recomputing).tobytes() == wanted.tobytes()
     assert error(network, volume, wanted) <= LIMITS["fp16"]
 
 
@@ -192,7 +192,7 @@ def test_layers_by_warp_groups_measure_the_volume(folder: Path) -> None:
     wanted = made(volume)
     assert error(network, volume, wanted) <= LIMITS["fp16"]
     assert made(volume, least(made)).tobytes() == wanted.tobytes()
-    assert alone(volume, memory=alone.memory_anew()).tobytes() == wanted.tobytes()
+    assert alone(volume, memory=alone.memory_recomputed()).tobytes() == wanted.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_maps_that_hold_what_is_around_their_blocks_can_be_made_anew(
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(network, grid, "fp16", folder, widens=True, wgmma=wgmma, **MATRIX_KERNELS)
     wanted = made(volume)
-    once, twice = made.memory_anew(), made.memory_anew(twice=True)
+    once, twice = made.memory_recomputed(), made.memory_recomputed(twice=True)
     assert made(volume, memory=once).tobytes() == wanted.tobytes()
     assert made(volume, memory=twice).tobytes() == wanted.tobytes()
     assert error(network, volume, wanted) <= LIMITS["fp16"]
@@ -271,8 +271,8 @@ def test_what_no_statistics_part_from_its_reader_is_no_map(folder: Path, norm: A
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(network, grid, "fp32", folder, widens=True)
     assert error(network, volume, made(volume)) <= LIMITS["fp32"]
-    anew = made.memory_anew(twice=True)
-    assert error(network, volume, made(volume, memory=anew)) <= LIMITS["fp32"]
+    recomputing = made.memory_recomputed(twice=True)
+    assert error(network, volume, made(volume, memory=recomputing)) <= LIMITS["fp32"]
 
 
 def test_maps_that_take_over_each_others_memory(
