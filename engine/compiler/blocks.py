@@ -24,8 +24,8 @@ between two steps of a run then stays in the cache. Measured on an H200.
 """
 
 
-_AT_ONCE = 24 << 20
-"""Voxels of a volume at most whose low resolutions are done at once."""
+_MOST_UNDIVIDED = 24 << 20
+"""Voxels of a volume at most whose low resolutions are undivided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,14 @@ class BlockGrid:
         return min(offered, key=lambda batch: -(-self.blocks // batch) * (batch * voxels + _RUN))
 
     @property
-    def at_once(self) -> "BlockGrid | None":
-        """One block that holds all of them, for what is little enough to be done at once.
+    def undivided(self) -> "BlockGrid | None":
+        """One block that holds all of them, for maps small enough to be left undivided.
 
         None for a large volume, and for one of a single block.
         """
         sizes = zip(self.counts, self.block, strict=True)
         block = triple(count * size for count, size in sizes)
-        is_one = self.blocks > 1 and prod(block) <= _AT_ONCE
+        is_one = self.blocks > 1 and prod(block) <= _MOST_UNDIVIDED
         return BlockGrid(self.extents, block) if is_one else None
 
     def volume_at(self, block: Triple) -> Triple:

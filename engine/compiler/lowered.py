@@ -59,7 +59,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class StepsAtOnce:
+class UndividedSteps:
     """Steps of a program for blocks of a volume that are for all blocks as one.
 
     first, stop: numbers of the first of them, and of the first one behind. block: extents of the
@@ -76,7 +76,7 @@ class Lowered:
     """Steps in order, and the constants that they name.
 
     card: whose properties decided on steps, and decide on their launches. constants: those that the
-    device stores as float32. weights: those that it stores in the layout's precision. at_once:
+    device stores as float32. weights: those that it stores in the layout's precision. undivided:
     steps that are not for blocks of the layout.
     """
 
@@ -85,7 +85,7 @@ class Lowered:
     steps: tuple[Step, ...]
     constants: Mapping[str, FloatArray]
     weights: Mapping[str, LaidWeight]
-    at_once: StepsAtOnce | None = None
+    undivided: UndividedSteps | None = None
 
     def encoded_constants(self) -> Iterator[tuple[str, bytes]]:
         """Each constant and weight by its name, as the device stores it, laid out one by one."""

@@ -19,7 +19,6 @@ from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.lowering.operator_fusion import with_fused_statistics
 from cuda_cyclegan.engine.compiler.steps import Convolve
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
-from cuda_cyclegan.engine.compiler.volume.at_once import with_low_resolutions_at_once
 from cuda_cyclegan.engine.compiler.volume.memory import (
     VolumeMemory,
     VolumeRequest,
@@ -29,6 +28,7 @@ from cuda_cyclegan.engine.compiler.volume.memory import (
 )
 from cuda_cyclegan.engine.compiler.volume.passes import Pass, passes_of
 from cuda_cyclegan.engine.compiler.volume.recomputed import recomputed, recomputed_twice
+from cuda_cyclegan.engine.compiler.volume.undivided import with_low_resolutions_undivided
 from cuda_cyclegan.engine.compiler.volume.widened import widened
 from cuda_cyclegan.engine.cuda.volume.program import (
     BlockProgram,
@@ -204,13 +204,13 @@ def volume_on_cpu(
     slab_bytes: int = 112 << 20,
     split_fp16: bool = False,
     widens: bool = False,
-    at_once: int = 0,
+    undivided: int = 0,
     convolve: PlacedConvolution = convolved_by_torch,
 ) -> VolumeOnCpu:
     """The network, compiled for the blocks of a grid; batch: blocks in a run.
 
-    widens: whether all maps that may hold what is around their blocks do. at_once: bytes of tensors
-    up to which low resolutions are done for all blocks as one.
+    widens: whether all maps that may hold what is around their blocks do. undivided: bytes of
+    tensors up to which low resolutions are done for all blocks as one.
     """
     layout = Layout(
         grid.block,
@@ -227,12 +227,14 @@ def volume_on_cpu(
     if widens:
         lowered = widened(lowered, grid, worth=0, most=100)
     lowered = replace(lowered, steps=with_fused_statistics(lowered.steps))
-    one = grid.at_once
-    if at_once and one is not None:
+    one = grid.undivided
+    if undivided and one is not None:
         whole = lower(network, replace(layout, patch=one.block, batch=1), H200)
         whole = replace(whole, steps=with_fused_statistics(whole.steps))
         is_filled = one.block == one.extents
-        lowered = with_low_resolutions_at_once(lowered, whole, is_filled=is_filled, most=at_once)
+        lowered = with_low_resolutions_undivided(
+            lowered, whole, is_filled=is_filled, most=undivided
+        )
     offsets, size = constants_of(lowered)
     weights = poisoned(size)
     for name, content in lowered.encoded_constants():

@@ -12,7 +12,7 @@ from ..lowering.lowering import lower
 from ..lowering.operator_fusion import with_fused_statistics
 from ..memory.fitting import ProgramRequest
 from ..steps import ConvolveByPlanes, ConvTransposeToCells
-from .at_once import with_low_resolutions_at_once
+from .undivided import with_low_resolutions_undivided
 from .widened import is_worth_widening, widened
 
 
@@ -34,10 +34,10 @@ def lowered_blocks(
         layout = replace(layout, forms=forms)
         lowered = widened(lower(network, layout, card), grid)
     lowered = _measured(lowered)
-    if (one := grid.at_once) is None:
+    if (one := grid.undivided) is None:
         return lowered
     whole = _measured(lower(network, replace(layout, patch=one.block, batch=1), card))
-    return with_low_resolutions_at_once(lowered, whole, is_filled=one.block == one.extents)
+    return with_low_resolutions_undivided(lowered, whole, is_filled=one.block == one.extents)
 
 
 def _measured(lowered: Lowered) -> Lowered:

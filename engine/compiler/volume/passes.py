@@ -76,15 +76,15 @@ def passes_of(lowered: Lowered) -> tuple[Pass, ...]:
 
 def _is_parted(lowered: Lowered, number: int) -> bool:
     """Whether a step is for other blocks than the one before it."""
-    at_once = lowered.at_once
-    return at_once is not None and number in (at_once.first, at_once.stop)
+    undivided = lowered.undivided
+    return undivided is not None and number in (undivided.first, undivided.stop)
 
 
 def _pass_of(lowered: Lowered, first: int, steps: Sequence[Step]) -> Pass:
-    at_once = lowered.at_once
-    if at_once is None or not at_once.first <= first < at_once.stop:
+    undivided = lowered.undivided
+    if undivided is None or not undivided.first <= first < undivided.stop:
         return Pass(first, tuple(steps))
-    return Pass(first, tuple(steps), at_once.block)
+    return Pass(first, tuple(steps), undivided.block)
 
 
 def made_block_by_block(one: Pass, maps: Mapping[str, Tensor]) -> Iterator[tuple[int, Tensor]]:

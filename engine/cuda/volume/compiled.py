@@ -51,7 +51,7 @@ class CompiledBlocks:
 
 def _form(grid: BlockGrid) -> tuple[Triple, int, Triple | None, bool]:
     """What the steps for a grid follow from."""
-    one = grid.at_once
+    one = grid.undivided
     if one is None:
         return grid.block, grid.batch, None, False
     return grid.block, grid.batch, one.block, one.block == one.extents

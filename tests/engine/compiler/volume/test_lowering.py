@@ -49,9 +49,9 @@ def test_blocks_have_the_own_kernels_of_patches_which_measure_what_they_make() -
 
 def at_once_of(lowered: Lowered) -> list[str]:
     """Kinds of the steps for all blocks as one."""
-    at_once = lowered.at_once
-    assert at_once is not None
-    return [type(step).__name__ for step in lowered.steps[at_once.first : at_once.stop]]
+    undivided = lowered.undivided
+    assert undivided is not None
+    return [type(step).__name__ for step in lowered.steps[undivided.first : undivided.stop]]
 
 
 def test_the_lowest_resolution_of_a_small_volume_is_done_at_once() -> None:
@@ -65,8 +65,8 @@ def test_the_lowest_resolution_of_a_small_volume_is_done_at_once() -> None:
 
 
 def test_large_volumes_and_few_layers_are_done_block_by_block() -> None:
-    assert compiled((512, 512, 300), blocks=2).at_once is None
-    assert compiled((256, 256, 180), blocks=0).at_once is None
+    assert compiled((512, 512, 300), blocks=2).undivided is None
+    assert compiled((256, 256, 180), blocks=0).undivided is None
 
 
 def test_blocks_that_reach_past_the_volume_have_them_too() -> None:
@@ -104,7 +104,7 @@ def test_what_is_done_at_once_and_the_blocks_read_what_the_others_write(joint: s
     network = zero_network(build(UNetSpec(1, 1, width=16, levels=4, upsampling=joint)))
     grid = grid_of((80, 160, 80), network.graph.stride)
     lowered = lowered_blocks(network, grid, "fp16", H200, frozenset())
-    assert lowered.at_once is not None
+    assert lowered.undivided is not None
     written: set[Operand] = set()
     for step in lowered.steps:
         assert {item for item in step.flow.reads if item.name not in lowered.constants} <= written

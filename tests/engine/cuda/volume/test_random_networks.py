@@ -31,8 +31,10 @@ _LIMIT = 1e-3
 @given(
     st.randoms(use_true_random=False), st.booleans(), st.booleans(), st.sampled_from([0, 1 << 30])
 )
-def test_any_network(folder: Path, random: Random, widens: bool, twice: bool, at_once: int) -> None:
-    """widens, at_once: see `volume_on_cpu`. twice: see `VolumeOnCpu.memory_recomputed`."""
+def test_any_network(
+    folder: Path, random: Random, widens: bool, twice: bool, undivided: int
+) -> None:
+    """widens, undivided: see `volume_on_cpu`. twice: see `VolumeOnCpu.memory_recomputed`."""
     graph = random_graph(random, EXTENTS)
     assume(graph is not None and volume_refusal(graph) is None)
     assert graph is not None
@@ -42,7 +44,7 @@ def test_any_network(folder: Path, random: Random, widens: bool, twice: bool, at
     with open_cpu_generator(network, threads=1) as generator:
         [wanted] = generator(volume[None])
     grid = BlockGrid(EXTENTS, BLOCK)
-    made = volume_on_cpu(network, grid, "fp32", folder, widens=widens, at_once=at_once)
+    made = volume_on_cpu(network, grid, "fp32", folder, widens=widens, undivided=undivided)
     by_card = made(volume)
     assert made(volume, memory=made.memory_away()).tobytes() == by_card.tobytes()
     for memory in (made.memory(), made.memory_recomputed(twice=twice)):

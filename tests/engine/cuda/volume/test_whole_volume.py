@@ -121,7 +121,9 @@ def test_low_resolutions_at_once(folder: Path, name: str, extents: Triple) -> No
     network = random_network(build(NETWORKS[name]), seed=1)
     volume = noise(network.graph, extents)
     grid = BlockGrid(extents, BLOCK)
-    made = volume_on_cpu(network, grid, "fp32", folder, at_once=200_000, convolve=convolved_exactly)
+    made = volume_on_cpu(
+        network, grid, "fp32", folder, undivided=200_000, convolve=convolved_exactly
+    )
     assert {grid.counts for grid in made.memory().grids.values()} == {(1, 1, 1), grid.counts}
     wanted = made(volume)
     assert error(network, volume, wanted) <= LIMITS["fp32"]

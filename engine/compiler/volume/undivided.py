@@ -1,4 +1,4 @@
-"""Low resolutions of a small volume, done for all of it at once in place of block by block.
+"""Low resolutions of a small volume, undivided: done for all of it in place of block by block.
 
 At low resolution a large part of what a block reads lies around it, runs of a few blocks leave a
 card waiting, and what a norm makes of a tensor that the cache holds is one launch for all of it.
@@ -7,13 +7,13 @@ card waiting, and what a norm makes of a tensor that the cache holds is one laun
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 
-from ..lowered import Lowered, StepsAtOnce
+from ..lowered import Lowered, UndividedSteps
 from ..lowering.operator_fusion import with_fused_normalisations
 from ..steps import Convolve, ConvTransposeToCells, Pointwise, Statistics, Step
 from ..tensors import Tensor
 from .passes import Pass, passes_of
 
-MOST_AT_ONCE = 256 << 20
+MOST_UNDIVIDED = 256 << 20
 """Bytes of a tensor of such steps at most: a few of them take less than maps of full resolution do
 before and behind.
 """
@@ -22,8 +22,8 @@ _FEWEST = 3
 """Passes; fewer are not worth plans for convolutions of an extent that few volumes share."""
 
 
-def with_low_resolutions_at_once(
-    lowered: Lowered, whole: Lowered, *, is_filled: bool, most: int = MOST_AT_ONCE
+def with_low_resolutions_undivided(
+    lowered: Lowered, whole: Lowered, *, is_filled: bool, most: int = MOST_UNDIVIDED
 ) -> Lowered:
     """The steps for blocks, of which those between tensors of few bytes are for all blocks as one.
 
@@ -48,8 +48,8 @@ def with_low_resolutions_at_once(
     if is_filled:
         own = with_fused_normalisations(own, lowered.card, behind)
     steps = *lowered.steps[:first], *own, *behind
-    at_once = StepsAtOnce(first, first + len(own), whole.layout.patch)
-    return replace(lowered, steps=steps, at_once=at_once)
+    undivided = UndividedSteps(first, first + len(own), whole.layout.patch)
+    return replace(lowered, steps=steps, undivided=undivided)
 
 
 def _longest(lowered: Lowered, whole: Lowered, most: int) -> tuple[int, int] | None:
@@ -57,7 +57,7 @@ def _longest(lowered: Lowered, whole: Lowered, most: int) -> tuple[int, int] | N
     rows: list[list[Pass]] = [[]]
     for one in passes_of(lowered)[1:-1]:
         pairs = zip(one.steps, whole.steps[one.first : one.last + 1], strict=True)
-        if all(_may_be_at_once(here, there, most) for here, there in pairs):
+        if all(_may_be_undivided(here, there, most) for here, there in pairs):
             rows[-1].append(one)
         else:
             rows.append([])
@@ -73,7 +73,7 @@ def _parts(row: Sequence[Pass]) -> Iterator[Sequence[Pass]]:
             yield row[first:stop]
 
 
-def _may_be_at_once(here: Step, there: Step, most: int) -> bool:
+def _may_be_undivided(here: Step, there: Step, most: int) -> bool:
     """Whether a step is the same for blocks and for all of them, where its tensors are small."""
     if any(item.bytes > most for item in _tensors(there)):
         return False
