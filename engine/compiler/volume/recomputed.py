@@ -189,7 +189,7 @@ def _making_first(
         if isinstance(step, Pointwise) and step.target == reads.target and step is not reads
     ]
     if beside:
-        return None  # a part of a joint, of which the others stay as they are
+        return None  # a part of a concatenation, of which the others stay as they are
     around = reads.around
     if reader.block is not None:
         moved = _elsewhere(making, reads, reader.block, block)
