@@ -81,7 +81,7 @@ def _with_first_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
         return passes
     reader, step = found
     rows = conv.rows_per_product
-    if conv.target.extents[1] % rows:
+    if reader.block is not None or conv.target.extents[1] % rows:
         return passes
     origin, extents = _seen(step)
     more = 0, origin[1] % rows, 0
@@ -124,7 +124,9 @@ def _with_last_recomputed(passes: Sequence[Pass], *, grows: bool) -> Sequence[Pa
     if not isinstance(read, Pointwise):
         return passes
     maker = next((one for one in passes if _makes(one, read.source.tensor)), None)
-    if maker is None or _only_reader(passes, maker, read.source.tensor) is None:
+    if maker is None or maker.block is not None:
+        return passes
+    if _only_reader(passes, maker, read.source.tensor) is None:
         return passes
     recomputing = _recomputing_blocks(maker, read, last, grows=grows)
     if recomputing is None:

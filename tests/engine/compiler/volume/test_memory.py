@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -157,6 +158,18 @@ def test_a_limit_is_kept_and_nothing_lies_on_something_else(
         )
         assert all(end <= start for (_, end), (start, _) in pairwise(places))
         assert all(end <= memory.bytes for _, end in places)
+
+
+@pytest.mark.parametrize("upsampling", ["transposed", "nearest"])
+def test_what_is_made_of_the_volume_undivided_is_not_recomputed(upsampling: Any) -> None:
+    """Blocks of other extents read it, which was taken for a map of theirs."""
+    spec = ResNetSpec(1, 1, 32, 2, upsampling=upsampling)
+    network = zero_network(build(spec))
+    grid = grid_of((80, 152, 72), network.graph.stride)
+    lowered = lowered_blocks(network, grid, "fp16", H200, frozenset())
+    assert lowered.undivided is not None
+    wanted = VolumeRequest(lowered, passes_of(lowered), grid, (1, 1), (1 << 24, 1 << 25))
+    assert volume_memory(wanted, least(wanted)).device_bytes == least(wanted)
 
 
 def test_all_is_on_the_card_where_that_has_room() -> None:
