@@ -92,10 +92,14 @@ def kernels(stream: cuda_driver.Stream, card: CardProperties) -> None:
     with cuda_driver.CudaModule(b"\x7fELF", card) as module:
         kernel = module.kernel("pack")
         assert cuda_driver.resident_blocks(kernel, (8, 4, 2), 128, card) == 2 * 132
-        for at_once, early in product((False, True), repeat=2):
+        for cooperative, early in product((False, True), repeat=2):
             numbers[:] = 0
-            stream.launch(kernel, (1, 2, 3), (4, 5, 6), 7, arguments, at_once=at_once, early=early)
-            attributes = 2 * at_once + 6 * early  # of CUlaunchAttributeID, cooperative and early
+            stream.launch(
+                kernel, (1, 2, 3), (4, 5, 6), 7, arguments, cooperative=cooperative, early=early
+            )
+            attributes = (
+                2 * cooperative + 6 * early
+            )  # of CUlaunchAttributeID, cooperative and early
             assert numbers.tolist() == [1, 2, 3, 4, 5, 6, 7, attributes]
         with cuda_driver.CapturedGraph(stream, lambda: None) as graph:
             graph.launch()

@@ -30,7 +30,7 @@ START = """
 import sys
 from cuda_cyclegan.pipelines.execution import batch
 batch.LAST_MOMENT = 300.0  # a busy machine may need more than a moment
-from cuda_cyclegan.pipelines.execution import shared_batch
+from cuda_cyclegan.pipelines.worker_processes import shared_batch
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.pipelines import decisions
 assert shared_batch.LAST_MOMENT == batch.LAST_MOMENT

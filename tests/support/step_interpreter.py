@@ -78,8 +78,10 @@ def of_rows(
 ) -> np.ndarray:
     """Weights of `weight_layout.row_operands`, of the first of its rows of the target."""
     part, own = np.divmod(outputs, len(outputs) // len(operands))
-    lane, place = own % 8 * 4 + tap // 2, (row % 2 * 2 + own % 16 // 8) * 2 + tap % 2
-    return operands[part, plane, row // 2, own // 16, lane, place]
+    taps_of_row = operands.shape[1] + 1
+    number, depth = divmod(row * taps_of_row + tap, 16)
+    lane, place = own % 8 * 4 + depth % 8 // 2, (depth // 8 * 2 + own % 16 // 8) * 2 + depth % 2
+    return operands[part, plane, number, own // 16, lane, place]
 
 
 class _Memory:
