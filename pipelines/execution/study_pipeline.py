@@ -200,11 +200,16 @@ class StudyPipeline:
         while (loaded := self._next_loaded(generator)) is not None:
             inferred = self._stages.infer(loaded, generator, back_translator)
             del loaded
-            if self._behind.acquire():
-                self._inferred.put(inferred)
-            else:
+            if not (self._behind.acquire() and self._is_taken(inferred)):
                 self._stages.drop(inferred)
             del inferred
+
+    def _is_taken(self, inferred: Inferred) -> bool:
+        """Whether a writer, or the last one as it ends, takes a study."""
+        with self._counting:
+            if self._storing:
+                self._inferred.put(inferred)
+            return bool(self._storing)
 
     def _next_loaded(self, generator: SharedGenerator | None) -> Loaded | None:
         """The next study; None once all readers are done, for each thread that asks.
@@ -235,9 +240,17 @@ class StudyPipeline:
     def _end_with_last_writer(self) -> None:
         with self._counting:
             self._storing -= 1
-            if not self._storing:
-                self._open.close()
-                self._events.end()
+            is_last = not self._storing
+        if is_last:
+            self._drop_what_is_left()
+            self._open.close()
+            self._events.end()
+
+    def _drop_what_is_left(self) -> None:
+        """A stop ends writers by what they wait for, behind which a study may still have come."""
+        while not self._inferred.empty():
+            if (inferred := self._inferred.get()) is not None:
+                self._stages.drop(inferred)
 
     def _finish_next(self) -> Finished | None:
         inferred = self._inferred.get()
