@@ -10,6 +10,9 @@
 
 enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, CAPTURE_INVALIDATED = 901, FROM_THE_FUTURE = 9999 };
 enum { MAJOR = 75, MINOR = 76, MULTIPROCESSORS = 16, L2_BYTES = 38, SHARED_PER_MULTIPROCESSOR = 81 };
+enum { SHARED_PER_BLOCK = 97 };
+
+enum { MOST_SHARED = 227 << 10, STATIC_SHARED = 200 };  // bytes: of a block, and of each kernel
 static const size_t TOTAL = (size_t)80 << 30, FREE = (size_t)70 << 30;
 
 // The number of the card that a process sees under an ordinal, -1 for none: there are $CARDS, and
@@ -86,6 +89,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
              : attribute == MULTIPROCESSORS           ? 132
              : attribute == L2_BYTES                  ? 60 << 20
              : attribute == SHARED_PER_MULTIPROCESSOR ? 228 << 10
+             : attribute == SHARED_PER_BLOCK          ? MOST_SHARED
                                                       : 1000;
     return SUCCESS;
 }
@@ -171,12 +175,12 @@ int cuEventElapsedTime(float *milliseconds, void *start, void *stop) {
 }
 
 int cuFuncGetAttribute(int *value, int attribute, void *function) {
-    *value = 200;
+    *value = STATIC_SHARED;
     return SUCCESS;
 }
 
 int cuFuncSetAttribute(void *function, int attribute, int value) {
-    return value == 800 ? SUCCESS : OUT_OF_MEMORY;
+    return value == MOST_SHARED - STATIC_SHARED ? SUCCESS : OUT_OF_MEMORY;
 }
 
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *kernel, int threads, size_t shared) {
