@@ -117,8 +117,7 @@ class StudyPipeline:
     def abort(self) -> None:
         """Store nothing more, and remove what is being stored; no part appears from then on."""
         self._commits.shut()
-        if not self.is_over:
-            remove_parts_of_this_process(self._task.store.record.place.output)
+        remove_parts_of_this_process(self._task.store.record.place.output)
 
     def _workers(
         self,
