@@ -7,6 +7,7 @@ what the run makes of it may be written over it.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ...network.layers import Triple
 from ..steps import ConvolveByPlanes, Pointwise, Statistics, Step
 from ..tensors import Tensor, TensorView
 from .passes import Pass, ReadsBlocks, sees_neighbours
@@ -75,8 +76,15 @@ def _reads_own_blocks(step: Step, name: str) -> bool:
         return name not in step.flow.read_names  # all blocks are measured as one
     if not isinstance(step, ReadsBlocks) or not sees_neighbours(replace(step, around=None)):
         return True
-    if isinstance(step, ConvolveByPlanes):
-        return name not in step.flow.read_names or step.around is not None
-    views = (step.source, step.around), (step.residual, step.residual_around)
-    seen = (around for view, around in views if view is not None and view.tensor.name == name)
+    seen = (around for view, around in _views(step) if view.tensor.name == name)
     return all(around is not None for around in seen)
+
+
+def _views(step: ReadsBlocks) -> Iterator[tuple[TensorView, Triple | None]]:
+    """What a step reads, with the first voxel around its block if that is what the tensor holds."""
+    if isinstance(step, ConvolveByPlanes):
+        yield from ((part.source, step.around) for part in step.parts)
+        return
+    yield step.source, step.around
+    if step.residual is not None:
+        yield step.residual, step.residual_around

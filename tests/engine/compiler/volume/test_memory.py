@@ -17,6 +17,7 @@ from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import (
     AddPatches,
     Convolve,
+    ConvolveByPlanes,
     ConvolveToPatches,
     ConvTransposeToCells,
     Pointwise,
@@ -34,6 +35,7 @@ from cuda_cyclegan.engine.compiler.volume.memory import (
     staged_name,
     volume_memory,
 )
+from cuda_cyclegan.engine.compiler.volume.own_blocks import read_by_own_blocks
 from cuda_cyclegan.engine.compiler.volume.passes import (
     maps_of,
     passes_of,
@@ -170,6 +172,20 @@ def test_what_is_made_of_the_volume_undivided_is_not_recomputed(upsampling: Any)
     assert lowered.undivided is not None
     wanted = VolumeRequest(lowered, passes_of(lowered), grid, (1, 1), (1 << 24, 1 << 25))
     assert volume_memory(wanted, least(wanted)).device_bytes == least(wanted)
+
+
+def test_a_layer_by_planes_reads_more_than_its_own_blocks() -> None:
+    network = NETWORKS["resnet"]
+    grid = grid_of((300, 204, 280), network.graph.stride)
+    lowered = lowered_blocks(network, grid, "fp16", H200, frozenset())
+    passes = passes_of(lowered)
+    maps = maps_of(lowered, passes)
+    [(one, step)] = [
+        (one, step) for one in passes for step in one.steps if isinstance(step, ConvolveByPlanes)
+    ]
+    read = step.flow.read_names & maps.keys()
+    assert read
+    assert not read & set(read_by_own_blocks(one, maps))
 
 
 def test_all_is_on_the_card_where_that_has_room() -> None:
