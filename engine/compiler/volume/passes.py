@@ -105,7 +105,7 @@ def goes_in_any_order(one: Pass, maps: Mapping[str, Tensor]) -> bool:
 
     A plan of cuDNN may tell blocks of a run apart, but where that was looked at.
     """
-    if any(True for _ in one.measured) or one.made & maps.keys():
+    if any(one.measured) or one.made & maps.keys():
         return False
     for step in one.steps:
         if isinstance(step, AddPatches) or (isinstance(step, Convolve) and not one.is_recomputed):
