@@ -19,8 +19,6 @@ from cuda_cyclegan.engine.errors import CudaError
 from cuda_cyclegan.engine.options import Precision
 
 KERNELS = [path.stem for path in sorted(FOLDER.glob("*.cu"))]
-IN_BLOCKS = [name for name in KERNELS if "#ifdef IN_BLOCKS" in (FOLDER / f"{name}.cu").read_text()]
-IN_BLOCKS += ["pointwise", "sampled", "convolve_patches"]  # by the headers that they include
 WGMMA = {
     "convolve_patches_wgmma": b"_64_128",
     "convolve_to_patches_wgmma": b"_64_128",
@@ -51,6 +49,14 @@ def source_of(file: str) -> str:
     """A kernel's text with the headers that it includes."""
     text = (FOLDER / file).read_text()
     return "".join(map(source_of, re.findall(r'#include "(\w+\.cuh)"', text))) + text
+
+
+IN_BLOCKS = [
+    name
+    for name in KERNELS
+    if name != "normalise" and "struct alignas(8) Blocks" in source_of(f"{name}.cu")
+]
+"""Kernels that volumes need; a normalisation in one launch is of a volume that fills its block."""
 
 
 def asked_of_the_chip(name: str) -> str:
@@ -279,9 +285,10 @@ def precisions_of(name: str) -> list[Precision]:
 
 def images_of_compute_capability_9() -> Iterator[tuple[str, Precision, bool]]:
     for name in KERNELS:
-        has_blocks = name != "normalise" and "struct alignas(8) Blocks" in source_of(f"{name}.cu")
         for precision in precisions_of(name):
-            yield from ((name, precision, in_blocks) for in_blocks in sorted({False, has_blocks}))
+            yield from (
+                (name, precision, in_blocks) for in_blocks in sorted({False, name in IN_BLOCKS})
+            )
 
 
 @pytest.fixture(scope="module")
