@@ -12,7 +12,7 @@
 // other: from shared memory, which gives the weights besides, a product takes half as long again.
 //
 // A block walks through the planes of 8 x 32 voxels. Two groups of four warps load boxes of the source
-// and express them on the way to shared memory. Two more have half of the columns each, with the sums
+// and activate them on the way to shared memory. Two more have half of the columns each, with the sums
 // of three planes, of which one is written and its place taken by the next. The weights of up to 64
 // channels stay in shared memory; there the groups take turns, and of the planes that a block sees and
 // does not write, only one third is computed. The weights of 128 come anew for each plane.
