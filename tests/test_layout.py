@@ -90,9 +90,9 @@ MAY_IMPORT = {
         "pipelines.config pipelines.errors"
     ),
     "cli.commands.queue": (
-        "cli.command_line cli.errors cli.options cli.render cli.render.html cli.render.terminal "
-        "cli.signals engine.devices engine.options io.dicom_network io.errors io.formats "
-        "pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker "
+        "cli.command_line cli.errors cli.options cli.render cli.render.html cli.render.queue "
+        "cli.render.terminal cli.signals engine.devices engine.options io.dicom_network io.errors "
+        "io.formats pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker "
         "pipelines.node pipelines.progress pipelines.report pipelines.results "
         "pipelines.worker_processes"
     ),
@@ -108,8 +108,8 @@ MAY_IMPORT = {
         "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
         "engine.network engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery "
         "io.file_headers io.links io.search io.volume pipelines.cycle pipelines.dry_run "
-        "pipelines.host pipelines.jobs.queue pipelines.model_import pipelines.timestamps "
-        "pipelines.node pipelines.progress pipelines.report pipelines.results pipelines.stopwatch"
+        "pipelines.host pipelines.model_import pipelines.progress pipelines.report "
+        "pipelines.results pipelines.stopwatch"
     ),
     "cli.render.bench": (
         "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
@@ -120,6 +120,9 @@ MAY_IMPORT = {
         "pipelines.inference_comparison pipelines.report pipelines.study.voxels"
     ),
     "cli.render.html": "cli.render cli.render.terminal pipelines.report pipelines.stopwatch",
+    "cli.render.queue": (
+        "cli.render cli.render.terminal pipelines.jobs.queue pipelines.node pipelines.timestamps"
+    ),
     "cli.render.terminal": "",
     "cli.signals": "cli.errors cli.render.terminal pipelines.host",
     "engine": "engine.telemetry",

@@ -82,12 +82,12 @@ def show(
     Exit status: 0 shown; 2 there is no such batch, or the queue cannot be used.
     """
     with _open(queue) as jobs:
-        from ...render import jobs as listing
-        from ...render import jobs_watch
+        from ...render.queue import jobs as listing
+        from ...render.queue import watching
 
         rows = None if batch is None else _known(jobs, batch)
         if watch:
-            jobs_watch.watch(jobs, batch)
+            watching.watch(jobs, batch)
         elif json:
             say(listing.text(jobs, rows), sys.stdout)
         else:
@@ -125,7 +125,7 @@ def summary(
     with _open(queue) as jobs:
         from ....pipelines.jobs.summary import report_of
         from ...render import batch_summary
-        from ...render.queue_outlook import outlook
+        from ...render.queue.outlook import outlook
 
         rows = _known(jobs, batch)
         summed, out = replace(report_of(rows), command=command_line()), screen(report)

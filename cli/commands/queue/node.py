@@ -134,7 +134,7 @@ def node(
 
 def _show(folder: Path, *, json: bool) -> None:
     from ....pipelines.node.folder import status_of
-    from ...render import node as rendering
+    from ...render.queue import node as rendering
 
     found = status_of(folder)
     if json:
@@ -189,7 +189,7 @@ class _Control:
 def _checked(routes: "dict[str, Route]", files: "Certificates | None") -> Exit:
     """Echo all destinations, and say which answer."""
     from ....pipelines.node.checking import check_destinations
-    from ...render.node import checked
+    from ...render.queue.node import checked
 
     status = Exit.DONE
     for destination, titles, trouble in check_destinations(routes, files):
@@ -222,6 +222,6 @@ def _certificates(
 
 
 def _log_event(event: "NodeEvent") -> None:
-    from ...render.node import line_of
+    from ...render.queue.node import line_of
 
     log(line_of(event))

@@ -186,7 +186,7 @@ def log_news(device: str, news: "WorkerEvent") -> None:
     )
     from ....pipelines.progress.events import Remark
     from ...render.progress_lines import failure_text
-    from ...render.queue_outlook import remaining
+    from ...render.queue.outlook import remaining
 
     match news:
         case JobEnded(job, study, None):

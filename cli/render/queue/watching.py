@@ -4,14 +4,14 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from ..progress_bars import ECHO
+from ..terminal.elision import shortened
+from ..terminal.streams import columns_of, say
 from . import jobs as listing
-from .progress_bars import ECHO
-from .terminal.elision import shortened
-from .terminal.streams import columns_of, say
 
 if TYPE_CHECKING:
-    from ...pipelines.jobs.queue.queue import Queue
-    from ...pipelines.jobs.queue.state import JobRow
+    from ....pipelines.jobs.queue.queue import Queue
+    from ....pipelines.jobs.queue.state import JobRow
 
 REFRESH_SECONDS = 1.0
 
@@ -70,7 +70,7 @@ def _rows(jobs: "Queue", batch: str | None) -> "list[JobRow] | None":
 
 
 def _is_open(jobs: "Queue", batch: str | None) -> bool:
-    from ...pipelines.jobs.queue.state import OPEN
+    from ....pipelines.jobs.queue.state import OPEN
 
     return any(
         count.jobs.get(state)

@@ -5,15 +5,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ...pipelines.jobs.queue.state import STATES, BatchCount, JobRow, JobState
-from ...pipelines.timestamps import iso_time
-from .queue_outlook import moment, outlook, worker_name
-from .terminal.settings import flagged
-from .terminal.tables import Row, TextTable
-from .terminal.text import counted, printable, seconds
+from ....pipelines.jobs.queue.state import STATES, BatchCount, JobRow, JobState
+from ....pipelines.timestamps import iso_time
+from ..terminal.settings import flagged
+from ..terminal.tables import Row, TextTable
+from ..terminal.text import counted, printable, seconds
+from .outlook import moment, outlook, worker_name
 
 if TYPE_CHECKING:
-    from ...pipelines.jobs.queue.queue import Queue
+    from ....pipelines.jobs.queue.queue import Queue
 
 
 def lines(

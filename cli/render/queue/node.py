@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ...pipelines.node.events import (
+from ....pipelines.node.events import (
     Emptied,
     Failed,
     GaveUp,
@@ -21,14 +21,14 @@ from ...pipelines.node.events import (
     Trouble,
     TurnedAway,
 )
-from ...pipelines.timestamps import iso_time
-from .terminal.settings import flagged
-from .terminal.tables import Row, TextTable
-from .terminal.text import counted, file_size, printable, seconds
+from ....pipelines.timestamps import iso_time
+from ..terminal.settings import flagged
+from ..terminal.tables import Row, TextTable
+from ..terminal.text import counted, file_size, printable, seconds
 
 if TYPE_CHECKING:
-    from ...pipelines.node.folder import NodeStatus
-    from ...pipelines.node.ledger import SeriesRecord
+    from ....pipelines.node.folder import NodeStatus
+    from ....pipelines.node.ledger import SeriesRecord
 
 SCHEMA = "cuda-cyclegan/node/1"
 

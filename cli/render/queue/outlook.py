@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ...pipelines.jobs.queue.state import OPEN, JobRow, OpenJobs
-from .terminal.settings import flagged
-from .terminal.text import counted, printable
+from ....pipelines.jobs.queue.state import OPEN, JobRow, OpenJobs
+from ..terminal.settings import flagged
+from ..terminal.text import counted, printable
 
 if TYPE_CHECKING:
-    from ...pipelines.jobs.queue.queue import Queue
+    from ....pipelines.jobs.queue.queue import Queue
 
 PAUSED = "paused: no job starts until 'jobs resume'"
 
