@@ -37,7 +37,7 @@ def read(study: Study, volume_index: int | None = None, empty: Empty = np.empty)
             case "nifti":
                 return nifti.read(study, volume_index, empty)
             case "dicom":
-                from .dicom import reading as dicom
+                from .dicom.pixels import reading as dicom
 
                 return dicom.read(study, volume_index, empty)
             case "nrrd" | "metaimage":
@@ -54,7 +54,7 @@ def as_one_study(volumes: Sequence[Volume]) -> tuple[Volume, ...]:
     first, *others = volumes
     if not others or first.format != "dicom":
         return tuple(volumes)
-    from .dicom import reading as dicom
+    from .dicom.pixels import reading as dicom
 
     return dicom.beside_each_other(volumes), *others
 

@@ -66,7 +66,7 @@ def notes_of_result(volume: Volume, target: Path) -> tuple[str, ...]:
     if volume.format != "dicom" or is_single_file(target):
         return ()
     from .dicom.derived.source import mending_notes
-    from .dicom.reading import DicomHeader
+    from .dicom.pixels.reading import DicomHeader
 
     return mending_notes(volume.header) if isinstance(volume.header, DicomHeader) else ()
 

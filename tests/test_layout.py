@@ -203,8 +203,9 @@ MAY_IMPORT = {
     "io.choice": "io.links",
     "io.contrasts": "io.files io.search io.volume",
     "io.conversion": "io.errors io.formats io.volume",
-    "io.dicom": "io.choice io.errors io.files io.search io.volume",
-    "io.dicom.derived": "io.contrasts io.dicom io.errors io.maps io.volume",
+    "io.dicom": "io.choice io.files io.search io.volume",
+    "io.dicom.derived": "io.contrasts io.dicom io.dicom.pixels io.errors io.maps io.volume",
+    "io.dicom.pixels": "io.dicom io.errors io.files io.volume",
     "io.dicom_network": "io.dicom",
     "io.discovery": (
         "io.choice io.dicom io.errors io.files io.formats io.links io.search io.volume io.writing"
@@ -215,10 +216,12 @@ MAY_IMPORT = {
     "io.links": "",
     "io.maps": "",
     "io.file_headers": "io.errors io.files io.formats io.reading io.volume",
-    "io.reading": "io.dicom io.errors io.files io.formats io.volume",
+    "io.reading": "io.dicom.pixels io.errors io.files io.formats io.volume",
     "io.search": "io.files io.formats io.links io.maps io.volume",
     "io.volume": "io.maps",
-    "io.writing": "io.dicom io.dicom.derived io.files io.formats io.maps io.search io.volume",
+    "io.writing": (
+        "io.dicom.derived io.dicom.pixels io.files io.formats io.maps io.search io.volume"
+    ),
     "pipelines": "",
     "pipelines.api": (
         "engine.checkpoint.recognise engine.devices engine.errors engine.generator engine.model "

@@ -10,7 +10,7 @@ from ..enhanced import FrameGroups, frame_groups
 from ..geometry import grid_of
 from ..instance import DataSet, word
 from ..library import pydicom, tag_of
-from ..reading import DicomHeader
+from ..pixels.reading import DicomHeader
 from .mending import kept
 from .modules import (
     coded,

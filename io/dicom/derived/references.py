@@ -7,7 +7,7 @@ import numpy as np
 from ..geometry import depth_of, normal_of
 from ..instance import DataSet, Frame, number, word
 from ..library import pydicom
-from ..reading import DicomHeader
+from ..pixels.reading import DicomHeader
 from .modules import source_purpose
 
 _BEYOND = 0.999

@@ -9,7 +9,7 @@ from ...volume import Derivation, Volume
 from ..instance import DataSet, number
 from ..kinds import MAP_MODALITY
 from ..library import pydicom
-from ..reading import DicomHeader
+from ..pixels.reading import DicomHeader
 from ..series import HASH_DIGITS, Series
 from .modules import (
     derivation_elements,

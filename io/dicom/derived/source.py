@@ -6,7 +6,7 @@ from hashlib import sha256
 
 from ..instance import DataSet, word, words
 from ..library import pydicom
-from ..reading import DicomHeader
+from ..pixels.reading import DicomHeader
 from .mending import kept, mended_elements, told
 from .modules import (
     ACQUIRED,

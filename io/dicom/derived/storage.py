@@ -6,8 +6,8 @@ import numpy as np
 from pydicom.valuerep import format_number_as_ds
 
 from ...volume import AnyArray, Volume
-from ..pixels import Scale
-from ..reading import Padding
+from ..pixels.decoding import Scale
+from ..pixels.reading import Padding
 
 STEPS = 2**16 - 1
 SOFT_TISSUE_HU = (40.0, 400.0)

@@ -10,7 +10,7 @@ from ...volume import Derivation, Volume
 from ..instance import DataSet, Frame
 from ..kinds import MAP_TYPE
 from ..library import Template, pydicom
-from ..reading import DicomHeader
+from ..pixels.reading import DicomHeader
 from .mending import kept
 from .modules import ACQUIRED, PLANE, drop_private, private_elements
 from .multiframe import fits_multiframe, multiframe_image

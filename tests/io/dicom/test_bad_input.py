@@ -18,7 +18,7 @@ from support.dicom_judges import judge
 from support.dicom_phantoms import PATIENT, Phantom
 
 from cuda_cyclegan.io.choice import Choice
-from cuda_cyclegan.io.dicom.pixels import decode
+from cuda_cyclegan.io.dicom.pixels.decoding import decode
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import ScanError, UnreadableScanError
 from cuda_cyclegan.io.reading import read

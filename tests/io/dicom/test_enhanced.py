@@ -19,7 +19,7 @@ from support.dicom_judges import (
 from support.dicom_phantoms import Phantom, oblique
 
 from cuda_cyclegan.io.choice import Choice
-from cuda_cyclegan.io.dicom.pixels import decode
+from cuda_cyclegan.io.dicom.pixels.decoding import decode
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import UnreadableScanError, UnsupportedScanError
 from cuda_cyclegan.io.reading import read

@@ -10,7 +10,7 @@ import pytest
 from support.dicom_judges import canonical, conformance_errors, converted, is_part_10
 
 from cuda_cyclegan.io.choice import Choice
-from cuda_cyclegan.io.dicom.reading import DicomHeader
+from cuda_cyclegan.io.dicom.pixels.reading import DicomHeader
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation, Study, Volume

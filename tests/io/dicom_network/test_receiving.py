@@ -31,7 +31,7 @@ from support.dicom_network import (
 from support.node_world import phantom
 from support.waiting import ENOUGH
 
-from cuda_cyclegan.io.dicom.pixels import decode
+from cuda_cyclegan.io.dicom.pixels.decoding import decode
 from cuda_cyclegan.io.dicom_network.commands import DimseStatus
 
 pydicom: Any = _pydicom

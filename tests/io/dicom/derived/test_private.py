@@ -13,7 +13,7 @@ from support.dicom_phantoms import Phantom
 from support.dicom_real import real_series
 
 from cuda_cyclegan.io.choice import Choice
-from cuda_cyclegan.io.dicom.reading import DicomHeader
+from cuda_cyclegan.io.dicom.pixels.reading import DicomHeader
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation, Volume

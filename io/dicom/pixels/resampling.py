@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..volume import AnyArray
-from .geometry import SliceGrid, Vector, normal_of
-from .instance import Frame
+from ...volume import AnyArray
+from ..geometry import SliceGrid, Vector, normal_of
+from ..instance import Frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
-from ..errors import UnreadableScanError, UnsupportedScanError
-from ..files.header_limits import pick_volume
-from ..files.machine_memory import memory_of_machine
-from ..volume import AnyArray, Empty, Study, Volume
-from .enhanced import FrameGroups, frame_groups
-from .geometry import grid_of
-from .instance import DataSet, Frame, Stack
-from .kinds import modality_in
-from .library import PARSING_ERRORS, pydicom
-from .pixels import (
+from ...errors import UnreadableScanError, UnsupportedScanError
+from ...files.header_limits import pick_volume
+from ...files.machine_memory import memory_of_machine
+from ...volume import AnyArray, Empty, Study, Volume
+from ..enhanced import FrameGroups, frame_groups
+from ..geometry import grid_of
+from ..instance import DataSet, Frame, Stack
+from ..kinds import modality_in
+from ..library import PARSING_ERRORS, pydicom
+from ..series import Series
+from .decoding import (
     MODALITIES_WITH_UNIT,
     Scale,
     decode,
@@ -28,7 +29,6 @@ from .pixels import (
     tell_losses,
 )
 from .resampling import even_grid, resampled
-from .series import Series
 
 MOST_PIXELS_A_BYTE = 10_000
 """Of a packed file: even an empty slice has a header of some hundred bytes."""

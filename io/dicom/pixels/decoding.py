@@ -16,11 +16,11 @@ from pydicom.uid import (
     JPEGLSNearLossless,
 )
 
-from ..errors import UnreadableScanError, UnsupportedScanError
-from ..volume import AnyArray
-from .enhanced import FrameGroups
-from .instance import DataSet, is_no_number, number, numbers, word
-from .library import PARSING_ERRORS, pydicom
+from ...errors import UnreadableScanError, UnsupportedScanError
+from ...volume import AnyArray
+from ..enhanced import FrameGroups
+from ..instance import DataSet, is_no_number, number, numbers, word
+from ..library import PARSING_ERRORS, pydicom
 
 _END_OF_IMAGE = b"\xff\xd9"
 _JPEG = (JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1)

@@ -23,9 +23,9 @@ from pydicom.uid import (
 from support.dicom_judges import judge
 from support.dicom_phantoms import Phantom
 
-from cuda_cyclegan.io.dicom import reading as dicom
 from cuda_cyclegan.io.dicom.file_starts import is_data_set
-from cuda_cyclegan.io.dicom.pixels import decode
+from cuda_cyclegan.io.dicom.pixels import reading as dicom
+from cuda_cyclegan.io.dicom.pixels.decoding import decode
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import ScanError, UnreadableScanError, UnsupportedScanError
 from cuda_cyclegan.io.reading import read
