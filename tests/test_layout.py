@@ -141,8 +141,10 @@ MAY_IMPORT = {
         "engine.checkpoint.recognise engine.errors engine.model engine.network engine.onnxruntime"
     ),
     "engine.compiler": "engine.errors engine.network engine.options engine.sliding_window",
-    "engine.compiler.launches": (
-        "engine.compiler engine.network engine.options engine.scaling engine.sliding_window"
+    "engine.compiler.launches": "engine.compiler engine.network engine.options",
+    "engine.compiler.launches.voxels": (
+        "engine.compiler engine.compiler.launches engine.network engine.scaling "
+        "engine.sliding_window"
     ),
     "engine.compiler.lowering": (
         "engine.compiler engine.compiler.launches engine.network engine.options"
@@ -163,13 +165,13 @@ MAY_IMPORT = {
         "engine.sliding_window"
     ),
     "engine.cuda.patches": (
-        "engine.compiler engine.compiler.launches engine.compiler.memory engine.cuda "
-        "engine.errors engine.network engine.options engine.probe engine.scaling "
-        "engine.sliding_window"
+        "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
+        "engine.compiler.memory engine.cuda engine.errors engine.network engine.options "
+        "engine.probe engine.scaling engine.sliding_window"
     ),
     "engine.cuda.volume": (
-        "engine.compiler engine.compiler.launches engine.compiler.memory "
-        "engine.compiler.volume engine.cores engine.cuda engine.errors "
+        "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
+        "engine.compiler.memory engine.compiler.volume engine.cores engine.cuda engine.errors "
         "engine.network engine.options engine.scaling engine.sliding_window engine.whole_volume"
     ),
     "engine.decoding": "",

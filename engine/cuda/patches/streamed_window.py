@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ...compiler.launches.sliding_window import blend, cut, patch_bytes, store_voxels
+from ...compiler.launches.voxels.sliding_window import blend, cut, patch_bytes, store_voxels
 from ...compiler.ring_buffers import RingBuffers
 from ...errors import PrecisionOverflowError
 from ...network.layers import Triple

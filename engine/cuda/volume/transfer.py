@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler.launches.launch import OVERFLOW
-from ...compiler.launches.sliding_window import store_voxels
-from ...compiler.launches.volume_voxels import MemoryOrder, rows_into_volume, rows_of_volume
+from ...compiler.launches.voxels.sliding_window import store_voxels
+from ...compiler.launches.voxels.volume import MemoryOrder, rows_into_volume, rows_of_volume
 from ...compiler.tensors import PATCHES, TRANSLATED
 from ...compiler.volume.memory import VOXELS_IN, VOXELS_OUT
 from ...cores import beside_each_other

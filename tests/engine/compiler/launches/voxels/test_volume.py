@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import cuda_on_cpu
 
-from cuda_cyclegan.engine.compiler.launches.volume_voxels import (
+from cuda_cyclegan.engine.compiler.launches.voxels.volume import (
     MemoryOrder,
     rows_into_volume,
     rows_of_volume,

@@ -4,12 +4,12 @@ from math import prod
 
 import numpy as np
 
-from ...network.layers import Triple
-from ...scaling import VOXEL_TYPES, Stored
-from ...sliding_window import PatchWindow, SmallVolumePadding
-from ..ring_buffers import RingLayout
-from . import arguments
-from .launch import BLOCK, Launch
+from ....network.layers import Triple
+from ....scaling import VOXEL_TYPES, Stored
+from ....sliding_window import PatchWindow, SmallVolumePadding
+from ...ring_buffers import RingLayout
+from .. import arguments
+from ..launch import BLOCK, Launch
 
 _FILLS: dict[SmallVolumePadding, int] = {"reflect": 0, "edge": 1, "minimum": 2}
 

@@ -6,11 +6,11 @@ An array is taken in the order of its voxels in memory; rows are those of its sl
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...network.layers import Triple
-from ...scaling import Stored, VoxelArray
-from ...sliding_window import NeededRows
-from . import arguments
-from .launch import BLOCK, Launch
+from ....network.layers import Triple
+from ....scaling import Stored, VoxelArray
+from ....sliding_window import NeededRows
+from .. import arguments
+from ..launch import BLOCK, Launch
 from .sliding_window import scaling_of
 
 _EDGE = 1  # of `enum Fill` in sliding_window.cu
