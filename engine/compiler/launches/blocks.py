@@ -28,7 +28,8 @@ from .cells import conv_transpose_to_cells
 from .first_layer import convolve_patches
 from .launch import Addresses, Launch
 from .planes import convolve_by_planes
-from .steps import conclude, launches, measure, measuring_blocks, scratch_bytes
+from .statistics import conclude, measure
+from .steps import launches, measuring_blocks, scratch_bytes
 
 
 def partial_bytes(step: Step, card: CardProperties) -> int:

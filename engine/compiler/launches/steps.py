@@ -1,14 +1,10 @@
 """From a step to the kernels that do it: grids, blocks and arguments."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from math import prod
 
-from ...network.layers import Triple
 from ..card_properties import CardProperties
 from ..steps import (
     AddPatches,
-    ChannelGroups,
     Convolve,
     ConvolveByPlanes,
     ConvolvePatches,
@@ -24,8 +20,6 @@ from ..steps import (
     SumTaps,
     Unpack,
 )
-from ..tensors import COUNTERS, NUMBER_BYTES, VECTOR_BYTES, TensorView
-from . import arguments
 from .cells import conv_transpose_to_cells, walks_of_cells
 from .convolutions import convolve
 from .first_layer import blocks_of_a_patch, convolve_patches, pack
@@ -37,20 +31,18 @@ from .last_layer import (
     sum_taps,
     unpack,
 )
-from .launch import Addresses, Launch, address_of, strides_of, vectors
-from .passes import is_linear, pass_arguments, pointwise
+from .launch import Addresses, Launch
+from .passes import pointwise
 from .planes import convolve_by_planes, walks_by_planes
-
-_MEASURING, _MEASURERS = 2, 512
-"""Blocks for each multiprocessor that a pass of statistics is spread over, and their threads."""
-
-_EACH = 4  # voxels that a thread measures at least, which it reads at once
-_CONCLUDED, _PARTS = 4, 256  # channels of a block that joins partial sums, and threads for each
-_GROUPED = 256  # threads of a block that joins those of a group
-_MOMENTS_BYTES, _SUMS_BYTES = 12, 8  # of moments.cuh, and of normalise.cu
-_JOINED, _ACROSS, _RING = 512, 4, 4  # of normalise.cu
-_LINE = 8  # vectors of a line of memory, which statistics read whole of what no cache holds
-_LEAST_SHARE = 64  # voxels of a block that normalises, by which it pays
+from .statistics import (
+    MOMENTS_BYTES,
+    SUMS_BYTES,
+    blocks_that_measure,
+    blocks_that_normalise,
+    conclude,
+    normalise,
+    statistics,
+)
 
 
 def scratch_bytes(step: Step, card: CardProperties) -> int:
@@ -58,7 +50,7 @@ def scratch_bytes(step: Step, card: CardProperties) -> int:
     measured = step.flow.measures
     if measured is None:
         return 0
-    size = _SUMS_BYTES if isinstance(step, Normalise) else _MOMENTS_BYTES
+    size = SUMS_BYTES if isinstance(step, Normalise) else MOMENTS_BYTES
     source = measured.source
     return source.tensor.batch * measuring_blocks(step, card) * source.channels * size
 
@@ -67,9 +59,9 @@ def measuring_blocks(step: Step, card: CardProperties) -> int:
     """Launched blocks that each measure a part of the same channels of a patch."""
     match step:
         case Normalise():
-            return _columns_and_shares(step, card)[1]
+            return blocks_that_normalise(step, card)
         case Statistics(source=source):
-            return _measuring(source, card).chunks
+            return blocks_that_measure(source, card)
         case ConvolvePatches(statistics=Statistics()):
             return blocks_of_a_patch(step, card)
         case ConvTransposeToCells(statistics=Statistics()):
@@ -94,11 +86,11 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
         case ConvolveVoxels():
             return [convolve_voxels(step, at, card)]
         case Statistics():
-            return _statistics(step, at, card, scratch)
+            return statistics(step, at, card, scratch)
         case Pointwise():
             return [pointwise(step, at, card)]
         case Normalise():
-            return [_normalise(step, at, card, scratch)]
+            return [normalise(step, at, card, scratch)]
         case SumTaps():
             return [sum_taps(step, at)]
         case Unpack():
@@ -126,167 +118,3 @@ def _measuring_convolution(
             yield convolve_by_planes(step, at, card, partials)
     if measured is not None:
         yield conclude(measured, at, scratch, measuring_blocks(step, card))
-
-
-@dataclass(frozen=True, slots=True)
-class _Measuring:
-    """How a pass of statistics is spread over blocks.
-
-    extents: of the view, counted in cells of `cells` voxels. across: vectors of a block. columns:
-    of blocks beside each other, along the channels. chunk: of a block, counted as the extents.
-    """
-
-    extents: Triple
-    cells: int
-    across: int
-    columns: int
-    chunk: int
-
-    @property
-    def chunks(self) -> int:
-        """Blocks that share the voxels of a patch."""
-        return -(-prod(self.extents) // self.chunk)
-
-
-def _measuring(view: TensorView, card: CardProperties) -> _Measuring:
-    depth, height, width = extents = view.extents
-    cells = 8 if view.shuffled else 1
-    if view.shuffled:
-        extents = depth // 2, height // 2, width // 2
-    vectors_each = vectors(view.channels, view.tensor.precision)
-    is_cached = view.tensor.bytes <= card.l2_bytes
-    widest = _ACROSS if is_cached or vectors_each % _LINE else _LINE
-    across = next(width for width in (1, 2, _ACROSS, _LINE) if min(vectors_each, widest) <= width)
-    columns = -(-vectors_each // across)
-    most = max(1, _MEASURING * card.multiprocessors // (columns * view.tensor.batch))
-    chunk = max(-(-prod(extents) // most), _EACH * (_MEASURERS // across // cells))
-    return _Measuring(extents, cells, across, columns, chunk)
-
-
-def _statistics(
-    step: Statistics, at: Addresses, card: CardProperties, scratch: int
-) -> list[Launch]:
-    if step.groups is None:
-        return [measure(step, at, card, scratch, at(step.target.name))]
-    found = measure(step, at, card, scratch, None)
-    return [found, conclude(step, at, scratch, found.grid[0])]
-
-
-def measure(
-    step: Statistics, at: Addresses, card: CardProperties, scratch: int, table: int | None
-) -> Launch:
-    """The moments of each channel; table: None where another launch joins them."""
-    view, tensor, spread = step.source, step.source.tensor, _measuring(step.source, card)
-    values = arguments.MeasureArguments(
-        source=address_of(view, at),
-        partials=scratch,
-        table=table,
-        scale=at(step.scale) if step.scale else None,
-        shift=at(step.shift) if step.shift else None,
-        counters=at(COUNTERS),
-        strides=strides_of(tensor),
-        extents=arguments.Three(*spread.extents),
-        origin=arguments.Three(*view.origin),
-        channels=view.channels,
-        cells=spread.cells,
-        dense=spread.extents == tensor.extents,
-        chunk=spread.chunk,
-        epsilon=step.epsilon,
-    )
-    grid = spread.chunks, spread.columns, tensor.batch
-    block = spread.across, _MEASURERS // spread.across, 1
-    width = spread.across * VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
-    warps = _MEASURERS // 32
-    shared = max(_MEASURERS * _MOMENTS_BYTES, width * (warps * _SUMS_BYTES + 4))
-    return Launch("statistics", "measure", grid, block, shared, values)
-
-
-def conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Launch:
-    """The table of what so many launched blocks a patch have measured."""
-    if step.groups is not None:
-        return _conclude_groups(step, step.groups, at, scratch, chunks)
-    channels, patches = step.source.channels, step.source.tensor.batch
-    values = arguments.ConcludeArguments(
-        partials=scratch,
-        table=at(step.target.name),
-        scale=at(step.scale) if step.scale else None,
-        shift=at(step.shift) if step.shift else None,
-        patches=patches,
-        channels=channels,
-        chunks=chunks,
-        epsilon=step.epsilon,
-    )
-    grid = -(-channels // _CONCLUDED), patches, 1
-    shared = _MOMENTS_BYTES * _CONCLUDED * _PARTS
-    return Launch("statistics", "conclude", grid, (_CONCLUDED, _PARTS, 1), shared, values)
-
-
-def _conclude_groups(
-    step: Statistics, groups: ChannelGroups, at: Addresses, scratch: int, chunks: int
-) -> Launch:
-    view, tensor = step.source, step.source.tensor
-    values = arguments.ConcludeGroupsArguments(
-        partials=scratch,
-        table=at(step.target.name),
-        scale=at(step.scale) if step.scale else None,
-        shift=at(step.shift) if step.shift else None,
-        bias=at(groups.bias) if groups.bias else None,
-        patches=tensor.batch,
-        channels=view.channels,
-        chunks=chunks,
-        group=groups.channels,
-        epsilon=step.epsilon,
-    )
-    grid, shared = (groups.count, tensor.batch, 1), _MOMENTS_BYTES * _GROUPED
-    return Launch("statistics", "conclude_groups", grid, (_GROUPED, 1, 1), shared, values)
-
-
-def _columns_and_shares(step: Normalise, card: CardProperties) -> tuple[int, int]:
-    """Groups of channels of all patches, and blocks that share the voxels of each.
-
-    All blocks wait for each other: there is one for each multiprocessor.
-    """
-    tensor = step.statistics.source.tensor
-    columns = -(-vectors(tensor.channels, tensor.precision) // _ACROSS) * tensor.batch
-    most = max(1, card.multiprocessors // columns)
-    return columns, min(most, -(-prod(tensor.extents) // _LEAST_SHARE))
-
-
-def _normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: int) -> Launch:
-    statistics, tensor = step.statistics, step.statistics.source.tensor
-    columns, shares = _columns_and_shares(step, card)
-    held, shared = _held_vectors(step, shares, card)
-    values = arguments.NormaliseArguments(
-        pointwise=pass_arguments(replace(step.pointwise, table=None), at, None),
-        partials=scratch,
-        scale=at(statistics.scale) if statistics.scale else None,
-        shift=at(statistics.shift) if statistics.shift else None,
-        counters=at(COUNTERS),
-        voxels=prod(tensor.extents),
-        groups=columns // tensor.batch,
-        columns=columns,
-        held=held,
-        epsilon=statistics.epsilon,
-    )
-    kernel = "normalise" if step.pointwise.residual is None else "normalise_residual"
-    if not is_linear(step.pointwise):
-        kernel = "normalise_general"
-    if held:
-        kernel += "_held"
-    block = _ACROSS, _JOINED // _ACROSS, 1
-    return Launch(
-        "normalise", kernel, (shares, columns, 1), block, shared, values, cooperative=True
-    )
-
-
-def _held_vectors(step: Normalise, shares: int, card: CardProperties) -> tuple[int, int]:
-    """Vectors that stay with each thread, none behind a border, and bytes of shared memory."""
-    tensor, pass_ = step.statistics.source.tensor, step.pointwise
-    width = _ACROSS * VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
-    sums, each = (width + _JOINED) * _SUMS_BYTES, _JOINED * VECTOR_BYTES
-    if pass_.origin != (0, 0, 0) or pass_.target_extents != tensor.extents:
-        return 0, sums
-    ring = _RING if pass_.residual is None else 2 * _RING
-    turns = -(-prod(tensor.extents) // shares * _ACROSS // _JOINED)
-    held = min(turns, (card.shared_per_block - sums) // each - ring)
-    return (held, sums + (held + ring) * each) if held > 0 else (0, sums)
