@@ -84,15 +84,16 @@ def resume_sending(
 
     now: seconds since 1970. Raises OSError.
     """
-    for record in ledger.present():
-        route = routes.get(StudyName.parse(record.study).route)
-        if route is None:
-            continue
-        for one in record.series:
-            if one.state == "undelivered" and now - one.done <= route.retry:
-                record = record.with_series(replace(one, state="sending"))
-                ledger.put(record)
-                tell(Resumed(f"{record.study}/{one.place}"))
+    with ledger.alone():
+        for record in ledger.present():
+            route = routes.get(StudyName.parse(record.study).route)
+            if route is None:
+                continue
+            for one in record.series:
+                if one.state == "undelivered" and now - one.done <= route.retry:
+                    record = record.with_series(replace(one, state="sending"))
+                    ledger.put(record)
+                    tell(Resumed(f"{record.study}/{one.place}"))
 
 
 class Deliveries:

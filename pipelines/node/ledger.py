@@ -160,7 +160,7 @@ class Ledger:
         """descriptor: of the file at the path. kept: what it told."""
         self.damaged = kept.damaged
         self._path, self._descriptor = path, descriptor
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._studies: dict[str, StudyRecord] = {}
         self._present: dict[str, StudyRecord] = {}
         self._confirmed = defaultdict(set, kept.confirmed)
@@ -188,8 +188,17 @@ class Ledger:
         with self._lock:
             return self._studies.get(name)
 
+    @contextmanager
+    def alone(self) -> Generator[None]:
+        """Keep other threads from changing a record between a look at it and what follows of it."""
+        with self._lock:
+            yield
+
     def put(self, *records: StudyRecord) -> None:
-        """Store what is known of studies, on disk before this returns."""
+        """Store what is known of studies, on disk before this returns.
+
+        What follows of an earlier look at them is put `alone`.
+        """
         with self._lock:
             self._append(*(_Line(VERSION, study=record) for record in records))
             os.fsync(self._descriptor)

@@ -1,9 +1,11 @@
 """What the queue and the node tell each other: what became of jobs, and which results were sent."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import reduce
 
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import Queue, open_queue
@@ -90,19 +92,24 @@ def note_outcomes(
     """
     still_open = queue.open_keys()
     put_off = {row.job: row.put_off for row in queue.put_off()}
-    changed: list[StudyRecord] = []
+    changed: dict[str, list[SeriesRecord]] = defaultdict(list)
     for record in ledger.present():
-        now = record
         for series in record.series:
             after = _noted(_outcome(series, still_open, queue, clock), put_off)
             if after is not series:
-                now = now.with_series(after)
+                changed[record.study].append(after)
             if after.state != series.state:
                 _tell_of(f"{record.study}/{after.place}", after, tell)
-        if now is not record:
-            changed.append(now)
     if changed:
-        ledger.put(*changed)
+        with ledger.alone():  # meanwhile other series of these studies may have been sent
+            ledger.put(*(_with_all(ledger, study, series) for study, series in changed.items()))
+
+
+def _with_all(ledger: Ledger, study: str, series: Iterable[SeriesRecord]) -> StudyRecord:
+    """A study as it is now, with some of its series changed."""
+    record = ledger.study(study)
+    assert record is not None
+    return reduce(StudyRecord.with_series, series, record)
 
 
 def _noted(series: SeriesRecord, put_off: Mapping[str, str]) -> SeriesRecord:

@@ -59,7 +59,8 @@ class Submitter:
             if objects and not (before and is_known and not before.left_out):
                 by_day[study.day].append(_Looked(study, objects, since, before))
             elif before and before.emptied and objects:
-                self._ledger.put(replace(before, emptied=0.0))  # it came again, and is known
+                # It came again, and is known.
+                self._ledger.change(before.study, lambda now: replace(now, emptied=0.0))
         for day, looked in by_day.items():
             self._submit_all(route, output_of(self._results, route.title, day), looked, queue)
 
@@ -77,8 +78,9 @@ class Submitter:
                     self._submit_all(route, output, [one], queue)
                 return
             reason = f"it cannot be examined ({type(error).__name__})"
-            record = self._record(looked[0], (reason,), self._clock(), ())
-            self._ledger.put(record)
+            with self._ledger.alone():
+                record = self._record(looked[0], (reason,), self._clock(), ())
+                self._ledger.put(record)
             self._tell(LeftOut(record.study, reason))
 
     def _submit_together(
@@ -98,31 +100,38 @@ class Submitter:
             },
         )
         now = self._clock()
-        records = [
-            self._record(
-                one,
-                _left_out(one.study, found, is_alone=len(looked) == 1),
-                now,
-                [
-                    replace(record, job=submitted.jobs[record.key], queued=now)
-                    for _, record in series[one.study]
-                ],
-            )
-            for one in looked
-        ]
-        news = [
-            (one, record)
-            for one, record in zip(looked, records, strict=True)
-            if one.before is None or replace(record, looked=one.before.looked) != one.before
-        ]
-        self._ledger.put(*(record for _, record in news))
+        with self._ledger.alone():  # meanwhile series of before may have been sent
+            records = [
+                self._record(
+                    one,
+                    _left_out(one.study, found, is_alone=len(looked) == 1),
+                    now,
+                    [
+                        replace(record, job=submitted.jobs[record.key], queued=now)
+                        for _, record in series[one.study]
+                    ],
+                )
+                for one in looked
+            ]
+            news = [
+                (one, record)
+                for one, record in zip(looked, records, strict=True)
+                if self._is_news(record)
+            ]
+            self._ledger.put(*(record for _, record in news))
         for one, record in news:
             self._tell_of(one, record)
+
+    def _is_news(self, record: StudyRecord) -> bool:
+        """Whether a record differs from what is known by more than when it was looked at."""
+        known = self._ledger.study(record.study)
+        return known is None or replace(record, looked=known.looked) != known
 
     def _record(
         self, looked: _Looked, left_out: tuple[str, ...], now: float, new: Sequence[SeriesRecord]
     ) -> StudyRecord:
-        before = looked.before
+        """The record of a study as it is now, with new series."""
+        before = self._ledger.study(str(looked.study))
         labels = {one.label for one in new}
         kept = [
             one

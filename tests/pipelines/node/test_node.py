@@ -18,7 +18,7 @@ from support.waiting import eventually
 
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.pipelines.jobs.queue import claims
-from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
+from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
 from cuda_cyclegan.pipelines.jobs.summary import report_of
 from cuda_cyclegan.pipelines.node import submission
 from cuda_cyclegan.pipelines.node.events import (
@@ -31,6 +31,7 @@ from cuda_cyclegan.pipelines.node.events import (
     Queued,
     Received,
     Resumed,
+    Sent,
     Trouble,
 )
 from cuda_cyclegan.pipelines.node.folder import status_of
@@ -212,6 +213,54 @@ def test_a_result_that_was_not_sent_when_its_series_grew_is_not_sent_any_more(
         world.translate()
         world.wait_for_sends(1)
     assert len(held) == 12
+
+
+def another_series() -> list[Any]:
+    """Of the study of `slices`."""
+    first = phantom(0)
+    return list(replace(first, series=f"{first.series}.9").datasets())
+
+
+def test_a_result_that_is_sent_while_its_study_is_looked_at_again_stays_sent(
+    world: NodeInProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.send(slices())
+    world.queue_up()
+    world.translate()
+    world.send(another_series())
+    examine = submission.jobs_of
+
+    def slowly(request: Request) -> Any:
+        eventually(lambda: world.events(Sent))
+        return examine(request)
+
+    monkeypatch.setattr(submission, "jobs_of", slowly)
+    with archive(port=world.destination) as (_, held):
+        world.queue_up()
+    assert world.states() == ["sent", "queued"]
+    assert set(instances(held).values()) == {1}
+
+
+def test_a_result_that_is_sent_while_the_queue_is_looked_into_stays_sent(
+    world: NodeInProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.send(slices())
+    world.queue_up()
+    world.translate()
+    world.send(another_series())
+    world.queue_up()
+    ask = Queue.jobs
+
+    def slowly(queue: Queue, batch: str) -> Any:
+        eventually(lambda: world.events(Sent))
+        return ask(queue, batch)
+
+    monkeypatch.setattr(Queue, "jobs", slowly)
+    with archive(port=world.destination) as (_, held):
+        world.translate()
+        assert world.states()[0] == "sent"
+        world.wait_for_sends(2)
+    assert set(instances(held).values()) == {1}
 
 
 def test_a_pacs_that_is_down_for_a_day_gets_all_of_it_once(world: NodeInProcess) -> None:
