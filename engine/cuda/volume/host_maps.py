@@ -41,7 +41,9 @@ def pinned_maps(size: int, room: int) -> Generator[int]:
     """
     check_host_room(size, room)
     pages = _large_pages(size)
-    if pages is None or not _is_pinned(pages):
+    if pages is not None and not _is_pinned(pages):
+        pages = None  # given back, before the driver takes as many
+    if pages is None:
         with PinnedBuffer(size) as buffer:
             yield buffer.address
         return
@@ -56,11 +58,11 @@ def _large_pages(size: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]] | Non
     if sys.platform != "linux":
         return None
     # A shared map, as Python makes of itself, has large pages only where an administrator says so.
-    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     try:
+        memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         memory.madvise(mmap.MADV_HUGEPAGE)
         memory.madvise(mmap.MADV_DONTFORK)  # else each pinned page is copied for a child at once
-    except OSError:  # a kernel built without them
+    except OSError:  # a kernel built without them, or a limit of addresses
         return None
     pages = np.frombuffer(memory, np.uint8)
 

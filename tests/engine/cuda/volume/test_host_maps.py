@@ -1,12 +1,18 @@
 """Pages of the host that are to be pinned for maps."""
 
+import errno
 import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
+from cuda_cyclegan.engine.cuda.volume import host_maps
 from cuda_cyclegan.engine.cuda.volume.host_maps import _large_pages, check_host_room
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 
@@ -34,6 +40,37 @@ def _flags_of(address: int) -> set[str]:
         elif is_in_it and first == "VmFlags:":
             return set(line.split()[1:])
     raise AssertionError("no map holds the address")
+
+
+def test_pages_that_cannot_be_pinned_are_given_back_before_the_driver_takes_as_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[weakref.ref[object]] = []
+
+    def refused(pages: object) -> bool:
+        taken.append(weakref.ref(pages))
+        return False
+
+    @contextmanager
+    def buffer(size: int) -> Iterator[SimpleNamespace]:
+        assert size == SIZE
+        assert [pages() for pages in taken] == [None]
+        yield SimpleNamespace(address=7)
+
+    monkeypatch.setattr(host_maps, "_is_pinned", refused)
+    monkeypatch.setattr(host_maps, "PinnedBuffer", buffer)
+    with host_maps.pinned_maps(SIZE, SIZE) as address:
+        assert address == 7
+
+
+def test_addresses_that_a_limit_does_not_give_are_left_to_the_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(host_maps.mmap, "mmap", full)
+    assert _large_pages(SIZE) is None
 
 
 def test_what_the_host_has_no_room_for_is_refused_in_a_sentence() -> None:
