@@ -227,7 +227,8 @@ class StudyStages:
         else:
             progress, made = finished
             stored = self._under_way.stage(progress, lambda: self._store(progress, made))
-            aliases = [self._store_again(progress, made, each) for each in progress.planned.aliases]
+            others = self._aliases.pop(progress.row.name, ())
+            aliases = [self._store_again(progress, made, each) for each in others]
             last = self._under_way.over(stored)  # behind them, as they still need its memory
         for done in (*aliases, last):
             self._tell(done)
