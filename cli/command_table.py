@@ -17,36 +17,6 @@ def _translate() -> Any:
     return _command(translate, EXAMPLE, PanelledCommand)
 
 
-def _submit() -> Any:
-    from .commands.queue.submit import EXAMPLE, submit
-
-    return _command(submit, EXAMPLE, PanelledCommand)
-
-
-def _watch() -> Any:
-    from .commands.queue.watch import EXAMPLE, watch
-
-    return _command(watch, EXAMPLE, PanelledCommand)
-
-
-def _worker() -> Any:
-    from .commands.queue.worker import EXAMPLE, worker
-
-    return _command(worker, EXAMPLE)
-
-
-def _jobs() -> Any:
-    from .commands.queue.jobs import app
-
-    return typer.main.get_group(app)
-
-
-def _node() -> Any:
-    from .commands.queue.node import EXAMPLE, node
-
-    return _command(node, EXAMPLE, PanelledCommand)
-
-
 def _plan() -> Any:
     from .commands.plan import EXAMPLE, plan
 
@@ -71,10 +41,40 @@ def _report() -> Any:
     return _command(report, EXAMPLE)
 
 
-def _bench() -> Any:
-    from .commands.bench.bench import EXAMPLE, bench
+def _model() -> Any:
+    from .commands.model import app
 
-    return _command(bench, EXAMPLE)
+    return typer.main.get_group(app)
+
+
+def _submit() -> Any:
+    from .commands.queue.submit import EXAMPLE, submit
+
+    return _command(submit, EXAMPLE, PanelledCommand)
+
+
+def _worker() -> Any:
+    from .commands.queue.worker import EXAMPLE, worker
+
+    return _command(worker, EXAMPLE)
+
+
+def _jobs() -> Any:
+    from .commands.queue.jobs import app
+
+    return typer.main.get_group(app)
+
+
+def _watch() -> Any:
+    from .commands.queue.watch import EXAMPLE, watch
+
+    return _command(watch, EXAMPLE, PanelledCommand)
+
+
+def _node() -> Any:
+    from .commands.queue.node import EXAMPLE, node
+
+    return _command(node, EXAMPLE, PanelledCommand)
 
 
 def _doctor() -> Any:
@@ -83,26 +83,26 @@ def _doctor() -> Any:
     return _command(doctor, EXAMPLE)
 
 
-def _model() -> Any:
-    from .commands.model import app
+def _bench() -> Any:
+    from .commands.bench.bench import EXAMPLE, bench
 
-    return typer.main.get_group(app)
+    return _command(bench, EXAMPLE)
 
 
 _COMMANDS: dict[str, Callable[[], Any]] = {
     "translate": _translate,
-    "submit": _submit,
-    "watch": _watch,
-    "worker": _worker,
-    "jobs": _jobs,
-    "node": _node,
     "plan": _plan,
     "discover": _discover,
     "evaluate": _evaluate,
     "report": _report,
-    "bench": _bench,
-    "doctor": _doctor,
     "model": _model,
+    "submit": _submit,
+    "worker": _worker,
+    "jobs": _jobs,
+    "watch": _watch,
+    "node": _node,
+    "doctor": _doctor,
+    "bench": _bench,
 }
 
 

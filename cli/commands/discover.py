@@ -36,7 +36,7 @@ Examples:
 def discover(
     inputs: Annotated[
         list[Path],
-        typer.Argument(metavar="INPUT", help="Scan files, and folders to search for them."),
+        typer.Argument(metavar="INPUT...", help="Scan files, and folders to search for them."),
     ],
     modality: Modality = "",
     series: SeriesPattern = "",

@@ -25,7 +25,7 @@ Examples:
 def report(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE.json", help="Reports that 'translate --report' wrote."),
+        typer.Argument(metavar="FILE.json...", help="Reports that 'translate --report' wrote."),
     ],
     html: Annotated[
         Path | None,

@@ -19,7 +19,7 @@ DEVICES = ("auto", "cpu", "gpu", "cuda", "cuda:0")
 
 Inputs: TypeAlias = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="INPUT", help="Scan files, and folders to search for them."),
+    typer.Argument(metavar="INPUT...", help="Scan files, and folders to search for them."),
 ]
 MoreInputs: TypeAlias = Annotated[
     list[Path] | None,
@@ -376,7 +376,7 @@ def all_inputs(named: Sequence[Path] | None, more: Sequence[Path] | None) -> lis
     """Those given as arguments and as options. Raises BadParameter if there is none."""
     inputs = [*(named or ()), *(more or ())]
     if not inputs:
-        raise typer.BadParameter("name scan files or folders.", param_hint="'INPUT'")
+        raise typer.BadParameter("name scan files or folders.", param_hint="'INPUT...'")
     return inputs
 
 

@@ -49,6 +49,19 @@ def test_every_command_has_a_page_with_an_example(path: tuple[str, ...]) -> None
     assert overview or "Exit status:" in shown.stdout, "what it tells the shell is not said"
 
 
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_the_usage_tells_of_which_argument_there_may_be_several(path: tuple[str, ...]) -> None:
+    command: Any = typer.main.get_command(app)
+    for word in path:
+        command = command.commands[word]
+    shown = CliRunner().invoke(app, [*path, "--help"]).stdout
+    usage = shown.partition("\n\n")[0].replace("[ARGS]...", "")
+    takes_several = any(
+        each.nargs == -1 for each in command.params if each.param_type_name == "argument"
+    )
+    assert ("..." in usage) == takes_several
+
+
 @pytest.mark.parametrize("command", ["translate", "plan", "submit", "watch"])
 def test_options_stand_in_panels_and_none_is_lost(command: str) -> None:
     shown = CliRunner().invoke(app, [command, "--help"], terminal_width=WIDTH - 2).stdout
