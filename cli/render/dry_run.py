@@ -63,8 +63,8 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> It
     yield from alike_lines("would fail", ((_name(r), failure_text(r.failure)) for r in failed))
     if largest := max((row.host_bytes for row in rows), default=0):
         yield (
-            f"RAM for arrays: {memory(largest)} for the largest study alone, besides that "
-            "of the program and its network; its neighbours' beside it where there is room"
+            f"RAM for arrays: {memory(largest)} for the largest study, besides the program and its "
+            "network; where there is room, other studies are in memory beside it"
         )
         yield from _on_cards(plan)
         if no_card:
