@@ -226,5 +226,6 @@ class Store:
             target=names[channel] if len(names) > 1 else self.card.target,
             program=program,
             fingerprint=hashlib.sha256("\n".join([program, *hashes]).encode()).hexdigest(),
+            newest_source=max(state.modified_ns for state in inputs) // 10**9,
             channel=channel,
         )

@@ -7,6 +7,7 @@ the source was acquired says nothing about a synthetic image, so none of that go
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, tzinfo
 from typing import Any
 
 from ...volume import NOTICE, Derivation
@@ -109,6 +110,26 @@ def series_text(derivation: Derivation) -> str:
         return text
     room = LONGEST_DESCRIPTION - (len(text) - len(derivation.model)) - 3
     return text.replace(derivation.model, f"{derivation.model[: max(room, 0)]}...")
+
+
+def series_moment(derivation: Derivation, offset: str) -> DataSet:
+    """When the newest of its sources was stored: of two results of a study that was corrected
+    between them, this tells the newer one, as number and description cannot.
+
+    offset: TimezoneOffsetFromUTC of the result, in which its times are; without one, the machine's.
+    """
+    moment = pydicom.Dataset()
+    with suppress(ValueError, OverflowError, OSError):  # a file may bear any date
+        stored = datetime.fromtimestamp(derivation.newest_source, _zone(offset))
+        moment.SeriesDate, moment.SeriesTime = f"{stored:%Y%m%d}", f"{stored:%H%M%S}"
+    return moment
+
+
+def _zone(offset: str) -> tzinfo | None:
+    try:
+        return datetime.strptime(offset, "%z").tzinfo
+    except ValueError:
+        return None
 
 
 def derivation_elements(

@@ -6,7 +6,7 @@ from typing import get_args
 from ...contrasts import Contrasts
 from ...maps import MapKind
 from ...volume import Derivation, Volume
-from ..instance import DataSet, number
+from ..instance import DataSet, number, word
 from ..kinds import MAP_MODALITY
 from ..library import pydicom
 from ..pixels.reading import DicomHeader
@@ -15,6 +15,7 @@ from .modules import (
     derivation_elements,
     equipment_elements,
     in_plain_text,
+    series_moment,
     series_text,
 )
 from .source import losses, made_uid, source_elements
@@ -87,6 +88,7 @@ def shared_elements(result: DerivedSeries) -> DataSet:
     dataset.SeriesInstanceUID = result.series_uid
     dataset.SeriesNumber = derived_number(series, result.derivation)
     dataset.SeriesDescription = series_text(result.derivation)
+    dataset.update(series_moment(result.derivation, word(dataset, "TimezoneOffsetFromUTC")))
     dataset.update(_pixel_elements(result.stored))
     return dataset
 

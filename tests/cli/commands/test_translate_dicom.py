@@ -1,6 +1,7 @@
 """translate on whole-patient folders: derived series, resume, formats, no word of the patient."""
 
 import json
+import os
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,6 +109,26 @@ def test_a_second_run_keeps_all_and_a_new_one_makes_the_same_bytes(ward: Ward) -
     shutil.rmtree(ward.output)
     ward.translate()
     assert ward.contents() == first
+
+
+def test_the_newer_result_of_a_corrected_study_is_known_by_its_time(ward: Ward) -> None:
+    paths = sorted((ward.inputs / "a" / "ct").iterdir())
+    for path in paths:
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    ward.translate()
+    before = {name: pydicom.dcmread(files[0]) for name, files in ward.series().items()}
+    corrected = pydicom.dcmread(paths[0])
+    corrected.PixelData = corrected.PixelData[:-2] + b"\x01\x01"
+    corrected.save_as(paths[0])
+    ward.translate()
+    after = {name: pydicom.dcmread(files[0]) for name, files in ward.series().items()}
+    [new] = [name for name in after if after[name] != before[name]]
+    assert after[new].SeriesInstanceUID != before[new].SeriesInstanceUID
+    assert moment(after[new]) > moment(before[new])
+
+
+def moment(data: Any) -> tuple[str, str]:
+    return data.SeriesDate, data.SeriesTime
 
 
 def test_a_series_that_lost_or_changed_a_slice_is_seen(ward: Ward) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydicom.uid import JPEG2000Lossless
 from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_judges import judge
-from support.dicom_phantoms import PATIENT, Phantom
+from support.dicom_phantoms import PATIENT, STORED, Phantom
 
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.io.dicom.pixels.decoding import decode
@@ -28,7 +28,7 @@ from cuda_cyclegan.io.writing import write
 pydicom: Any = _pydicom
 PHANTOM = Phantom(slices=3, rows=48, columns=40)
 TWO = Choice(fewest_slices=2)
-DERIVATION = Derivation("model", "CT", "CT", "0", "0" * 64)
+DERIVATION = Derivation("model", "CT", "CT", "0", "0" * 64, STORED)
 MANY = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -16,7 +16,7 @@ from support.dicom_judges import (
     converted,
     is_part_10,
 )
-from support.dicom_phantoms import Phantom, oblique
+from support.dicom_phantoms import STORED, Phantom, oblique
 
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.io.dicom.pixels.decoding import decode
@@ -28,8 +28,8 @@ from cuda_cyclegan.io.writing import write
 
 pydicom: Any = _pydicom
 MR = Phantom("MR", intercept=0.0)
-TO_CT = Derivation("t1-to-ct", "T1", "CT", "0.1.0", "f" * 64)
-TO_MR = Derivation("ct-to-t1", "CT", "T1", "0.1.0", "f" * 64)
+TO_CT = Derivation("t1-to-ct", "T1", "CT", "0.1.0", "f" * 64, STORED)
+TO_MR = Derivation("ct-to-t1", "CT", "T1", "0.1.0", "f" * 64, STORED)
 
 
 def test_frames_lie_where_their_groups_put_them(tmp_path: Path) -> None:

@@ -48,7 +48,11 @@ def test_a_series_keeps_geometry_and_voxels_and_gains_no_fault(
     header = volume.header
     assert isinstance(header, DicomHeader)
     modality = header.series.modality
-    write(volume, tmp_path / "out", Derivation("identity", modality, modality, "0", "0" * 64))
+    write(
+        volume,
+        tmp_path / "out",
+        Derivation("identity", modality, modality, "0", "0" * 64, newest_source=0),
+    )
     results = sorted((tmp_path / "out").iterdir())
     old_faults = conformance_errors(header.frames[0].file)
     for path in (results[0], results[-1]):

@@ -13,7 +13,7 @@ from pydicom.config import IGNORE
 from pydicom.datadict import dictionary_VR, tag_for_keyword
 from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_judges import conformance_errors, is_part_10, judge
-from support.dicom_phantoms import Phantom
+from support.dicom_phantoms import STORED, Phantom
 
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.io.dicom.derived.mending import kept, mended_elements
@@ -25,7 +25,7 @@ from cuda_cyclegan.io.writing import notes_of_result, write
 pydicom: Any = _pydicom
 CT = Phantom(slices=4)
 MR = replace(CT, modality="MR", intercept=0.0)
-DERIVATION = Derivation("identity", "CT", "CT", "0", "0" * 64)
+DERIVATION = Derivation("identity", "CT", "CT", "0", "0" * 64, STORED)
 TO_MR = replace(DERIVATION, target="MR")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pydicom as _pydicom
 import pytest
 from support.dicom_enhanced_phantoms import write_enhanced
-from support.dicom_phantoms import Edit, Phantom
+from support.dicom_phantoms import STORED, Edit, Phantom
 from support.dicom_real import real_series
 
 from cuda_cyclegan.io.choice import Choice
@@ -19,7 +19,7 @@ from cuda_cyclegan.io.writing import write
 
 pydicom: Any = _pydicom
 CT = Phantom(slices=6)
-DERIVATION = Derivation("identity", "CT", "CT", "0", "0" * 64)
+DERIVATION = Derivation("identity", "CT", "CT", "0", "0" * 64, STORED)
 UP, DOWN = list(range(6)), list(range(5, -1, -1))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pydicom as _pydicom
 from support.dicom_pacs import orthanc
-from support.dicom_phantoms import Phantom
+from support.dicom_phantoms import STORED, Phantom
 
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.reading import read
@@ -19,7 +19,7 @@ def test_orthanc_lists_the_result_in_the_same_study(tmp_path: Path) -> None:
     phantom = Phantom("MR", intercept=0.0)
     sources = phantom.write(tmp_path / "in")
     [study] = discover([tmp_path / "in"], None).studies
-    derivation = Derivation("t1-to-ct", "T1", "CT", "0.1.0", "f" * 64)
+    derivation = Derivation("t1-to-ct", "T1", "CT", "0.1.0", "f" * 64, STORED)
     write(read(study), tmp_path / "out", derivation)
     results = sorted((tmp_path / "out").iterdir())
     made = pydicom.dcmread(results[0])

@@ -9,7 +9,7 @@ import pydicom as _pydicom
 import pytest
 from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_judges import conformance_errors, is_part_10, judge
-from support.dicom_phantoms import Phantom
+from support.dicom_phantoms import STORED, Phantom
 from support.dicom_real import real_series
 
 from cuda_cyclegan.io.choice import Choice
@@ -20,7 +20,7 @@ from cuda_cyclegan.io.volume import Derivation, Volume
 from cuda_cyclegan.io.writing import write
 
 pydicom: Any = _pydicom
-IDENTITY = Derivation("identity", "CT", "CT", "0", "0" * 64)
+IDENTITY = Derivation("identity", "CT", "CT", "0", "0" * 64, STORED)
 REAL = ("77654033/CT2", "98892001/CT5N")
 """CT series of scanners, in pydicom's own test files."""
 
@@ -125,7 +125,7 @@ def test_an_enhanced_object_keeps_them_where_they_are(keep: bool, tmp_path: Path
     write_enhanced(Phantom("MR", intercept=0.0), path)
     mark(path)
     volume = taken(path.parent, keep=keep)
-    to_mr = Derivation("identity", "T1", "MR", "0", "0" * 64)
+    to_mr = Derivation("identity", "T1", "MR", "0", "0" * 64, STORED)
     write(volume, tmp_path / "out", to_mr)
     [made] = (tmp_path / "out").iterdir()
     result = pydicom.dcmread(made)

@@ -10,7 +10,7 @@ import pydicom as _pydicom
 import pytest
 from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_judges import conformance_errors
-from support.dicom_phantoms import Phantom, oblique
+from support.dicom_phantoms import STORED, Phantom, oblique
 
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.reading import as_one_study, read
@@ -20,7 +20,7 @@ from cuda_cyclegan.io.writing import write
 pydicom: Any = _pydicom
 T1 = Phantom("MR", number=1, series="1.2.3.1", intercept=0.0)
 T2 = replace(T1, number=2, series="1.2.3.2", seed=2)
-TO_CT = Derivation("both-to-ct", "T1, T2", "CT", "0.1.0", "f" * 64)
+TO_CT = Derivation("both-to-ct", "T1, T2", "CT", "0.1.0", "f" * 64, STORED)
 TO_MR = replace(TO_CT, target="FLAIR")
 SLICES = range(1, T1.slices + 1)
 

@@ -19,7 +19,7 @@ from support.dicom_judges import (
     converted,
     is_part_10,
 )
-from support.dicom_phantoms import Phantom, oblique
+from support.dicom_phantoms import STORED, Phantom, oblique
 
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.io.discovery import discover
@@ -33,8 +33,8 @@ from cuda_cyclegan.io.writing import write
 pydicom: Any = _pydicom
 CT = Phantom()
 MR = Phantom("MR", number=4, series="1.2.3.4.5.7", intercept=0.0)
-TO_CT = Derivation("t1-to-ct", "T1", "CT", "0.1.0", "f" * 64)
-TO_MR = Derivation("ct-to-t1", "CT", "T1", "0.1.0", "f" * 64)
+TO_CT = Derivation("t1-to-ct", "T1", "CT", "0.1.0", "f" * 64, STORED)
+TO_MR = Derivation("ct-to-t1", "CT", "T1", "0.1.0", "f" * 64, STORED)
 SAME = {"CT": TO_CT, "MR": TO_MR}
 
 
@@ -124,6 +124,34 @@ def test_a_re_run_makes_the_same_bytes_and_other_input_or_model_others(tmp_path:
     assert first.SeriesInstanceUID != other[0].SeriesInstanceUID
     uids = (first.SOPInstanceUID, first.SeriesInstanceUID)
     assert all(re.fullmatch(r"2\.25\.[1-9][0-9]{0,38}", uid) for uid in uids)
+
+
+def test_a_later_result_of_a_corrected_study_is_known_by_the_time_of_its_series(
+    tmp_path: Path,
+) -> None:
+    CT.write(tmp_path / "in", edit=in_tokyo)
+    volume = source(tmp_path / "in")
+    first = written(volume, tmp_path / "a", TO_CT)
+    later = replace(TO_CT, fingerprint="e" * 64, newest_source=STORED + 60)
+    second = written(volume, tmp_path / "b", later)
+    assert {(data.SeriesDate, data.SeriesTime) for data in first} == {("20261123", "181000")}
+    assert {(data.SeriesDate, data.SeriesTime) for data in second} == {("20261123", "181100")}
+
+
+def in_tokyo(data: Any, _: int) -> None:
+    data.TimezoneOffsetFromUTC = "+0900"
+
+
+@pytest.mark.parametrize(("offset", "stored"), [("0900", STORED), ("+0900", 2**60)])
+def test_broken_offsets_and_dates_of_files_fail_no_result(
+    tmp_path: Path, offset: str, stored: int
+) -> None:
+    def elsewhere(data: Any, _: int) -> None:
+        data.TimezoneOffsetFromUTC = offset
+
+    CT.write(tmp_path / "in", edit=elsewhere)
+    made = written(source(tmp_path / "in"), tmp_path / "a", replace(TO_CT, newest_source=stored))
+    assert {"SeriesTime" in data for data in made} == {stored == STORED}
 
 
 def test_the_series_number_clashes_with_none_of_the_study(tmp_path: Path) -> None:
