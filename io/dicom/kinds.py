@@ -32,6 +32,9 @@ _NOT_IMAGES = {
     "HD": "it is a curve, not an image",
     "RWV": "it maps values of other objects",
 }
+_NOT_SCANS = {
+    pydicom.uid.ParametricMapStorage: "it is a parametric map",
+}
 _PLANAR = {
     *("CR", "DX", "MG", "RF", "XA", "US", "IVUS", "ES", "XC", "SM", "GM", "OP", "OPT", "IO", "PX"),
 }
@@ -84,6 +87,8 @@ def obstacle(dataset: DataSet) -> str | None:
     modality = word(dataset, "Modality").upper()
     if modality in _NOT_IMAGES:
         return _NOT_IMAGES[modality]
+    if (sop_class := word(dataset, "SOPClassUID")) in _NOT_SCANS:
+        return _NOT_SCANS[sop_class]
     if not (number(dataset, "Rows") > 0 and number(dataset, "Columns") > 0):
         return NO_IMAGE
     if modality in _PLANAR:

@@ -20,6 +20,7 @@ def image(**elements: Any) -> Any:
 
 OBSTACLES: dict[str, dict[str, Any]] = {
     "it is a segmentation": {"Modality": "SEG"},
+    "it is a parametric map": {"SOPClassUID": pydicom.uid.ParametricMapStorage},
     "it holds no image": {"Rows": 0},
     "DX images are not slices of a volume": {"Modality": "DX"},
     "it is a localizer": {"ImageType": ["ORIGINAL", "PRIMARY", "LOCALIZER"]},
