@@ -12,6 +12,7 @@ from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRL
 from .enhanced import DIMENSIONS, PER_FRAME, SHARED, enhanced_frames
 from .file_starts import Unreadable, not_dicom
 from .instance import (
+    Concatenation,
     Contrast,
     DataSet,
     Frame,
@@ -33,7 +34,8 @@ _TAGS = (
     *("ImagePositionPatient", "ImageOrientationPatient", "FrameOfReferenceUID", "PixelSpacing"),
     *("EchoNumbers", "EchoTime", "Rows", "Columns", "SamplesPerPixel", "NumberOfFrames"),
     *("BitsAllocated", "ModalityLUTSequence", "TriggerTime", "DiffusionBValue"),
-    *("DiffusionGradientOrientation", "PhotometricInterpretation"),
+    *("DiffusionGradientOrientation", "PhotometricInterpretation", "ConcatenationUID"),
+    *("InConcatenationNumber", "InConcatenationTotalNumber"),
 )
 _TAG_NUMBERS = [tag_of(keyword) for keyword in _TAGS]
 _LAST_GROUP = 0x0028
@@ -163,9 +165,18 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
         description=word(dataset, "SeriesDescription"),
         frames=frames,
         obstacle=why_not,
+        concatenation=_concatenation(dataset),
         is_result=is_result(dataset),
         is_map=is_map(dataset),
     )
+
+
+def _concatenation(dataset: DataSet) -> Concatenation | None:
+    uid = word(dataset, "ConcatenationUID")
+    if not uid:
+        return None
+    part, total = (number(dataset, f"InConcatenation{kind}") for kind in ("Number", "TotalNumber"))
+    return Concatenation(uid, int(part), int(total))
 
 
 def _frames(path: Path, uid: str, dataset: DataSet) -> Iterable[Frame]:

@@ -73,6 +73,18 @@ Stack: TypeAlias = tuple[Frame, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Concatenation:
+    """An enhanced object that is stored in several files, as one of them tells of it.
+
+    uid: the object's. number: of this file, from 1. total: how many there are; 0 where none tells.
+    """
+
+    uid: str
+    number: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Instance:
     """One DICOM file.
 
@@ -80,8 +92,9 @@ class Instance:
     to those who ask for it. obstacle: why nothing of it becomes a volume, in words for the report;
     None if it may. cut: how much of its pixels is missing, in words. sop_class, uid: its
     SOPClassUID and SOPInstanceUID. study, series: their instance UIDs. number: SeriesNumber.
-    modality: such as MR. frames: one, unless it is enhanced. is_result: whether this program made
-    it. is_map: whether it made it as a map beside a result.
+    modality: such as MR. frames: one, unless it is enhanced. concatenation: of which it is a part;
+    None mostly. is_result: whether this program made it. is_map: whether it made it as a map beside
+    a result.
     """
 
     file: Path
@@ -96,6 +109,7 @@ class Instance:
     frames: tuple[Frame, ...] = ()
     obstacle: str | None = None
     cut: str | None = None
+    concatenation: Concatenation | None = None
     is_result: bool = False
     is_map: bool = False
 

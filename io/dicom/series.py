@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from ..choice import Choice
 from .geometry import depth_of, normal_of
-from .instance import Instance, Stack
+from .instance import Concatenation, Instance, Stack
 from .kinds import NO_IMAGE, NO_PLACE, THROUGH_A_TABLE
 from .members import Members
 from .parts import Part, parts_of
@@ -199,6 +199,21 @@ def _lost(members: Members) -> str | None:
         ]
         if blind:
             return f"{len(blind)} of its {len(members.instances)} images {told}: {_first(blind)}"
+    return _incomplete(each.concatenation for each in members.instances if each.concatenation)
+
+
+def _incomplete(there: Iterable[Concatenation]) -> str | None:
+    """Which parts of an object in several files are not there, in words."""
+    objects: dict[str, list[Concatenation]] = defaultdict(list)
+    for part in there:
+        objects[part.uid].append(part)
+    for parts in objects.values():
+        total = max(max(part.number, part.total) for part in parts)
+        if lost := sorted({*range(1, total + 1)} - {part.number for part in parts}):
+            return (
+                f"it is one object in {total} files (a concatenation), of which number "
+                f"{_first(list(map(str, lost)))} is not there; copy or export it again"
+            )
     return None
 
 

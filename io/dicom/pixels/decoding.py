@@ -103,7 +103,7 @@ def scale_of(dataset: DataSet, groups: FrameGroups | None, path: Path) -> Scale:
     The scale of inverted grey (MONOCHROME1) is turned round, so that more is brighter, unless its
     values have a unit of their own. Raises UnreadableScanError if the line is no pair of numbers.
     """
-    source = groups("PixelValueTransformationSequence") if groups else dataset
+    source = _transformation(dataset, groups)
     if any(is_no_number(source, name) for name in ("RescaleSlope", "RescaleIntercept")):
         raise UnreadableScanError(
             f"{path} has a damaged header: its rescale slope and intercept are no numbers; export "
@@ -117,9 +117,15 @@ def scale_of(dataset: DataSet, groups: FrameGroups | None, path: Path) -> Scale:
     return Scale(slope, intercept, bool(told), _unit(dataset, source))
 
 
+def _transformation(dataset: DataSet, groups: FrameGroups | None) -> DataSet:
+    """Where the rescale line of a frame stands: for all frames at once where no group has it."""
+    own = groups("PixelValueTransformationSequence") if groups else None
+    return own or dataset
+
+
 def is_inverted(dataset: DataSet, groups: FrameGroups | None) -> bool:
     """Whether less is brighter in the frame (MONOCHROME1) and its values have no unit."""
-    source = groups("PixelValueTransformationSequence") if groups else dataset
+    source = _transformation(dataset, groups)
     return (
         word(dataset, "PhotometricInterpretation") == "MONOCHROME1"
         and word(dataset, "Modality").upper() not in MODALITIES_WITH_UNIT

@@ -66,6 +66,59 @@ def test_frames_without_a_slope_hold_values_unless_others_have_one(
     write(volume, tmp_path / "out", TO_MR)
 
 
+def test_a_slope_of_all_frames_counts_where_no_group_has_one(tmp_path: Path) -> None:
+    values = write_enhanced(MR, tmp_path / "in" / "one")
+    data = pydicom.dcmread(tmp_path / "in" / "one")
+    for groups in data.PerFrameFunctionalGroupsSequence:
+        del groups.PixelValueTransformationSequence
+    data.RescaleSlope, data.RescaleIntercept = "3", "-7"
+    data.save_as(tmp_path / "in" / "one")
+    [study] = discover([tmp_path / "in"], None).studies
+    expected = values[0, 0] * 3 - 7
+    np.testing.assert_array_equal(read(study).values().transpose(2, 1, 0), expected)
+
+
+@pytest.mark.parametrize("total", [3, None])
+def test_an_object_in_several_files_is_one_volume_or_refused(
+    tmp_path: Path, total: int | None
+) -> None:
+    values = write_enhanced(MR, tmp_path / "whole")
+    parts = concatenation(tmp_path / "whole", tmp_path / "in", total)
+    [study] = discover([tmp_path / "in"], None).studies
+    np.testing.assert_array_equal(read(study).values().transpose(2, 1, 0), values[0, 0])
+    for at, part in enumerate(parts):
+        content = part.read_bytes()
+        part.unlink()
+        [study] = discover([tmp_path / "in"], None).studies
+        if total is None and at == len(parts) - 1:  # which nothing in the others tells of
+            assert read(study).shape[2] == 8
+        else:
+            with pytest.raises(UnreadableScanError, match=rf"in 3 files .* number {at + 1} is not"):
+                read(study)
+        part.write_bytes(content)
+
+
+def concatenation(whole: Path, folder: Path, total: int | None) -> list[Path]:
+    """Three files of four frames each, of an object that has twelve."""
+    folder.mkdir()
+    paths: list[Path] = []
+    for at in range(3):
+        data = pydicom.dcmread(whole)
+        frames = slice(4 * at, 4 * at + 4)
+        data.PixelData = data.pixel_array[frames].tobytes()
+        data.NumberOfFrames = 4
+        data.PerFrameFunctionalGroupsSequence = data.PerFrameFunctionalGroupsSequence[frames]
+        data.SOPInstanceUIDOfConcatenationSource = data.SOPInstanceUID
+        data.SOPInstanceUID = data.file_meta.MediaStorageSOPInstanceUID = f"1.2.3.{at}"
+        data.ConcatenationUID, data.InConcatenationNumber = "1.2.3.99", at + 1
+        data.ConcatenationFrameOffsetNumber = 4 * at
+        if total:
+            data.InConcatenationTotalNumber = total
+        paths.append(folder / str(at))
+        data.save_as(paths[-1])
+    return paths
+
+
 def test_echoes_are_apart_and_time_points_are_volumes(tmp_path: Path) -> None:
     values = write_enhanced(MR, tmp_path / "in" / "one", times=3, echoes=(10.0, 90.0))
     studies = discover([tmp_path / "in"], None).studies
