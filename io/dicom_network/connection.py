@@ -100,7 +100,9 @@ class Connection:
         """Send one PDU. Raises ConnectionLostError."""
         self.send(_HEADER.pack(kind, len(body)) + body)
 
-    def send_message(self, context: int, data: bytes, most: int, *, is_command: bool) -> None:
+    def send_message(
+        self, context: int, data: bytes | memoryview, most: int, *, is_command: bool
+    ) -> None:
         """Send a command, or else a data set, in pieces. Raises ConnectionLostError.
 
         most: bytes of a PDU that the peer takes.
@@ -110,7 +112,8 @@ class Connection:
             piece = data[start : start + room]
             control = is_command | (start + room >= len(data)) << 1
             item = _ITEM.pack(len(piece) + 2, context, control)
-            self.send(_HEADER.pack(Pdu.DATA, len(item) + len(piece)) + item + piece)
+            header = _HEADER.pack(Pdu.DATA, len(item) + len(piece))
+            self.send(b"".join((header, item, piece)))
 
     def _fill(self, place: memoryview, seconds: float) -> None:
         end = time.monotonic() + seconds

@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import struct
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -89,7 +90,9 @@ class Transmission:
             elements |= {commands.INSTANCE: instance, commands.PRIORITY: _MEDIUM}
         return commands.encoded(elements)
 
-    def _exchange(self, context: PresentationContext, request: bytes, data: bytes) -> int:
+    def _exchange(
+        self, context: PresentationContext, request: bytes, data: bytes | memoryview
+    ) -> int:
         """The status of the answer. Raises NetworkError."""
         self._connection.send_message(context.number, request, self._most, is_command=True)
         self._connection.send_message(context.number, data, self._most, is_command=False)
@@ -178,16 +181,24 @@ def _identity(meta: DataSet) -> tuple[str, str]:
     return found
 
 
-def _contents(file: Path) -> tuple[str, str, bytes]:
+def _contents(file: Path) -> tuple[str, str, memoryview]:
     """SOP class, instance and the encoded data set, which is all behind the file meta."""
     with _readable(file):
         content = file.read_bytes()
-        dataset = pydicom.dcmread(BytesIO(content))
+        stream = BytesIO(content)  # of the same memory
+        dataset = pydicom.dcmread(stream, stop_before_pixels=True)
         start = _META_AT + 12 + int(dataset.file_meta[_META_LENGTH].value)
-        pixels = dataset.get_item("PixelData")
-    if pixels is None or len(pixels.value) != pixels.length:  # pydicom takes what there is
+    if not _has_pixels(content, stream.tell()):
         raise RefusedError(_DAMAGED)
-    return *_identity(dataset.file_meta), content[start:]
+    return *_identity(dataset.file_meta), memoryview(content)[start:]
+
+
+def _has_pixels(content: bytes, at: int) -> bool:
+    """Whether the element there, in explicit VR, is that of the pixels and is all there."""
+    if len(content) < at + _PIXELS.size:
+        return False
+    group, element, _, length = _PIXELS.unpack_from(content, at)
+    return (group, element) == (0x7FE0, 0x0010) and at + _PIXELS.size + length <= len(content)
 
 
 @contextmanager
@@ -205,6 +216,7 @@ _DAMAGED = "a result on disk is damaged"
 _META_LENGTH = tag_of("FileMetaInformationGroupLength")
 _META_AT = 132
 """Bytes of preamble and magic word."""
+_PIXELS = struct.Struct("<HH4sL")
 
 
 def _implicit(file: Path) -> bytes:

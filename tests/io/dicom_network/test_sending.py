@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import tracemalloc
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -110,8 +111,30 @@ def test_a_peer_without_tls_is_told() -> None:
         pass
 
 
-def test_a_result_that_is_damaged_on_disk_is_not_sent(files: list[Path]) -> None:
-    files[0].write_bytes(files[0].read_bytes()[:140])
+def test_an_object_is_in_memory_once_while_it_is_sent(files: list[Path], tmp_path: Path) -> None:
+    data = pydicom.dcmread(files[0])
+    data.Rows = data.Columns = 2048
+    data.PixelData = bytes(2 * 2048 * 2048)
+    data.save_as(files[0])
+    size = files[0].stat().st_size
+    with receiver(tmp_path / "pacs") as port, sending_to(at(port), "NODE") as link:
+        link.store(files[1])  # what is loaded with the first
+        tracemalloc.start()
+        try:
+            link.store(files[0])
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert size < peak < 1.5 * size
+
+
+def at(port: int) -> Peer:
+    return Peer("PACS", "127.0.0.1", port)
+
+
+@pytest.mark.parametrize("left", [slice(140), slice(-2)])
+def test_a_result_that_is_damaged_on_disk_is_not_sent(files: list[Path], left: slice) -> None:
+    files[0].write_bytes(files[0].read_bytes()[left])
     with archive() as (peer, held), sending_to(peer, "NODE") as link:
         with pytest.raises(RefusedError, match="a result on disk is damaged"):
             link.store(files[0])
