@@ -53,8 +53,9 @@ class AtCall:
         sys.setprofile(None)
 
     def _hear(self, _frame: FrameType, event: str, called: Any) -> None:
-        of_the_system = getattr(called, "__module__", None) in (os.stat.__module__, "_io", "fcntl")
-        if event != "c_call" or not of_the_system or called.__name__ not in CALLS:
+        if event != "c_call" or called.__name__ not in CALLS:
+            return
+        if called.__module__ not in (os.stat.__module__, "_io", "fcntl"):
             return
         self.left -= 1
         if self.left == 0:
