@@ -294,7 +294,7 @@ class CudaVolumeGenerator:
         placed = self._placed(compiled, grid, may_recompute=True)
         if placed.memory.is_recomputed and not self._is_same_anywhere(placed):
             placed = self._placed(compiled, grid, may_recompute=False)
-        slots = self._held.slots_for(slot_voxels(grid.extents))
+        slots = self._held.slots_for(slot_voxels(grid.extents), self._card.context)
         self._ready = _Ready(compiled, placed, slots)
         return self._ready
 

@@ -85,10 +85,10 @@ class HeldMemory:
         self._parts["constants"].close()
         return self._parts["constants"].enter_context(DeviceBuffer(size)).address
 
-    def slots_for(self, voxels: int) -> PinnedSlots:
+    def slots_for(self, voxels: int, context: Context) -> PinnedSlots:
         """Pinned slots that have room for so many voxels each."""
         if self._slots is None or self._slots.voxels < voxels:
             self._slots = None
             self._parts["slots"].close()
-            self._slots = open_slots(voxels, self._parts["slots"])
+            self._slots = open_slots(voxels, context, self._parts["slots"])
         return self._slots

@@ -1,13 +1,15 @@
 """A volume's voxels between an array of the host and the card, some rows at a time.
 
 Voxels come and go as they are stored: the card maps their intensities. While the host copies rows
-to or from one of two pinned slots, the card works on those of the other.
+to or from one of two pinned slots, the card works on those of the other, and the caller queues what
+is done with them.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -22,7 +24,7 @@ from ...cores import beside_each_other
 from ...network.layers import Triple
 from ...scaling import Stored, VoxelArray
 from ...sliding_window import NeededRows
-from ..driver import CudaEvent, PinnedBuffer
+from ..driver import Context, CudaEvent, PinnedBuffer
 from .overlap import AxisRows
 from .program import PlacedVolume
 
@@ -31,12 +33,14 @@ from .program import PlacedVolume
 class PinnedSlots:
     """Two slots, each with an event behind the last copy from or to it.
 
-    slots, events: both. voxels: that each has room for, of four bytes.
+    slots, events: both. voxels: that each has room for, of four bytes. copying: a thread that
+    copies to and from them, one piece after another.
     """
 
     slots: Sequence[PinnedBuffer]
     events: Sequence[CudaEvent]
     voxels: int
+    copying: Executor
     _used: set[int] = field(default_factory=set[int])
 
     def free(self, number: int) -> PinnedBuffer:
@@ -62,11 +66,12 @@ def slot_voxels(extents: Triple) -> int:
     return max(_SLOT_VOXELS, prod(others))
 
 
-def open_slots(voxels: int, opened: ExitStack) -> PinnedSlots:
+def open_slots(voxels: int, context: Context, opened: ExitStack) -> PinnedSlots:
     """Slots for so many voxels. Raises DeviceMemoryError if the host has no memory to pin."""
     buffers = [opened.enter_context(PinnedBuffer(4 * voxels)) for _ in range(2)]
     events = [opened.enter_context(CudaEvent()) for _ in range(2)]
-    return PinnedSlots(buffers, events, voxels)
+    copying = opened.enter_context(ThreadPoolExecutor(1, "copying", context.use))
+    return PinnedSlots(buffers, events, voxels, copying)
 
 
 def bring_in(
@@ -79,18 +84,31 @@ def bring_in(
     program, padded = placed.program, placed.grid.extents
     order = MemoryOrder.of(source.values)
     seen = order.seen(source.values)
-    for number, (rows, channel) in enumerate(_pieces(len(seen), order, slots.voxels)):
+    pieces = list(_pieces(len(seen), order, slots.voxels))
+    stored = placed.at(VOXELS_IN)
+
+    def copied(number: int) -> VoxelArray:
+        rows, channel = pieces[number]
         slot = slots.free(number % 2)
         staged = _staged(slot, (len(rows), *order.extents[1:]), seen.dtype)
         _copy(staged, seen[channel, rows.start : rows.stop])
-        stored = placed.at(VOXELS_IN)
-        program.stream.upload(stored, staged.ctypes.data, staged.nbytes)
-        slots.used(number % 2).record(program.stream)
-        volume = placed.at(PATCHES) + channel * prod(padded) * 4
-        launch = rows_into_volume(order, rows, source, stored, volume, padded)
-        program.kernels.launch(program.stream, launch)
-        if channel == len(seen) - 1:
-            came(_so_far(order, rows.stop, padded))
+        return staged
+
+    coming = slots.copying.submit(copied, 0)
+    try:
+        for number, (rows, channel) in enumerate(pieces):
+            staged = coming.result()
+            program.stream.upload(stored, staged.ctypes.data, staged.nbytes)
+            slots.used(number % 2).record(program.stream)
+            if number + 1 < len(pieces):
+                coming = slots.copying.submit(copied, number + 1)
+            volume = placed.at(PATCHES) + channel * prod(padded) * 4
+            launch = rows_into_volume(order, rows, source, stored, volume, padded)
+            program.kernels.launch(program.stream, launch)
+            if channel == len(seen) - 1:
+                came(_so_far(order, rows.stop, padded))
+    finally:
+        wait([coming])
 
 
 def take_out(
@@ -105,26 +123,29 @@ def take_out(
     seen = order.seen(target.values)
     floats = placed.at(VOXELS_OUT)
     stored = floats + 4 * slots.voxels
-    waiting: list[Callable[[], None]] = []
-    for number, (rows, channel) in enumerate(_pieces(len(seen), order, slots.voxels)):
-        needed(_along(order, rows))
-        if len(waiting) == 2:
-            waiting.pop(0)()
-        staged = _staged(slots.slots[number % 2], (len(rows), *order.extents[1:]), seen.dtype)
-        volume = placed.at(TRANSLATED) + channel * prod(padded) * 4
-        for launch in (
-            rows_of_volume(order, rows, volume, padded, floats),
-            store_voxels(floats, staged.size, target, stored, placed.at(OVERFLOW)),
-        ):
-            program.kernels.launch(program.stream, launch)
-        program.stream.download(staged.ctypes.data, stored, staged.nbytes)
-        copied = slots.used(number % 2)
-        copied.record(program.stream)
-        place = seen[channel, rows.start : rows.stop]
-        final = rows.stop if channel == len(seen) - 1 else None
-        waiting.append(partial(_put, copied, staged, place, target, final))
-    for put in waiting:
-        put()
+    waiting: deque[Future[None]] = deque()
+    try:
+        for number, (rows, channel) in enumerate(_pieces(len(seen), order, slots.voxels)):
+            needed(_along(order, rows))
+            if len(waiting) == 2:
+                waiting.popleft().result()
+            staged = _staged(slots.slots[number % 2], (len(rows), *order.extents[1:]), seen.dtype)
+            volume = placed.at(TRANSLATED) + channel * prod(padded) * 4
+            for launch in (
+                rows_of_volume(order, rows, volume, padded, floats),
+                store_voxels(floats, staged.size, target, stored, placed.at(OVERFLOW)),
+            ):
+                program.kernels.launch(program.stream, launch)
+            program.stream.download(staged.ctypes.data, stored, staged.nbytes)
+            copied = slots.used(number % 2)
+            copied.record(program.stream)
+            place = seen[channel, rows.start : rows.stop]
+            final = rows.stop if channel == len(seen) - 1 else None
+            waiting.append(slots.copying.submit(_put, copied, staged, place, target, final))
+        for put in waiting:
+            put.result()
+    finally:  # what still comes must not be written over what a next try makes
+        wait(waiting)
     flag = _staged(slots.slots[0], (1,), np.dtype(np.int32))
     program.stream.download(flag.ctypes.data, placed.at(OVERFLOW), 4)
     program.stream.wait()

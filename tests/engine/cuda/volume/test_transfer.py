@@ -1,0 +1,149 @@
+"""Voxels between an array of the host and the card, with kernels and copies on the CPU."""
+
+import ctypes
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.gpu_networks import random_network
+from support.volume_on_cpu import StreamAtOnce, VolumeOnCpu, convolved_exactly, volume_on_cpu
+
+pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+pytest.importorskip("torch")
+
+from cuda_cyclegan.engine.compiler.blocks import BlockGrid
+from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
+from cuda_cyclegan.engine.compiler.volume.memory import VolumeRequest, volume_memory
+from cuda_cyclegan.engine.cuda.volume.overlap import AxisRows
+from cuda_cyclegan.engine.cuda.volume.program import PlacedVolume
+from cuda_cyclegan.engine.cuda.volume.transfer import PinnedSlots, bring_in, take_out
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.layers import FloatArray
+from cuda_cyclegan.engine.scaling import Stored
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+
+GRID = BlockGrid((12, 8, 8), (4, 4, 4))
+SLOT_VOXELS = 2 * 8 * 8
+ROUNDS = 20
+"""As threads may meet in many ways."""
+
+
+class Slot:
+    def __init__(self) -> None:
+        self._memory = np.full(SLOT_VOXELS, np.nan, np.float32)
+
+    def array(self, _: tuple[int, ...]) -> FloatArray:
+        return self._memory
+
+
+class Event:
+    def record(self, _: Any) -> None: ...
+
+    def wait(self) -> None: ...
+
+
+class Waiting(StreamAtOnce):
+    def wait(self) -> None: ...
+
+
+@cache
+def network(folder: Path) -> VolumeOnCpu:
+    made = random_network(build(ResNetSpec(1, 1, 4, 0, downsamplings=1)), seed=1)
+    return volume_on_cpu(made, GRID, "fp32", folder, convolve=convolved_exactly)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[tuple[PlacedVolume, PinnedSlots]]:
+    made = network(folder)
+    rows = 4 * SLOT_VOXELS, 8 * SLOT_VOXELS
+    wanted = VolumeRequest(made.program.lowered, made.passes, GRID, (1, 1), rows)
+    slots: Any = [Slot() for _ in range(2)]
+    events: Any = [Event() for _ in range(2)]
+    stream: Any = Waiting()
+    with made.placed(volume_memory(wanted, 1 << 40)) as placed, ThreadPoolExecutor(1) as copying:
+        placed = replace(placed, program=replace(placed.program, stream=stream))
+        yield placed, PinnedSlots(slots, events, SLOT_VOXELS, copying)
+
+
+def noise() -> np.ndarray[Any, np.dtype[np.int16]]:
+    """Along W first in memory, as a NIfTI file has it."""
+    stored = np.random.default_rng(1).integers(-999, 999, (1, *GRID.extents[::-1]), np.int16)
+    return stored.transpose(0, 3, 2, 1)
+
+
+def at(placed: PlacedVolume, name: str) -> FloatArray:
+    memory = (ctypes.c_float * int(np.prod(GRID.extents))).from_address(placed.at(name))
+    return np.ctypeslib.as_array(memory).reshape(1, *GRID.extents)
+
+
+def part(rows: AxisRows) -> tuple[slice, ...]:
+    return (slice(None),) * (1 + rows.axis) + (slice(rows.start, rows.stop),)
+
+
+def test_each_piece_is_there_before_what_reads_it_is_queued(folder: Path) -> None:
+    source, there = noise(), list[bool]()
+    for _ in range(ROUNDS):
+        with opened(folder) as (placed, slots):
+            volume = at(placed, PATCHES)
+            bring_in(placed, Stored(source), slots, partial(look, volume, source, there))
+    assert there == [True] * 8 * ROUNDS
+
+
+def look(volume: Any, source: Any, there: list[bool], rows: AxisRows) -> None:
+    """Whether these rows have come."""
+    there.append(np.array_equal(volume[part(rows)], source[part(rows)]))
+
+
+def made_by(placed: PlacedVolume, result: Any) -> Callable[[AxisRows], None]:
+    """A last pass that makes rows when they are asked for, and not before."""
+    volume = at(placed, TRANSLATED)
+    volume[:] = np.nan
+
+    def needed(rows: AxisRows) -> None:
+        volume[part(rows)] = result[part(rows)]
+
+    return needed
+
+
+def test_rows_are_told_when_they_are_in_their_place(folder: Path) -> None:
+    result = noise()
+    for _ in range(ROUNDS):
+        target, told = np.zeros_like(result), list[int]()
+
+        def on_rows(rows: int, target: Any = target, told: list[int] = told) -> None:
+            told.append(rows if np.array_equal(target[..., :rows], result[..., :rows]) else -1)
+
+        with opened(folder) as (placed, slots):
+            ctypes.memset(placed.at("overflow"), 0, 4)
+            needed = made_by(placed, result)
+            assert take_out(placed, Stored(target, on_rows=on_rows), slots, needed)
+        assert told == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert np.array_equal(target, result)
+
+
+def test_nothing_is_put_in_place_any_more_once_a_fault_is_told(folder: Path) -> None:
+    """A next try may fill the same array."""
+    target, is_told, late = np.zeros_like(noise()), threading.Event(), list[int]()
+
+    def on_rows(rows: int) -> None:
+        if is_told.wait(0.2):
+            late.append(rows)
+
+    def lost(rows: AxisRows) -> None:
+        if rows.start == 2:
+            raise RuntimeError("the card is lost")
+
+    with opened(folder) as (placed, slots):
+        with pytest.raises(RuntimeError, match="lost"):
+            take_out(placed, Stored(target, on_rows=on_rows), slots, lost)
+        is_told.set()
+    assert not late
