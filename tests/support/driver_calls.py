@@ -70,7 +70,7 @@ def copies(stream: cuda_driver.Stream) -> None:
         assert host.tolist() == [0, 2, 3, 4]
         stream.upload_now(device.address, b"\0\0\x80\x3f")
         assert at(device.address, ctypes.c_float) == [1]
-    with host_maps.pinned_maps(16, 16) as address:
+    with host_maps.pinned_maps(16) as address:
         assert at(address, ctypes.c_float) == [0]
 
 

@@ -6,6 +6,8 @@ A program of its own, as `generator_in_memory`; the own kernels are neither load
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ def main() -> None:
     os.environ["DEVICE_PAGE"] = str(2 << 20)
     from cuda_cyclegan.engine.cuda import kernel_check, kernel_images
     from cuda_cyclegan.engine.cuda.driver import Context
+    from cuda_cyclegan.engine.cuda.volume import held_memory
     from cuda_cyclegan.engine.cuda.volume.generator import (
         CudaVolumeGenerator,
         CudaVolumeOptions,
@@ -52,6 +55,8 @@ def main() -> None:
             with open_cuda_volume_generator(network, options) as generator:
                 opened = held()
                 generator.make_ready(EXTENTS)
+                assert generator._ready is not None
+                generator._ready.placed.host()  # waits
                 ready = held()
                 shares: list[float] = []
                 rows: list[int] = []
@@ -113,6 +118,17 @@ def main() -> None:
                 run(generator, EXTENTS, [])
             run(generator, (16, 16, 16), [])
         with (
+            monkeypatch.context() as patched,
+            open_cuda_volume_generator(
+                NETWORK, CudaVolumeOptions(cache=cache, vram_limit=limit)
+            ) as generator,
+        ):
+            patched.setattr(held_memory, "pinned_maps", not_pinned)
+            with pytest.raises(DeviceMemoryError, match="no more to pin"):
+                run(generator, EXTENTS, [])
+            patched.undo()
+            run(generator, EXTENTS, [])
+        with (
             pytest.raises(DeviceMemoryError, match="vram-limit of at least"),
             open_cuda_volume_generator(NETWORK, CudaVolumeOptions(vram_limit=1 << 20)) as small,
         ):
@@ -122,6 +138,13 @@ def main() -> None:
             open_cuda_volume_generator(fixed, options).__enter__()
         found["refused"] = held()
     print(json.dumps(found))
+
+
+@contextmanager
+def not_pinned(size: int) -> Iterator[int]:
+    """As of a driver that refuses, which is only found when the network runs."""
+    raise DeviceMemoryError(f"there is no more to pin for {size} bytes")
+    yield 0
 
 
 def run(

@@ -177,7 +177,7 @@ class VolumeOnCpu:
             self.channels[0],
             memory,
             block.ctypes.data,
-            host.ctypes.data,
+            lambda: host.ctypes.data,
             HostCopies(*(StagedCopies(stream, marks, marks) for _ in range(2))),
         )
 

@@ -158,8 +158,9 @@ class CudaVolumeGenerator:
         return f"{self._card.description}, {self.options.precision}"
 
     def make_ready(self, extents: Triple) -> None:
-        """Compile the network for a volume (D, H, W) and take the memory of card and host for it,
-        which for gigabytes of pinned memory takes as long as to read the volume.
+        """Compile the network for a volume (D, H, W) and take the card's memory for it.
+
+        The host's is taken beside what follows, as gigabytes take as long as to read the volume.
 
         Raises PatchShapeError, DeviceMemoryError and CudaError.
         """
@@ -173,7 +174,7 @@ class CudaVolumeGenerator:
     ) -> list[Timing]:
         """Translate [C, D, H, W] into `target`; on_share: told the share of the work that is done.
 
-        Raises PatchShapeError, DeviceMemoryError before anything is computed, and
+        Raises PatchShapeError, DeviceMemoryError before much is computed, and
         PrecisionOverflowError if a result is not finite.
         """
         _, depth, height, width = source.values.shape
@@ -185,11 +186,13 @@ class CudaVolumeGenerator:
                 timings = self._run(ready, source, target, on_share)
                 self._has_run = True
                 return timings
-            except BaseException:
+            except BaseException as error:
                 with suppress(CudaError):  # of a lost context, which the caller hears of anyway
                     copies = self._copies
                     for stream in (self._card.stream, copies.out.stream, copies.back.stream):
                         stream.wait()
+                if isinstance(error, DeviceMemoryError):  # the next volume may find more
+                    self._ready = None
                 raise
 
     def network_seconds(self, source: Stored, runs: int) -> list[float]:

@@ -1,12 +1,13 @@
 """Memory of the card and the host that a generator of volumes keeps from one to the next."""
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
 from ...errors import CudaError, DeviceMemoryError
 from ...whole_volume import HostRoom
 from ..driver import Context, DeviceBuffer
-from .host_maps import pinned_maps
+from .host_maps import check_host_room, pinned_maps
 from .transfer import PinnedSlots, open_slots
 
 
@@ -48,31 +49,34 @@ class HeldMemory:
         return self._device.address
 
     def begin_host(self, size: int, context: Context) -> None:
-        """Begin to pin so many bytes, in place of those before if these are fewer."""
+        """Begin to pin so many bytes, in place of those before if these are fewer.
+
+        Raises DeviceMemoryError if they may not be pinned.
+        """
+        if self._host is not None and self._host.done() and self._host.exception():
+            self._close_host()
         if size <= self._host_size:
             return
         self._close_host()
+        check_host_room(size, self._host_room())
         self._host_size = size
 
         def pinned() -> tuple[int, ExitStack]:
             context.use()
             with ExitStack() as opened:
-                address = opened.enter_context(pinned_maps(size, self._host_room()))
+                address = opened.enter_context(pinned_maps(size))
                 return address, opened.pop_all()
 
         self._host = self._pinning.submit(pinned)
 
-    def host_for(self, size: int, context: Context) -> int:
-        """Address of so many pinned bytes, 0 for none. Raises DeviceMemoryError."""
+    def host_for(self, size: int, context: Context) -> Callable[[], int]:
+        """What tells the address of so many pinned bytes once they are there, 0 of none.
+
+        Raises DeviceMemoryError, as what it returns does where the driver finds no more.
+        """
         self.begin_host(size, context)
-        if not size or self._host is None:
-            return 0
-        try:
-            address, _ = self._host.result()
-        except BaseException:
-            self._host, self._host_size = None, 0
-            raise
-        return address
+        host = self._host if size else None
+        return (lambda: 0) if host is None else (lambda: host.result()[0])
 
     def _close_host(self) -> None:
         if self._host is not None:

@@ -33,13 +33,12 @@ def check_host_room(size: int, room: int) -> None:
 
 
 @contextmanager
-def pinned_maps(size: int, room: int) -> Generator[int]:
-    """Address of so many bytes, for host and card; room: how many may be pinned.
+def pinned_maps(size: int) -> Generator[int]:
+    """Address of so many bytes, for host and card.
 
     Raises DeviceMemoryError. The driver alone takes them at 2 GB/s, most of which goes to pages of
     4 KiB.
     """
-    check_host_room(size, room)
     pages = _large_pages(size)
     if pages is not None and not _is_pinned(pages):
         pages = None  # given back, before the driver takes as many

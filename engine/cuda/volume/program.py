@@ -92,9 +92,9 @@ class HostCopies:
 class PlacedVolume:
     """A program over one volume.
 
-    grid: of its blocks. channels: of what comes in. memory: as laid out. base, host_base: where
-    that begins on the card and in pinned memory of the host. copies: what takes maps there, if any
-    lie there.
+    grid: of its blocks. channels: of what comes in. memory: as laid out. base: where
+    that begins on the card. host: tells where it begins in pinned memory of the host, and waits for
+    that, which the first passes may not need. copies: what takes maps there, if any lie there.
     """
 
     program: BlockProgram
@@ -102,7 +102,7 @@ class PlacedVolume:
     channels: int
     memory: VolumeMemory
     base: int
-    host_base: int = 0
+    host: Callable[[], int]
     copies: HostCopies | None = None
     _busy: set[int] = field(default_factory=set[int])
 
@@ -111,7 +111,7 @@ class PlacedVolume:
         if name in self.program.constants:
             return self.program.constants[name]
         if name in self.memory.host_offsets:
-            return self.host_base + self.memory.host_offsets[name]
+            return self.host() + self.memory.host_offsets[name]
         return self.base + self.memory.offsets[name]
 
     def places_of(self, step: Convolve) -> tuple[int, int, int, int]:
