@@ -1,7 +1,7 @@
 """Runs of the first pass as their voxels come in, and of the last one as theirs are to go out."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from ...compiler.blocks import BlockGrid, BlockRun
 from ...compiler.steps import ConvolvePatches, ConvolveToPatches, SumTaps, Unpack
@@ -29,28 +29,29 @@ class AxisRows:
         return self.start < other.stop and other.start < self.stop
 
 
-@dataclass(frozen=True, slots=True)
 class RunsByRows:
-    """A pass whose runs are queued by where they lie.
+    """A pass whose runs are queued by where they lie. left: those that are not queued yet."""
 
-    on_first, on_last: told before the first run is queued, and behind the last one. done: first
-    blocks of the runs that were queued.
-    """
-
-    queued: PassInRuns
-    on_first: Callable[[], None]
-    on_last: Callable[[], None]
-    done: set[int] = field(default_factory=set[int])
+    def __init__(
+        self, queued: PassInRuns, on_first: Callable[[], None], on_last: Callable[[], None]
+    ) -> None:
+        """on_first, on_last: told before the first run is queued, and behind the last one."""
+        self.queued = queued
+        self.left = list(queued.runs)
+        self._on_first, self._on_last = on_first, on_last
+        self._rows: dict[int, AxisRows] = {}
 
     def queue_those_that_read(self, rows: AxisRows) -> None:
         """Queue all runs that need no other rows of the volume that comes in."""
         if _reads_rows(self.queued.one):
-            self._queue_if(lambda run: rows.hold(self._read_by(run, rows.axis)))
+            read = self._rows_of_runs(self._read_by, rows.axis)
+            self._queue_if(lambda run: rows.hold(read[run.first]))
 
     def queue_those_that_write(self, rows: AxisRows) -> None:
         """Queue all runs that make some of these rows of the volume that goes out."""
         if _writes_rows(self.queued.one):
-            self._queue_if(lambda run: rows.meet(self._written_by(run, rows.axis)))
+            written = self._rows_of_runs(self._written_by, rows.axis)
+            self._queue_if(lambda run: rows.meet(written[run.first]))
         else:
             self.queue_all()
 
@@ -59,16 +60,23 @@ class RunsByRows:
         self._queue_if(lambda _: True)
 
     def _queue_if(self, is_due: Callable[[BlockRun], bool]) -> None:
-        for run in self.queued.runs:
-            if run.first in self.done or not is_due(run):
-                continue
-            if not self.done:
-                self.on_first()
-            self.done.add(run.first)
+        due = [run for run in self.left if is_due(run)]
+        for run in due:
+            if len(self.left) == len(self.queued.runs):
+                self._on_first()
+            self.left.remove(run)
             self.queued.queue(run)
-            if len(self.done) == len(self.queued.runs):
-                self.queued.finish()
-                self.on_last()
+        if due and not self.left:
+            self.queued.finish()
+            self._on_last()
+
+    def _rows_of_runs(
+        self, rows_of: Callable[[BlockRun, int], AxisRows], axis: int
+    ) -> Mapping[int, AxisRows]:
+        """By a run's first block; found once, as they are asked for with hundreds of pieces."""
+        if not self._rows:
+            self._rows = {run.first: rows_of(run, axis) for run in self.queued.runs}
+        return self._rows
 
     def _written_by(self, run: BlockRun, axis: int) -> AxisRows:
         grid = self.queued.grid
