@@ -587,7 +587,12 @@ IN_BLOCKS: dict[type[Structure], type[Structure]] = {
         PointwiseArguments,
         "blocks",
         "source_blocks",
-        others=(("source_around", AroundArguments), ("residual_around", AroundArguments)),
+        others=(
+            ("source_around", AroundArguments),
+            ("residual_around", AroundArguments),
+            ("source_copy", c_longlong),
+            ("residual_copy", c_longlong),
+        ),
     ),
     ConvolveStridedArguments: _with(
         ConvolveStridedArguments,

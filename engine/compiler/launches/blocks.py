@@ -56,12 +56,14 @@ def block_launches(
     run: BlockRun,
     scratch: int = 0,
     stored: BlockGrid | None = None,
+    copy_of: Addresses | None = None,
 ) -> list[Launch]:
     """The kernels of a step for one run; none where it is for those past the last block.
 
     at: addresses of the run's first block, and of the volume that comes in and goes out. scratch:
     of the run's first partial sums, if the step measures. stored: the grid by which maps are kept,
-    if it is another one; the address of a map is then that of its first block.
+    if it is another one; the address of a map is then that of its first block. copy_of: where what
+    a pass over voxels reads of the run's own blocks is, if that is elsewhere.
     """
     region = _region(step, run)
     if region.count <= 0:
@@ -125,7 +127,18 @@ def block_launches(
     if isinstance(step, Pointwise):
         launch.arguments.source_around = _around(step.source, step.around)
         launch.arguments.residual_around = _around(step.residual, step.residual_around)
+        launch.arguments.source_copy = _to_copy(step.source, at, copy_of)
+        launch.arguments.residual_copy = _to_copy(step.residual, at, copy_of)
     return [launch]
+
+
+def _to_copy(view: TensorView | None, at: Addresses, copy_of: Addresses | None) -> int:
+    """Numbers from a run's blocks of a tensor to where they are read."""
+    if view is None or copy_of is None:
+        return 0
+    tensor = view.tensor
+    number = tensor.bytes // (tensor.batch * prod(tensor.extents) * tensor.channels)
+    return (copy_of(tensor.name) - at(tensor.name)) // number
 
 
 def _around(view: TensorView | None, first: Triple | None) -> arguments.AroundArguments:

@@ -23,7 +23,7 @@ from ..steps import (
     Unpack,
 )
 from ..tensors import PATCHES, TRANSLATED, Tensor
-from .own_blocks import read_by_own_blocks, reading_own_blocks
+from .own_blocks import read_around_own_blocks, read_by_own_blocks, reading_own_blocks
 from .passes import Pass, made_block_by_block, maps_of
 from .recomputed import recomputed, recomputed_twice
 from .rolling import RollingMaps, rolling_maps
@@ -251,7 +251,7 @@ class _Choice:
         """Maps in host memory of which copies bring each run its blocks."""
         grid = one.grid_in(self.wanted.grid)
         kept = {name for name in left & self._maps.keys() if self._grids[name] == grid}
-        return list(read_by_own_blocks(one, kept))
+        return [*read_by_own_blocks(one, kept), *read_around_own_blocks(one, kept)]
 
     def _stages(
         self, one: Pass, left: Collection[str], fetched: Sequence[str]
@@ -276,10 +276,11 @@ class _Choice:
         order = BlockOrder(grid, self.wanted.batch, bool(one.made & self._from_the_end))
         kept = [each for each in away if self._grids.get(each.name) == grid]
         made = [each for each in kept if self._made_in.get(each.name) == one.first]
+        copied = set(read_by_own_blocks(one, fetched))
         for before in kept:
             if before.last != one.last or before in made:
                 continue
-            by_copies = before.name in fetched
+            by_copies = before.name in copied
             found = (written_over(before, each, order, by_copies=by_copies) for each in made)
             if over := next((each for each in found if each is not None), None):
                 made = [each for each in made if each.name != over.after]

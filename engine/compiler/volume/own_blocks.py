@@ -1,7 +1,8 @@
 """Maps of which each run of a pass reads its own blocks alone.
 
 Such a map in host memory is copied to the card ahead of the run, while another one is computed; and
-what the run makes of it may be written over it.
+what the run makes of it may be written over it. The run's own blocks are copied, too, of a map that
+a pass over voxels reads a little around them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -68,6 +69,15 @@ def read_by_own_blocks(one: Pass, names: Collection[str]) -> Iterator[str]:
     read = {name for step in one.steps for name in step.flow.read_names} & set(names)
     for name in sorted(read - one.made):
         if all(_reads_own_blocks(step, name) for step in one.steps):
+            yield name
+
+
+def read_around_own_blocks(one: Pass, names: Collection[str]) -> Iterator[str]:
+    """Those of which passes over voxels read their own blocks, and a little of those around."""
+    alone = set(read_by_own_blocks(one, names))
+    for name in sorted(set(names) - one.made - alone):
+        readers = [step for step in one.steps if name in step.flow.read_names]
+        if readers and all(isinstance(step, Pointwise) for step in readers):
             yield name
 
 

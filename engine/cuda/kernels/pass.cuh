@@ -51,6 +51,7 @@ struct Pointwise {
     Blocks blocks;            // of the sampled value
     Blocks source_blocks;     // of the source and the residual
     Around source_around, residual_around;
+    Index source_copy, residual_copy;  // from the launch's own blocks to copies that are read; or 0
 #endif
 };
 
@@ -123,12 +124,17 @@ struct Channels {
         w = min(max(w - start.at[2] - around.first[2], 0), around.extents[2] - 1);
         return blockIdx.z;
     }
+
+    // From the first voxel of the tensor, by which a launch tells blocks, to that of a block.
+    __device__ __forceinline__ static Index place(Index block, const Strides& strides, Index copy) {
+        return block * strides.patch + ((unsigned long long)block < gridDim.z ? copy : 0);
+    }
 #endif
 
     __device__ __forceinline__ Vector source_at(int d, int h, int w) const {
 #ifdef IN_BLOCKS
-        const Element* source =
-            this->source + block_with(p.source_around, d, h, w) * p.source_strides.patch;
+        const Index block = block_with(p.source_around, d, h, w);
+        const Element* source = this->source + place(block, p.source_strides, p.source_copy);
 #endif
         if (!p.shuffled) {
             return load(source + d * p.source_strides.plane + h * p.source_strides.row +
@@ -142,8 +148,9 @@ struct Channels {
 
     __device__ __forceinline__ Vector residual_at(int d, int h, int w) const {
 #ifdef IN_BLOCKS
+        const Index block = block_with(p.residual_around, d, h, w);
         const Element* residual =
-            this->residual + block_with(p.residual_around, d, h, w) * p.residual_strides.patch;
+            this->residual + place(block, p.residual_strides, p.residual_copy);
 #endif
         return load(residual + d * p.residual_strides.plane + h * p.residual_strides.row +
                     (Index)w * p.residual_strides.voxel);

@@ -1,7 +1,7 @@
 """The passes of a network over the blocks of a volume, queued on a stream.
 
 Maps that lie in host memory are written on the card, run by run, and copied out while the next run
-is computed. Those of which a run reads its own blocks alone are copied in ahead of it; others are
+is computed. A run's own blocks of what it reads are copied in ahead of it; what lies around them is
 read from there by the kernels, which look each voxel up once.
 """
 
@@ -25,6 +25,7 @@ from ...compiler.volume.memory import (
     fetched_name,
     staged_name,
 )
+from ...compiler.volume.own_blocks import read_around_own_blocks
 from ...compiler.volume.passes import (
     Pass,
     ReadsBlocks,
@@ -156,7 +157,8 @@ class PlacedVolume:
         runs = list(grid.runs(batch, slowest if is_free else 0))
         if made & self.memory.from_the_end:
             runs.reverse()
-        return PassInRuns(self, one, grid, tuple(runs), leaving, fetched)
+        around = tuple(read_around_own_blocks(one, fetched))
+        return PassInRuns(self, one, grid, tuple(runs), leaving, fetched, around)
 
     def wait_for_copy(self, stage: int) -> None:
         """Let what is queued next wait until what a stage held is copied."""
@@ -176,7 +178,7 @@ class PlacedVolume:
 
         def copy(stream: Stream) -> None:
             for name in placed.fetched:
-                stream.upload(placed.at(name), *placed.in_host_memory(name))
+                stream.upload(placed.read_at(name), *placed.in_host_memory(name))
 
         self.copies.back.queue(placed.stage, copy)
         self.program.stream.after(self.copies.back.copied[placed.stage])
@@ -208,7 +210,9 @@ class PlacedVolume:
         if step.flow.measures is not None:
             scratch = self.at(scratch_name(number)) + run.first * partial_bytes(step, card)
         kept = self._kept(step, placed)
-        for launch in block_launches(step, placed.at, card, placed.grid, run, scratch, kept):
+        for launch in block_launches(
+            step, placed.at, card, placed.grid, run, scratch, kept, placed.read_at
+        ):
             self.launch(launch)
 
     def _kept(self, step: Step, placed: "_PlacedRun") -> BlockGrid | None:
@@ -242,7 +246,7 @@ class PassInRuns:
 
     volume: of which it is one. one: the pass. grid: of its blocks. runs: all of them, in their
     usual order. leaving: maps that it makes for host memory. fetched: those of which copies bring
-    back what it reads.
+    back what it reads. around: of these, those of which it reads other blocks than a run's, too.
     """
 
     volume: PlacedVolume
@@ -251,12 +255,15 @@ class PassInRuns:
     runs: tuple[BlockRun, ...]
     leaving: Sequence[str]
     fetched: Sequence[str]
+    around: Sequence[str]
     _stages: Iterator[int] = field(default_factory=lambda: cycle(range(STAGES)))
 
     def queue(self, run: BlockRun) -> None:
         """Queue all steps for some blocks."""
         volume, stage = self.volume, next(self._stages)
-        placed = _PlacedRun(volume, self.one, run, stage, self.grid, self.leaving, self.fetched)
+        placed = _PlacedRun(
+            volume, self.one, run, stage, self.grid, self.leaving, self.fetched, self.around
+        )
         if self.leaving:
             volume.wait_for_copy(stage)
         if self.fetched:
@@ -314,8 +321,9 @@ class PassInRuns:
 class _PlacedRun:
     """Where a run of a pass finds its blocks. grid: of these. stage: of copies.
 
-    leaving, fetched: maps in host memory that it makes, and of which it reads copies. beside:
-    blocks of a larger run before it, whose tensors it shares. sizes: of a block of these tensors.
+    leaving, fetched: maps in host memory that it makes, and of which it reads copies. around: of
+    these, those of which it reads other blocks, too. beside: blocks of a larger run before it,
+    whose tensors it shares. sizes: of a block of these tensors.
     """
 
     volume: PlacedVolume
@@ -325,21 +333,32 @@ class _PlacedRun:
     grid: BlockGrid
     leaving: Sequence[str] = ()
     fetched: Sequence[str] = ()
+    around: Sequence[str] = ()
     beside: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def at(self, name: str) -> int:
-        """Address of the run's first block; of maps by another grid, of their first one."""
+        """Address of the run's first block among those that the run reads or makes; of maps by
+        another grid, of their first one.
+        """
         volume = self.volume
-        if (staged := self._staged(name)) is not None:
-            place = volume.base + volume.memory.offsets[staged]
-            return place + self.beside * self.sizes.get(name, 0)
+        if name not in self.around and (staged := self._staged(name)) is not None:
+            return self._on_the_card(name, staged)
         address = volume.at(name)
         if name not in volume.memory.maps:
             return address + self.beside * self.sizes.get(name, 0)
         if not self.finds_by_run(volume.memory.grids[name]):
             return address
         return address + self.run.first * volume.block_bytes(name)
+
+    def read_at(self, name: str) -> int:
+        """Address of the run's first block where it is read: of a copy, if there is one."""
+        staged = self._staged(name)
+        return self.at(name) if staged is None else self._on_the_card(name, staged)
+
+    def _on_the_card(self, name: str, staged: str) -> int:
+        place = self.volume.base + self.volume.memory.offsets[staged]
+        return place + self.beside * self.sizes.get(name, 0)
 
     def _staged(self, name: str) -> str | None:
         """Name of the memory of the card in which the run's part of a map in host memory is."""

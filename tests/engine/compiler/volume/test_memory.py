@@ -35,7 +35,10 @@ from cuda_cyclegan.engine.compiler.volume.memory import (
     staged_name,
     volume_memory,
 )
-from cuda_cyclegan.engine.compiler.volume.own_blocks import read_by_own_blocks
+from cuda_cyclegan.engine.compiler.volume.own_blocks import (
+    read_around_own_blocks,
+    read_by_own_blocks,
+)
 from cuda_cyclegan.engine.compiler.volume.passes import (
     maps_of,
     passes_of,
@@ -354,8 +357,9 @@ def test_the_last_sum_is_kept_and_read_in_place_of_the_maps_that_it_is_made_of()
 def test_sums_in_host_memory_are_written_over_each_other() -> None:
     """Each run reads its own blocks of the sum before, of which it has a copy by then."""
     memory = large_at_4_gib()
-    passes = [one for one in memory.passes if memory.fetched_by(one)][:-1]
-    sums = [name for one in passes for name in memory.fetched_by(one)]
+    read = [(one, [*read_by_own_blocks(one, memory.fetched_by(one))]) for one in memory.passes]
+    passes = [one for one, names in read if names][:-1]
+    sums = [name for _, names in read for name in names][:-1]
     assert len(sums) == 3
     assert len({memory.host_offsets[name] for name in sums}) == 1
     for one, name in zip(passes, sums, strict=True):
@@ -365,6 +369,21 @@ def test_sums_in_host_memory_are_written_over_each_other() -> None:
         assert step.target.name in memory.host_offsets
         places = {memory.offsets[fetched_name(name, one, stage)] for stage in range(2)}
         assert len(places | {memory.offsets[staged_name(step.target.name, 0)]}) == 3
+
+
+def test_of_a_map_that_is_read_around_blocks_the_runs_own_are_copied() -> None:
+    """Before the first residual block and behind the last one."""
+    memory = large_at_4_gib()
+    read = {
+        name.split(".", 1)[1]: one
+        for one in memory.passes
+        for name in read_around_own_blocks(one, memory.fetched_by(one))
+    }
+    assert read.keys() == {"down1", "block3.conv0.pad"}
+    for name, one in read.items():
+        [copied] = [each for each in memory.host_offsets if each.endswith(name)]
+        [made] = one.made & memory.host_offsets.keys()
+        assert memory.host_offsets[copied] != memory.host_offsets[made]
 
 
 def test_what_the_driver_adds_counts_towards_the_limit() -> None:

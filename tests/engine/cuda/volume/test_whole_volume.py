@@ -306,6 +306,29 @@ def test_sums_in_host_memory_are_written_over_each_other(folder: Path, padding: 
     assert made(volume, memory=memory).tobytes() == made(volume).tobytes()
 
 
+def test_of_what_kernels_read_around_blocks_their_own_come_from_copies(folder: Path) -> None:
+    network = random_network(build(ResNetSpec(1, 1, 8, 2)), seed=1)
+    grid = BlockGrid((16, 8, 8), (4, 8, 8))
+    made = volume_on_cpu(network, grid, "fp16", folder, batch=1, convolve=convolved_exactly)
+    memory = made.memory_away()
+    read: list[int] = []
+
+    class Watched:
+        def launch(self, stream: Any, launch: Any) -> None:
+            told = launch.arguments
+            for name in ("source", "residual"):
+                if copy := getattr(told, f"{name}_copy", 0):
+                    read.append(getattr(told, name) + 2 * copy - placed.base)
+            made.program.kernels.launch(stream, launch)
+
+    with made.placed(memory) as at_once:
+        placed = replace(at_once, program=replace(made.program, kernels=Watched()))
+        volume = noise(network.graph, grid.extents)
+        assert made._made(placed, volume).tobytes() == made(volume).tobytes()
+    assert len(read) == 2 * grid.blocks  # before the first residual block and behind the last one
+    assert all(0 <= each < memory.bytes for each in read)
+
+
 @pytest.mark.parametrize("order", list(permutations(("computing", "out", "back"))), ids="-".join)
 def test_copies_beside_runs_change_no_byte(folder: Path, order: tuple[str, ...]) -> None:
     """Each stream goes ahead of those behind it as far as events let it."""
