@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, CAPTURE_INVALIDATED = 901, FROM_THE_FUTURE = 9999 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, CAPTURE_INVALIDATED = 901, FROM_THE_FUTURE = 9999 };
 enum { MAJOR = 75, MINOR = 76, MULTIPROCESSORS = 16, L2_BYTES = 38, SHARED_PER_MULTIPROCESSOR = 81 };
 enum { SHARED_PER_BLOCK = 97 };
 
@@ -142,11 +142,20 @@ int cuMemFreeHost(void *address) {
     return given_back(address);
 }
 
-static size_t registered;  // bytes of the one block that is, and of the list of its pages
+static struct { char *address; size_t size; } registered[256];  // blocks; size 0 for none
+
+static size_t with_list(size_t size) {  // of pages
+    return size + (size + HOST_PAGE - 1) / HOST_PAGE * ENTRY;
+}
 
 int cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
-    held += registered = size + (size + HOST_PAGE - 1) / HOST_PAGE * ENTRY;
-    return SUCCESS;
+    for (int i = 0; i < 256; ++i) {
+        if (registered[i].size) continue;
+        registered[i].address = address, registered[i].size = size;
+        held += with_list(size);
+        return SUCCESS;
+    }
+    return OUT_OF_MEMORY;
 }
 
 int cuMemHostGetDevicePointer_v2(uint64_t *found, void *address, unsigned flags) {
@@ -155,11 +164,27 @@ int cuMemHostGetDevicePointer_v2(uint64_t *found, void *address, unsigned flags)
 }
 
 int cuMemHostUnregister(void *address) {
-    held -= registered;
-    return SUCCESS;
+    for (int i = 0; i < 256; ++i) {
+        if (!registered[i].size || registered[i].address != address) continue;
+        held -= with_list(registered[i].size);
+        registered[i].size = 0;
+        return SUCCESS;
+    }
+    return INVALID_VALUE;
+}
+
+static int is_in_one(const char *begin, size_t size) {  // or in none
+    for (int i = 0; i < 256; ++i) {
+        const char *first = registered[i].address, *end = first + registered[i].size;
+        if (registered[i].size && begin < end && begin + size > first) {
+            return begin >= first && begin + size <= end;
+        }
+    }
+    return 1;
 }
 
 static int copy(void *target, const void *source, size_t size, void *stream) {
+    if (!is_in_one(target, size) || !is_in_one(source, size)) return INVALID_VALUE;
     memcpy(target, source, size);
     return SUCCESS;
 }

@@ -2,17 +2,19 @@
 
 import mmap
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
-from ...cores import beside_each_other
 from ...errors import DeviceMemoryError
 from ..driver import PinnedBuffer, call, driver
 
-_SHARE = 32 << 20
-"""Bytes that a thread takes at a time."""
+PINNED_BYTES = 128 << 20
+"""Pinned at once: no other call to the driver gets through meanwhile, and a study's first pass has
+begun.
+"""
 
 _THREADS = 8
 """That take pages: the system clears 5 GB a second for each, and a study waits for gigabytes."""
@@ -34,26 +36,58 @@ def check_host_room(size: int, room: int) -> None:
 
 @contextmanager
 def pinned_maps(size: int) -> Generator[int]:
-    """Address of so many bytes, for host and card.
+    """Address of so many bytes, for host and card, of which no copy may pass the end of a part; see
+    `parts_of`.
 
     Raises DeviceMemoryError. The driver alone takes them at 2 GB/s, most of which goes to pages of
     4 KiB.
     """
+    with ExitStack() as opened:
+        address = _in_large_pages(size, opened)
+        if address is None:
+            address = opened.enter_context(PinnedBuffer(size)).address
+        yield address
+
+
+def parts_of(begin: int, size: int) -> Iterator[tuple[int, int]]:
+    """Some bytes of pinned maps, from one of them on, in parts that were pinned at once: where each
+    begins, and its bytes.
+    """
+    end = begin + size
+    while begin < end:
+        stop = min(end, (begin // PINNED_BYTES + 1) * PINNED_BYTES)
+        yield begin, stop - begin
+        begin = stop
+
+
+def _in_large_pages(size: int, opened: ExitStack) -> int | None:
+    """Address of so many bytes in large pages; None where system or driver have none such."""
     pages = _large_pages(size)
-    if pages is not None and not _is_pinned(pages):
-        pages = None  # given back, before the driver takes as many
     if pages is None:
-        with PinnedBuffer(size) as buffer:
-            yield buffer.address
-        return
-    try:
-        yield pages.ctypes.data
-    finally:
-        driver.cuMemHostUnregister(pages.ctypes.data)
+        return None
+
+    def take(first: int) -> None:
+        pages[first : first + PINNED_BYTES : mmap.PAGESIZE] = 0
+
+    address, parts = pages.ctypes.data, list(parts_of(0, size))
+    with ExitStack() as pinned, ThreadPoolExecutor(_THREADS, "taking pages") as threads:
+        taken = [threads.submit(take, first) for first, _ in parts]
+        for (first, count), part in zip(parts, taken, strict=True):
+            part.result()
+            if not _is_pinned(address + first, count):
+                return None
+            pinned.callback(_unpin, pages, first)
+        opened.push(pinned.pop_all())
+    return address
+
+
+def _unpin(pages: "np.ndarray[tuple[int], np.dtype[np.uint8]]", first: int) -> None:
+    """A part of pages, which are given back with their array."""
+    driver.cuMemHostUnregister(pages.ctypes.data + first)
 
 
 def _large_pages(size: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]] | None":
-    """So many bytes that several threads have taken, in large pages; None where there are none."""
+    """So many bytes whose pages will be large, once they are taken; None where there are none."""
     if sys.platform != "linux":
         return None
     # A shared map, as Python makes of itself, has large pages only where an administrator says so.
@@ -63,19 +97,12 @@ def _large_pages(size: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]] | Non
         memory.madvise(mmap.MADV_DONTFORK)  # else each pinned page is copied for a child at once
     except OSError:  # a kernel built without them, or a limit of addresses
         return None
-    pages = np.frombuffer(memory, np.uint8)
-
-    def take(first: int) -> None:
-        pages[first : first + _SHARE : mmap.PAGESIZE] = 0
-
-    beside_each_other(take, range(0, size, _SHARE), _THREADS)
-    return pages
+    return np.frombuffer(memory, np.uint8)
 
 
-def _is_pinned(pages: "np.ndarray[tuple[int], np.dtype[np.uint8]]") -> bool:
+def _is_pinned(address: int, size: int) -> bool:
     """Pin pages, if the driver can and the card then finds them at the same address."""
-    address = pages.ctypes.data
-    status, *_ = driver.cuMemHostRegister(address, pages.nbytes, _FLAGS)
+    status, *_ = driver.cuMemHostRegister(address, size, _FLAGS)
     if status != driver.CUresult.CUDA_SUCCESS:
         return False
     if int(call(driver.cuMemHostGetDevicePointer, address, 0)) == address:

@@ -33,6 +33,7 @@ from ...compiler.volume.passes import (
     made_block_by_block,
 )
 from ..driver import CudaEvent, Stream
+from .host_maps import parts_of
 
 PlacedConvolution: TypeAlias = Callable[[Convolve, tuple[int, int, int, int]], bool]
 """Queues a convolution, given its source, weight, target and workspace, and tells whether it did;
@@ -178,7 +179,8 @@ class PlacedVolume:
 
         def copy(stream: Stream) -> None:
             for name in placed.fetched:
-                stream.upload(placed.read_at(name), *placed.in_host_memory(name))
+                for offset, place, size in placed.in_host_memory(name):
+                    stream.upload(placed.read_at(name) + offset, place, size)
 
         self.copies.back.queue(placed.stage, copy)
         self.program.stream.after(self.copies.back.copied[placed.stage])
@@ -189,8 +191,8 @@ class PlacedVolume:
 
         def copy(stream: Stream) -> None:
             for name in placed.leaving:
-                place, size = placed.in_host_memory(name)
-                stream.download(place, placed.at(name), size)
+                for offset, place, size in placed.in_host_memory(name):
+                    stream.download(place, placed.at(name) + offset, size)
 
         self.copies.out.ready[placed.stage].record(self.program.stream)
         self.copies.out.queue(placed.stage, copy)
@@ -370,7 +372,11 @@ class _PlacedRun:
         """Whether maps that are kept by a grid hold the run's blocks one behind another."""
         return self.grid == kept and self.run.apart == 1
 
-    def in_host_memory(self, name: str) -> tuple[int, int]:
-        """Address and bytes of the run's blocks of a map that lies there."""
-        size = self.volume.block_bytes(name)
-        return self.volume.at(name) + self.run.first * size, self.run.count * size
+    def in_host_memory(self, name: str) -> Iterator[tuple[int, int, int]]:
+        """The run's blocks of a map that lies there, in parts that may be copied: bytes from the
+        first block on, address and bytes of each.
+        """
+        size, host = self.volume.block_bytes(name), self.volume.host()
+        begin = self.volume.memory.host_offsets[name] + self.run.first * size
+        for place, count in parts_of(begin, self.run.count * size):
+            yield place - begin, host + place, count

@@ -22,9 +22,8 @@ MARKS: dict[str, list[tuple[str, str, str]]] = {
     "engine.model.model": [("decode_model", AFTER, "model read")],
     "engine.cuda.patches.generator": [("CudaGenerator.warm_up", AFTER, "program open")],
     "engine.cuda.volume.host_maps": [
-        ("_large_pages", BEFORE, "pages for maps asked for"),
-        ("_large_pages", AFTER, "pages for maps there"),
-        ("_is_pinned", AFTER, "maps pinned"),
+        ("_in_large_pages", BEFORE, "maps to be pinned"),
+        ("_in_large_pages", AFTER, "maps pinned"),
     ],
     "engine.cuda.volume.generator": [
         ("CudaVolumeGenerator._prepared", BEFORE, "memory asked for"),

@@ -13,7 +13,12 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from cuda_cyclegan.engine.cuda.volume import host_maps
-from cuda_cyclegan.engine.cuda.volume.host_maps import _large_pages, check_host_room
+from cuda_cyclegan.engine.cuda.volume.host_maps import (
+    PINNED_BYTES,
+    _large_pages,
+    check_host_room,
+    parts_of,
+)
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 
 SIZE = 6 << 20
@@ -47,9 +52,10 @@ def test_pages_that_cannot_be_pinned_are_given_back_before_the_driver_takes_as_m
 ) -> None:
     taken: list[weakref.ref[object]] = []
 
-    def refused(pages: object) -> bool:
+    def large_pages(size: int) -> object:
+        pages = _large_pages(size)
         taken.append(weakref.ref(pages))
-        return False
+        return pages
 
     @contextmanager
     def buffer(size: int) -> Iterator[SimpleNamespace]:
@@ -57,9 +63,10 @@ def test_pages_that_cannot_be_pinned_are_given_back_before_the_driver_takes_as_m
         assert [pages() for pages in taken] == [None]
         yield SimpleNamespace(address=7)
 
-    monkeypatch.setattr(host_maps, "_is_pinned", refused)
+    monkeypatch.setattr(host_maps, "_large_pages", large_pages)
+    monkeypatch.setattr(host_maps, "_is_pinned", lambda *_: False)
     monkeypatch.setattr(host_maps, "PinnedBuffer", buffer)
-    with host_maps.pinned_maps(SIZE, SIZE) as address:
+    with host_maps.pinned_maps(SIZE) as address:
         assert address == 7
 
 
@@ -71,6 +78,18 @@ def test_addresses_that_a_limit_does_not_give_are_left_to_the_driver(
 
     monkeypatch.setattr(host_maps.mmap, "mmap", full)
     assert _large_pages(SIZE) is None
+
+
+def test_no_copy_passes_the_end_of_what_was_pinned_at_once() -> None:
+    begin, size = PINNED_BYTES - 5, 2 * PINNED_BYTES + 6
+    assert list(parts_of(begin, size)) == [
+        (begin, 5),
+        (PINNED_BYTES, PINNED_BYTES),
+        (2 * PINNED_BYTES, PINNED_BYTES),
+        (3 * PINNED_BYTES, 1),
+    ]
+    assert list(parts_of(begin, 5)) == [(begin, 5)]
+    assert not list(parts_of(begin, 0))
 
 
 def test_what_the_host_has_no_room_for_is_refused_in_a_sentence() -> None:

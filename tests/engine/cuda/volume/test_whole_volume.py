@@ -29,6 +29,7 @@ from cuda_cyclegan.engine.compiler.launches import blocks as block_launches
 from cuda_cyclegan.engine.compiler.launches.blocks import measured_volume
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.compiler.volume.memory import STAGES
+from cuda_cyclegan.engine.cuda.volume import host_maps
 from cuda_cyclegan.engine.cuda.volume.program import HostCopies, StagedCopies
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import (
@@ -295,7 +296,10 @@ def test_maps_that_take_over_each_others_memory(
 
 
 @pytest.mark.parametrize("padding", ["reflect", "replicate", "zero"])
-def test_sums_in_host_memory_are_written_over_each_other(folder: Path, padding: Any) -> None:
+def test_sums_in_host_memory_are_written_over_each_other(
+    folder: Path, padding: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_maps, "PINNED_BYTES", 1000)
     network = random_network(build(ResNetSpec(1, 1, 8, 3, padding=padding)), seed=1)
     grid = BlockGrid((24, 12, 20), (8, 8, 8))
     volume = noise(network.graph, grid.extents)
