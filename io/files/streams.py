@@ -28,8 +28,10 @@ BLOCK_BYTES = 1 << 20
 SLAB_BYTES = 2 << 20
 """Written at once."""
 
-LEAST_SIDE_BY_SIDE, PART_BYTES, READING_THREADS = 64 << 20, 4 << 20, 4
-"""Of a buffer that several threads fill from a file, and of what each reads at a time."""
+LEAST_SIDE_BY_SIDE, PART_BYTES, READING_THREADS = 64 << 20, 32 << 20, 8
+"""Of a buffer that several threads fill from a file, and of what each reads at a time: between two
+parts it may wait for whatever Python does meanwhile.
+"""
 
 PACKED_BYTES = 1 << 19
 """Of a gzip file, read at once."""
