@@ -128,6 +128,20 @@ class _Ready:
     graphs: list[CapturedGraph] = field(default_factory=list[CapturedGraph])
 
 
+@dataclass(frozen=True, slots=True)
+class _LaidOut:
+    """Memory with what it was laid out for: steps, grid, and whether maps may be recomputed."""
+
+    lowered: Lowered
+    grid: BlockGrid
+    may_recompute: bool
+    memory: VolumeMemory
+
+    def serves(self, lowered: Lowered, grid: BlockGrid, may_recompute: bool) -> bool:
+        is_alike = (self.grid, self.may_recompute) == (grid, may_recompute)
+        return self.lowered is lowered and is_alike
+
+
 class CudaVolumeGenerator:
     """Made by `open_cuda_volume_generator`; threads may use it at the same time, and take turns."""
 
@@ -149,6 +163,7 @@ class CudaVolumeGenerator:
         self._held = opened.enter_context(HeldMemory(options.host_room))
         self._turn = threading.Lock()
         self._compiled: CompiledBlocks | None = None
+        self._laid_out: _LaidOut | None = None
         self._constants: dict[str, int] = {}
         self._ready: _Ready | None = None
         self._has_run = False
@@ -305,7 +320,7 @@ class CudaVolumeGenerator:
         self, compiled: CompiledBlocks, grid: BlockGrid, may_recompute: bool
     ) -> PlacedVolume:
         """The program with its memory; may_recompute: whether maps may be recomputed."""
-        memory = memory_of(compiled.lowered, grid, self.graph, self._room, may_recompute)
+        memory = self._memory_of(compiled.lowered, grid, may_recompute)
         base = self._held.device_for(memory.bytes)
         host = self._held.host_for(memory.host_bytes, self._card.context)
         program = BlockProgram(
@@ -317,6 +332,14 @@ class CudaVolumeGenerator:
         )
         channels = self.graph.in_channels
         return PlacedVolume(program, grid, channels, memory, base, host, self._copies)
+
+    def _memory_of(self, lowered: Lowered, grid: BlockGrid, may_recompute: bool) -> VolumeMemory:
+        """Laid out once, which takes a twentieth of a second where little fits on the card."""
+        laid_out = self._laid_out
+        if laid_out is None or not laid_out.serves(lowered, grid, may_recompute):
+            memory = memory_of(lowered, grid, self.graph, self._room, may_recompute)
+            self._laid_out = laid_out = _LaidOut(lowered, grid, may_recompute, memory)
+        return laid_out.memory
 
     def _is_same_anywhere(self, placed: PlacedVolume) -> bool:
         """Whether plans for blocks that lie elsewhere than measured give the same bytes there.
@@ -374,7 +397,7 @@ class CudaVolumeGenerator:
     def _take_host_memory(self, lowered: Lowered, grid: BlockGrid) -> None:
         """Begin to pin what a volume will need, which takes a second for some gigabytes."""
         with suppress(DeviceMemoryError):  # which is raised when it is needed
-            memory = memory_of(lowered, grid, self.graph, self._room)
+            memory = self._memory_of(lowered, grid, may_recompute=True)
             self._held.begin_host(memory.host_bytes, self._card.context)
 
     def _convolve(self, step: Convolve, places: tuple[int, int, int, int]) -> bool:
