@@ -303,19 +303,13 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
         }
         if (p.partials) {
             const int count = PASSES * measured_planes * 2 * measured_rows * columns;
-            const Moments lower = of_four_lanes(low.moments(count));
-            const Moments upper = of_four_lanes(high.moments(count));
-            Moments* own = joined + (group * 4 + warp) * 16;
-            if (t == 0) own[g] = lower, own[8 + g] = upper;
+            keep(joined + (group * 4 + warp) * 16, g, t, low, high, count);
         }
     }
     if (!p.partials) return;
     __syncthreads();
     if (threadIdx.x >= OUTPUTS) return;
-    Moments moments{0.0f, 0.0f, 0.0f};
-    for (int other = threadIdx.x / 16; other < 8; other += OUTPUTS / 16) {
-        moments.merge(joined[other * 16 + threadIdx.x % 16]);
-    }
+    const Moments moments = of_eight_warps<OUTPUTS>(joined);
     const Index block = ((Index)number * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
     p.partials[block * p.outputs + part * OUTPUTS + threadIdx.x] = moments;
 }
