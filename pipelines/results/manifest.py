@@ -178,6 +178,7 @@ class Manifest:
         self._read_to = 0
         self._one_at_a_time, self._flushing = threading.Lock(), threading.Lock()
         self._appended = self._on_disk = 0
+        self._lost, self._loss = 0, OSError()
 
     def __enter__(self) -> Self:
         with ExitStack() as opened:
@@ -252,11 +253,20 @@ class Manifest:
         self.entries[entry.output] = entry
 
     def _flush(self, line: int) -> None:
-        """Have a line on disk: who waits while another flushes finds its own line flushed along."""
+        """Have a line on disk: who waits while another flushes finds its own line flushed along.
+
+        Or lost along: a system tells of what it could not write once, and flushes the rest next.
+        """
         with self._flushing:
+            if self._on_disk < line <= self._lost:
+                raise OSError(self._loss.errno, self._loss.strerror)
             if self._on_disk < line:
                 covered = self._appended
-                os.fsync(self._descriptor)
+                try:
+                    os.fsync(self._descriptor)
+                except OSError as error:
+                    self._lost, self._loss = self._appended, error
+                    raise
                 self._on_disk = covered
 
     def refresh(self) -> list[bytes]:

@@ -1,5 +1,6 @@
 """The manifest survives kills, other runs and damage."""
 
+import errno
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.waiting import ENOUGH
+from support.waiting import ENOUGH, eventually
 
 from cuda_cyclegan.io.files import own_files
 from cuda_cyclegan.pipelines.errors import OutputFolderError
@@ -251,6 +252,34 @@ def test_threads_share_a_flush_and_none_returns_before_its_line_is_on_disk(
             assert all(threads.map(append, names))
     assert len(load(output)) == len(names)
     assert len(flushed) == 2
+
+
+def test_threads_share_the_loss_of_lines_that_no_disk_took(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full file server, which tells so at the first flush, and not again."""
+    begun, failures = threading.Event(), list[OSError]()
+
+    def flush(_: int) -> None:
+        if not failures:
+            begun.set()
+            assert all_written.wait(ENOUGH)
+            failures.append(OSError(errno.EDQUOT, "Disk quota exceeded"))
+            raise failures[0]
+
+    all_written = threading.Event()
+    with Manifest(output) as manifest, ThreadPoolExecutor(2) as threads:
+        monkeypatch.setattr(os, "fsync", flush)
+        first = threads.submit(manifest.append, entry("a.nii"))
+        assert begun.wait(ENOUGH)
+        second = threads.submit(manifest.append, entry("b.nii"))
+        eventually(lambda: b"b.nii" in manifest_file(output).read_bytes())
+        all_written.set()
+        for each in (first, second):
+            with pytest.raises(OSError, match="quota"):
+                each.result()
+        manifest.append(entry("c.nii"))
+    assert set(manifest.entries) == {"c.nii"}
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(output: Path) -> None:
