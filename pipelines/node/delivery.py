@@ -84,16 +84,15 @@ def resume_sending(
 
     now: seconds since 1970. Raises OSError.
     """
-    with ledger.alone():
-        for record in ledger.present():
-            route = routes.get(StudyName.parse(record.study).route)
-            if route is None:
-                continue
-            for one in record.series:
-                if one.state == "undelivered" and now - one.done <= route.retry:
-                    record = record.with_series(replace(one, state="sending"))
-                    ledger.put(record)
-                    tell(Resumed(f"{record.study}/{one.place}"))
+    for record in ledger.present():
+        route = routes.get(StudyName.parse(record.study).route)
+        if route is None:
+            continue
+        for one in record.series:
+            if one.state == "undelivered" and now - one.done <= route.retry:
+                again = replace(one, state="sending")
+                ledger.change(record.study, lambda known, again=again: known.with_series(again))
+                tell(Resumed(f"{record.study}/{one.place}"))
 
 
 class Deliveries:
