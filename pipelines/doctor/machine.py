@@ -72,7 +72,7 @@ def _memory() -> Finding:
 def _disk(folder: Path) -> Iterator[Finding]:
     room = free_bytes(folder)
     if folder.is_dir() and room < FULL_BYTES:
-        yield failure("Disk", f"{folder}: {_size(room)} free", _MAKE_ROOM)
+        yield failure("Disk", f"{folder}: {room_in_words(room)} free", _MAKE_ROOM)
         return
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".cuda-cyclegan-", suffix=".part") as f:
@@ -84,9 +84,8 @@ def _disk(folder: Path) -> Iterator[Finding]:
             "Disk", words, "choose another folder with setting folder, or make it writable"
         )
         return
-    words = (
-        f"{folder}: writes {written / 1e6:.0f} and reads {read / 1e6:.0f} MB/s, {_size(room)} free"
-    )
+    speeds = f"writes {written / 1e6:.0f} and reads {read / 1e6:.0f} MB/s"
+    words = f"{folder}: {speeds}, {room_in_words(room)} free"
     if room < _ENOUGH_ROOM:
         yield warning("Disk", words, "make room before a large batch")
     elif min(written, read) < _SLOW_DISK:
@@ -121,7 +120,8 @@ def _lock(descriptor: int, folder: Path) -> Finding:
     return ok("File locks", "work")
 
 
-def _size(room: int) -> str:
+def room_in_words(room: int) -> str:
+    """Bytes that a disk has left."""
     return f"{room / _GIB:.1f} GiB" if room >= _GIB else f"{room >> 20} MiB"
 
 
