@@ -8,7 +8,9 @@ from ...engine.checkpoint.recognise.evidence import Fact, NetworkChoices, Questi
 from ...engine.errors import CheckpointError
 from ...engine.model.card import (
     USUAL_RANGE,
+    ChannelMaps,
     ModelCard,
+    NetworkRange,
     Provenance,
     Reference,
     ZScore,
@@ -122,35 +124,11 @@ def make_model(survey: Survey) -> Imported:
 
 
 def _check_draft(draft: CardDraft, graph: Graph) -> None:
-    for field, names, channels in (
-        ("source", draft.source, graph.in_channels),
-        ("target", draft.target, graph.out_channels),
-    ):
-        if names is not None and len(names) != channels:
-            raise SettingsError(
-                f"{setting(field).capitalize()} must name {channels} of the network's channels, "
-                f"separated by commas, not {len(names)}."
-            )
-    for field, maps, channels in (
-        ("intensity_in", draft.intensity_in, graph.in_channels),
-        ("intensity_out", draft.intensity_out, graph.out_channels),
-    ):
-        if isinstance(maps, tuple) and not 1 < len(maps) == channels:
-            raise SettingsError(
-                f"{setting(field).capitalize()} must be said once, or once for each of the "
-                f"network's channels, which are {channels}, not {len(maps)} times."
-            )
-    for field, maps, onto in (
-        ("intensity_in", draft.intensity_in, draft.input_range),
-        ("intensity_out", draft.intensity_out, draft.output_range),
-    ):
-        each = maps if isinstance(maps, tuple) else (maps,)
-        if onto == "0..1" and any(isinstance(one, ZScore) for one in each):
-            end = "input_range" if field == "intensity_in" else "output_range"
-            raise SettingsError(
-                f"{setting(field).capitalize()} is a z-score, which has no ends that could be "
-                f"brought onto the range 0..1; say {setting(end)}=open, or give another map."
-            )
+    inputs, outputs = graph.in_channels, graph.out_channels
+    _check_names("source", draft.source, inputs)
+    _check_names("target", draft.target, outputs)
+    _check_maps("intensity_in", draft.intensity_in, inputs, "input_range", draft.input_range)
+    _check_maps("intensity_out", draft.intensity_out, outputs, "output_range", draft.output_range)
     if draft.patch:
         graph.check_patch(draft.patch)
     check_numbers(
@@ -158,6 +136,34 @@ def _check_draft(draft: CardDraft, graph: Graph) -> None:
         draft.intensity_out,
         None if draft.spacing == "native" else draft.spacing,
     )
+
+
+def _check_names(field: str, names: tuple[str, ...] | None, channels: int) -> None:
+    if names is not None and len(names) != channels:
+        raise SettingsError(
+            f"{setting(field).capitalize()} must name {channels} of the network's channels, "
+            f"separated by commas, not {len(names)}."
+        )
+
+
+def _check_maps(
+    field: str, maps: ChannelMaps | None, channels: int, end: str, onto: NetworkRange | None
+) -> None:
+    """That there is one map for all channels, or one each, and that each has the ends it needs.
+
+    end: the setting of the network's range, `onto`, on the maps' side.
+    """
+    if isinstance(maps, tuple) and not 1 < len(maps) == channels:
+        raise SettingsError(
+            f"{setting(field).capitalize()} must be said once, or once for each of the "
+            f"network's channels, which are {channels}, not {len(maps)} times."
+        )
+    each = maps if isinstance(maps, tuple) else (maps,)
+    if onto == "0..1" and any(isinstance(one, ZScore) for one in each):
+        raise SettingsError(
+            f"{setting(field).capitalize()} is a z-score, which has no ends that could be "
+            f"brought onto the range 0..1; say {setting(end)}=open, or give another map."
+        )
 
 
 def _check_reference(patch: FloatArray, graph: Graph) -> None:
