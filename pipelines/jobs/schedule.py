@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, time
+from datetime import datetime, time, timedelta
 from typing import Self
 
 from ..errors import SettingsError
@@ -56,12 +56,13 @@ def parse_time(text: str, now: datetime) -> datetime:
     except ValueError as error:
         raise SettingsError(f"{text!r} is not a time such as 19:30 or 2026-12-24T19:30.") from error
     if moment is None:
-        moment = datetime.combine(now.date(), clock or time())
-        if moment <= now.replace(tzinfo=None):
-            moment = datetime.fromordinal(now.toordinal() + 1).replace(
-                hour=moment.hour, minute=moment.minute, second=moment.second
-            )
-    moment = moment.astimezone()
-    if moment <= now:
-        raise SettingsError(f"{text} is past; give a time to come.")
-    return moment
+        today = datetime.combine(now.date(), clock or time())
+        days = today, today + timedelta(days=1)
+    else:
+        days = (moment,)
+    for day in days:
+        for fold in (0, 1):  # as daylight saving ends, an hour comes twice
+            coming = day.replace(fold=fold).astimezone()
+            if coming > now:
+                return coming
+    raise SettingsError(f"{text} is past; give a time to come.")

@@ -1,4 +1,5 @@
 from datetime import datetime, timedelta
+from time import tzset
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -67,6 +68,27 @@ def test_a_time_of_day_is_the_next_one() -> None:
     assert parse_time("19:30", now) == at("19:30").astimezone()
     assert parse_time("17:00", now) == (at("17:00") + timedelta(days=1)).astimezone()
     assert parse_time("2026-12-24T19:30", now) == datetime(2026, 12, 24, 19, 30).astimezone()
+
+
+@pytest.mark.parametrize(
+    ("now", "text", "coming"),
+    [
+        ("02:10+01:00", "02:30", "02:30+01:00"),
+        ("02:10+01:00", "2026-10-25T02:30", "02:30+01:00"),
+        ("02:45+02:00", "02:30", "02:30+01:00"),
+        ("02:10+02:00", "02:30", "02:30+02:00"),
+    ],
+)
+def test_a_time_that_comes_twice_is_the_next_of_both(
+    now: str, text: str, coming: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as berlin:
+        berlin.setenv("TZ", "Europe/Berlin")
+        tzset()
+        night = "2026-10-25T"
+        found = parse_time(text, datetime.fromisoformat(night + now))
+        assert found == datetime.fromisoformat(night + coming)
+    tzset()
 
 
 @pytest.mark.parametrize("text", ["soon", "25:00", "2020-01-01T00:00"])
