@@ -80,10 +80,10 @@ class Study:
 class Derivation:
     """How a result came about, for the formats that record it.
 
-    source, target: contrasts in words. fingerprint: equal for equal input bytes, model, settings
-    and program, and for nothing else. newest_source: when the last of the files that it is made of
-    was stored, in seconds since 1970. shows: what a map is; None for the result itself. channel:
-    which of a study's results, counted from 0.
+    source, target: contrasts in words. fingerprint: equal for equal input bytes, model, words of
+    its card, settings and program, and for nothing else. newest_source: when the last of the files
+    that it is made of was stored, in seconds since 1970. shows: what a map is; None for the result
+    itself. channel: which of a study's results, counted from 0.
     """
 
     model: str

@@ -149,6 +149,8 @@ def edit(
     """Write a model anew with other words in its card.
 
     What it computes stays the same, so results of the model are up to date with the new file too.
+    Those of DICOM keep the words, and the modality, that they have, until --overwrite makes them
+    anew.
 
     Exit status: 0 written; 2 not.
     """

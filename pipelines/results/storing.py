@@ -218,14 +218,16 @@ class Store:
     def _derivation(self, inputs: tuple[FileState, ...], channel: int) -> Derivation:
         program, names = program_version(), self.card.output_channels
         hashes = [self.recipe.model, self.recipe.settings, *(state.sha256 for state in inputs)]
+        words = self._model_name(), self.card.source, self.card.target
+        made_of = [program, *words, *hashes]
         if channel:  # as what is made of the same must still be told apart
-            hashes.append(f"channel {channel}")
+            made_of.append(f"channel {channel}")
         return Derivation(
             model=self._model_name(),
             source=self.card.source,
             target=names[channel] if len(names) > 1 else self.card.target,
             program=program,
-            fingerprint=hashlib.sha256("\n".join([program, *hashes]).encode()).hexdigest(),
+            fingerprint=hashlib.sha256("\n".join(made_of).encode()).hexdigest(),
             newest_source=max(state.modified_ns for state in inputs) // 10**9,
             channel=channel,
         )

@@ -127,6 +127,22 @@ def test_the_newer_result_of_a_corrected_study_is_known_by_its_time(ward: Ward) 
     assert moment(after[new]) > moment(before[new])
 
 
+def test_a_result_of_other_words_is_another_series(ward: Ward, tmp_path: Path) -> None:
+    ward.translate()
+    before = {data.SeriesInstanceUID: data.Modality for data in map(pydicom.dcmread, dcm(ward))}
+    edited = tmp_path / "edited.safetensors"
+    line = ["model", "edit", str(ward.model), "--output", str(edited), "--target", "PET"]
+    assert CliRunner().invoke(app, line).exit_code == 0
+    replace(ward, model=edited).translate("--overwrite")
+    after = {data.SeriesInstanceUID: data.Modality for data in map(pydicom.dcmread, dcm(ward))}
+    assert set(after.values()) == {"PT"} != set(before.values())
+    assert not before.keys() & after.keys()
+
+
+def dcm(ward: Ward) -> list[Path]:
+    return sorted(ward.output.rglob("*.dcm"))
+
+
 def moment(data: Any) -> tuple[str, str]:
     return data.SeriesDate, data.SeriesTime
 
