@@ -27,3 +27,8 @@ class CardProperties:
     def resident_blocks(self, shared: int) -> int:
         """Blocks of so many bytes of shared memory each that a multiprocessor has room for."""
         return self.shared_per_multiprocessor // (shared + _RESERVED)
+
+    @property
+    def shared_of_a_lone_block(self) -> int:
+        """Bytes of shared memory of a block that leave its multiprocessor no room for another."""
+        return self.shared_per_multiprocessor // 2 - _RESERVED + 1

@@ -161,6 +161,9 @@ def normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: int
     statistics, tensor = step.statistics, step.statistics.source.tensor
     columns, shares = _columns_and_shares(step, card)
     held, shared = _held_vectors(step, shares, card)
+    if shares * columns <= card.multiprocessors:
+        # Begun early, they would crowd where it is free first, and all would wait for these.
+        shared = max(shared, card.shared_of_a_lone_block)
     values = arguments.NormaliseArguments(
         pointwise=pass_arguments(replace(step.pointwise, table=None), at, None),
         partials=scratch,

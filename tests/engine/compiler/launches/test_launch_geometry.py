@@ -55,6 +55,8 @@ def test_launches_keep_to_the_limits_of_a_card_and_fill_it(card):
         assert launch.shared <= card.shared_per_block
         if launch.cooperative:
             assert blocks <= max(card.multiprocessors, others[0])
+            is_one_each = blocks <= card.multiprocessors
+            assert not is_one_each or card.resident_blocks(launch.shared) == 1
         if isinstance(step, Convolve) or launch.kernel in ("conclude", "conclude_groups"):
             continue  # as many blocks as there is work, on any card
         if least_bytes(step) < 64 * KIB * card.multiprocessors:
