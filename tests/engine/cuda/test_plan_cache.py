@@ -88,6 +88,15 @@ def test_the_fastest_candidate_within_the_workspace_is_taken():
     assert Findings("full", 0, ()).best(0) is None
 
 
+@pytest.mark.parametrize(("time", "taken"), [(10.1, "lean"), (10.3, "fast")])
+def test_a_plan_without_workspace_is_taken_where_it_is_as_fast(time, taken):
+    fast, lean = Candidate("fast", 4096, 10.0), Candidate("lean", 0, time)
+    found = Findings("full", 8192, (fast, Candidate("greedy", 8192, 10.05), lean))
+    best = found.best(8192)
+    assert best is not None
+    assert best.plan == taken
+
+
 def test_findings_serve_searches_that_are_no_harder_and_no_wider():
     assert FOUND.covers("full", 1 << 20)
     assert FOUND.covers("quick", 0)
