@@ -13,13 +13,13 @@
 //
 // A block walks through the planes of 8 x 32 voxels. Two groups of four warps load boxes of the source
 // and activate them on the way to shared memory. Two more have half of the columns each, with the sums
-// of three planes, of which one is written and its place taken by the next. The weights of up to 64
-// channels stay in shared memory; there the groups take turns, and of the planes that a block sees and
-// does not write, only one third is computed. The weights of 128 come anew for each plane.
+// of three planes, of which one is written and its place taken by the next. Of the planes that a block
+// sees and does not write, only one third is computed. The weights of up to 64 channels stay in shared
+// memory, where the groups take turns; those of 128 come anew for each plane.
 //
 // On an H200 in fp16, activated and measured, beside what the same took in boxes of 16 x 32 whose
 // groups do not take turns: at 128^3 32 to 32 channels 0.20 ms (0.28) and 64 to 32, half of them from
-// cells, 0.37 (0.48); at 64^3 128 to 64 0.22 (0.25) and 64 to 64 0.106 (0.141).
+// cells, 0.37 (0.48); at 64^3 128 to 64 0.19 (0.25) and 64 to 64 0.106 (0.141).
 
 #include "matrix.cuh"
 #include "moments.cuh"
@@ -304,24 +304,29 @@ struct Products {
         for (int tile = 0; tile < TILES; ++tile) fence_operand(sums[tile]);
     }
 
-    // Those of a plane, for so many thirds of the columns, from third `first` on.
+    // Those of the next box, for so many thirds of the columns, from third `first` on.
     template <int THIRDS>
-    __device__ __forceinline__ void add_plane(int first) {
-        // Unrolled, as ptxas does not overlap products of different widths around a loop.
-        constexpr int UNROLLED = Held::IN_TURNS ? Held::CHUNKS : 1;
+    __device__ __forceinline__ void add_next(int first) {
         const bool is_second = Held::IN_TURNS && threadIdx.x >= GROUP;
         const bool is_first = Held::IN_TURNS && threadIdx.x < GROUP;
+        shared.weights_loaded[held.number].wait(Held::IN_TURNS ? 0 : held.round);
+        (is_second ? shared.passed : shared.loaded)[box.number].wait(box.round);
+        add_box<THIRDS>(
+            first_voxels + box.number * BOX,
+            first_weights + (held.number * CHUNK + first * OUTPUTS * 16) / 16
+        );
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) (is_first ? shared.passed : shared.left)[box.number].arrive();
+        box.advance(), held.advance();
+    }
+
+    // Those of a plane. ptxas takes long for what is unrolled, but around a loop it overlaps products of one
+    // width and the narrowest alone.
+    template <int THIRDS>
+    __device__ __forceinline__ void add_plane(int first) {
+        constexpr int UNROLLED = Held::IN_TURNS || THIRDS > 1 ? Held::CHUNKS : 1;
 #pragma unroll UNROLLED
-        for (int chunk = 0; chunk < Held::CHUNKS; ++chunk, box.advance(), held.advance()) {
-            shared.weights_loaded[held.number].wait(Held::IN_TURNS ? 0 : held.round);
-            (is_second ? shared.passed : shared.loaded)[box.number].wait(box.round);
-            add_box<THIRDS>(
-                first_voxels + box.number * BOX,
-                first_weights + (held.number * CHUNK + first * OUTPUTS * 16) / 16
-            );
-            __syncwarp();
-            if (threadIdx.x % 32 == 0) (is_first ? shared.passed : shared.left)[box.number].arrive();
-        }
+        for (int chunk = 0; chunk < Held::CHUNKS; ++chunk) add_next<THIRDS>(first);
     }
 
     // The sums of a plane that is done give way to those of the next.
@@ -364,35 +369,36 @@ __device__ __forceinline__ void multiply(const ConvolveByPlanes& p, const Task& 
                                 pair(made[8], made[9]), pair(made[12], made[13])};
             const Vector voxel = reinterpret_cast<const Vector&>(word);
             if (i == 0 && d == task.first_d) measured.begin(voxel);
-            if (!(inside >> i & 1) || d < task.first_d) continue;
+            if (!(inside >> i & 1)) continue;
             store(plane + (i / 2 + i % 2 * TILES) * p.target_strides.row, voxel);
             measured.add(voxel);
         }
         products.advance();
     };
     const int last_d = task.first_d + task.planes - 1;
+    if (task.first_seen < task.first_d) products.template add_plane<1>(2);
+    products.template add_plane<2>(1);
     if constexpr (Held::IN_TURNS) {
-        if (task.first_seen < task.first_d) products.template add_plane<1>(2);
-        products.template add_plane<2>(1);
 #pragma unroll 1
         for (int d = task.first_d; d + 1 < last_d; ++d) {
             products.template add_plane<3>(0);
             finish(d);
         }
-        if (task.planes > 1) {
-            products.template add_plane<2>(0);
-            finish(last_d - 1);
-        }
-        if (last_d < task.end_seen - 1) products.template add_plane<1>(0);
-        finish(last_d);
     } else {
-        // All thirds of each plane: four chunks unrolled take ptxas ten times as long.
+        // One loop over planes and chunks: around a loop within another ptxas overlaps no products.
+        const int boxes = (task.planes - 2) * Held::CHUNKS;
 #pragma unroll 1
-        for (int d = task.first_d - 1; d <= last_d + 1; ++d) {
-            if (d >= task.first_seen && d < task.end_seen) products.template add_plane<3>(0);
-            finish(d - 1);
+        for (int i = 0; i < boxes; ++i) {
+            products.template add_next<3>(0);
+            if (i % Held::CHUNKS == Held::CHUNKS - 1) finish(task.first_d + i / Held::CHUNKS);
         }
     }
+    if (task.planes > 1) {
+        products.template add_plane<2>(0);
+        finish(last_d - 1);
+    }
+    if (last_d < task.end_seen - 1) products.template add_plane<1>(0);
+    finish(last_d);
 
     if (!p.partials) return;
     const int count = task.planes * __popc(inside);
