@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from ctypes import sizeof
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from cuda_cyclegan.engine.compiler.launches import arguments as kernel_arguments
 from cuda_cyclegan.engine.cuda import nvrtc
@@ -30,8 +31,8 @@ WGMMA = {
 
 CHIPS = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
 OLDEST, NEWEST = CHIPS[0], CHIPS[-1]
-ALIKE = {"fp16": [OLDEST, NEWEST], "bf16": [(8, 0)], "fp32": [OLDEST]}
-"""For each precision, chips of kernels whose text is the same for all; the oldest has no bf16."""
+DISASSEMBLED = (9, 0)
+OLDEST_OF_BF16 = (8, 0)  # engine/devices.py
 CONDITIONS: dict[str, Callable[[tuple[int, int]], bool]] = {
     "__CUDA_ARCH__ >= 800": lambda chip: chip >= (8, 0),
     "defined(__CUDA_ARCH_FEAT_SM90_ALL)": lambda chip: chip == (9, 0),
@@ -59,6 +60,11 @@ IN_BLOCKS = [
 """Kernels that volumes need; a normalisation in one launch is of a volume that fills its block."""
 
 
+def compiled_for_blocks(name: str) -> tuple[bool, ...]:
+    """Each form that a kernel has: for patches, and for blocks of a volume."""
+    return (False, True) if name in IN_BLOCKS else (False,)
+
+
 def asked_of_the_chip(name: str) -> str:
     """A kernel's text but for order.cuh, of whose two kinds the oldest and the newest chip are."""
     return source_of(f"{name}.cu").replace((FOLDER / "order.cuh").read_text(), "")
@@ -81,13 +87,31 @@ def test_each_kernel_of_a_program_waits_for_those_before_it(name: str) -> None:
 BY_CHIP = [name for name in KERNELS if "__CUDA_ARCH" in asked_of_the_chip(name)]
 
 
-def ends_of_each_text(name: str) -> list[tuple[int, int]]:
-    """Of the chips to which a kernel reads the same, the oldest and the newest."""
+def readers_of_each_text(name: str) -> list[list[tuple[int, int]]]:
+    """Chips, from the oldest on, to which a kernel reads the same."""
     asked = [holds for words, holds in CONDITIONS.items() if words in asked_of_the_chip(name)]
     readers: dict[tuple[bool, ...], list[tuple[int, int]]] = {}
     for chip in CHIPS:
         readers.setdefault(tuple(holds(chip) for holds in asked), []).append(chip)
-    return sorted({end for chips in readers.values() for end in (chips[0], chips[-1])})
+    return [*readers.values()]
+
+
+def ends_of_each_text(name: str) -> list[tuple[int, int]]:
+    """Of the chips to which a kernel reads the same, the oldest and the newest."""
+    texts = readers_of_each_text(name)
+    return sorted({end for chips in texts for end in (chips[0], chips[-1])})
+
+
+def one_of_each_text(name: str, precision: str) -> list[tuple[int, int]]:
+    """Of the chips to which a kernel reads the same, one that has the precision.
+
+    The one whose machine code is looked through, where it is among them: it is compiled for both.
+    """
+    have = [
+        [chip for chip in chips if precision != "bf16" or chip >= OLDEST_OF_BF16]
+        for chips in readers_of_each_text(name)
+    ]
+    return [DISASSEMBLED if DISASSEMBLED in chips else chips[0] for chips in have if chips]
 
 
 @pytest.mark.parametrize("name", BY_CHIP)
@@ -98,30 +122,46 @@ def test_kernels_ask_for_nothing_of_the_chip_but_what_is_known(name: str) -> Non
     assert "__CUDA_ARCH" not in text
 
 
-def ends_of_all(name: str, precision: str) -> list[tuple[int, int]]:
-    if name not in BY_CHIP:
-        return ALIKE[precision]
-    return [(8, 0) if precision == "bf16" else OLDEST, NEWEST]  # engine/devices.py
+def chips_of(name: str, precision: str) -> list[tuple[int, int]]:
+    """Both ends of each text in one precision; the others differ by the type of a number.
+
+    Of kernels that have no instructions for some chips, bf16 differs from fp16 by nothing else, and
+    that the compiler reads it is seen as the arguments are laid out.
+    """
+    if precision == "bf16" and name not in BY_CHIP:
+        return []
+    return ends_of_each_text(name) if precision == "fp16" else one_of_each_text(name, precision)
+
+
+PRECISIONS = ("fp16", "bf16", "fp32")
+
+
+def image_of(name: str, precision: str, chip: tuple[int, int]) -> Any:
+    """The parameters of a test that compiles it."""
+    return pytest.param(name, precision, chip, id=f"{name}-{precision}-{chip[0]}.{chip[1]}")
 
 
 @pytest.mark.parametrize(
     ("name", "precision", "chip"),
     [
-        pytest.param(name, precision, chip, id=f"{name}-{precision}-{chip[0]}.{chip[1]}")
+        image_of(name, precision, chip)
         for name in KERNELS
-        for precision in ALIKE
-        for chip in ends_of_all(name, precision)
+        for precision in PRECISIONS
+        for chip in chips_of(name, precision)
     ],
 )
 def test_each_kernel_compiles(name, precision, chip, kept):
     assert compiled(name, precision, chip, kept).startswith(b"\x7fELF")
 
 
-@pytest.mark.parametrize("precision", ["fp16", "fp32"])
-@pytest.mark.parametrize("name", IN_BLOCKS)
-def test_each_kernel_of_blocks_compiles(name, precision, kept):
-    # Each precision at one end; the compiler takes thrice as long for fp16 of the oldest.
-    chip = OLDEST if (precision == "fp16") == (name in BY_CHIP) else NEWEST
+@pytest.mark.parametrize(
+    ("name", "precision", "chip"),
+    [
+        *(image_of(name, "fp32", DISASSEMBLED) for name in IN_BLOCKS),
+        *(image_of(name, "fp16", OLDEST) for name in IN_BLOCKS if name in BY_CHIP),
+    ],
+)
+def test_each_kernel_of_blocks_compiles(name, precision, chip, kept):
     image = compiled(name, precision, chip, kept, in_blocks=True)
     assert image.startswith(b"\x7fELF")
     assert image != compiled(name, precision, chip, kept)
@@ -130,26 +170,28 @@ def test_each_kernel_of_blocks_compiles(name, precision, kept):
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("name", WGMMA)
 def test_kernels_for_warp_groups_are_there_on_the_one_chip_that_has_wgmma(name, precision, kept):
-    for in_blocks in (False, True):
+    for in_blocks in compiled_for_blocks(name):
         images = [
-            compiled(name, precision, chip, kept, in_blocks=in_blocks) for chip in ((9, 0), NEWEST)
+            compiled(name, precision, chip, kept, in_blocks=in_blocks)
+            for chip in (DISASSEMBLED, NEWEST)
         ]
         assert [WGMMA[name] in image for image in images] == [True, False]
 
 
 @pytest.mark.parametrize(
-    ("name", "chip"),
+    ("name", "precision", "chip"),
     [
-        pytest.param(name, chip, id=f"{name}-{chip[0]}.{chip[1]}")
+        image_of(name, "fp16", chip)
         for name in BY_CHIP
+        if name in IN_BLOCKS
         for chip in ends_of_each_text(name)
         if chip not in (OLDEST, NEWEST)
     ],
 )
-def test_kernels_that_ask_for_the_chip_compile_for_those_between(name, chip, kept):
-    for in_blocks in (False, True) if name in IN_BLOCKS else (False,):
-        image = compiled(name, "fp16", chip, kept, in_blocks=in_blocks)
-        assert image.startswith(b"\x7fELF")
+def test_kernels_of_blocks_that_ask_for_the_chip_compile_for_those_between(
+    name, precision, chip, kept
+):
+    assert compiled(name, precision, chip, kept, in_blocks=True).startswith(b"\x7fELF")
 
 
 def structures_in(source: str) -> list[str]:
@@ -172,11 +214,14 @@ def test_structures_that_are_told_of_blocks_are_those_that_ask_for_them() -> Non
     assert {plain.__name__ for plain in kernel_arguments.IN_BLOCKS} == found
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(
     ("name", "in_blocks"),
-    [*((name, False) for name in KERNELS), *((name, True) for name in IN_BLOCKS)],
+    [(name, in_blocks) for name in KERNELS for in_blocks in compiled_for_blocks(name)],
 )
-def test_arguments_are_laid_out_as_the_kernels_read_them(name, in_blocks, tmp_path, monkeypatch):
+def test_arguments_are_laid_out_as_the_kernels_read_them(
+    name, in_blocks, precision, tmp_path, monkeypatch
+):
     headers = list(FOLDER.glob("*.cuh"))
     source = only(source_of(f"{name}.cu"), in_blocks)
     checks: list[str] = []
@@ -194,11 +239,11 @@ def test_arguments_are_laid_out_as_the_kernels_read_them(name, in_blocks, tmp_pa
         shutil.copy(header, tmp_path)
     (tmp_path / f"{name}.cu").write_text("\n".join((structures_alone(name), *checks)))
     monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
-    assert compiled(name, "fp16", (9, 0), in_blocks=in_blocks).startswith(b"\x7fELF")
+    assert compiled(name, precision, (9, 0), in_blocks=in_blocks).startswith(b"\x7fELF")
 
 
 def structures_alone(name: str) -> str:
-    """Its text without any kernel that would be compiled."""
+    """Its text, of which the compiler reads all and compiles no kernel."""
     text = (FOLDER / f"{name}.cu").read_text().replace("__launch_bounds__", "UNBOUNDED")
     unused = text.replace('extern "C" __global__', "static __device__")
     return f"#define UNBOUNDED(...)\n{unused}"
@@ -286,9 +331,8 @@ def precisions_of(name: str) -> list[Precision]:
 def images_of_compute_capability_9() -> Iterator[tuple[str, Precision, bool]]:
     for name in KERNELS:
         for precision in precisions_of(name):
-            yield from (
-                (name, precision, in_blocks) for in_blocks in sorted({False, name in IN_BLOCKS})
-            )
+            for in_blocks in compiled_for_blocks(name):
+                yield name, precision, in_blocks
 
 
 @pytest.fixture(scope="module")
