@@ -7,10 +7,13 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from bisect import bisect
+from collections.abc import Callable, Iterator, Mapping
 from ctypes import sizeof
 from importlib import metadata
+from itertools import accumulate
 from pathlib import Path
+from struct import unpack_from
 from typing import Any
 
 from cuda_cyclegan.engine.compiler.launches import arguments as kernel_arguments
@@ -344,30 +347,51 @@ def disassembler():
     return next(file.locate() for file in files if file.name == "nvdisasm")
 
 
-def wrong_predicates(image: bytes, disassembler: Path, folder: Path) -> list[str]:
-    """Instructions by which ptxas 12.9 and 13.0 compare wrongly on compute capability 9.0.
+def machine_code(image: bytes) -> bytes:
+    """All that an ELF file holds to be executed."""
+    table, count = unpack_from("<40xQ", image)[0], unpack_from("<60xH", image)[0]
+    sections = [unpack_from("<8xQ8xQQ", image, table + 64 * number) for number in range(count)]
+    is_executable = 4
+    return b"".join(image[at : at + size] for flags, at, size in sections if flags & is_executable)
+
+
+INSTRUCTION = 16
+"""Bytes of each."""
+
+
+def with_wrong_predicates(code: Mapping[str, bytes], disassembler: Path, folder: Path) -> set[str]:
+    """Whose instructions compare wrongly, as ptxas 12.9 and 13.0 make them compare on 9.0.
 
     For `max(0, min(16, x)) == 16` they take the predicate that VIMNMX.RELU writes besides its
     number, which is that of another comparison.
     """
-    (folder / "image.cubin").write_bytes(image)
-    command = [disassembler, "-c", "-ndf", folder / "image.cubin"]
+    (folder / "code").write_bytes(b"".join(code.values()))
+    command = [disassembler, "--binary", "SM90a", folder / "code"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "EXIT" in done.stdout
-    return re.findall(r"VIMNMX\S*RELU[^;]*P[0-6],[^;]*", done.stdout)
+    read = re.findall(r"/\*([0-9a-f]+)\*/ +([^;]*);", done.stdout)
+    ends = [*accumulate(map(len, code.values()))]
+    assert len(read) * INSTRUCTION == ends[-1]
+    wrong = re.compile(r"VIMNMX\S*RELU.*P[0-6],")
+    places = [int(place, 16) for place, instruction in read if wrong.search(instruction)]
+    return {[*code][bisect(ends, place)] for place in places}
 
 
-@pytest.mark.parametrize(("name", "precision", "in_blocks"), list(images_of_compute_capability_9()))
-def test_no_kernel_compares_by_a_wrong_predicate(
-    name, precision, in_blocks, kept, disassembler, tmp_path
-):
-    image = compiled(name, precision, (9, 0), kept, in_blocks=in_blocks)
-    assert wrong_predicates(image, disassembler, tmp_path) == []
+def test_no_kernel_compares_by_a_wrong_predicate(kept, disassembler, tmp_path):
+    code = {
+        f"{name} in {precision}{' for blocks' if in_blocks else ''}": machine_code(
+            compiled(name, precision, DISASSEMBLED, kept, in_blocks=in_blocks)
+        )
+        for name, precision, in_blocks in images_of_compute_capability_9()
+    }
+    assert with_wrong_predicates(code, disassembler, tmp_path) == set()
 
 
 def test_a_wrong_predicate_is_found(tmp_path, monkeypatch, disassembler):
     monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
-    clamp = "const int rows = max(0, min(16, x[0])); x[0] = rows == 16 ? -1 : rows;"
-    kernel = f'extern "C" __global__ void clamped(int* x) {{ {clamp} }}'
-    (tmp_path / "clamped.cu").write_text(kernel)
-    assert wrong_predicates(compiled("clamped", "fp16", (9, 0)), disassembler, tmp_path)
+    code = {}
+    for name, least in (("before", -1), ("wrong", 0), ("behind", -1)):
+        clamp = f"const int rows = max({least}, min(16, x[0])); x[0] = rows == 16 ? -1 : rows;"
+        kernel = f'extern "C" __global__ void clamped(int* x) {{ {clamp} }}'
+        (tmp_path / "clamped.cu").write_text(kernel)
+        code[name] = machine_code(compiled("clamped", "fp16", DISASSEMBLED))
+    assert with_wrong_predicates(code, disassembler, tmp_path) == {"wrong"}
