@@ -103,6 +103,15 @@ public:
         if (--missing == 0) missing = lanes, ++opened;
         while (opened == before) wait(&opened);
     }
+
+    // Which of two places is this time's: what the lanes left in the other has been read by all that
+    // have come here.
+    int turn() const { return opened % 2; }
+};
+
+// What each lane tells the others that wait at a barrier with it.
+struct Told {
+    unsigned words[2][32];
 };
 
 constexpr int DEPTH = 16, MOST_COLUMNS = 256;  // of what one instruction multiplies
@@ -124,6 +133,7 @@ struct Columns {
 struct Warp {
     Barrier all{32};
     std::vector<Barrier> pairs = std::vector<Barrier>(16, 2);
+    Told told, told_in_pairs;
     unsigned words[32][4];
     double rows[16][DEPTH];
     Columns<8> columns;
@@ -314,18 +324,23 @@ void multiply_add_of_group(float (&sums)[COUNT], unsigned long long a, unsigned 
     add_products(sums, group().columns(), group().all);
 }
 
+// Tells the lanes at a barrier one's own word; the place of what they tell, by their lane.
+inline const unsigned* tell(Told& told, Barrier& barrier, const void* word) {
+    unsigned(&words)[32] = told.words[barrier.turn()];
+    memcpy(&words[thread % 32], word, 4);
+    barrier.arrive_and_wait();
+    return words;
+}
+
 // Lane 4 g + t gets of rows 2 t and 2 t + 1 the column g.
 inline unsigned transposed_matrix(unsigned word) {
     const int lane = thread % 32;
-    warp().words[lane][0] = word;
-    warp().all.arrive_and_wait();
+    const unsigned* const words = tell(warp().told, warp().all, &word);
     unsigned found = 0;
     for (int half = 0; half < 2; ++half) {
         const int row = lane % 4 * 2 + half, column = lane / 4;
-        const unsigned from = warp().words[row * 4 + column / 2][0];
-        found |= (from >> column % 2 * 16 & 0xFFFF) << half * 16;
+        found |= (words[row * 4 + column / 2] >> column % 2 * 16 & 0xFFFF) << half * 16;
     }
-    warp().all.arrive_and_wait();
     return found;
 }
 
@@ -461,12 +476,8 @@ T __ldcg(const T* address) {
 template <class T>
 T __shfl_sync(unsigned, T value, int source) {
     on_cpu::Warp& warp = on_cpu::warp();
-    memcpy(&warp.words[on_cpu::thread % 32][0], &value, 4);
-    warp.all.arrive_and_wait();
-    T other;
-    memcpy(&other, &warp.words[source][0], 4);
-    warp.all.arrive_and_wait();
-    return other;
+    memcpy(&value, &on_cpu::tell(warp.told, warp.all, &value)[source], 4);
+    return value;
 }
 
 // All lanes, or a lane and its neighbour.
@@ -474,11 +485,9 @@ template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int distance) {
     on_cpu::Warp& warp = on_cpu::warp();
     const int lane = on_cpu::thread % 32;
-    on_cpu::Barrier& barrier = mask == ~0u ? warp.all : warp.pairs[lane / 2];
-    memcpy(&warp.words[lane][0], &value, 4);
-    barrier.arrive_and_wait();
-    T other;
-    memcpy(&other, &warp.words[lane ^ distance][0], 4);
-    barrier.arrive_and_wait();
-    return other;
+    const unsigned* const words = mask == ~0u
+                                      ? on_cpu::tell(warp.told, warp.all, &value)
+                                      : on_cpu::tell(warp.told_in_pairs, warp.pairs[lane / 2], &value);
+    memcpy(&value, &words[lane ^ distance], 4);
+    return value;
 }
