@@ -402,10 +402,14 @@ SMALL = chain(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def small_pages() -> Iterator[None]:
-    """Of the device's memory, so that limits tell apart where the maps of small volumes lie."""
+def small_memory() -> Iterator[None]:
+    """Small pages, so that limits tell apart where the maps of small volumes lie, and no more of a
+    workspace than convolutions on the CPU take, as all of it is poisoned for each volume.
+    """
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("cuda_cyclegan.engine.compiler.volume.memory._DEVICE_PAGE", 256)
+        memory = "cuda_cyclegan.engine.compiler.volume.memory"
+        patched.setattr(f"{memory}._DEVICE_PAGE", 256)
+        patched.setattr(f"{memory}.WORKSPACE_BYTES", 256)
         yield
 
 
