@@ -15,6 +15,7 @@ from ..compiler.steps import (
     ConvolveVoxels,
     ConvTransposeToCells,
     ConvTransposeToPatches,
+    ConvTransposeVoxels,
     Normalise,
     Pack,
     Pointwise,
@@ -63,8 +64,8 @@ def _computed(step: Step) -> int:
             return source.tensor.batch * prod(extents)
         case ConvTransposeToPatches(parts=parts, extents=extents):
             return parts[0].source.tensor.batch * prod(extents)
-        case ConvTransposeToCells(source=source, target=target):
-            return source.batch * prod(target.extents)
+        case ConvTransposeToCells(target=target) | ConvTransposeVoxels(target=target):
+            return target.tensor.batch * prod(target.extents)
         case ConvolveVoxels(source=source):
             return source.source.tensor.batch * prod(source.source.extents)
         case ConvolveByPlanes(target=target):
@@ -87,6 +88,7 @@ def layer_of(step: Step) -> str:
             | ConvTransposeToPatches()
             | ConvolveVoxels()
             | ConvTransposeToCells()
+            | ConvTransposeVoxels()
             | ConvolveByPlanes()
         ):
             return step.layer
@@ -125,6 +127,9 @@ def described(step: Step) -> str:
         case ConvTransposeToCells(source=source, target=target, statistics=statistics):
             shape = f"{source.channels} to {target.channels}, {_times(target.extents)}"
             return f"transposed conv 3x3x3, {shape}" + (", statistics" if statistics else "")
+        case ConvTransposeVoxels(source=source, target=target):
+            shape = f"{source.source.channels} to {target.channels}, {_times(target.extents)}"
+            return ("normalise, " if source.table else "") + f"transposed conv 2x2x2, {shape}"
         case ConvolveByPlanes(parts=parts, target=target, statistics=statistics):
             kind = "normalise, conv 3x3x3" if any(part.table for part in parts) else "conv 3x3x3"
             shape = f"{step.channels} to {target.channels}, {_times(target.extents)}"
@@ -174,6 +179,10 @@ def least_bytes(step: Step) -> int:
         case ConvTransposeToCells(source=source, target=target):
             weight = 27 * source.channels * target.channels
             return source.bytes + weight * NUMBER_BYTES[source.precision] + _viewed(target)
+        case ConvTransposeVoxels(source=source, target=target):
+            weight = 8 * source.source.channels * target.channels
+            size = NUMBER_BYTES[target.tensor.precision]
+            return _viewed(source.source) + weight * size + _viewed(target)
         case ConvolveByPlanes(parts=parts, target=target):
             weight = 27 * step.channels * target.channels
             read = sum(_viewed(part.source) for part in parts)

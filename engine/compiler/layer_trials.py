@@ -21,6 +21,7 @@ from .steps import (
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
+    ConvTransposeVoxels,
     Pack,
     Pointwise,
     Statistics,
@@ -40,6 +41,7 @@ from .weight_layout import (
     LaidWeight,
     Slots,
     cell_operands,
+    cells_as_outputs,
     column_operands,
     doubling_operands,
     forward,
@@ -49,6 +51,7 @@ from .weight_layout import (
     subpixels,
     transposed,
     turned_operands,
+    voxel_operands,
 )
 
 TriedStep: TypeAlias = (
@@ -56,6 +59,7 @@ TriedStep: TypeAlias = (
     | ConvolveToPatches
     | ConvTransposeToPatches
     | ConvTransposeToCells
+    | ConvTransposeVoxels
     | ConvolveByPlanes
 )
 
@@ -104,6 +108,9 @@ def of_one_patch(step: TriedStep) -> TriedStep:
                 target=_first_patch(target),
                 statistics=measured and _of_first_patch(measured),
             )
+        case ConvTransposeVoxels(source=source, target=target):
+            first = replace(source, source=_first_patch(source.source))
+            return replace(step, source=first, target=_first_patch(target))
         case ConvolveByPlanes(parts=parts, target=target, statistics=measured):
             first = (replace(part, source=_first_patch(part.source)) for part in parts)
             return replace(
@@ -134,6 +141,8 @@ def trial_of(step: TriedStep) -> LayerTrial:
             return _transposed_last_layer(step)
         case ConvTransposeToCells():
             return _doubling_layer(step)
+        case ConvTransposeVoxels():
+            return _doubling_layer_of_voxels(step)
         case ConvolveByPlanes():
             return _layer_by_planes(step)
 
@@ -245,6 +254,37 @@ def _doubling_layer(step: ConvTransposeToCells) -> LayerTrial:
         sources=(source,),
         made=made,
         measured=measured,
+    )
+
+
+def _doubling_layer_of_voxels(step: ConvTransposeVoxels) -> LayerTrial:
+    """Plainly a convolution of single voxels to as many channels as cells have."""
+    read = replace(step.source, activation=_exact(step.source.activation))
+    source, made, outputs = read.source.tensor, step.target.tensor, step.target.channels
+    activated = replace(source, name="activated")
+    shape = _plain_shape(activated, made, (1, 1, 1))
+    slots, kernel = range(source.channels), (outputs, source.channels, 2, 2, 2)
+
+    def plain(kernel: FloatArray) -> LaidWeight:
+        return cells_as_outputs(kernel.swapaxes(0, 1), slots, source.channels, outputs)
+
+    def stored(kernel: FloatArray) -> LaidWeight:
+        return voxel_operands(kernel.swapaxes(0, 1), slots, source.channels)
+
+    return LayerTrial(
+        step=replace(step, source=read, weight=STORED_WEIGHT),
+        passes=tuple(_side_by_side((read,), activated, Region(0, source.batch))),
+        sizes={
+            **{tensor.name: tensor.bytes for tensor in (source, activated, made)},
+            PLAIN_WEIGHT: _weight_bytes(shape),
+            STORED_WEIGHT: 4 * stored(np.zeros(kernel, np.float32)).size,
+        },
+        shape=shape,
+        kernel=kernel,
+        weights={PLAIN_WEIGHT: plain, STORED_WEIGHT: stored},
+        sources=(source,),
+        made=made,
+        tables=_tables((read,)),
     )
 
 

@@ -209,6 +209,24 @@ class ActivatedView:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvTransposeVoxels:
+    """A transposed convolution, 2^3 of stride 2, by the own kernel for matrix units.
+
+    layer: its name. source: all of a tensor, whose slope is not above 1. target: all of its tensor,
+    shuffled. weight: `weight_layout.voxel_operands`.
+    """
+
+    layer: str
+    source: ActivatedView
+    target: TensorView
+    weight: str
+
+    @property
+    def flow(self) -> Flow:
+        return Flow(self.source.reads, (self.target.tensor,))
+
+
+@dataclass(frozen=True, slots=True)
 class ConvolveByPlanes:
     """A convolution of 3^3 and padding 1, by an own kernel for warp groups.
 
@@ -483,6 +501,7 @@ Step: TypeAlias = (
     | ConvTransposeToPatches
     | ConvolveVoxels
     | ConvTransposeToCells
+    | ConvTransposeVoxels
     | ConvolveByPlanes
     | Statistics
     | Pointwise

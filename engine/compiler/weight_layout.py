@@ -215,6 +215,26 @@ def cell_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     return LaidWeight(weight, shape, lay_out)
 
 
+def voxel_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+    """[C, K, 2, 2, 2] -> [K, source / 32, 32, 8]: second operands of m16n8k16.
+
+    Of a transposed convolution of stride 2, each of whose cells of 2^3 target voxels sees one voxel
+    of the source. Lane 4 n + t holds of column n the channels 8 t to 8 t + 7 of 32, the first four
+    for one product, the others for the next. Of 32 outputs, lane t of four gets columns 2 t and
+    2 t + 1 of each of four operands: those are 8 that follow each other.
+    """
+    outputs = weight.shape[1]
+    shape = outputs, source // 32, 32, 8
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((2, 2, 2, outputs, source), np.float32)
+        filled[..., list(slots)] = weight.transpose(2, 3, 4, 1, 0)
+        split = filled.reshape(-1, 4, 4, 2, source // 32, 4, 8)
+        return split.transpose(0, 2, 4, 1, 3, 5, 6).reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
+
+
 def doubling_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     """[C, K, 3, 3, 3] -> [K / n, stages, 3, 4, 64, 8]: first operands of m64n128k16.
 

@@ -19,7 +19,7 @@ from ..compiler.memory.fitting import (
     fit,
 )
 from ..compiler.ring_buffers import rings
-from ..compiler.steps import Convolve, ConvolveByPlanes, Step
+from ..compiler.steps import Convolve, ConvolveByPlanes, ConvTransposeVoxels, Step
 from ..errors import DeviceMemoryError
 from ..network.graph import Graph, Network
 from ..options import Effort
@@ -105,6 +105,10 @@ def _described(step: ComparedStep) -> str:
         ]
         parts = target.batch, target.extents, target.channels, step.statistics is not None, read
         return f"convolution by planes, stride {step.stride}, {parts}"
+    if isinstance(step, ConvTransposeVoxels):
+        tensor, is_normalised = step.source.source.tensor, step.source.table is not None
+        parts = tensor.batch, tensor.extents, tensor.channels, step.target.channels, is_normalised
+        return f"transposed convolution of voxels {parts}"
     source, outputs = step.source, step.target.channels
     parts = source.batch, source.extents, source.channels, outputs, step.statistics is not None
     return f"transposed convolution {parts}"

@@ -16,12 +16,16 @@ from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.lowering.operator_fusion import with_fused_statistics
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
+    ActivatedView,
+    Activation,
     Convolve,
     ConvolveByPlanes,
     ConvolvePatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
+    ConvTransposeVoxels,
 )
+from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor, TensorView
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 
 ONE, TWO, NONE = (1, 1, 1), (2, 2, 2), (0, 0, 0)
@@ -240,13 +244,33 @@ def test_kernels_of_halving_and_doubling_layers(card, extents, precision, monkey
     assert len(inner) == (3 if wanted.card.capability == WGMMA_CAPABILITY else 0)
     for step in inner:
         assert kernel_check.wrong_step(step, kernels[precision], stream) is None
-        right = trial_of(step)
-        laid = right.weights[STORED_WEIGHT]
-        turned = {**right.weights, STORED_WEIGHT: lambda k, laid=laid: laid(k.swapaxes(3, 4))}
-        wrong = replace(right, weights=turned)
         with monkeypatch.context() as patched:
-            patched.setattr(kernel_check, "trial_of", lambda _, wrong=wrong: wrong)
+            patched.setattr(kernel_check, "trial_of", with_turned_weights)
             assert "wrong results" in kernel_check.wrong_step(step, kernels[precision], stream)
+
+
+def with_turned_weights(step):
+    right = trial_of(step)
+    laid = right.weights[STORED_WEIGHT]
+    turned = {**right.weights, STORED_WEIGHT: lambda kernel: laid(kernel.swapaxes(3, 4))}
+    return replace(right, weights=turned)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("channels", [32, 64, 128])
+@pytest.mark.parametrize("cells", [(3, 5, 7), (40, 36, 44)])
+def test_kernels_of_cells_of_single_voxels(card, cells, channels, precision, monkeypatch):
+    from cuda_cyclegan.engine.cuda import kernel_check
+
+    _, kernels, stream = card
+    source = TensorView(Tensor("source", 2, cells, channels, precision), cells)
+    read = ActivatedView(source, AffineTable("table", 2, channels), Activation(0.01))
+    made = Tensor("target", 2, cells, 8 * 64, precision)
+    view = TensorView(made, tuple(2 * extent for extent in cells), shuffled=True)
+    step = ConvTransposeVoxels("up", read, view, "weight")
+    assert kernel_check.wrong_step(step, kernels[precision], stream) is None
+    monkeypatch.setattr(kernel_check, "trial_of", with_turned_weights)
+    assert "wrong results" in kernel_check.wrong_step(step, kernels[precision], stream)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])

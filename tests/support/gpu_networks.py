@@ -314,6 +314,17 @@ ODD_GRAPHS = {
         ("last", Conv3d(32, 1, (5, 5, 5), "last.weight", "last.bias")),
         ("soft", Softplus()),
     ),
+    "cells of single voxels": chain(
+        1,
+        ("down", Conv3d(1, 64, _DOUBLE, "d.weight", None, _DOUBLE)),
+        ("norm", InstanceNorm(64, "norm.scale", "norm.shift")),
+        ("leaky", LeakyRelu(0.1)),
+        ("up", ConvTranspose3d(64, 32, _DOUBLE, "u.weight", "u.bias", _DOUBLE)),
+        ("down2", Conv3d(32, 32, _DOUBLE, "d2.weight", "d2.bias", _DOUBLE)),
+        ("steep", LeakyRelu(1.5)),
+        ("up2", ConvTranspose3d(32, 32, _DOUBLE, "u2.weight", None, _DOUBLE)),
+        ("leave", _conv("leave", 32, 1, kernel=1)),
+    ),
     "two tensors, in either order": chain(
         1,
         ("a", _conv("a", 1, 3)),

@@ -19,6 +19,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     ConvolveVoxels,
     ConvTransposeToCells,
     ConvTransposeToPatches,
+    ConvTransposeVoxels,
     Normalise,
     Pack,
     Pointwise,
@@ -149,6 +150,8 @@ class _Memory:
                 self.convolve_to_cells(step)
             case ConvolveVoxels():
                 self.convolve_voxels(step)
+            case ConvTransposeVoxels():
+                self.double_voxels(step)
             case ConvTransposeToCells():
                 self.double(step)
                 if step.statistics is not None:
@@ -298,6 +301,15 @@ class _Memory:
         whole = cells.transpose(0, 1, 3, 5, 2, 4, 6, 7)
         target = self.of(step.target.tensor)
         target[...] = whole.reshape(target.shape)
+
+    def double_voxels(self, step: ConvTransposeVoxels) -> None:
+        values, operands = self.side_by_side((step.source,)), self.weights[step.weight]
+        outputs, channels = np.arange(8 * len(operands)), np.arange(values.shape[-1])[:, None]
+        columns = outputs % 32 // 8 * 2 + outputs % 2
+        tiles, lanes = outputs // 32 * 4 + outputs % 8 // 2, columns * 4 + channels % 32 // 8
+        self.of(step.target.tensor)[...] = (
+            values @ operands[tiles, channels // 32, lanes, channels % 8]
+        )
 
     def convolve(self, step: Convolve) -> None:
         shape, region = step.shape, step.region

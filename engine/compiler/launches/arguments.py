@@ -308,6 +308,17 @@ class PartArguments(Structure):
     )
 
 
+class ConvTransposeVoxelsArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("part", PartArguments),
+        ("weights", c_void_p),
+        ("target", c_void_p),
+        ("voxels", c_longlong),
+        ("outputs", c_int),
+    )
+
+
 class ConvTransposeToPatchesArguments(Structure):
     __slots__ = ()
     _fields_ = (

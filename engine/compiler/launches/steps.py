@@ -12,6 +12,7 @@ from ..steps import (
     ConvolveVoxels,
     ConvTransposeToCells,
     ConvTransposeToPatches,
+    ConvTransposeVoxels,
     Normalise,
     Pack,
     Pointwise,
@@ -20,7 +21,7 @@ from ..steps import (
     SumTaps,
     Unpack,
 )
-from .cells import conv_transpose_to_cells, walks_of_cells
+from .cells import conv_transpose_to_cells, conv_transpose_voxels, walks_of_cells
 from .convolutions import convolve
 from .first_layer import blocks_of_a_patch, convolve_patches, pack
 from .last_layer import (
@@ -85,6 +86,8 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
             return [conv_transpose_to_patches(step, at, card)]
         case ConvolveVoxels():
             return [convolve_voxels(step, at, card)]
+        case ConvTransposeVoxels():
+            return [conv_transpose_voxels(step, at, card)]
         case Statistics():
             return statistics(step, at, card, scratch)
         case Pointwise():

@@ -15,7 +15,13 @@ from ..convolution import Convolution
 from ..launches import cells
 from ..launches.planes import BY_PLANES, PlaneKernel
 from ..lowered import TransposedForm
-from ..steps import ActivatedView, Convolve, ConvolveByPlanes, ConvTransposeToCells
+from ..steps import (
+    ActivatedView,
+    Convolve,
+    ConvolveByPlanes,
+    ConvTransposeToCells,
+    ConvTransposeVoxels,
+)
 from ..tensors import NUMBER_BYTES, VECTOR_BYTES, Region, Tensor, TensorView
 from ..weight_layout import LaidWeight
 from .split_fp16 import power_of_two
@@ -196,6 +202,8 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
         else:
             view = _to_subpixels(writer, node, conv, operands, PLAIN)
         return biased(writer, node, view, conv.bias)
+    if _fits_voxels(writer, node, conv):
+        return biased(writer, node, _to_cells_of_voxels(writer, node, conv), conv.bias)
     value, source = writer.dense(node.inputs[0])
     operands = _Operands(source, value.slots, writer.weights[conv.weight])
     if not _are_stored_apart(conv, value, source, writer.stored(conv.out_channels)):
@@ -214,6 +222,36 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
             geometry = Geometry(before=before, after=after)
             view = _to_subpixels(writer, node, conv, operands, geometry)
     return biased(writer, node, view, conv.bias)
+
+
+def _fits_voxels(writer: Writer, node: Node, conv: ConvTranspose3d) -> bool:
+    """Whether conv_transpose_voxels.cu takes a layer, of whose cells each sees one voxel."""
+    return (
+        writer.layout.matrix_kernels
+        and writer.layout.forms.get(node.name) in (None, "own")
+        and _leads_to_cells(conv)
+        and (conv.kernel, conv.padding) == (_TWO, _ZERO)
+        and writer.operand(node.inputs[0]).stored in cells.VOXEL_CHANNELS
+        and conv.out_channels % cells.OUTPUTS == 0
+    )
+
+
+def _to_cells_of_voxels(writer: Writer, node: Node, conv: ConvTranspose3d) -> TensorView:
+    """Straight from the unwritten operand where the kernel may activate that."""
+    name = node.inputs[0]
+    value = writer.operand(name)
+    part = value.parts[0]
+    is_read = part.is_fusible and part.source.is_whole and part.activation.slope <= 1
+    if not (value.is_simple and is_read):
+        value, tensor = writer.dense(name)
+        part = ValuePart(whole(tensor))
+    laid = weight_layout.voxel_operands(writer.weights[conv.weight], value.slots, value.stored)
+    target = writer.tensor(node.name, part.source.extents, 8 * conv.out_channels)
+    view = TensorView(target, writer.shapes[node.name].extents, shuffled=True)
+    source = ActivatedView(part.source, part.table, part.activation)
+    key = writer.weight(f"{node.name}.stored", laid)
+    writer.steps.append(ConvTransposeVoxels(node.name, source, view, key))
+    return view
 
 
 def _by_own_kernel(

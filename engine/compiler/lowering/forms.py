@@ -1,4 +1,4 @@
-"""What the own kernel of a layer of stride 2 competes with."""
+"""What the own kernels of layers between the outermost compete with."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,6 +10,7 @@ from ..steps import (
     Convolve,
     ConvolveByPlanes,
     ConvTransposeToCells,
+    ConvTransposeVoxels,
     Normalise,
     Pointwise,
     Statistics,
@@ -17,7 +18,7 @@ from ..steps import (
 from ..tensors import Tensor
 from .lowering import lower
 
-ComparedStep: TypeAlias = ConvTransposeToCells | ConvolveByPlanes
+ComparedStep: TypeAlias = ConvTransposeToCells | ConvTransposeVoxels | ConvolveByPlanes
 PassOfForm: TypeAlias = Statistics | Pointwise | Normalise
 
 
@@ -37,7 +38,13 @@ class OtherForm:
 
 def names_of_other_forms(step: ComparedStep) -> tuple[LayerForm, ...]:
     """All that a layer may be done by but the own kernel."""
-    return ("gradient", "subpixel") if isinstance(step, ConvTransposeToCells) else ("plain",)
+    match step:
+        case ConvTransposeToCells():
+            return "gradient", "subpixel"
+        case ConvTransposeVoxels():
+            return ("cells",)
+        case ConvolveByPlanes():
+            return ("plain",)
 
 
 def other_forms(network: Network, lowered: Lowered, step: ComparedStep) -> Iterator[OtherForm]:

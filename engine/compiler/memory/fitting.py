@@ -26,6 +26,7 @@ _MATRIX_KERNELS = {
     "convolve_strided_patches",
     "convolve_to_patches",
     "conv_transpose_to_patches",
+    "conv_transpose_voxels",
 }
 _WGMMA_KERNELS = {
     "convolve_patches_wgmma",

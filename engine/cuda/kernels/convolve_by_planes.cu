@@ -56,31 +56,6 @@ constexpr int LOADERS = 2 * GROUP, THREADS = LOADERS + 2 * GROUP;
 constexpr int LOADER_REGISTERS = 96, OTHER_REGISTERS = 160;
 static_assert(LOADER_REGISTERS + OTHER_REGISTERS <= 2 * 128);  // what a launch of four groups has
 
-// Normalisation and activation of eight channels of a part, as a lane reads them.
-struct Prologue {
-    float factor[8], summand[8], slope;
-
-    __device__ __forceinline__ Prologue(const Part& part, int number, int channel) {
-        slope = part.slope;
-        const Index first = (Index)number * part.table_stride + channel;
-#pragma unroll
-        for (int lane = 0; lane < 8; ++lane) {
-            factor[lane] = part.factor ? part.factor[first + lane] : 1.0f;
-            summand[lane] = part.factor ? part.summand[first + lane] : 0.0f;
-        }
-    }
-
-    __device__ __forceinline__ uint4 operator()(const uint4& voxel) const {
-        Vector vector = reinterpret_cast<const Vector&>(voxel);
-#pragma unroll
-        for (int lane = 0; lane < 8; ++lane) {
-            const float value = fmaf(to_float(vector.lanes[lane]), factor[lane], summand[lane]);
-            vector.lanes[lane] = to_element(fmaxf(value, slope * value));
-        }
-        return reinterpret_cast<const uint4&>(vector);
-    }
-};
-
 // What a block computes, and of the source the planes that it sees.
 struct Task {
     int number, run, first_d, first_h, first_w, planes, first_seen, end_seen;

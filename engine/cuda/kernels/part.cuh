@@ -15,3 +15,28 @@ struct Part {
     int shuffled;          // whether the source holds cells of 2 x 2 x 2 voxels
     int origin[3];         // if so, of the first voxel
 };
+
+// Normalisation and activation of a vector of a part, for what knows no slope above 1.
+struct Prologue {
+    float factor[LANES], summand[LANES], slope;
+
+    __device__ __forceinline__ Prologue(const Part& part, int number, int channel) {
+        slope = part.slope;
+        const Index first = (Index)number * part.table_stride + channel;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            factor[lane] = part.factor ? part.factor[first + lane] : 1.0f;
+            summand[lane] = part.factor ? part.summand[first + lane] : 0.0f;
+        }
+    }
+
+    __device__ __forceinline__ uint4 operator()(const uint4& voxel) const {
+        Vector vector = reinterpret_cast<const Vector&>(voxel);
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            const float value = fmaf(to_float(vector.lanes[lane]), factor[lane], summand[lane]);
+            vector.lanes[lane] = to_element(fmaxf(value, slope * value));
+        }
+        return reinterpret_cast<const uint4&>(vector);
+    }
+};

@@ -29,6 +29,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     ConvolveToPatches,
     ConvTransposeToCells,
     ConvTransposeToPatches,
+    ConvTransposeVoxels,
     Statistics,
 )
 from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor, TensorView
@@ -251,6 +252,34 @@ def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, folder, monk
             assert "wrong results in 2 of 2 runs" in found
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+@pytest.mark.parametrize("table", [None, AffineTable("norm.table", 2, 64)])
+def test_a_doubling_layer_of_voxels_is_right_and_found_wrong_when_it_is(
+    table, folder, monkeypatch, cache
+):
+    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
+    monkeypatch.setattr(kernel_check, "RUNS", 2)
+    cells, kernels, stream = (2, 3, 17), LaneKernels(folder), HostStream()
+    source = TensorView(Tensor("norm", 2, cells, 64, "fp16"), cells)
+    read = ActivatedView(source, table, Activation(0.01) if table else IDENTITY)
+    view = TensorView(Tensor("target", 2, cells, 8 * 32, "fp16"), (4, 6, 34), shuffled=True)
+    step = ConvTransposeVoxels("up", read, view, "weight")
+    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
+    assert list(cache.kernels.values()) == [""]
+    right = trial_of(step)
+    laid = right.weights[STORED_WEIGHT]
+    turned = {**right.weights, STORED_WEIGHT: lambda kernel: laid(kernel.swapaxes(3, 4))}
+    wrong_trials = [replace(right, weights=turned)]
+    if table:
+        bent = replace(right.step.source, activation=Activation(0.5))
+        wrong_trials.append(replace(right, step=replace(right.step, source=bent)))
+    for trial in wrong_trials:
+        with monkeypatch.context() as patched:
+            patched.setattr(kernel_check, "trial_of", lambda _, trial=trial: trial)
+            found = kernel_check.wrong_step(step, kernels, stream)
+            assert "wrong results in 2 of 2 runs" in found
+
+
 def _doubling(outputs, beyond=0):
     """Two patches of two blocks each. beyond: voxels that the source has behind the cells'."""
     cells, extents = (2, 1, 17), (4, 2, 34)
@@ -401,6 +430,7 @@ def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch
         ({"convolve_patches_wgmma"}, "fp16", True, True, False),
         ({"convolve_to_patches_wgmma"}, "bf16", True, True, False),
         ({"conv_transpose_to_cells"}, "fp16", True, True, False),
+        ({"conv_transpose_voxels"}, "fp16", False, False, False),
         ({SPLIT_KERNEL}, "fp16", True, True, False),
         (set(), "fp32", False, False, True),
         ({SPLIT_KERNEL}, "tf32", False, False, False),
