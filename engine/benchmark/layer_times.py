@@ -117,7 +117,8 @@ def described(step: Step) -> str:
             return f"conv {_times(kernel)}, {shape}" + (", statistics" if statistics else "")
         case ConvolveToPatches(kernel=kernel, source=source, channels=channels, extents=extents):
             shape = f"{source.channels} to {channels}, {_times(extents)}"
-            return f"conv {_times(kernel)}, {shape}"
+            kind = "normalise, conv" if step.part.table else "conv"
+            return f"{kind} {_times(kernel)}, {shape}"
         case ConvTransposeToPatches(parts=parts, channels=channels, extents=extents):
             before = sum(part.source.channels for part in parts)
             return f"transposed conv 4x4x4, {before} to {channels}, {_times(extents)}"

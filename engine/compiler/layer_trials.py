@@ -96,8 +96,8 @@ def of_one_patch(step: TriedStep) -> TriedStep:
         case ConvolvePatches(target=target, statistics=measured):
             measured = measured and _of_first_patch(measured)
             return replace(step, target=replace(target, batch=1), statistics=measured)
-        case ConvolveToPatches(source=source):
-            return replace(step, source=_first_patch(source))
+        case ConvolveToPatches(part=part):
+            return replace(step, part=replace(part, source=_first_patch(part.source)))
         case ConvTransposeToPatches(parts=parts):
             first = (replace(part, source=_first_patch(part.source)) for part in parts)
             return replace(step, parts=tuple(first))
@@ -193,11 +193,22 @@ def _last_layer(step: ConvolveToPatches) -> LayerTrial:
     seen = _grown(step.extents, step.kernel)
     padded = Tensor("padded", source.batch, seen, view.channels, source.precision)
     made, whole = _translated(step, padded), Region(0, source.batch)
-    pad = Pointwise(view, padded, whole, view.extents, step.origin, step.mode)
-    bare = replace(step, weight=STORED_WEIGHT, bias=None, activation=IDENTITY)
+    part = replace(step.part, activation=_exact(step.part.activation))
+    pad = Pointwise(
+        view,
+        padded,
+        whole,
+        view.extents,
+        step.origin,
+        step.mode,
+        table=part.table,
+        activation=part.activation,
+    )
+    bare = replace(step, part=part, weight=STORED_WEIGHT, bias=None, activation=IDENTITY)
     shape = _plain_shape(padded, made, step.kernel)
     stored = turned_operands if step.wgmma else column_operands
-    return _to_patches(bare, (source,), (pad,), shape, forward, stored)
+    trial = _to_patches(bare, (source,), (pad,), shape, forward, stored)
+    return replace(trial, tables=_tables((part,)))
 
 
 def _transposed_last_layer(step: ConvTransposeToPatches) -> LayerTrial:

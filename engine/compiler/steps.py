@@ -139,17 +139,35 @@ class ConvolvePatches:
 
 
 @dataclass(frozen=True, slots=True)
+class ActivatedView:
+    """activation(source * factor + summand), which a step computes as it reads.
+
+    table: None without a normalisation. activation: a linear one.
+    """
+
+    source: TensorView
+    table: AffineTable | None = None
+    activation: Activation = IDENTITY
+
+    @property
+    def reads(self) -> tuple[Operand, ...]:
+        """Of what steps make."""
+        return self.source.tensor, *_given(self.table)
+
+
+@dataclass(frozen=True, slots=True)
 class ConvolveToPatches:
     """The last layer, to the translated patches, by the own kernel for matrix units; stride 1.
 
     weight: `weight_layout.column_operands`, with wgmma `turned_operands`. wgmma: whether by warp
     groups. bias: name of a float32 constant [C]. layer: its name.
-    source: of the last feature maps. origin, mode: as in Pointwise. kernel, extents: (D, H, W), of
-    the kernel and of a patch. channels: of a translated patch. activation: of the result.
+    part: the last feature maps, which warp groups alone activate, with a slope between 0
+    and 1. origin, mode: as in Pointwise. kernel, extents: (D, H, W), of the kernel and of a patch.
+    channels: of a translated patch. activation: of the result. around: as in Pointwise.
     """
 
     layer: str
-    source: TensorView
+    part: ActivatedView
     origin: Triple
     mode: PadMode
     kernel: Triple
@@ -159,10 +177,16 @@ class ConvolveToPatches:
     bias: str | None
     activation: Activation
     wgmma: bool = False
+    around: Triple | None = None
+
+    @property
+    def source(self) -> TensorView:
+        """Of the last feature maps, as they lie in memory."""
+        return self.part.source
 
     @property
     def flow(self) -> Flow:
-        return Flow((self.source.tensor,))
+        return Flow(self.part.reads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,23 +213,6 @@ class ConvTransposeToCells:
     @property
     def flow(self) -> Flow:
         return Flow((self.source,), *_made(self.target.tensor, self.statistics))
-
-
-@dataclass(frozen=True, slots=True)
-class ActivatedView:
-    """activation(source * factor + summand), which a step computes as it reads.
-
-    table: None without a normalisation. activation: a linear one.
-    """
-
-    source: TensorView
-    table: AffineTable | None
-    activation: Activation
-
-    @property
-    def reads(self) -> tuple[Operand, ...]:
-        """Of what steps make."""
-        return self.source.tensor, *_given(self.table)
 
 
 @dataclass(frozen=True, slots=True)

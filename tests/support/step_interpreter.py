@@ -222,7 +222,7 @@ class _Memory:
                 target += window[..., None] * weights
 
     def convolve_to_patches(self, step: ConvolveToPatches) -> None:
-        values = self.read(step.source)
+        values = self.side_by_side([step.part])
         operands = self.weights[step.weight]
         taps = product(*(range(k) for k in step.kernel))
         total = np.zeros((len(values), *step.extents, step.channels), np.float32)

@@ -308,6 +308,25 @@ class PartArguments(Structure):
     )
 
 
+class ConvolveActivatedToPatchesArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("part", PartArguments),
+        ("weights", c_void_p),
+        ("bias", c_void_p),
+        ("translated", c_void_p),
+        ("overflow", c_void_p),
+        ("extents", Three),
+        ("target_extents", Three),
+        ("kernel", Three),
+        ("origin", Three),
+        ("border", c_int),
+        ("rows", c_int),
+        ("outputs", c_int),
+        ("activation", ActivationArguments),
+    )
+
+
 class ConvTransposeVoxelsArguments(Structure):
     __slots__ = ()
     _fields_ = (
@@ -614,6 +633,12 @@ IN_BLOCKS: dict[type[Structure], type[Structure]] = {
     MeasureArguments: _with(MeasureArguments, "blocks"),
     ConvTransposeToCellsArguments: _with(ConvTransposeToCellsArguments, "blocks"),
     ConvolveToPatchesArguments: _with(ConvolveToPatchesArguments, "blocks"),
+    ConvolveActivatedToPatchesArguments: _with(
+        ConvolveActivatedToPatchesArguments,
+        "blocks",
+        "source_blocks",
+        others=(("source_around", AroundArguments),),
+    ),
     SumTapsArguments: _with(SumTapsArguments, "blocks"),
     UnpackArguments: _with(UnpackArguments, "blocks"),
 }

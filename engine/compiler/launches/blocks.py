@@ -108,9 +108,12 @@ def block_launches(
             level = _halves(source.extents) if source.shuffled else source.extents
             launch = replace(launch, grid=(*launch.grid[:2], count))
             return [_in_blocks(launch, [_blocks(grid, level, first, apart)])]
-        case ConvolveToPatches(source=source):
-            step = replace(step, source=_of_blocks(source, count))
+        case ConvolveToPatches(part=part):
+            step = replace(step, part=replace(part, source=_of_blocks(part.source, count)))
             blocks = [_blocks(grid, grid.block, first, apart)]
+            if step.wgmma:
+                source = _blocks(stored, part.source.extents, 0) if stored else blocks[0]
+                blocks.append(source)
         case SumTaps(source=source):
             step = replace(step, source=replace(source, batch=count), patches=Region(0, count))
             blocks = [_blocks(grid, grid.block, first, apart, region.plane)]
@@ -129,6 +132,8 @@ def block_launches(
         launch.arguments.residual_around = _around(step.residual, step.residual_around)
         launch.arguments.source_copy = _to_copy(step.source, at, copy_of)
         launch.arguments.residual_copy = _to_copy(step.residual, at, copy_of)
+    if isinstance(step, ConvolveToPatches) and step.wgmma:
+        launch.arguments.source_around = _around(step.source, step.around)
     return [launch]
 
 

@@ -56,30 +56,35 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
     columns, planes = -(-width // wide), -(-depth // deep)
     beside, at_once = columns * planes * repeats, card.multiprocessors
     rows = cheapest_walk(height, beside, at_once, _ROWS_BEFORE, range(1, height + 1))
-    values = arguments.ConvolveToPatchesArguments(
-        source=address_of(view, at),
-        weights=at(step.weight),
-        bias=at(step.bias) if step.bias else None,
-        translated=at(TRANSLATED),
-        overflow=at(OVERFLOW),
-        source_strides=strides_of(view.tensor),
-        channels=view.channels,
-        extents=arguments.Three(*view.extents),
-        target_extents=arguments.Three(*step.extents),
-        kernel=arguments.Three(*step.kernel),
-        origin=arguments.Three(*step.origin),
-        border=border_of(step.mode)[0],
-        shuffled=view.shuffled,
-        rows=rows,
-        outputs=step.channels,
-        activation=activation_of(step.activation, at),
-    )
     grid = columns * -(-height // rows), planes, repeats
+    shared_fields = {
+        "weights": at(step.weight),
+        "bias": at(step.bias) if step.bias else None,
+        "translated": at(TRANSLATED),
+        "overflow": at(OVERFLOW),
+        "extents": arguments.Three(*view.extents),
+        "target_extents": arguments.Three(*step.extents),
+        "kernel": arguments.Three(*step.kernel),
+        "origin": arguments.Three(*step.origin),
+        "border": border_of(step.mode)[0],
+        "rows": rows,
+        "outputs": step.channels,
+        "activation": activation_of(step.activation, at),
+    }
     if step.wgmma:
         name = f"convolve_to_patches_{view.channels}_{wide}"
-        shared = _last_of_groups_shared(step.kernel, view.channels, wide)
+        shared = _last_of_groups_shared(view.channels, wide)
         block = (_GROUPS + 1) * WARP_GROUP, 1, 1
+        part = part_of(step.part, at)
+        values = arguments.ConvolveActivatedToPatchesArguments(part=part, **shared_fields)
         return Launch("convolve_to_patches_wgmma", name, grid, block, shared, values)
+    values = arguments.ConvolveToPatchesArguments(
+        source=address_of(view, at),
+        source_strides=strides_of(view.tensor),
+        channels=view.channels,
+        shuffled=view.shuffled,
+        **shared_fields,
+    )
     shared = last_layer_shared(step.kernel, view.channels)
     name = "convolve_to_patches"
     kernel = f"{name}_zero" if step.mode == "zero" else name
@@ -93,13 +98,13 @@ def last_layer_shared(kernel: Triple, channels: int) -> int:
     return operands * 4 * 2 * 32 * 16 + _PLANES * (sums + operands + 2) * 4
 
 
-def _last_of_groups_shared(kernel: Triple, channels: int, columns: int) -> int:
+def _last_of_groups_shared(channels: int, columns: int) -> int:
     weights = 7 * channels // 16 * 2 * 15 * 64 * 2
     width, stages = columns + _TAPS, 16 if channels == 32 else 6
     stored = stages * channels * width * 2
     sums = _GROUPS * 8 * (width + 4) * 4
-    planes = _planes_of_groups(columns) + kernel[0]
-    return weights + stored + sums + 16 * stages + 4 * (width + planes)
+    planes = _planes_of_groups(columns) + 6
+    return weights + stored + sums + 16 * stages + 8 * planes + 4 * width
 
 
 def _planes_of_groups(columns: int) -> int:

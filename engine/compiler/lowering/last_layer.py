@@ -120,25 +120,28 @@ def _convolve_to_patches(
     activation: Activation,
     bias: str | None,
 ) -> None:
-    """The last layer by its own kernel, which looks past patches, but into no other block."""
+    """The last layer by its own kernel, which looks past patches, and by warp groups into other
+    blocks.
+    """
     assert value.pad is not None
     origin, mode = negative(value.pad.before), value.pad.mode
-    if writer.layout.in_blocks:
+    extents = writer.shapes[node.name].extents
+    wgmma = _fits_last_of_groups(writer, value, extents[2])
+    part = value.parts[0]
+    if writer.layout.in_blocks and not wgmma:
         bordered = writer.tensor(f"{node.name}.bordered", value.extents, value.stored)
         writer.write_part(value, bordered, writer.all_patches, origin)
-        source, origin, mode = whole(bordered), _ZERO, "replicate"
+        read, origin, mode = ActivatedView(whole(bordered)), _ZERO, "replicate"
+    elif wgmma and part.is_fusible and 0 <= part.activation.slope <= 1:
+        read = ActivatedView(part.source, part.table, part.activation)
     else:
-        source = _activated(writer, node.name, value.parts[0])
-    extents = writer.shapes[node.name].extents
-    narrow = _NARROW_OF_BLOCKS if writer.layout.in_blocks else _NARROW
-    is_wide = extents[2] > narrow and value.stored in WARP_GROUP_CHANNELS
-    wgmma = writer.layout.takes("convolve_to_patches_wgmma") and is_wide
+        read = ActivatedView(_activated(writer, node.name, part))
     lay = weight_layout.turned_operands if wgmma else weight_layout.column_operands
     laid = lay(writer.weights[conv.weight], value.slots, value.stored)
     writer.steps.append(
         ConvolveToPatches(
             node.name,
-            source,
+            read,
             origin,
             mode,
             conv.kernel,
@@ -149,6 +152,16 @@ def _convolve_to_patches(
             activation,
             wgmma,
         )
+    )
+
+
+def _fits_last_of_groups(writer: Writer, value: Value, columns: int) -> bool:
+    narrow = _NARROW_OF_BLOCKS if writer.layout.in_blocks else _NARROW
+    return (
+        writer.layout.takes("convolve_to_patches_wgmma")
+        and columns > narrow
+        and value.stored in WARP_GROUP_CHANNELS
+        and _is_read_by_last_kernel(value, value.parts[0])
     )
 
 

@@ -96,5 +96,5 @@ def _views(step: ReadsBlocks) -> Iterator[tuple[TensorView, Triple | None]]:
         yield from ((part.source, step.around) for part in step.parts)
         return
     yield step.source, step.around
-    if step.residual is not None:
+    if isinstance(step, Pointwise) and step.residual is not None:
         yield step.residual, step.residual_around

@@ -12,8 +12,16 @@ from typing import TypeAlias
 from ...network.layers import Triple
 from ..blocks import BlockGrid
 from ..lowered import Lowered
-from ..steps import AddPatches, Convolve, ConvolveByPlanes, ConvolvePatches, Pointwise, Step
-from ..tensors import AffineTable, Tensor
+from ..steps import (
+    AddPatches,
+    Convolve,
+    ConvolveByPlanes,
+    ConvolvePatches,
+    ConvolveToPatches,
+    Pointwise,
+    Step,
+)
+from ..tensors import AffineTable, Tensor, TensorView
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +135,21 @@ def _needed_whole(step: Step) -> Iterator[str]:
         yield from step.flow.read_names
 
 
-ReadsBlocks: TypeAlias = Pointwise | ConvolveByPlanes
+ReadsBlocks: TypeAlias = Pointwise | ConvolveByPlanes | ConvolveToPatches
 """Steps that find the block in which a voxel of a map lies."""
+
+
+def source_of(step: ReadsBlocks) -> TensorView:
+    """What a step reads so."""
+    return step.parts[0].source if isinstance(step, ConvolveByPlanes) else step.source
 
 
 def sees_neighbours(step: ReadsBlocks) -> bool:
     """Whether a step looks past its own block, into a map."""
     if step.around is not None:
         return False
-    if isinstance(step, ConvolveByPlanes):
-        return True
+    if not isinstance(step, Pointwise):
+        return isinstance(step, ConvolveByPlanes) or step.wgmma
     is_bordered = step.origin != (0, 0, 0) or step.target.extents != step.extents
     return step.sampling is not None or is_bordered
 

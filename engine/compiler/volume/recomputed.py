@@ -8,6 +8,7 @@ on the card.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from ...network.layers import Triple, triple
 from ..steps import (
@@ -20,9 +21,12 @@ from ..steps import (
     Statistics,
     Step,
 )
-from ..tensors import Tensor, TensorView
+from ..tensors import Region, Tensor, TensorView
 from .block_convolutions import BlockConvolution, between, reach_of, target_of
 from .passes import Pass, ReadsBlocks
+
+_TOGETHER = 2 << 20
+"""Voxels of blocks that own kernels recompute at once, which fill a card."""
 
 
 def recomputed(passes: Sequence[Pass]) -> tuple[Pass, ...]:
@@ -96,19 +100,27 @@ def _with_first_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
 
 def _seen(step: ReadsBlocks) -> tuple[Triple, Triple]:
     """First voxel that a step sees for a block, from the block's, and how many it sees."""
-    if isinstance(step, Pointwise):
-        return step.origin, step.target.extents
-    depth, height, width = (step.stride * (extent - 1) + 3 for extent in step.target.extents)
-    return (-1, -1, -1), (depth, height, width)
+    match step:
+        case Pointwise(origin=origin, target=target):
+            return origin, target.extents
+        case ConvolveToPatches(origin=origin, extents=extents, kernel=kernel):
+            sizes = zip(extents, kernel, strict=True)
+            return origin, triple(extent + taps - 1 for extent, taps in sizes)
+        case ConvolveByPlanes(stride=stride, target=target):
+            return (-1, -1, -1), triple(stride * (each - 1) + 3 for each in target.extents)
 
 
 def _reading_around(step: ReadsBlocks, tensor: Tensor, start: Triple) -> ReadsBlocks:
     """The step, which reads a tensor that holds for each block what it sees, from `start` on."""
     view = TensorView(tensor, tensor.extents)
-    if isinstance(step, Pointwise):
-        return replace(step, source=view, around=start)
-    [part] = step.parts
-    return replace(step, parts=(replace(part, source=view),), around=start)
+    match step:
+        case Pointwise():
+            return replace(step, source=view, around=start)
+        case ConvolveToPatches(part=part):
+            return replace(step, part=replace(part, source=view), around=start)
+        case ConvolveByPlanes(parts=parts):
+            only = (replace(part, source=view) for part in parts)
+            return replace(step, parts=tuple(only), around=start)
 
 
 def _with_last_recomputed(passes: Sequence[Pass], *, grows: bool) -> Sequence[Pass]:
@@ -117,11 +129,12 @@ def _with_last_recomputed(passes: Sequence[Pass], *, grows: bool) -> Sequence[Pa
     grows: see `_recomputing_blocks`.
     """
     reader = next((one for one in passes if isinstance(one.steps[-1], ConvolveToPatches)), None)
-    if reader is None or len(reader.steps) != 2:
+    if reader is None or len(reader.steps) not in (1, 2):
         return passes
-    read, last = reader.steps
+    read, *_ = reader.steps
+    *_, last = reader.steps
     assert isinstance(last, ConvolveToPatches)
-    if not isinstance(read, Pointwise):
+    if not isinstance(read, Pointwise | ConvolveToPatches):
         return passes
     maker = next((one for one in passes if _makes(one, read.source.tensor)), None)
     if maker is None or maker.block is not None:
@@ -268,25 +281,28 @@ def _makes(one: Pass, tensor: Tensor) -> bool:
 
 
 def _recomputing_blocks(
-    maker: Pass, read: Pointwise, last: ConvolveToPatches, *, grows: bool
+    maker: Pass, read: Pointwise | ConvolveToPatches, last: ConvolveToPatches, *, grows: bool
 ) -> Pass | None:
     """All that the last layer needs, for blocks that share their borders.
 
-    grows: whether an own kernel makes more than a block, with what lies around it. A plan of cuDNN
-    is for one size, so that blocks are smaller by what lies around them, and many more.
+    read: what reads the map that is recomputed, the last layer itself if nothing else does. grows:
+    whether an own kernel makes more than a block, with what lies around it. A plan of cuDNN is for
+    one size, so that blocks are smaller by what lies around them, and many more.
     """
     writing = [step for step in maker.steps if isinstance(step, Pointwise)]
-    level, target = writing[0].extents, read.target.extents
+    level = writing[0].extents
     scale = tuple(extent // own for extent, own in zip(read.extents, level, strict=True))
+    origin, seen = _seen(read)
     reach = (
-        max(-origin, size + origin - extent)
-        for origin, size, extent in zip(read.origin, target, read.extents, strict=True)
+        max(-first, size + first - extent)
+        for first, size, extent in zip(origin, seen, read.extents, strict=True)
     )
     coarse = triple(-(-size // each) for size, each in zip(reach, scale, strict=True))
     fine = triple(size * each for size, each in zip(coarse, scale, strict=True))
     conv = next(step for step in maker.steps if isinstance(step, BlockConvolution))
     is_own = grows and isinstance(conv, ConvTransposeToCells)
-    batch = 1 if is_own else conv.source.batch
+    together = max(1, _TOGETHER // prod(read.extents))
+    batch = min(together, conv.source.batch) if is_own else conv.source.batch
     less, more = ((0, 0, 0), coarse) if is_own else (coarse, (0, 0, 0))
     smaller = triple(size * each for size, each in zip(less, scale, strict=True))
     block = _without(read.extents, smaller)
@@ -296,9 +312,7 @@ def _recomputing_blocks(
         replace(_recomputed(one, _with(one.extents, more)), batch=batch)
         for one in (conv.source, target_of(conv))
     )
-    bordered = replace(_recomputed(read.target, _without(target, smaller)), batch=batch)
-    cell = 2 if read.source.shuffled else 1
-    patches = replace(read.patches, count=batch)
+    patches = Region(0, batch)
     steps = (
         *(
             replace(
@@ -311,17 +325,38 @@ def _recomputing_blocks(
             for step in writing
         ),
         between(conv, operand, made),
-        replace(
-            read,
-            source=replace(read.source, tensor=made, extents=_times(made.extents, cell)),
-            target=bordered,
-            patches=patches,
-            extents=block,
-            around=_difference((0, 0, 0), fine),
-        ),
-        replace(last, source=TensorView(bordered, bordered.extents), extents=block),
+        *_last_of_blocks(read, last, made, block, _difference((0, 0, 0), fine)),
     )
     return Pass(0, steps, block, batch, is_recomputed=True)
+
+
+def _last_of_blocks(
+    read: Pointwise | ConvolveToPatches,
+    last: ConvolveToPatches,
+    made: Tensor,
+    block: Triple,
+    around: Triple,
+) -> Iterator[Step]:
+    """The last layer of blocks of so many voxels, from what is made around each of them."""
+    cell = 2 if read.source.shuffled else 1
+    source = replace(read.source, tensor=made, extents=_times(made.extents, cell))
+    if isinstance(read, ConvolveToPatches):
+        part = replace(read.part, source=source)
+        yield replace(last, part=part, extents=block, around=around)
+        return
+    less = _difference(read.extents, block)
+    bordered = _recomputed(read.target, _difference(read.target.extents, less))
+    bordered = replace(bordered, batch=made.batch)
+    yield replace(
+        read,
+        source=source,
+        target=bordered,
+        patches=Region(0, made.batch),
+        extents=block,
+        around=around,
+    )
+    part = replace(last.part, source=TensorView(bordered, bordered.extents))
+    yield replace(last, part=part, extents=block)
 
 
 def _among_neighbours(step: Pointwise) -> Pointwise:
@@ -342,7 +377,7 @@ def _only_reader(
     if len(found) != 1:
         return None
     [(one, step)] = found
-    if isinstance(step, ConvolveByPlanes):
+    if isinstance(step, ConvolveByPlanes) or (isinstance(step, ConvolveToPatches) and step.wgmma):
         return one, step
     if not isinstance(step, Pointwise) or step.source.tensor != tensor:
         return None

@@ -14,9 +14,30 @@
 // 7^3, 32 to 1 channels, 128^3 voxels, fp16, H200: 0.207 ms; 64 channels 0.420 ms. cuDNN's best plan
 // to taps and their sum take 0.36 and 0.51 ms.
 
-#include "convolve_to_patches.cuh"
+#include "blocks.cuh"
 #include "matrix.cuh"
 #include "order.cuh"
+
+struct ConvolveToPatches {
+    const Element* source;
+    const Element* weights;  // operands
+    const float* bias;       // [K], or null
+    float* translated;
+    int* overflow;
+    Strides source_strides;
+    int channels;
+    int extents[3];          // of the source, as the convolution sees it
+    int target_extents[3];
+    int kernel[3];
+    int origin[3];
+    int border, shuffled;
+    int rows;                // of the target, a block
+    int outputs;             // K
+    Activation activation;
+#ifdef IN_BLOCKS
+    Blocks blocks;
+#endif
+};
 
 #ifndef ELEMENT_FLOAT
 

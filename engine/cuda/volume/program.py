@@ -16,7 +16,7 @@ from ...compiler.launches.blocks import block_launches, measured_volume, partial
 from ...compiler.launches.launch import OVERFLOW, Launch, region_address
 from ...compiler.lowered import Lowered
 from ...compiler.memory.plan import scratch_name
-from ...compiler.steps import Convolve, Normalise, Pointwise, Statistics, Step
+from ...compiler.steps import Convolve, Normalise, Statistics, Step
 from ...compiler.tensors import PATCHES, Tensor
 from ...compiler.volume.memory import (
     STAGES,
@@ -31,6 +31,7 @@ from ...compiler.volume.passes import (
     ReadsBlocks,
     goes_in_any_order,
     made_block_by_block,
+    source_of,
 )
 from ..driver import CudaEvent, Stream
 from .host_maps import parts_of
@@ -225,8 +226,7 @@ class PlacedVolume:
         if not isinstance(step, ReadsBlocks):
             return None
         usual = placed.grid if step.around is None else self.grid
-        source = step.source if isinstance(step, Pointwise) else step.parts[0].source
-        kept = self.memory.grids.get(source.tensor.name, usual)
+        kept = self.memory.grids.get(source_of(step).tensor.name, usual)
         return None if placed.finds_by_run(kept) else kept
 
     def _convolved(self, step: Convolve, placed: "_PlacedRun") -> bool:

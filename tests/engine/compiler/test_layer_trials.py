@@ -21,7 +21,16 @@ STEPS: dict[str, TriedStep] = {
         "first", VIEW.tensor, 1, EXTENTS, ORIGIN, "replicate", KERNEL, "weight"
     ),
     "last": ConvolveToPatches(
-        "last", VIEW, ORIGIN, "reflect", KERNEL, "weight", 1, EXTENTS, None, IDENTITY
+        "last",
+        ActivatedView(VIEW, None, IDENTITY),
+        ORIGIN,
+        "reflect",
+        KERNEL,
+        "weight",
+        1,
+        EXTENTS,
+        None,
+        IDENTITY,
     ),
     "transposed last": ConvTransposeToPatches(
         "last", (ActivatedView(VIEW, None, IDENTITY),), "weight", 1, (8, 12, 16), None, IDENTITY

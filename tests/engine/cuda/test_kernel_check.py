@@ -381,8 +381,9 @@ def test_the_last_layer_of_warp_groups_is_right_and_found_wrong_when_it_is(
     cells = Tensor("source", 1, (3, 2, width // 2), 8 * channels, "fp16")
     tensor = cells if shuffled else Tensor("source", 1, extents, channels, "fp16")
     source = TensorView(tensor, extents, shuffled=shuffled)
+    part = ActivatedView(source, AffineTable("table", 1, channels), Activation(0.2))
     step = ConvolveToPatches(
-        "last", source, (-3, -3, -3), mode, WIDE, "weight", 1, extents, None, IDENTITY, True
+        "last", part, (-3, -3, -3), mode, WIDE, "weight", 1, extents, None, IDENTITY, True
     )
     kernels, stream = LaneKernels(folder), HostStream()
     check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)

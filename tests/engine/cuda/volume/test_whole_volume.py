@@ -29,6 +29,7 @@ from cuda_cyclegan.engine.compiler.launches import blocks as block_launches
 from cuda_cyclegan.engine.compiler.launches.blocks import measured_volume
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.compiler.volume.memory import STAGES
+from cuda_cyclegan.engine.compiler.volume.passes import sees_neighbours
 from cuda_cyclegan.engine.cuda.volume import host_maps
 from cuda_cyclegan.engine.cuda.volume.program import HostCopies, StagedCopies
 from cuda_cyclegan.engine.errors import DeviceMemoryError
@@ -186,12 +187,13 @@ def test_maps_made_anew_are_those_that_were_kept(folder: Path, changes: Any) -> 
 def test_layers_by_warp_groups_measure_the_volume(folder: Path) -> None:
     """The last blocks along two axes lie partly in the volume, some cells of boxes in no block."""
     network = random_network(build(structs.replace(OUTERMOST, first_kernel=7)), seed=1)
-    grid = BlockGrid((6, 4, 38), (4, 4, 34))
+    grid = BlockGrid((6, 4, 56), (4, 4, 52))
     volume = noise(network.graph, grid.extents)
     compiled = partial(volume_on_cpu, network, grid, "fp16", folder, wgmma=True, **MATRIX_KERNELS)
     made, alone = compiled(batch=3), compiled(batch=1)
     measuring = {type(step).__name__ for one in made.passes for _, step in one.measured}
     assert measuring >= {"ConvolvePatches", "ConvolveByPlanes", "ConvTransposeToCells"}
+    assert sees_neighbours(made.passes[-1].steps[0])
     wanted = made(volume)
     assert error(network, volume, wanted) <= LIMITS["fp16"]
     assert made(volume, least(made)).tobytes() == wanted.tobytes()
