@@ -27,7 +27,11 @@ from cuda_cyclegan.engine.compiler.volume.memory import (
     volume_memory,
 )
 from cuda_cyclegan.engine.compiler.volume.passes import Pass, passes_of
-from cuda_cyclegan.engine.compiler.volume.recomputed import recomputed, recomputed_twice
+from cuda_cyclegan.engine.compiler.volume.recomputed import (
+    keeping_blocks,
+    recomputed,
+    recomputed_twice,
+)
 from cuda_cyclegan.engine.compiler.volume.undivided import with_low_resolutions_undivided
 from cuda_cyclegan.engine.compiler.volume.widened import widened
 from cuda_cyclegan.engine.cuda.volume.program import (
@@ -142,19 +146,17 @@ class VolumeOnCpu:
         choice = _Choice(wanted)
         return choice.memory(choice.may_leave)
 
-    def memory_recomputed(self, *, twice: bool = False) -> VolumeMemory:
+    def memory_recomputed(self, *, twice: bool = False, kept: int = 0) -> VolumeMemory:
         """What it takes where maps of full resolution are recomputed, and all others kept.
 
-        twice: and those that were widened recomputed, too.
+        twice: and those that were widened recomputed, too. kept: blocks of the first map that stay.
         """
         passes = recomputed(self.passes)
         if twice:
             passes = recomputed_twice(self.passes, self.grid.block)
-        lowered = self.program.lowered
-        wanted = VolumeRequest(
-            lowered, passes, self.grid, self.channels, (0, 0), may_recompute=False
-        )
-        return replace(volume_memory(wanted, 1 << 40), is_recomputed=True)
+        lowered, passes = self.program.lowered, keeping_blocks(passes, kept)
+        wanted = VolumeRequest(lowered, passes, self.grid, self.channels, (0, 0))
+        return _Choice(wanted, is_recomputed=True).memory(())
 
     def __call__(
         self, volume: FloatArray, room: int = 1 << 40, memory: VolumeMemory | None = None

@@ -1,5 +1,6 @@
 """Where the maps of a volume are kept, and how many bytes that takes, before any is allocated."""
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -24,8 +25,8 @@ from ..steps import (
 )
 from ..tensors import PATCHES, TRANSLATED, Tensor
 from .own_blocks import read_around_own_blocks, read_by_own_blocks, reading_own_blocks
-from .passes import Pass, made_block_by_block, maps_of
-from .recomputed import recomputed, recomputed_twice
+from .passes import KeptBlocks, Pass, made_block_by_block, maps_of
+from .recomputed import keeping_blocks, recomputed, recomputed_twice
 from .rolling import RollingMaps, rolling_maps
 from .written_over import BlockOrder, WrittenOver, rows_of, written_over
 
@@ -101,6 +102,11 @@ class VolumeMemory:
         )
 
     @property
+    def kept(self) -> KeptBlocks | None:
+        """Blocks that are not recomputed as others are."""
+        return next((one.kept for one in self.passes if one.kept is not None), None)
+
+    @property
     def residence(self) -> Residence:
         """Where maps are kept."""
         if self.host_bytes:
@@ -133,7 +139,7 @@ def volume_memory(wanted: VolumeRequest, room: int) -> VolumeMemory:
     choices = list(_choices(wanted))
     for choice in choices:
         if (memory := choice.memory(())).device_bytes <= room:
-            return memory
+            return _keeping_blocks(choice, memory, room)
     least: list[int] = []
     for choice in reversed(choices):
         try:
@@ -153,6 +159,22 @@ def _choices(wanted: VolumeRequest) -> Iterator["_Choice"]:
         if passes not in found:
             found.append(passes)
             yield _Choice(replace(wanted, passes=passes), is_recomputed=True)
+
+
+def _keeping_blocks(choice: "_Choice", memory: VolumeMemory, room: int) -> VolumeMemory:
+    """Memory of passes that recompute maps, with as many blocks kept as there is room for."""
+    passes, grid = choice.wanted.passes, choice.wanted.grid
+    kept = next((one.kept for one in passes if one.kept is not None), None)
+    if kept is None:
+        return memory
+
+    def keeping(count: int) -> VolumeMemory:
+        wanted = replace(choice.wanted, passes=keeping_blocks(passes, count))
+        return _Choice(wanted, is_recomputed=True).memory(())
+
+    counts = range(kept.tensor.batch, grid.blocks, kept.tensor.batch)
+    fitting = bisect_right(counts, room, key=lambda count: keeping(count).device_bytes)
+    return keeping(counts[fitting - 1]) if fitting else memory
 
 
 def _with_maps_on_the_host(choice: "_Choice", room: int) -> VolumeMemory:
@@ -411,6 +433,9 @@ def _tensors(
                 sizes[name] = _bytes_of_all(maps[name], grids[name]) if name in maps else item.bytes
                 if isinstance(item, Tensor) and name in narrow:
                     sizes[name] = _bytes_a_block(item)
+        if (kept := one.kept) is not None and kept.count:
+            lives[kept.name] = lives[kept.tensor.name][0], one.last
+            sizes[kept.name] = kept.count * kept.block_bytes
     for name, (first, last) in lives.items():
         yield Lifetime(name, sizes[name], first, last)
 

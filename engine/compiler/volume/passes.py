@@ -5,12 +5,12 @@ a step needs more than its own blocks: voxels of others, or statistics of the vo
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeAlias
 
 from ...network.layers import Triple
-from ..blocks import BlockGrid
+from ..blocks import BlockGrid, BlockRun
 from ..lowered import Lowered
 from ..steps import (
     AddPatches,
@@ -25,13 +25,40 @@ from ..tensors import AffineTable, Tensor, TensorView
 
 
 @dataclass(frozen=True, slots=True)
+class KeptBlocks:
+    """The first blocks of a volume, for which a pass reads what it recomputes for all others.
+
+    tensor: of a run, which an earlier pass makes. count: blocks of which it stays, in whole runs.
+    steps: of the pass for these blocks, which see none of later ones.
+    """
+
+    tensor: Tensor
+    count: int
+    steps: tuple[Step, ...]
+
+    @property
+    def name(self) -> str:
+        """Of their memory; that of the tensor is for all runs behind them."""
+        return f"{self.tensor.name} kept"
+
+    @property
+    def block_bytes(self) -> int:
+        return self.tensor.bytes // self.tensor.batch
+
+    def has(self, run: BlockRun) -> bool:
+        """Whether a run's blocks stay."""
+        return run.first + run.count <= self.count
+
+
+@dataclass(frozen=True, slots=True)
 class Pass:
     """Steps [first, first + len(steps)) of a program.
 
     first: number of the first step. steps: in order. block: extents of its blocks, None for those
     of the volume's grid. batch: blocks in one run, None for as many as usual. is_recomputed:
     whether it makes again what another pass has measured, elsewhere in its blocks. is_whole:
-    whether its one step is for the volume as one array, and not for blocks.
+    whether its one step is for the volume as one array, and not for blocks. kept: of what its first
+    step recomputes, if some may stay from where it was measured.
     """
 
     first: int
@@ -39,6 +66,7 @@ class Pass:
     block: Triple | None = None
     batch: int | None = None
     is_recomputed: bool = False
+    kept: KeptBlocks | None = None
 
     def grid_in(self, grid: BlockGrid) -> BlockGrid:
         """The grid of its blocks; grid: the volume's."""
@@ -48,6 +76,13 @@ class Pass:
     def last(self) -> int:
         """Number of the last step."""
         return self.first + len(self.steps) - 1
+
+    def of_run(self, run: BlockRun) -> "Pass":
+        """The pass as it is for a run."""
+        if self.kept is None or not self.kept.has(run):
+            return self
+        steps = self.kept.steps
+        return replace(self, first=self.last + 1 - len(steps), steps=steps)
 
     @property
     def is_whole(self) -> bool:

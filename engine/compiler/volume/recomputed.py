@@ -23,7 +23,7 @@ from ..steps import (
 )
 from ..tensors import Region, Tensor, TensorView
 from .block_convolutions import BlockConvolution, between, reach_of, target_of
-from .passes import Pass, ReadsBlocks
+from .passes import KeptBlocks, Pass, ReadsBlocks
 
 _TOGETHER = 2 << 20
 """Voxels of blocks that own kernels recompute at once, which fill a card."""
@@ -32,6 +32,13 @@ _TOGETHER = 2 << 20
 def recomputed(passes: Sequence[Pass]) -> tuple[Pass, ...]:
     """The passes without maps of full resolution; as they are where that cannot be."""
     return _numbered(_with_last_recomputed(_with_first_recomputed(passes), grows=True))
+
+
+def keeping_blocks(passes: Sequence[Pass], count: int) -> tuple[Pass, ...]:
+    """Passes that recompute maps, of whose first one so many blocks stay."""
+    return tuple(
+        replace(one, kept=replace(one.kept, count=count)) if one.kept else one for one in passes
+    )
 
 
 def recomputed_twice(passes: Sequence[Pass], block: Triple) -> tuple[Pass, ...]:
@@ -94,7 +101,13 @@ def _with_first_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
     again = replace(conv, target=around, origin=_sum(conv.origin, start), statistics=None)
     reading = _reading_around(step, around, start)
     steps = again, *(reading if one is step else one for one in reader.steps)
-    replaced = [replace(reader, steps=steps) if one is reader else one for one in others]
+    sees_later = any(
+        first + seen > extent
+        for first, seen, extent in zip(origin, extents, conv.target.extents, strict=True)
+    )
+    kept = None if sees_later else KeptBlocks(conv.target, 0, reader.steps)
+    recomputing = replace(reader, steps=steps, kept=kept)
+    replaced = [recomputing if one is reader else one for one in others]
     return [*_measuring(maker), *replaced]
 
 

@@ -92,13 +92,15 @@ __device__ __forceinline__ Index source_patch(const ConvolveStrided& p, int numb
     return number;
 }
 
-// Beyond which the source is 0.
-__device__ __forceinline__ const int (&ends(const ConvolveStrided& p))[3] {
+// The end of what a patch sees along an axis, beyond which the source is 0 or of no use: nothing is read
+// of later blocks.
+__device__ __forceinline__ int end_of(const ConvolveStrided& p, const Start& start, int axis) {
 #ifdef IN_BLOCKS
-    return p.source_blocks.volume;
+    const int end = p.source_blocks.volume[axis];
 #else
-    return p.source_extents;
+    const int end = p.source_extents[axis];
 #endif
+    return min(end, 2 * (start.at[axis] + p.extents[axis]));
 }
 
 // The source as a patch sees it, along one axis.
@@ -143,7 +145,7 @@ struct Loader {
     const ConvolveStrided& p;
     const Axis depth;
     const Element* source;  // of the patch, at its 8 channels
-    int first_d;            // where the first plane begins
+    int first_d, end_d;     // where the first plane begins, and behind the last one
     Offset places[EACH];    // of its voxels in a plane
     bool is_inside[EACH];
     int stored;             // bytes of the first one in a box
@@ -157,6 +159,8 @@ struct Loader {
         const int first_row = lane / LANES_OF_ROW;
         const Start start = start_of(p, number);
         first_d = d + 2 * start.at[0], h += 2 * start.at[1], w += 2 * start.at[2];
+        end_d = end_of(p, start, 0);
+        const int end_h = end_of(p, start, 1), end_w = end_of(p, start, 2);
         const Index patch = (Index)extents[0] * extents[1] * extents[2] * CHANNELS;
         source = p.source + source_patch(p, number) * patch + piece * 8;
         stored = (piece * PIECE + column % 2 * EVEN + first_row * HALF_ROW + column / 2) * 16;
@@ -164,8 +168,8 @@ struct Loader {
 #pragma unroll
         for (int i = 0; i < EACH; ++i) {
             const int row = h + first_row + i * ROW_STEP;
-            const int y = min(max(row, 0), ends(p)[1] - 1);
-            const int x = min(max(w + column, 0), ends(p)[2] - 1);
+            const int y = min(max(row, 0), end_h - 1);
+            const int x = min(max(w + column, 0), end_w - 1);
             places[i] = height.before(p, 1, y) + width.before(p, 2, x);
             is_inside[i] = y == row && x == w + column;
         }
@@ -173,7 +177,7 @@ struct Loader {
 
     // Begins to read a plane of the channels from `chunk` on.
     __device__ __forceinline__ void fetch(int plane, int chunk, uint4 (&vectors)[EACH]) const {
-        const int d = min(max(first_d + plane, 0), ends(p)[0] - 1);
+        const int d = min(max(first_d + plane, 0), end_d - 1);
         const Element* from = source + depth.before(p, 0, d) + chunk * DEPTH;
 #pragma unroll
         for (int i = 0; i < EACH; ++i) {
@@ -187,7 +191,7 @@ struct Loader {
         float slope, char* box
     ) const {
         const Scales factor = factors, summand = summands;
-        const bool is_there = (unsigned)(first_d + plane) < (unsigned)ends(p)[0];
+        const bool is_there = (unsigned)(first_d + plane) < (unsigned)end_d;
 #pragma unroll
         for (int i = 0; i < EACH; ++i) {
             const Vector vector = reinterpret_cast<const Vector&>(vectors[i]);

@@ -270,12 +270,13 @@ class PassInRuns:
             volume.wait_for_copy(stage)
         if self.fetched:
             volume.queue_copies_back(placed)
-        narrow = dict(made_block_by_block(self.one, volume.memory.maps))
-        for place, step in enumerate(self.one.steps):
+        one = self.one.of_run(run)
+        narrow = dict(made_block_by_block(one, volume.memory.maps))
+        for place, step in enumerate(one.steps):
             if place in narrow:
                 self._queue_block_by_block(place, placed)
             elif place - 1 not in narrow and not self._is_measured_at_once(step):
-                volume.queue_step(self.one.first + place, step, placed)
+                volume.queue_step(one.first + place, step, placed)
         if self.fetched:
             volume.free_stages([stage])
         if self.leaving:
@@ -346,6 +347,9 @@ class _PlacedRun:
         volume = self.volume
         if name not in self.around and (staged := self._staged(name)) is not None:
             return self._on_the_card(name, staged)
+        kept = volume.memory.kept
+        if kept is not None and name == kept.tensor.name and kept.has(self.run):
+            return volume.at(kept.name) + self.run.first * kept.block_bytes
         address = volume.at(name)
         if name not in volume.memory.maps:
             return address + self.beside * self.sizes.get(name, 0)

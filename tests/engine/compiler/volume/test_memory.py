@@ -245,15 +245,32 @@ def test_an_own_kernel_makes_blocks_anew_with_what_the_last_layer_sees_around_th
     } == {1}
 
 
+def test_what_there_is_room_for_of_the_first_map_stays() -> None:
+    wanted = request("resnet", (512, 512, 192), matrix_kernels=True, wgmma=True)
+    everything = volume_memory(wanted, 40 << 30).device_bytes
+    recomputing = _Choice(replace(wanted, passes=recomputed(wanted.passes)))
+    least = recomputing.memory(()).device_bytes
+    counts: list[int] = []
+    for room in range(least, everything, (everything - least) // 8):
+        memory = volume_memory(wanted, room)
+        assert memory.device_bytes <= room
+        assert memory.kept is not None
+        counts.append(memory.kept.count)
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1] < wanted.grid.blocks
+    assert all(count % wanted.batch == 0 for count in counts)
+
+
 def test_a_volume_made_anew_takes_a_fifth_of_what_another_framework_takes() -> None:
     """PyTorch's single pass, compiled, in half precision: 2,707,777,536 bytes."""
     grid = grid_of((256, 256, 180), (4, 4, 4))
     lowered = lowered_blocks(NETWORKS["long"], grid, "fp16", H200, frozenset())
     wanted = VolumeRequest(lowered, passes_of(lowered), grid, (1, 1), (1 << 24, 1 << 25))
-    everything = volume_memory(wanted, 40 << 30)
-    memory = volume_memory(wanted, everything.device_bytes - 1)
+    memory = volume_memory(wanted, 2_707_777_536 // 5)
     assert memory.residence == "recomputed"
-    assert memory.device_bytes < 2_707_777_536 / 5
+    assert memory.kept is not None
+    assert memory.kept.count == 0
+    assert volume_memory(wanted, 3 * 2_707_777_536 // 10).kept != memory.kept
 
 
 @pytest.mark.parametrize("name", ["unet", "plain"])

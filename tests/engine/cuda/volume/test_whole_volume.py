@@ -200,6 +200,22 @@ def test_layers_by_warp_groups_measure_the_volume(folder: Path) -> None:
     assert alone(volume, memory=alone.memory_recomputed()).tobytes() == wanted.tobytes()
 
 
+@pytest.mark.parametrize(("batch", "counts"), [(1, (1, 3)), (2, (2,))])
+def test_blocks_of_the_first_map_may_stay(
+    folder: Path, batch: int, counts: tuple[int, ...]
+) -> None:
+    network = random_network(build(structs.replace(OUTERMOST, first_kernel=7)), seed=1)
+    grid = BlockGrid((8, 4, 16), (4, 4, 8))
+    volume = noise(network.graph, grid.extents)
+    made = volume_on_cpu(network, grid, "fp16", folder, batch=batch, wgmma=True, **MATRIX_KERNELS)
+    wanted = made(volume)
+    for count in counts:
+        memory = made.memory_recomputed(kept=count)
+        assert memory.kept is not None
+        assert memory.kept.count == count
+        assert made(volume, memory=memory).tobytes() == wanted.tobytes()
+
+
 @pytest.mark.parametrize(
     ("source", "edge"),
     [
