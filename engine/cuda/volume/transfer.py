@@ -84,7 +84,7 @@ def bring_in(
     program, padded = placed.program, placed.grid.extents
     order = MemoryOrder.of(source.values)
     seen = order.seen(source.values)
-    pieces = list(_pieces(len(seen), order, slots.voxels))
+    pieces = list(_pieces(len(seen), order, slots.voxels * 4 // seen.itemsize))
     stored = placed.at(VOXELS_IN)
 
     def copied(number: int) -> VoxelArray:

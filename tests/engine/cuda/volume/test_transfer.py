@@ -95,7 +95,7 @@ def test_each_piece_is_there_before_what_reads_it_is_queued(folder: Path) -> Non
         with opened(folder) as (placed, slots):
             volume = at(placed, PATCHES)
             bring_in(placed, Stored(source), slots, partial(look, volume, source, there))
-    assert there == [True] * 8 * ROUNDS
+    assert there == [True] * 4 * ROUNDS
 
 
 def look(volume: Any, source: Any, there: list[bool], rows: AxisRows) -> None:
