@@ -3,7 +3,7 @@
 import mmap
 import sys
 from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 
 import numpy as np
@@ -15,6 +15,9 @@ PINNED_BYTES = 128 << 20
 """Pinned at once: no other call to the driver gets through meanwhile, and a study's first pass has
 begun.
 """
+
+_SHARE = 32 << 20
+"""Bytes that a thread takes at a time."""
 
 _THREADS = 8
 """That take pages: the system clears 5 GB a second for each, and a study waits for gigabytes."""
@@ -67,13 +70,13 @@ def _in_large_pages(size: int, opened: ExitStack) -> int | None:
         return None
 
     def take(first: int) -> None:
-        pages[first : first + PINNED_BYTES : mmap.PAGESIZE] = 0
+        pages[first : first + _SHARE : mmap.PAGESIZE] = 0
 
-    address, parts = pages.ctypes.data, list(parts_of(0, size))
+    address = pages.ctypes.data
     with ExitStack() as pinned, ThreadPoolExecutor(_THREADS, "taking pages") as threads:
-        taken = [threads.submit(take, first) for first, _ in parts]
-        for (first, count), part in zip(parts, taken, strict=True):
-            part.result()
+        taken = [threads.submit(take, first) for first in range(0, size, _SHARE)]
+        for first, count in parts_of(0, size):
+            wait(taken[first // _SHARE : -(-(first + count) // _SHARE)])
             if not _is_pinned(address + first, count):
                 return None
             pinned.callback(_unpin, pages, first)

@@ -4,7 +4,7 @@ import errno
 import sys
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -90,6 +90,37 @@ def test_no_copy_passes_the_end_of_what_was_pinned_at_once() -> None:
     ]
     assert list(parts_of(begin, 5)) == [(begin, 5)]
     assert not list(parts_of(begin, 0))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such pages")
+@pytest.mark.parametrize("refused", [None, 2])
+def test_what_is_pinned_in_parts_is_let_go_in_parts(
+    refused: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the driver refuses a part, it takes all by itself, in its own pages."""
+    pinned: list[int] = []
+    unpinned: list[int] = []
+
+    def is_pinned(address: int, _: int) -> bool:
+        if len(pinned) == refused:
+            return False
+        pinned.append(address)
+        return True
+
+    monkeypatch.setattr(host_maps, "PINNED_BYTES", 2 << 20)
+    monkeypatch.setattr(host_maps, "_SHARE", 1 << 20)
+    monkeypatch.setattr(host_maps, "_is_pinned", is_pinned)
+    monkeypatch.setattr(
+        host_maps, "_unpin", lambda pages, first: unpinned.append(pages.ctypes.data + first)
+    )
+    monkeypatch.setattr(
+        host_maps, "PinnedBuffer", lambda size: nullcontext(SimpleNamespace(address=size))
+    )
+    with host_maps.pinned_maps(SIZE) as address:
+        assert address == (pinned[0] if refused is None else SIZE)
+        assert unpinned == ([] if refused is None else pinned[::-1])
+        assert len(pinned) == (3 if refused is None else refused)
+    assert unpinned == pinned[::-1]
 
 
 def test_what_the_host_has_no_room_for_is_refused_in_a_sentence() -> None:
