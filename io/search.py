@@ -109,7 +109,7 @@ class FileSearch:
             pending = [links.popleft()]
             while pending:
                 path, around = pending.pop()
-                if guarded and self._is_result(path):
+                if guarded and self._is_output(path):
                     continue
                 if is_of_system(path) and not in_system:
                     self._skip(path, "it is a folder of the system")
@@ -209,6 +209,13 @@ class FileSearch:
 
     def _is_result(self, path: Path) -> bool:
         return bool(self.output) and Path(os.path.realpath(path)).is_relative_to(self.output)
+
+    def _is_output(self, folder: Path) -> bool:
+        """Of a folder in one that holds no results: whether it is the output folder itself.
+
+        The real path of each folder of a deep chain would take long.
+        """
+        return bool(self.output) and folder.name == self.output.name and self._is_result(folder)
 
     def _is_map(self, path: Path) -> bool:
         return not self.takes_maps and is_map_name(path.name)

@@ -26,18 +26,22 @@ NAME = "manifest.jsonl"
 
 def found_record(output: Path) -> Path | None:
     """The folder of an output folder's record; None if there is none yet."""
-    inside, beside = _inside(output), _beside(output)
-    if os.path.lexists(inside):
-        return inside
-    return beside if beside and os.path.lexists(beside) and not is_mounted(_real(output)) else None
+    named = _by_own_name(output)
+    if os.path.lexists(named / RECORD):
+        return _inside(output)
+    beside = _beside(named)
+    if beside is None or not os.path.lexists(beside) or is_mounted(_real(output)):
+        return None
+    return _beside(_real(output))
 
 
 def made_record(output: Path) -> Path:
     """The same, of an output folder that is there; made if need be. Raises OSError."""
     if found := found_record(output):
         return found
-    beside = _beside(output)
-    if beside and not is_mounted(_real(output)):
+    real = _real(output)
+    beside = _beside(real)
+    if beside and not is_mounted(real):
         with suppress(OSError):
             beside.mkdir(exist_ok=True)
             return beside
@@ -84,10 +88,18 @@ def _inside(output: Path) -> Path:
     return _real(output) / RECORD
 
 
-def _beside(output: Path) -> Path | None:
-    """None for the root of a file system."""
-    real = _real(output)
-    return real.with_name(f".{real.name}{RECORD}") if real.name else None
+def _beside(named: Path) -> Path | None:
+    """Of a folder by its own name; None for the root of a file system."""
+    return named.with_name(f".{named.name}{RECORD}") if named.name else None
+
+
+def _by_own_name(output: Path) -> Path:
+    """A path that ends in the folder's own name, and may have links before that.
+
+    Its real path takes a look at each folder on the way, which for all of a deep chain is long.
+    """
+    ends_elsewhere = output.name in ("", "..") or output.is_symlink()
+    return _real(output) if ends_elsewhere else output
 
 
 def _real(output: Path) -> Path:

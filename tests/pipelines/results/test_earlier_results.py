@@ -1,5 +1,6 @@
-"""Results below an input folder are not taken for scans."""
+"""Results below an input folder are not taken for scans, and what it costs to tell them."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,9 @@ from support.batch_world import scan, tiny_model
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.io.choice import EVERYTHING
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE
+from cuda_cyclegan.pipelines.results.earlier_results import discover_scans
 
 
 class Folders:
@@ -62,3 +65,32 @@ def test_what_a_user_put_in_the_place_of_a_result_is_a_scan(
     scan(folders.earlier / "a.nii", 7)
     shutil.copy(folders.scans / "a.nii", folders.earlier / "mine.nii")
     assert "4 translated" in folders.translate(folders.scans, to=tmp_path / "out").stdout
+
+
+@pytest.mark.parametrize("output", [None, "results"])
+def test_folders_in_folders_need_no_real_path_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str | None
+) -> None:
+    """A real path looks at all folders around it; of each folder of a chain that is their square,
+    and takes seconds where folders lie hundreds deep.
+    """
+    realpath, results = os.path.realpath, tmp_path / output if output else None
+    asked: list[object] = []
+
+    def counted(path: "os.PathLike[str] | str", **options: bool) -> str:
+        asked.append(path)
+        return realpath(path, **options)
+
+    def asked_for(depth: int) -> int:
+        inputs = tmp_path / str(depth)
+        deepest = inputs.joinpath(*["d"] * depth)
+        deepest.mkdir(parents=True)
+        (deepest / "a.nii").touch()
+        asked.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr("os.path.realpath", counted)
+            found = discover_scans([inputs], results, EVERYTHING)
+        assert len(found.studies) == 1
+        return len(asked)
+
+    assert asked_for(60) == asked_for(6)
