@@ -12,6 +12,7 @@ files with the hash or the marks that it tells, and whatever else stands there i
 """
 
 import os
+import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from tempfile import TemporaryFile
 from ...io.errors import WriteError
 from ...io.files.disk import is_mounted
 from ...io.files.own_files import RECORD, identity
+from ...io.files.parts import PREFIX, SUFFIX
 
 NAME = "manifest.jsonl"
 
@@ -52,8 +54,16 @@ def made_record(output: Path) -> Path:
 
 def check_writable(output: Path) -> None:
     """Raise OSError where no file can be made; a record beside the folder would not tell."""
-    with TemporaryFile(dir=output):
-        pass
+    prefix = f"{PREFIX}{secrets.token_hex(8)}-"
+    try:
+        with TemporaryFile(dir=output, prefix=prefix, suffix=SUFFIX):
+            pass
+    except OSError:
+        # FUSE renames a file that is removed while it is open; where it may not, the file stays.
+        for left in output.glob(f"{prefix}*"):
+            with suppress(OSError):
+                left.unlink()
+        raise
 
 
 def is_inside(record: Path) -> bool:

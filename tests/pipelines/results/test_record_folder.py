@@ -10,7 +10,7 @@ import pytest
 from cuda_cyclegan.io.errors import WriteError
 from cuda_cyclegan.pipelines.errors import OutputFolderError
 from cuda_cyclegan.pipelines.results.manifest import Manifest, ManifestEntry, Recipe, load
-from cuda_cyclegan.pipelines.results.record_folder import found_record, is_inside
+from cuda_cyclegan.pipelines.results.record_folder import check_writable, found_record, is_inside
 
 INSIDE = ".cuda-cyclegan"
 
@@ -166,3 +166,23 @@ class TestPlace:
             latest.symlink_to("second")
             with pytest.raises(WriteError, match="moved or removed"):
                 manifest.place.check()
+
+
+def test_a_folder_that_lets_no_open_file_be_removed_is_refused_and_stays_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As FUSE does where names cannot be changed: bindfs --rename-deny."""
+    opened, unlink = set[str](), os.unlink
+
+    def refused_once(path: str, **at: int) -> None:
+        if path not in opened:
+            opened.add(path)
+            raise PermissionError(1, "Operation not permitted", path)
+        unlink(path, **at)
+
+    monkeypatch.setattr("tempfile._O_TMPFILE_WORKS", False)
+    monkeypatch.setattr("os.unlink", lambda path, **at: refused_once(os.fspath(path), **at))
+    with pytest.raises(PermissionError):
+        check_writable(tmp_path)
+    assert len(opened) == 1
+    assert list(tmp_path.iterdir()) == []
