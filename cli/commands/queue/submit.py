@@ -114,12 +114,13 @@ def _next_steps(batch: str, workers: int, queue: list[str]) -> Iterator[str]:
 
 
 def _queue_typed(context: typer.Context, queue: str | None) -> list[str]:
-    """The option, if it was typed and holds no password, for other commands to be typed with."""
-    from ....pipelines.jobs.queue.location import has_password
+    """The option, if it was typed, for other commands to be typed with; it shows no password."""
+    from ....pipelines.jobs.queue.location import has_password, queue_place
 
     source = context.get_parameter_source("queue")
-    typed = queue and source and source.name == "COMMANDLINE" and not has_password(queue)
-    return ["--queue", queue] if queue and typed else []
+    if not queue or source is None or source.name != "COMMANDLINE":
+        return []
+    return ["--queue", str(queue_place(queue)) if has_password(queue) else queue]
 
 
 def _outcome(submitted: "Submitted") -> Iterator[str]:

@@ -228,6 +228,18 @@ def test_a_wrong_password_is_told_without_it(locked_server: queue_postgres.Serve
     assert MARK not in told.output
 
 
+def test_the_next_step_names_the_queue_without_its_password(
+    locked_server: queue_postgres.Server, folder: Path
+) -> None:
+    told = by_submit(folder, address_of(locked_server, BY_ADDRESS))
+    assert told.exit_code == 0, told.output
+    shown = f"postgresql://keeper:***@{locked_server.address}:{locked_server.port}/jobs"
+    begin, look = told.stderr.splitlines()[-2:]
+    assert begin == f"To begin:  cuda-cyclegan worker --queue '{shown}'"
+    assert look.endswith(f" --queue '{shown}'")
+    assert MARK not in told.output
+
+
 def test_a_worker_that_finds_no_server_logs_no_password() -> None:
     address = f"postgresql://me:{MARK}@{CLOSED}/jobs"
     command = [*COMMAND, "worker", "--device", "cpu"]
