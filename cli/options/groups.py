@@ -32,6 +32,7 @@ from .translate import (
     ModelFile,
     NanTo,
     Output,
+    OutputFolder,
     Overlap,
     Overwrite,
     Patch,
@@ -161,6 +162,13 @@ class StudyOptions:
             strict_input=self.strict_input,
             cycle_check=self._cycle_check(),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivingStudyOptions(StudyOptions):
+    """The same for studies of which more may come: their results have a folder, and no file."""
+
+    output: OutputFolder
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -47,6 +47,16 @@ Output: TypeAlias = Annotated[
         rich_help_panel=RESULT,
     ),
 ]
+OutputFolder: TypeAlias = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Folder for the results, which mirrors the inputs.",
+        rich_help_panel=RESULT,
+    ),
+]
 DeviceName: TypeAlias = Annotated[
     str,
     typer.Option(

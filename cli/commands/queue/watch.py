@@ -9,7 +9,7 @@ import typer
 from ....io.errors import ScanError
 from ....pipelines.errors import QueueLostError
 from ...errors import errors_reported
-from ...options.groups import StudyOptions, grouped
+from ...options.groups import ArrivingStudyOptions, grouped
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...render.terminal.settings import flagged
@@ -37,7 +37,7 @@ def watch(
             metavar="FOLDER", exists=True, file_okay=False, help="Where studies arrive."
         ),
     ],
-    study: StudyOptions,
+    study: ArrivingStudyOptions,
     queue: QueueOption = None,
     settle: Annotated[
         float,
@@ -70,6 +70,10 @@ def watch(
         from ....pipelines.jobs.submission import jobs_of
 
         request = study.request((folder,), links="none")
+        if request.result:
+            raise typer.BadParameter(
+                "more than one study may arrive; name a folder.", param_hint="'--output'"
+            )
         scheduling = scheduling_of(priority, window)
         arrivals, complaints = Arrivals(settle), Complaints(settle)
         with open_queue(queue_place(queue), create=True) as jobs:

@@ -68,6 +68,16 @@ def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
     assert world.made() == {"a.nii", "b.nii"}
 
 
+def test_results_of_a_watched_folder_have_no_file_of_their_own(world: QueueWorld) -> None:
+    assert "DIR|FILE" in world.did("submit", "--help")
+    assert "FILE" not in world.did("watch", "--help").partition("--output")[2].splitlines()[0]
+    world.scans(1)
+    paths = [str(world.inputs), "--model", str(world.model), "--output"]
+    refused = world.run("watch", *paths, str(world.folder / "one.nii"))
+    assert refused.exit_code == 2
+    assert "more than one study may arrive; name a folder." in refused.stderr
+
+
 def test_what_is_open_already_is_not_queued_again(world: QueueWorld) -> None:
     world.scans(2)
     old = world.submit()
