@@ -325,6 +325,14 @@ ODD_GRAPHS = {
         ("up2", ConvTranspose3d(32, 32, _DOUBLE, "u2.weight", None, _DOUBLE)),
         ("leave", _conv("leave", 32, 1, kernel=1)),
     ),
+    "a border of no voxels": chain(
+        1,
+        ("sigmoid", Sigmoid()),
+        ("pad", Pad("reflect", (0, 0, 0), (0, 0, 0))),
+        ("conv", _conv("conv", 1, 8, kernel=1)),
+        ("norm", InstanceNorm(8)),
+        ("leave", _conv("leave", 8, 1)),
+    ),
     "two tensors, in either order": chain(
         1,
         ("a", _conv("a", 1, 3)),

@@ -1,6 +1,7 @@
 """A network over a whole volume whose own kernels run on the CPU, in one block of memory."""
 
 import ctypes
+import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -114,9 +115,17 @@ class StreamAtOnce:
 
 
 def poisoned(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Memory full of NaN that begins as a card's does."""
-    block = np.full(size + 256, 0xFF, np.uint8)
-    return block[-block.ctypes.data % 256 :]
+    """Memory full of NaN that begins as a card's does; to go past its end ends the process."""
+    used = -(-size // 256) * 256
+    pages = -(-used // mmap.PAGESIZE) * mmap.PAGESIZE
+    block = np.frombuffer(mmap.mmap(-1, pages + mmap.PAGESIZE), np.uint8)
+    block[:pages] = 0xFF
+    status = _protect(ctypes.c_void_p(block.ctypes.data + pages), mmap.PAGESIZE, 0)
+    assert status == 0
+    return block[pages - used : pages]
+
+
+_protect = ctypes.CDLL(None).mprotect
 
 
 class EventAtOnce:
