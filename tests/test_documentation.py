@@ -22,7 +22,6 @@ from support.bench_batches import write_model
 from support.calibration_scans import reference_set
 from support.dicom_network import archive
 from support.dicom_phantoms import Phantom
-from support.fork_server import run_forked
 from support.onnx_files import tiny, written
 from support.waiting import ENOUGH
 
@@ -138,8 +137,15 @@ def run(words: list[str], workplace: Path) -> "subprocess.CompletedProcess[str]"
         "CUDA_CYCLEGAN_QUEUE": str(workplace / "queue.db"),
         "XDG_CONFIG_HOME": str(workplace / "config"),
     }
-    command = [sys.executable, "-m", "cuda_cyclegan", *words]
-    return run_forked(command, cwd=workplace, env=os.environ | own, text=True, timeout=ENOUGH)
+    return subprocess.run(
+        [sys.executable, "-m", "cuda_cyclegan", *words],
+        cwd=workplace,
+        env=os.environ | own,
+        capture_output=True,
+        text=True,
+        timeout=ENOUGH,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,6 +1,7 @@
 """Files that ask for more than their size lets expect: a sentence, in little memory and time."""
 
 import json
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +13,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from support import torch_generators as made  # noqa: E402
-from support.fork_server import run_forked  # noqa: E402
 from support.model_cards import model_parts, random_network  # noqa: E402
 from support.waiting import ENOUGH  # noqa: E402
 
@@ -24,14 +24,6 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec  # n
 MEMORY = 3 << 30
 """Of addresses, most of them of libraries that are mapped and never touched."""
 
-LIMITED = f"""
-import resource
-resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))
-from cuda_cyclegan.cli.app import main
-main()
-"""
-"""The program in a process that may not grow beyond MEMORY."""
-
 ANSWERS = (
     "--source T1 --target CT --intensity-in minmax --intensity-out minmax --axes RAS "
     "--spacing native --patch 32,32,32 --direction AtoB"
@@ -40,8 +32,19 @@ DATA = [*ANSWERS.split(), "--unproven"]
 
 
 def run(*words: object) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-c", LIMITED, *map(str, words)]
-    return run_forked(command, text=True, timeout=ENOUGH)
+    """The program in a process that may not grow beyond MEMORY."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+    return subprocess.run(
+        [sys.executable, "-m", "cuda_cyclegan", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=ENOUGH,
+        preexec_fn=limited,
+        check=False,
+    )
 
 
 def refused(*words: object) -> str:

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 import typer
 from support.batch_world import scan, tiny_model
-from support.fork_server import forked
 from support.processes import started
 from support.waiting import ENOUGH
 
@@ -205,11 +204,7 @@ def test_a_hail_of_signals_shows_no_traceback(
     arguments += ["--queue", tmp_path / "own" / "queue.db"] if command == "watch" else []
     command_line = [sys.executable, "-c", PATIENT, *map(str, arguments)]
     with started(
-        command_line,
-        popen=forked,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
+        command_line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
         first = process.stderr.readline()
         while process.poll() is None:

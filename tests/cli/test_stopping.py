@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from support.batch_world import scan, tiny_model
-from support.fork_server import forked
 from support.io_files import unpacked
 from support.processes import started
 from support.standing import SAVING, STANDS, standing
@@ -106,7 +105,6 @@ class Folders:
         return self._running.enter_context(
             started(
                 command,
-                popen=forked,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

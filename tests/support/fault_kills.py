@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from support.batch_world import scan, tiny_model
-from support.fork_server import forked
 from support.io_files import unpacked
 from support.processes import descendants, started
 from support.waiting import ENOUGH, eventually
@@ -28,13 +27,13 @@ from support.waiting import ENOUGH, eventually
 from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record
 
 START = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which & of a shell ignores
+import sys
 from cuda_cyclegan.pipelines.execution import batch
+batch.LAST_MOMENT = 300.0  # a busy machine may need more than a moment
 from cuda_cyclegan.pipelines.worker_processes import shared_batch
-batch.LAST_MOMENT = shared_batch.LAST_MOMENT = 300.0  # a busy machine may need more than a moment
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.pipelines import decisions
+assert shared_batch.LAST_MOMENT == batch.LAST_MOMENT
 workers = int(sys.argv.pop(1))
 if workers > 1:
     devices = tuple(Device("cpu", "fp32", ("fp32",), None, index) for index in range(workers))
@@ -192,13 +191,15 @@ class Kills:
         arguments += ["--device", "cpu", "--report", self._report]
         return started(
             [sys.executable, "-c", START, str(self._workers), "translate", *map(str, arguments)],
-            popen=forked,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
             start_new_session=True,
+            preexec_fn=lambda: signal.signal(
+                signal.SIGINT, signal.SIG_DFL
+            ),  # a shell's & ignores it
             env={**os.environ, MARK: str(self._root)},
         )
 

@@ -14,7 +14,6 @@ from typing import Any
 from support.batch_world import tiny_model
 from support.dicom_judges import judge
 from support.dicom_phantoms import Phantom
-from support.fork_server import forked, run_forked
 from support.ports import reserved_port
 from support.queue_world import COMMAND, killed_with_children
 from support.waiting import eventually
@@ -77,7 +76,7 @@ class NodeWorld:
         """A command in the background; of a node, wait until it listens."""
         asked = [*prefix, *self.command(*(command or ("node", *self.options)))]
         with self.log.open("ab") as log:
-            process = forked(asked, stdout=log, stderr=log, env=self._environment())
+            process = subprocess.Popen(asked, stdout=log, stderr=log, env=self._environment())
         self._processes.append(process)
         if not command and wait:
             eventually(lambda: self._listens() or process.poll() is not None, evidence=self.said)
@@ -90,7 +89,13 @@ class NodeWorld:
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """A command to its end."""
-        return run_forked(self.command(*arguments), text=True, env=self._environment())
+        return subprocess.run(
+            self.command(*arguments),
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self._environment(),
+        )
 
     def send(self, files: Iterable[Path], *options: str, title: str = "T1TOT2") -> int:
         """Send files as MODALITY; the exit status of storescu."""

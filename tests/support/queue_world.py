@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from support.batch_world import SHAPE, scan, tiny_model
-from support.fork_server import forked
 from support.processes import children_of, runs
 from support.waiting import eventually
 from typer.testing import CliRunner, Result
@@ -79,7 +78,7 @@ class QueueWorld:
         elsewhere = {"HOME": f"{home}", "XDG_STATE_HOME": f"{home}/state"} if home else {}
         if go_on:
             elsewhere |= {"GO_ON": f"{go_on}", "PYTHONPATH": f"{HELD_WORKERS}"}
-        process = forked(
+        process = subprocess.Popen(
             [*command, *arguments],
             stderr=subprocess.PIPE,
             text=True,

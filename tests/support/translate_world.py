@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from support.batch_world import tiny_model
-from support.fork_server import run_forked
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
@@ -40,7 +39,7 @@ class World:
         self, *options: str, prefix: tuple[str, ...] = (), **how: Any
     ) -> "subprocess.CompletedProcess[str]":
         command = [*prefix, *COMMAND, *self.arguments(*options)]
-        return run_forked(command, text=True, **how)
+        return subprocess.run(command, capture_output=True, text=True, check=False, **how)
 
     def files(self) -> dict[str, bytes]:
         """Everything below the output folder."""

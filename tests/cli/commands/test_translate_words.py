@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.batch_world import SHAPE, scan, stored
-from support.fork_server import forked, run_forked
 from support.processes import started
 from support.translate_world import COMMAND, World
 
@@ -87,7 +86,7 @@ class TestWords:
         reading, writing = os.pipe()
         os.close(reading)
         command = [*COMMAND, *world.arguments()]
-        done = run_forked(command, stdout=writing, stderr=writing)
+        done = subprocess.run(command, stdout=writing, stderr=writing, check=False)
         os.close(writing)
         assert done.returncode == 0
         assert len(world.files()) == 3
@@ -100,8 +99,7 @@ def test_a_terminal_that_goes_away_does_not_stop_the_batch(world: World) -> None
     terminal, end = os.openpty()
     command = [*COMMAND, *world.arguments("--report", str(world.report))]
     environment = {**os.environ, "TERM": "xterm"}
-    terminal_only = {"stdout": subprocess.DEVNULL, "stderr": end, "env": environment}
-    with started(command, popen=forked, **terminal_only) as process:
+    with started(command, stdout=subprocess.DEVNULL, stderr=end, env=environment) as process:
         os.close(end)
         os.read(terminal, 1)  # the bars have begun
         os.close(terminal)

@@ -8,7 +8,6 @@ from itertools import product
 from pathlib import Path
 
 import sqlalchemy as sa
-from support.fork_server import forked
 from support.processes import started
 from support.queue_world import COMMAND, QueueWorld
 
@@ -83,7 +82,7 @@ def test_a_watch_leaves_the_last_state_and_nothing_else_on_the_screen(world: Que
     terminal, end = os.openpty()
     command = [*COMMAND, "jobs", batch, "--watch", "--queue", world.queue]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
-    with started(command, popen=forked, stdout=end, stderr=end, env=environment) as process:
+    with started(command, stdout=end, stderr=end, env=environment) as process:
         os.close(end)
         said = b""
         with contextlib.suppress(OSError):  # what a terminal without a program ends with

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from psycopg import sql
 from support import queue_postgres
 from support.batch_world import scan, tiny_model
-from support.fork_server import forked
 from support.processes import started
 from support.queue_world import COMMAND
 from support.waiting import eventually
@@ -243,9 +242,8 @@ def test_the_next_step_names_the_queue_without_its_password(
 def test_a_worker_that_finds_no_server_logs_no_password() -> None:
     address = f"postgresql://me:{MARK}@{CLOSED}/jobs"
     command = [*COMMAND, "worker", "--device", "cpu"]
-    environment = {**os.environ, VARIABLE: address}
     with started(
-        command, popen=forked, env=environment, stderr=subprocess.PIPE, text=True
+        command, env={**os.environ, VARIABLE: address}, stderr=subprocess.PIPE, text=True
     ) as worker:
         log = [worker.stderr.readline()]
         worker.terminate()
