@@ -7,7 +7,6 @@ from contextlib import suppress
 
 import pytest
 from hypothesis import settings
-from support import fork_server
 from support.processes import processes_left
 
 from cuda_cyclegan.engine.telemetry import disable_telemetry
@@ -58,12 +57,6 @@ def processes_end_with_their_test() -> Iterator[None]:
         with suppress(ChildProcessError):
             os.waitpid(process, 0)
     assert left == []
-
-
-@pytest.fixture(autouse=True, scope="session")
-def commands_are_forked() -> Iterator[None]:
-    with fork_server.serving():
-        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,10 @@ from typing import Any
 
 @contextmanager
 def started(
-    command: Sequence[str | os.PathLike[str]],
-    popen: "Callable[..., subprocess.Popen[Any]]" = subprocess.Popen,
-    **options: Any,
+    command: Sequence[str | os.PathLike[str]], **options: Any
 ) -> "Generator[subprocess.Popen[Any]]":
     """A process in the background, which is ended with the block, however that ends."""
-    with popen(command, **options) as process:
+    with subprocess.Popen(command, **options) as process:
         try:
             yield process
         finally:
