@@ -22,7 +22,7 @@ from ..steps import (
     SumTaps,
     Unpack,
 )
-from ..tensors import TRANSLATED, Region, Tensor, TensorView
+from ..tensors import NUMBER_BYTES, TRANSLATED, Region, Tensor, TensorView
 from . import arguments
 from .cells import conv_transpose_to_cells
 from .first_layer import convolve_patches
@@ -142,8 +142,7 @@ def _to_copy(view: TensorView | None, at: Addresses, copy_of: Addresses | None) 
     if view is None or copy_of is None:
         return 0
     tensor = view.tensor
-    number = tensor.bytes // (tensor.batch * prod(tensor.extents) * tensor.channels)
-    return (copy_of(tensor.name) - at(tensor.name)) // number
+    return (copy_of(tensor.name) - at(tensor.name)) // NUMBER_BYTES[tensor.precision]
 
 
 def _around(view: TensorView | None, first: Triple | None) -> arguments.AroundArguments:
