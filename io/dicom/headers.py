@@ -39,6 +39,8 @@ _TAGS = (
 )
 _TAG_NUMBERS = [tag_of(keyword) for keyword in _TAGS]
 _LAST_GROUP = 0x0028
+_MOST_PARTS = 0xFFFF
+"""Of a concatenation, by the elements' VR, which is US; a damaged header may tell of any number."""
 """Everything about a single image stands before it; behind it, private groups can be vast."""
 _LAST_OF_FRAMES = 0x7FDF
 """What describes the frames of an enhanced object stands before it, and before the pixels."""
@@ -175,8 +177,9 @@ def _concatenation(dataset: DataSet) -> Concatenation | None:
     uid = word(dataset, "ConcatenationUID")
     if not uid:
         return None
-    part, total = (number(dataset, f"InConcatenation{kind}") for kind in ("Number", "TotalNumber"))
-    return Concatenation(uid, int(part), int(total))
+    told = (number(dataset, f"InConcatenation{kind}") for kind in ("Number", "TotalNumber"))
+    part, total = (int(min(each, _MOST_PARTS)) for each in told)
+    return Concatenation(uid, part, total)
 
 
 def _frames(path: Path, uid: str, dataset: DataSet) -> Iterable[Frame]:

@@ -98,6 +98,17 @@ def test_an_object_in_several_files_is_one_volume_or_refused(
         part.write_bytes(content)
 
 
+def test_a_damaged_number_of_parts_is_refused_at_once(tmp_path: Path) -> None:
+    write_enhanced(MR, tmp_path / "whole")
+    for part in concatenation(tmp_path / "whole", tmp_path / "in", None):
+        data = pydicom.dcmread(part)
+        data.add_new("InConcatenationTotalNumber", "UL", 4_000_000_000)
+        data.save_as(part)
+    [study] = discover([tmp_path / "in"], None).studies
+    with pytest.raises(UnreadableScanError, match="number 4, 5, 6 and 65529 more is not there"):
+        read(study)
+
+
 def concatenation(whole: Path, folder: Path, total: int | None) -> list[Path]:
     """Three files of four frames each, of an object that has twelve."""
     folder.mkdir()
