@@ -13,7 +13,8 @@ STUDIES = 6
 LOSING = """
 from cuda_cyclegan.cli.app import main
 from cuda_cyclegan.engine.cuda.patches.generator import CudaGenerator
-from cuda_cyclegan.engine.compiler.launches.arguments import PackArguments, Three, Two
+from cuda_cyclegan.engine.compiler.launches.first_layer import PackArguments
+from cuda_cyclegan.engine.compiler.launches.tensor_arguments import Three, Two
 
 run_window, calls = CudaGenerator.run_window, iter(range(99))
 nobody = 256  # an address that no process owns

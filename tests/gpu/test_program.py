@@ -137,7 +137,8 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
 from cuda_cyclegan.engine.probe.cards import cuda_devices
 from cuda_cyclegan.engine.errors import CudaError
-from cuda_cyclegan.engine.compiler.launches.arguments import PackArguments, Three, Two
+from cuda_cyclegan.engine.compiler.launches.first_layer import PackArguments
+from cuda_cyclegan.engine.compiler.launches.tensor_arguments import Three, Two
 
 network = untrained_network(build(ResNetSpec(1, 1, 16, 1)), 0)
 nobody = 256  # an address that no process owns

@@ -14,7 +14,17 @@ import numpy as np
 from support.described_cards import H200
 
 from cuda_cyclegan.engine.compiler.convolution import Convolution
-from cuda_cyclegan.engine.compiler.launches import arguments
+from cuda_cyclegan.engine.compiler.launches.checks import (
+    CompareArguments,
+    ExpectArguments,
+    FillNumbersArguments,
+    FingerprintArguments,
+)
+from cuda_cyclegan.engine.compiler.launches.convolutions import (
+    ConvolveArguments,
+    ConvolveDepthwiseArguments,
+    convolution_geometry,
+)
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
 
 NUMBER = np.float16
@@ -112,7 +122,7 @@ def random_bits(seed: int, index: Any) -> Any:
     return mixed(index.astype(np.uint32) ^ mixed(high))
 
 
-def numbers(p: arguments.FillNumbersArguments) -> Any:
+def numbers(p: FillNumbersArguments) -> Any:
     """What check.cu fills a tensor with, in float."""
     index = np.arange(p.count)
     bits = random_bits(p.seed, index)
@@ -136,12 +146,12 @@ def numbers(p: arguments.FillNumbersArguments) -> Any:
     return np.where(is_upper, signs(mixed(bits)) - size, size).astype(np.float32)
 
 
-def fill_numbers(p: arguments.FillNumbersArguments) -> None:
+def fill_numbers(p: FillNumbersArguments) -> None:
     assert not p.split_fp16
     at(p.target, NUMBER, p.count)[:] = numbers(p).astype(NUMBER)
 
 
-def fingerprint(p: arguments.FingerprintArguments) -> None:
+def fingerprint(p: FingerprintArguments) -> None:
     assert p.are_pairs
     halves = at(p.words, np.uint16, 2 * p.count)
     words = np.where(halves == 0x8000, 0, halves).astype(np.uint16).view(np.uint32)
@@ -182,9 +192,9 @@ def convolve(p: Any) -> None:
 def weight_of(p: Any) -> Any:
     """[K, kD, kH, kW, C / groups]."""
     match p:
-        case arguments.ConvolveArguments():
+        case ConvolveArguments():
             inputs = p.inputs
-        case arguments.ConvolveDepthwiseArguments():
+        case ConvolveDepthwiseArguments():
             inputs = 1
         case _:
             inputs = p.source_channels // p.groups
@@ -204,7 +214,7 @@ def summed(seen: Any, weight: Any) -> Any:
 _DONE: dict[tuple[bytes, ...], Any] = {}
 
 
-def expect(p: arguments.ExpectArguments) -> None:
+def expect(p: ExpectArguments) -> None:
     assert not p.is_gradient
     batch = 1 + int(at(p.voxels, np.int64, p.samples).max()) // prod(p.target_extents)
     shape = (batch, *p.source_extents, p.source_channels)
@@ -218,7 +228,7 @@ def expect(p: arguments.ExpectArguments) -> None:
         into[:] = made.reshape(-1, p.target_channels)[chosen]
 
 
-def compare(p: arguments.CompareArguments) -> None:
+def compare(p: CompareArguments) -> None:
     chosen = at(p.voxels, np.int64, p.samples)
     sums, magnitudes = at(p.sums, np.float64, 2, p.samples, p.channels)
     target = at(p.target, NUMBER, int(chosen.max()) + 1, p.channels).astype(np.float64)
@@ -252,11 +262,11 @@ class HostPlans:
         self.runs += 1
         shape = self._shape
         convolve(
-            arguments.ConvolveArguments(
+            ConvolveArguments(
                 source=source,
                 weight=weight,
                 target=target,
-                **arguments.convolution_geometry(shape),
+                **convolution_geometry(shape),
                 patches=shape.batch,
                 inputs=shape.summed_channels,
                 outputs=shape.target_channels // shape.groups,

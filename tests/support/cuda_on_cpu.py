@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from support.kernel_structures import STRUCTURES
 
-from cuda_cyclegan.engine.compiler.launches import arguments as kernel_arguments
 from cuda_cyclegan.engine.compiler.launches import launch as launching
 from cuda_cyclegan.engine.compiler.tensors import ELEMENTS
 from cuda_cyclegan.engine.options import Precision
@@ -134,7 +134,7 @@ def _compile(source: str, defines: tuple[str, ...], library: Path) -> None:
             (folder / name).write_text("")
         text = (FOLDER / f"{source}.cu").read_text()
         taken = sorted(set(re.findall(r"\b([A-Z]\w+) p\b", text)))
-        entries = "".join(ENTRY.format(arguments=name) for name in taken if _is_mirrored(name))
+        entries = "".join(ENTRY.format(arguments=name) for name in taken if name in STRUCTURES)
         whole, made = folder / f"{source}.cpp", folder / library.name
         whole.write_text(
             f'#include "{library.with_name(PRECOMPILED)}"\n{_for_cpu(text)}\n{entries}'
@@ -142,10 +142,6 @@ def _compile(source: str, defines: tuple[str, ...], library: Path) -> None:
         command = ["g++", *OPTIONS, *defines, f"-I{folder}", str(whole), "-o", str(made)]
         subprocess.run(command, check=True)
         made.rename(library)
-
-
-def _is_mirrored(name: str) -> bool:
-    return hasattr(kernel_arguments, f"{name}Arguments")
 
 
 def _for_cpu(text: str) -> str:

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from cuda_cyclegan.engine.compiler.launches import arguments
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
+from cuda_cyclegan.engine.compiler.launches.voxels.sliding_window import (
+    BlendArguments,
+    CutArguments,
+    StoreVoxelsArguments,
+)
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling
 
 
@@ -138,7 +142,7 @@ def numbers(address: int, kind: str, *shape: int) -> Any:
     return np.frombuffer(memory, kind).reshape(shape)
 
 
-def cut(p: arguments.CutArguments, channels: int) -> None:
+def cut(p: CutArguments, channels: int) -> None:
     depth, height, width = p.extents
     kind = VOXEL_TYPES[p.scaling.voxel]
     ring = scaling_of(p).forward(numbers(p.ring, kind, channels, p.rows, height, width))
@@ -153,7 +157,7 @@ def cut(p: arguments.CutArguments, channels: int) -> None:
             patch[channel][outside] = floats(p.lowest, channels)[channel]
 
 
-def store_voxels(p: arguments.StoreVoxelsArguments, _: int) -> None:
+def store_voxels(p: StoreVoxelsArguments, _: int) -> None:
     kind = VOXEL_TYPES[p.scaling.voxel]
     if kind != "float32":
         assert (p.lowest, p.highest) == (np.iinfo(kind).min, np.iinfo(kind).max)
@@ -184,7 +188,7 @@ def within(position: Any, extent: int, fill: int) -> Any:
     return np.where(folded < extent, folded, period - folded)
 
 
-def blend(p: arguments.BlendArguments, _: int) -> None:
+def blend(p: BlendArguments, _: int) -> None:
     _, height, width = p.extents
     box = tuple(slice(f, f + c) for f, c in zip(p.first, p.count, strict=True))
     rows = (np.arange(p.place[0], p.place[0] + p.count[0])) % p.rows

@@ -1,6 +1,6 @@
 """Launches of a step for blocks of a volume: those for as many patches, told where they lie."""
 
-from ctypes import Structure, sizeof
+from ctypes import Structure, c_int, c_longlong, c_uint, sizeof
 from dataclasses import replace
 from math import prod
 
@@ -23,13 +23,77 @@ from ..steps import (
     Unpack,
 )
 from ..tensors import NUMBER_BYTES, TRANSLATED, Region, Tensor, TensorView
-from . import arguments
-from .cells import conv_transpose_to_cells
-from .first_layer import convolve_patches
+from .cells import ConvTransposeToCellsArguments, conv_transpose_to_cells
+from .first_layer import ConvolvePatchesArguments, PackArguments, convolve_patches
+from .last_layer import ConvolveActivatedToPatchesArguments, ConvolveToPatchesArguments
 from .launch import Addresses, Launch
-from .planes import convolve_by_planes
-from .statistics import conclude, measure
+from .passes import PointwiseArguments
+from .planes import ConvolveStridedArguments, convolve_by_planes
+from .statistics import MeasureArguments, conclude, measure
 from .steps import launches, measuring_blocks, scratch_bytes
+from .tensor_arguments import Three, Two
+from .unpack import SumTapsArguments, UnpackArguments
+
+_Shares = c_uint * 3
+
+
+class BlocksArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("first", c_int),
+        ("apart", c_int),
+        ("plane", c_int),
+        ("counts", Two),
+        ("extents", Three),
+        ("volume", Three),
+        ("shares", _Shares),
+    )
+
+
+class AroundArguments(Structure):
+    __slots__ = ()
+    _fields_ = (("extents", Three), ("first", Three))
+
+
+_OF_TARGET = (("blocks", BlocksArguments),)
+_OF_SOURCE = (
+    *_OF_TARGET,
+    ("source_blocks", BlocksArguments),
+    ("source_around", AroundArguments),
+)
+_OF_RESIDUAL = (
+    *_OF_SOURCE,
+    ("residual_around", AroundArguments),
+    ("source_copy", c_longlong),
+    ("residual_copy", c_longlong),
+)
+
+
+def _with(
+    told: tuple[tuple[str, type], ...], *structures: type[Structure]
+) -> dict[type[Structure], type[Structure]]:
+    """Structures by those of the same name without what is told behind their fields."""
+    return {
+        plain: type(plain.__name__, (plain,), {"__slots__": (), "_fields_": told})
+        for plain in structures
+    }
+
+
+IN_BLOCKS: dict[type[Structure], type[Structure]] = {
+    **_with(
+        _OF_TARGET,
+        PackArguments,
+        ConvolvePatchesArguments,
+        ConvTransposeToCellsArguments,
+        MeasureArguments,
+        ConvolveToPatchesArguments,
+        SumTapsArguments,
+        UnpackArguments,
+    ),
+    **_with(_OF_SOURCE, ConvolveStridedArguments, ConvolveActivatedToPatchesArguments),
+    **_with(_OF_RESIDUAL, PointwiseArguments),
+}
+"""What a kernel takes where its patches are blocks of one volume, by what it takes otherwise."""
 
 
 def partial_bytes(step: Step, card: CardProperties) -> int:
@@ -145,10 +209,10 @@ def _to_copy(view: TensorView | None, at: Addresses, copy_of: Addresses | None) 
     return (copy_of(tensor.name) - at(tensor.name)) // NUMBER_BYTES[tensor.precision]
 
 
-def _around(view: TensorView | None, first: Triple | None) -> arguments.AroundArguments:
+def _around(view: TensorView | None, first: Triple | None) -> AroundArguments:
     if view is None or first is None:
-        return arguments.AroundArguments()
-    return arguments.AroundArguments(arguments.Three(*view.extents), arguments.Three(*first))
+        return AroundArguments()
+    return AroundArguments(Three(*view.extents), Three(*first))
 
 
 def _region(step: Step, run: BlockRun) -> Region:
@@ -173,33 +237,31 @@ def _of_blocks(view: TensorView, count: int) -> TensorView:
 
 def _blocks(
     grid: BlockGrid, level: Triple, first: int, apart: int = 1, plane: int = 0
-) -> arguments.BlocksArguments:
+) -> BlocksArguments:
     """What a kernel is told of blocks that have the extents `level` at its resolution."""
     shares = [(1 << 31) // extent + 1 for extent in level]
-    return arguments.BlocksArguments(
+    return BlocksArguments(
         first=first,
         apart=apart,
         plane=plane,
-        counts=arguments.Two(*grid.counts[1:]),
-        extents=arguments.Three(*level),
-        volume=arguments.Three(*grid.volume_at(level)),
-        shares=arguments.ThreeUnsigned(*shares),
+        counts=Two(*grid.counts[1:]),
+        extents=Three(*level),
+        volume=Three(*grid.volume_at(level)),
+        shares=_Shares(*shares),
     )
 
 
-def _for_blocks(
-    launch: Launch, batch: int, blocks: list[arguments.BlocksArguments], count: int
-) -> Launch:
+def _for_blocks(launch: Launch, batch: int, blocks: list[BlocksArguments], count: int) -> Launch:
     """A launch for so many blocks, each done as it is among `batch` of them."""
     across, deep, parts = launch.grid
     launch = replace(launch, grid=(across, deep, parts // batch * count))
     return _in_blocks(launch, blocks)
 
 
-def _in_blocks(launch: Launch, blocks: list[arguments.BlocksArguments]) -> Launch:
+def _in_blocks(launch: Launch, blocks: list[BlocksArguments]) -> Launch:
     """The launch with what it is told besides."""
     plain: Structure = launch.arguments
-    kind = arguments.IN_BLOCKS[type(plain)]
+    kind = IN_BLOCKS[type(plain)]
     values = kind.from_buffer_copy(bytes(plain).ljust(sizeof(kind), b"\0"))
     for name, told in zip(("blocks", "source_blocks"), blocks, strict=False):
         setattr(values, name, told)

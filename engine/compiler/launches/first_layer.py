@@ -1,5 +1,6 @@
 """Launches of the first layer: patches in."""
 
+from ctypes import Structure, c_float, c_int, c_void_p
 from dataclasses import dataclass
 from math import prod
 
@@ -7,17 +8,16 @@ from ...network.layers import Triple, triple
 from ..card_properties import CardProperties
 from ..steps import ConvolvePatches, Pack
 from ..tensors import NUMBER_BYTES, PATCHES
-from . import arguments
 from .launch import (
     BLOCK,
     MOST_WALKS,
     WARP_GROUP,
     Addresses,
     Launch,
-    border_of,
     most_shared,
     warp_group_columns,
 )
+from .tensor_arguments import Three, Two, border_of
 from .walks import cheapest_walk
 
 _RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
@@ -32,6 +32,25 @@ _FEWEST_PLANES = 4
 """Of a walk, which begins with as many more as its kernel is deep."""
 
 
+class PackArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("patches", c_void_p),
+        ("target", c_void_p),
+        ("patch_channels", c_int),
+        ("extents", Three),
+        ("target_extents", Three),
+        ("channels", c_int),
+        ("origin", Three),
+        ("taps", Two),
+        ("stride", Two),
+        ("border", c_int),
+        ("columns", c_int),
+        ("span", c_int),
+        ("border_value", c_float),
+    )
+
+
 def pack(step: Pack, at: Addresses) -> Launch:
     """The patches, packed."""
     target = step.target
@@ -44,16 +63,16 @@ def pack(step: Pack, at: Addresses) -> Launch:
     span = _span(step, columns)
     patch = step.channels * prod(step.extents) * 4
     border, border_value = border_of(step.mode)
-    values = arguments.PackArguments(
+    values = PackArguments(
         patches=at(PATCHES) + step.patches.first * patch,
         target=at(target.name),
         patch_channels=step.channels,
-        extents=arguments.Three(*step.extents),
-        target_extents=arguments.Three(*target.extents),
+        extents=Three(*step.extents),
+        target_extents=Three(*target.extents),
         channels=target.channels,
-        origin=arguments.Three(*step.origin),
-        taps=arguments.Two(*step.taps),
-        stride=arguments.Two(*step.stride),
+        origin=Three(*step.origin),
+        taps=Two(*step.taps),
+        stride=Two(*step.stride),
         border=border,
         columns=columns,
         span=span,
@@ -153,6 +172,27 @@ def blocks_of_a_patch(step: ConvolvePatches, card: CardProperties) -> int:
     return across * deep
 
 
+class ConvolvePatchesArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("patches", c_void_p),
+        ("weights", c_void_p),
+        ("target", c_void_p),
+        ("partials", c_void_p),
+        ("patch_channels", c_int),
+        ("extents", Three),
+        ("target_extents", Three),
+        ("kernel", Two),
+        ("origin", Three),
+        ("limit", Three),
+        ("border", c_int),
+        ("steps", c_int),
+        ("outputs", c_int),
+        ("rows", c_int),
+        ("planes", c_int),
+    )
+
+
 def convolve_patches(
     step: ConvolvePatches, at: Addresses, card: CardProperties, partials: int | None
 ) -> Launch:
@@ -160,17 +200,17 @@ def convolve_patches(
     if step.stride > 1:
         return _convolve_strided_patches(step, at)
     target, walk = step.target, _walk(step, card)
-    values = arguments.ConvolvePatchesArguments(
+    values = ConvolvePatchesArguments(
         patches=at(PATCHES),
         weights=at(step.weight),
         target=at(target.name),
         partials=partials,
         patch_channels=step.channels,
-        extents=arguments.Three(*step.extents),
-        target_extents=arguments.Three(*target.extents),
-        kernel=arguments.Two(*step.kernel[:2]),
-        origin=arguments.Three(*step.origin),
-        limit=arguments.Three(*_limit(step)),
+        extents=Three(*step.extents),
+        target_extents=Three(*target.extents),
+        kernel=Two(*step.kernel[:2]),
+        origin=Three(*step.origin),
+        limit=Three(*_limit(step)),
         border=border_of(step.mode)[0],
         steps=_lines(step),
         outputs=target.channels,
@@ -192,18 +232,34 @@ def _limit(step: ConvolvePatches) -> Triple:
     return triple((e - 1) * step.stride + k + o for e, k, o in sizes)
 
 
+class ConvolveStridedPatchesArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("patches", c_void_p),
+        ("weights", c_void_p),
+        ("target", c_void_p),
+        ("extents", Three),
+        ("target_extents", Three),
+        ("origin", Three),
+        ("limit", Three),
+        ("border", c_int),
+        ("outputs", c_int),
+        ("strips", c_int),
+    )
+
+
 def _convolve_strided_patches(step: ConvolvePatches, at: Addresses) -> Launch:
     target = step.target
     depth, height, width = target.extents
     strips = -(-width // _STRIDED_COLUMNS)
-    values = arguments.ConvolveStridedPatchesArguments(
+    values = ConvolveStridedPatchesArguments(
         patches=at(PATCHES),
         weights=at(step.weight),
         target=at(target.name),
-        extents=arguments.Three(*step.extents),
-        target_extents=arguments.Three(*target.extents),
-        origin=arguments.Three(*step.origin),
-        limit=arguments.Three(*_limit(step)),
+        extents=Three(*step.extents),
+        target_extents=Three(*target.extents),
+        origin=Three(*step.origin),
+        limit=Three(*_limit(step)),
         border=border_of(step.mode)[0],
         outputs=target.channels,
         strips=strips,

@@ -1,20 +1,17 @@
 """Launches of the last layer: translated patches out."""
 
+from ctypes import Structure, c_int, c_longlong, c_void_p
 from math import prod
 
 from ...network.layers import Triple
 from ...options import Precision
 from ..card_properties import CardProperties
 from ..steps import (
-    AddPatches,
     ConvolveToPatches,
     ConvolveVoxels,
     ConvTransposeToPatches,
-    SumTaps,
-    Unpack,
 )
-from ..tensors import PATCHES, TRANSLATED
-from . import arguments
+from ..tensors import TRANSLATED
 from .launch import (
     BLOCK,
     MOST_WALKS,
@@ -22,14 +19,19 @@ from .launch import (
     WARP_GROUP,
     Addresses,
     Launch,
+    vectors,
+    warp_group_columns,
+)
+from .tensor_arguments import (
+    ActivationArguments,
+    PartArguments,
+    StridesArguments,
+    Three,
     activation_of,
     address_of,
     border_of,
     part_of,
     strides_of,
-    table_addresses,
-    vectors,
-    warp_group_columns,
 )
 from .walks import cheapest_walk
 
@@ -42,6 +44,47 @@ _ROWS_BEFORE, _CELLS_BEFORE = 6, 1  # rows that a walk reads before the first it
 _CELLS, _STRIPS = 23, 8  # of conv_transpose_to_patches.cu: columns of a strip, and strips a block
 _WARP, _MOST_SUMMED, _VOXELS_AT_ONCE = 32, 4, 4  # of convolve_voxels.cu
 _VOXEL_BLOCKS = 6  # of convolve_voxels.cu for each multiprocessor, at most
+
+
+class ConvolveToPatchesArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("source", c_void_p),
+        ("weights", c_void_p),
+        ("bias", c_void_p),
+        ("translated", c_void_p),
+        ("overflow", c_void_p),
+        ("source_strides", StridesArguments),
+        ("channels", c_int),
+        ("extents", Three),
+        ("target_extents", Three),
+        ("kernel", Three),
+        ("origin", Three),
+        ("border", c_int),
+        ("shuffled", c_int),
+        ("rows", c_int),
+        ("outputs", c_int),
+        ("activation", ActivationArguments),
+    )
+
+
+class ConvolveActivatedToPatchesArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("part", PartArguments),
+        ("weights", c_void_p),
+        ("bias", c_void_p),
+        ("translated", c_void_p),
+        ("overflow", c_void_p),
+        ("extents", Three),
+        ("target_extents", Three),
+        ("kernel", Three),
+        ("origin", Three),
+        ("border", c_int),
+        ("rows", c_int),
+        ("outputs", c_int),
+        ("activation", ActivationArguments),
+    )
 
 
 def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProperties) -> Launch:
@@ -62,10 +105,10 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
         "bias": at(step.bias) if step.bias else None,
         "translated": at(TRANSLATED),
         "overflow": at(OVERFLOW),
-        "extents": arguments.Three(*view.extents),
-        "target_extents": arguments.Three(*step.extents),
-        "kernel": arguments.Three(*step.kernel),
-        "origin": arguments.Three(*step.origin),
+        "extents": Three(*view.extents),
+        "target_extents": Three(*step.extents),
+        "kernel": Three(*step.kernel),
+        "origin": Three(*step.origin),
         "border": border_of(step.mode)[0],
         "rows": rows,
         "outputs": step.channels,
@@ -76,9 +119,9 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
         shared = _last_of_groups_shared(view.channels, wide)
         block = (_GROUPS + 1) * WARP_GROUP, 1, 1
         part = part_of(step.part, at)
-        values = arguments.ConvolveActivatedToPatchesArguments(part=part, **shared_fields)
+        values = ConvolveActivatedToPatchesArguments(part=part, **shared_fields)
         return Launch("convolve_to_patches_wgmma", name, grid, block, shared, values)
-    values = arguments.ConvolveToPatchesArguments(
+    values = ConvolveToPatchesArguments(
         source=address_of(view, at),
         source_strides=strides_of(view.tensor),
         channels=view.channels,
@@ -112,6 +155,21 @@ def _planes_of_groups(columns: int) -> int:
     return 2 * _GROUPS if columns == 64 else _GROUPS
 
 
+class ConvTransposeToPatchesArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("parts", PartArguments * 2),
+        ("weights", c_void_p),
+        ("bias", c_void_p),
+        ("translated", c_void_p),
+        ("overflow", c_void_p),
+        ("extents", Three),
+        ("rows", c_int),
+        ("outputs", c_int),
+        ("activation", ActivationArguments),
+    )
+
+
 def conv_transpose_to_patches(
     step: ConvTransposeToPatches, at: Addresses, card: CardProperties
 ) -> Launch:
@@ -128,13 +186,13 @@ def conv_transpose_to_patches(
         height + 1, blocks * repeats, at_once, _CELLS_BEFORE, range(1, height + 2)
     )
     parts = (part_of(first, at), *(part_of(part, at) for part in others))
-    values = arguments.ConvTransposeToPatchesArguments(
-        parts=(arguments.PartArguments * 2)(*parts),
+    values = ConvTransposeToPatchesArguments(
+        parts=(PartArguments * 2)(*parts),
         weights=at(step.weight),
         bias=at(step.bias) if step.bias else None,
         translated=at(TRANSLATED),
         overflow=at(OVERFLOW),
-        extents=arguments.Three(depth, height, width),
+        extents=Three(depth, height, width),
         rows=rows,
         outputs=step.channels,
         activation=activation_of(step.activation, at),
@@ -149,11 +207,24 @@ def cells_shared(channels: int) -> int:
     return 2 * channels // 32 * 4 * 32 * 16 + 2 * channels * 4
 
 
+class ConvolveVoxelsArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("part", PartArguments),
+        ("weights", c_void_p),
+        ("bias", c_void_p),
+        ("translated", c_void_p),
+        ("overflow", c_void_p),
+        ("voxels", c_longlong),
+        ("activation", ActivationArguments),
+    )
+
+
 def convolve_voxels(step: ConvolveVoxels, at: Addresses, card: CardProperties) -> Launch:
     """The last layer as a sum over the channels of each voxel."""
     tensor = step.source.source.tensor
     voxels = prod(tensor.extents)
-    values = arguments.ConvolveVoxelsArguments(
+    values = ConvolveVoxelsArguments(
         part=part_of(step.source, at),
         weights=at(step.weight),
         bias=at(step.bias) if step.bias else None,
@@ -178,63 +249,3 @@ def sums_voxels(channels: int, outputs: int, precision: Precision) -> bool:
 def _lanes_of_voxel(channels: int, precision: Precision) -> int:
     """Those of a warp that share a voxel, of which each has a vector at most."""
     return 1 << (vectors(channels, precision) - 1).bit_length()
-
-
-def sum_taps(step: SumTaps, at: Addresses) -> Launch:
-    """The sum over the taps of the last layer."""
-    source = step.source
-    depth, height, width = step.extents
-    threads = min(-(-source.extents[2] // 32) * 32, BLOCK)
-    first = step.patches.first * step.channels * depth + step.patches.plane
-    values = arguments.SumTapsArguments(
-        source=at(source.name),
-        bias=at(step.bias) if step.bias else None,
-        translated=at(TRANSLATED) + first * height * width * 4,
-        overflow=at(OVERFLOW),
-        planes=source.extents[0],
-        extents=arguments.Three(*step.extents),
-        channels=step.channels,
-        source_channels=source.channels,
-        taps=arguments.Two(*step.taps),
-        lane_width=step.lane_w,
-        activation=activation_of(step.activation, at),
-    )
-    outputs = threads - step.taps[1] + 1
-    grid = -(-width // outputs), -(-height // 2), source.extents[0] * source.batch
-    shared = 2 * step.lane_w * threads * 4
-    return Launch("unpack", "sum_taps", grid, (threads, 1, 1), shared, values)
-
-
-def unpack(step: Unpack, at: Addresses) -> Launch:
-    """A tensor as translated patches."""
-    view = step.source
-    strides = strides_of(view.tensor)
-    factor, summand, stride = table_addresses(step.table, at, step.source_channel)
-    voxels = prod(view.extents)
-    values = arguments.UnpackArguments(
-        source=address_of(view, at, step.source_channel),
-        factor=factor,
-        summand=summand,
-        translated=at(TRANSLATED) + step.channel * voxels * 4,
-        overflow=at(OVERFLOW),
-        patch_stride=strides.patch,
-        plane_stride=strides.plane,
-        row_stride=strides.row,
-        voxel_stride=strides.voxel,
-        table_stride=stride,
-        extents=arguments.Three(*view.extents),
-        count=step.count,
-        channels=step.channels,
-        activation=activation_of(step.activation, at, step.source_channel),
-    )
-    grid = -(-voxels // BLOCK), view.tensor.batch, 1
-    return Launch("unpack", "unpack", grid, (BLOCK, 1, 1), 0, values)
-
-
-def add_patches(step: AddPatches, at: Addresses) -> Launch:
-    """The patches on top of what was made of them."""
-    count = step.patches.count * step.channels * prod(step.extents)
-    values = arguments.AddPatchesArguments(
-        patches=at(PATCHES), translated=at(TRANSLATED), count=count
-    )
-    return Launch("unpack", "add_patches", (-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), 0, values)

@@ -24,14 +24,7 @@ from ..steps import (
 from .cells import conv_transpose_to_cells, conv_transpose_voxels, walks_of_cells
 from .convolutions import convolve
 from .first_layer import blocks_of_a_patch, convolve_patches, pack
-from .last_layer import (
-    add_patches,
-    conv_transpose_to_patches,
-    convolve_to_patches,
-    convolve_voxels,
-    sum_taps,
-    unpack,
-)
+from .last_layer import conv_transpose_to_patches, convolve_to_patches, convolve_voxels
 from .launch import Addresses, Launch
 from .passes import pointwise
 from .planes import convolve_by_planes, walks_by_planes
@@ -44,6 +37,7 @@ from .statistics import (
     normalise,
     statistics,
 )
+from .unpack import add_patches, sum_taps, unpack
 
 
 def scratch_bytes(step: Step, card: CardProperties) -> int:

@@ -8,8 +8,9 @@ from itertools import pairwise
 from statistics import median
 
 from ...compiler.convolution import Convolution
-from ...compiler.launches.launch import OVERFLOW, region_address
+from ...compiler.launches.launch import OVERFLOW
 from ...compiler.launches.steps import launches
+from ...compiler.launches.tensor_arguments import region_address
 from ...compiler.lowered import Lowered
 from ...compiler.memory.plan import MemoryPlan, scratch_name
 from ...compiler.steps import Convolve, Step

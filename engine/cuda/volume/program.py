@@ -13,7 +13,8 @@ from typing import Protocol, TypeAlias
 
 from ...compiler.blocks import BlockGrid, BlockRun
 from ...compiler.launches.blocks import block_launches, measured_volume, partial_bytes
-from ...compiler.launches.launch import OVERFLOW, Launch, region_address
+from ...compiler.launches.launch import OVERFLOW, Launch
+from ...compiler.launches.tensor_arguments import region_address
 from ...compiler.lowered import Lowered
 from ...compiler.memory.plan import scratch_name
 from ...compiler.steps import Convolve, Normalise, Statistics, Step

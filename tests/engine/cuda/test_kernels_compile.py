@@ -16,7 +16,9 @@ from pathlib import Path
 from struct import unpack_from
 from typing import Any
 
-from cuda_cyclegan.engine.compiler.launches import arguments as kernel_arguments
+from support.kernel_structures import STRUCTURES
+
+from cuda_cyclegan.engine.compiler.launches import blocks
 from cuda_cyclegan.engine.cuda import nvrtc
 from cuda_cyclegan.engine.cuda.nvrtc import FOLDER, compiled, image_key
 from cuda_cyclegan.engine.errors import CudaError
@@ -200,21 +202,20 @@ def test_kernels_of_blocks_that_ask_for_the_chip_compile_for_those_between(
 def structures_in(source: str) -> list[str]:
     """Those that Python fills in."""
     found = dict.fromkeys(re.findall(r"^struct (?:alignas\(8\) )?(\w+) {", source, re.MULTILINE))
-    return [name for name in found if hasattr(kernel_arguments, f"{name}Arguments")]
+    return [name for name in found if name in STRUCTURES]
 
 
 def test_each_kernel_has_its_arguments_and_each_structure_its_kernel() -> None:
     named = {name: structures_in(source_of(f"{name}.cu")) for name in KERNELS}
     assert all(named.values())
-    mirrored = {name for name in vars(kernel_arguments) if name.endswith("Arguments")}
-    assert {f"{name}Arguments" for names in named.values() for name in names} == mirrored
+    assert {name for names in named.values() for name in names} == STRUCTURES.keys()
 
 
 def test_structures_that_are_told_of_blocks_are_those_that_ask_for_them() -> None:
     asking = re.compile(r"^struct (\w+) {(?:(?!^};).)*?^    Blocks blocks;", re.M | re.DOTALL)
     sources = (only(source_of(f"{name}.cu"), True) for name in KERNELS)
-    found = {f"{name}Arguments" for source in sources for name in asking.findall(source)}
-    assert {plain.__name__ for plain in kernel_arguments.IN_BLOCKS} == found
+    found = {STRUCTURES[name] for source in sources for name in asking.findall(source)}
+    assert blocks.IN_BLOCKS.keys() == found
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -229,10 +230,10 @@ def test_arguments_are_laid_out_as_the_kernels_read_them(
     source = only(source_of(f"{name}.cu"), in_blocks)
     checks: list[str] = []
     for structure in structures_in(source):
-        mirrored = getattr(kernel_arguments, f"{structure}Arguments")
+        mirrored = STRUCTURES[structure]
         names = [field for field, _ in mirrored._fields_]
-        if in_blocks and mirrored in kernel_arguments.IN_BLOCKS:
-            mirrored = kernel_arguments.IN_BLOCKS[mirrored]
+        if in_blocks and mirrored in blocks.IN_BLOCKS:
+            mirrored = blocks.IN_BLOCKS[mirrored]
             names += [field for field, _ in mirrored._fields_]
         assert fields_of(structure, source) == names
         sizes = {f"{structure}::{field}": getattr(mirrored, field).size for field in names}
