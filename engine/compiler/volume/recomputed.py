@@ -105,10 +105,11 @@ def _with_first_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
         first + seen > extent
         for first, seen, extent in zip(origin, extents, conv.target.extents, strict=True)
     )
-    kept = None if sees_later else KeptBlocks(conv.target, 0, reader.steps)
+    measuring = _measuring(maker)  # else nothing is made of which blocks could stay
+    kept = KeptBlocks(conv.target, 0, reader.steps) if measuring and not sees_later else None
     recomputing = replace(reader, steps=steps, kept=kept)
     replaced = [recomputing if one is reader else one for one in others]
-    return [*_measuring(maker), *replaced]
+    return [*measuring, *replaced]
 
 
 def _seen(step: ReadsBlocks) -> tuple[Triple, Triple]:

@@ -261,6 +261,14 @@ def test_what_there_is_room_for_of_the_first_map_stays() -> None:
     assert all(count % wanted.batch == 0 for count in counts)
 
 
+def test_of_a_first_map_that_no_pass_measures_nothing_stays() -> None:
+    wanted = request("plain", (512, 512, 192), matrix_kernels=True, wgmma=True)
+    everything = volume_memory(wanted, 40 << 30).device_bytes
+    memory = volume_memory(wanted, everything - 1)
+    assert memory.residence == "recomputed"
+    assert memory.kept is None
+
+
 def test_a_volume_made_anew_takes_a_fifth_of_what_another_framework_takes() -> None:
     """PyTorch's single pass, compiled, in half precision: 2,707,777,536 bytes."""
     grid = grid_of((256, 256, 180), (4, 4, 4))
