@@ -28,11 +28,7 @@ from cuda_cyclegan.engine.compiler.volume.memory import (
     volume_memory,
 )
 from cuda_cyclegan.engine.compiler.volume.passes import Pass, passes_of
-from cuda_cyclegan.engine.compiler.volume.recomputed import (
-    keeping_blocks,
-    recomputed,
-    recomputed_twice,
-)
+from cuda_cyclegan.engine.compiler.volume.recomputed import recomputed, recomputed_twice
 from cuda_cyclegan.engine.compiler.volume.undivided import with_low_resolutions_undivided
 from cuda_cyclegan.engine.compiler.volume.widened import widened
 from cuda_cyclegan.engine.cuda.volume.program import (
@@ -163,9 +159,8 @@ class VolumeOnCpu:
         passes = recomputed(self.passes)
         if twice:
             passes = recomputed_twice(self.passes, self.grid.block)
-        lowered, passes = self.program.lowered, keeping_blocks(passes, kept)
-        wanted = VolumeRequest(lowered, passes, self.grid, self.channels, (0, 0))
-        return _Choice(wanted, is_recomputed=True).memory(())
+        wanted = VolumeRequest(self.program.lowered, passes, self.grid, self.channels, (0, 0))
+        return _Choice(wanted, is_recomputed=True).memory(kept=kept)
 
     def __call__(
         self, volume: FloatArray, room: int = 1 << 40, memory: VolumeMemory | None = None

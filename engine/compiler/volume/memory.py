@@ -138,7 +138,7 @@ def volume_memory(wanted: VolumeRequest, room: int) -> VolumeMemory:
     """
     choices = list(_choices(wanted))
     for choice in choices:
-        if (memory := choice.memory(())).device_bytes <= room:
+        if (memory := choice.memory()).device_bytes <= room:
             return _keeping_blocks(choice, memory, room)
     least: list[int] = []
     for choice in reversed(choices):
@@ -163,18 +163,12 @@ def _choices(wanted: VolumeRequest) -> Iterator["_Choice"]:
 
 def _keeping_blocks(choice: "_Choice", memory: VolumeMemory, room: int) -> VolumeMemory:
     """Memory of passes that recompute maps, with as many blocks kept as there is room for."""
-    passes, grid = choice.wanted.passes, choice.wanted.grid
-    kept = next((one.kept for one in passes if one.kept is not None), None)
-    if kept is None:
+    if memory.kept is None:
         return memory
-
-    def keeping(count: int) -> VolumeMemory:
-        wanted = replace(choice.wanted, passes=keeping_blocks(passes, count))
-        return _Choice(wanted, is_recomputed=True).memory(())
-
-    counts = range(kept.tensor.batch, grid.blocks, kept.tensor.batch)
-    fitting = bisect_right(counts, room, key=lambda count: keeping(count).device_bytes)
-    return keeping(counts[fitting - 1]) if fitting else memory
+    run = memory.kept.tensor.batch
+    counts = range(run, choice.wanted.grid.blocks, run)
+    fitting = bisect_right(counts, room, key=lambda count: choice.memory(kept=count).device_bytes)
+    return choice.memory(kept=counts[fitting - 1]) if fitting else memory
 
 
 def _with_maps_on_the_host(choice: "_Choice", room: int) -> VolumeMemory:
@@ -226,14 +220,15 @@ class _Choice:
             key=lambda one: (-one.bytes, one.first, one.name),
         )
 
-    def memory(self, away: Sequence[Lifetime]) -> VolumeMemory:
-        """With some maps in host memory."""
+    def memory(self, away: Sequence[Lifetime] = (), kept: int = 0) -> VolumeMemory:
+        """With some maps in host memory; kept: blocks that are not recomputed as others are."""
         gone = {one.name for one in away}
         left = {name for one in away for name in self._names(one)}
-        passes = reading_own_blocks(self.wanted.passes, self._maps, left)
+        passes = reading_own_blocks(keeping_blocks(self.wanted.passes, kept), self._maps, left)
         fetched = {one.first: self._fetched(one, left) for one in passes}
         stages = [stage for one in passes for stage in self._stages(one, left, fetched[one.first])]
-        device = arrange([*(one for one in self._alive if one.name not in gone), *stages])
+        there = (one for one in self._alive if one.name not in gone)
+        device = arrange([*there, *self._kept(kept), *stages])
         over = [
             each for one in passes for each in self._written_over(one, away, fetched[one.first])
         ]
@@ -245,16 +240,16 @@ class _Choice:
             for name, offset in row.offsets.items()
         }
         return VolumeMemory(
-            self._with_rolling(device.offsets),
-            device.bytes,
-            self._with_rolling(places),
-            host.bytes,
-            self._maps,
-            self._grids,
-            self._constants,
-            passes,
-            self._is_recomputed,
-            self._from_the_end,
+            offsets=self._with_rolling(device.offsets),
+            bytes=device.bytes,
+            host_offsets=self._with_rolling(places),
+            host_bytes=host.bytes,
+            maps=self._maps,
+            grids=self._grids,
+            constants=self._constants,
+            passes=passes,
+            is_recomputed=self._is_recomputed,
+            from_the_end=self._from_the_end,
         )
 
     def moved(self, one: Lifetime) -> tuple[bool, int]:
@@ -268,6 +263,14 @@ class _Choice:
             for step in each.steps
         )
         return one.name in (PATCHES, TRANSLATED), uses * one.bytes
+
+    def _kept(self, count: int) -> Iterator[Lifetime]:
+        """So many blocks of what a pass recomputes, from where they were measured."""
+        for one in self.wanted.passes if count else ():
+            if one.kept is not None:
+                made = next(each for each in self._alive if each.name == one.kept.tensor.name)
+                size = count * one.kept.block_bytes
+                yield Lifetime(one.kept.name, size, made.first, one.last)
 
     def _fetched(self, one: Pass, left: Collection[str]) -> list[str]:
         """Maps in host memory of which copies bring each run its blocks."""
@@ -433,9 +436,6 @@ def _tensors(
                 sizes[name] = _bytes_of_all(maps[name], grids[name]) if name in maps else item.bytes
                 if isinstance(item, Tensor) and name in narrow:
                     sizes[name] = _bytes_a_block(item)
-        if (kept := one.kept) is not None and kept.count:
-            lives[kept.name] = lives[kept.tensor.name][0], one.last
-            sizes[kept.name] = kept.count * kept.block_bytes
     for name, (first, last) in lives.items():
         yield Lifetime(name, sizes[name], first, last)
 
