@@ -68,26 +68,56 @@ PLAIN_WEIGHT, STORED_WEIGHT = "plain weight", "stored weight"
 
 @dataclass(frozen=True, slots=True)
 class LayerTrial:
-    """A step, the plain convolution of the same result, and the memory that both take.
+    """A step, and the plain convolution of the same result.
 
-    passes: they write the plain convolution's source. sizes: bytes by name. shape: of the plain
-    convolution. kernel: shape of the weight [K, C, kD, kH, kW], of a transposed one [C, K, ...].
-    weights: how each of the two lays it out, by name. sources: tensors to be filled; none where the
-    patches are what is read. made: tensor that both write; None where that is the translation.
-    measured: statistics that the step takes of it besides. tables: by which the
-    step, and passes, normalise what they read.
+    passes: they write the plain convolution's source. shape: of the plain convolution. kernel:
+    shape of the weight [K, C, kD, kH, kW], of a transposed one [C, K, ...]. weights: how each of
+    the two lays it out, by name.
     """
 
     step: TriedStep
     passes: tuple[Pack | Pointwise, ...]
-    sizes: Mapping[str, int]
     shape: Convolution
     kernel: tuple[int, ...]
     weights: Mapping[str, Callable[[FloatArray], LaidWeight]]
-    sources: tuple[Tensor, ...]
-    made: Tensor | None
-    measured: Statistics | None = None
-    tables: tuple[AffineTable, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Tensor, ...]:
+        """Tensors to be filled; none where the patches are what is read."""
+        read = (item for item in self.step.flow.reads if isinstance(item, Tensor))
+        return tuple(dict.fromkeys(read))
+
+    @property
+    def tables(self) -> tuple[AffineTable, ...]:
+        """By which the step, and passes, normalise what they read."""
+        return tuple(dict.fromkeys(self.step.flow.tables))
+
+    @property
+    def made(self) -> Tensor | None:
+        """The tensor that both write; None where that is the translation."""
+        return next((item for item in self.step.flow.writes if isinstance(item, Tensor)), None)
+
+    @property
+    def measured(self) -> Statistics | None:
+        """Statistics that the step takes besides of what it makes."""
+        return self.step.flow.measures
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes by name of the memory that both take, besides tables."""
+        seen, made, step = self.passes[0].target, self.made, self.step
+        tensors = *self.sources, seen, *((made,) if made else ())
+        sizes = {tensor.name: tensor.bytes for tensor in tensors}
+        if isinstance(step, ConvolvePatches):
+            sizes[PATCHES] = 4 * seen.batch * step.channels * prod(step.extents)
+        if isinstance(step, ConvolveToPatches | ConvTransposeToPatches):
+            sizes[TRANSLATED] = 4 * seen.batch * step.channels * prod(step.extents)
+        stored = self.weights[STORED_WEIGHT](np.zeros(self.kernel, np.float32))
+        return {
+            **sizes,
+            PLAIN_WEIGHT: self.shape.weights * NUMBER_BYTES[self.shape.precision],
+            STORED_WEIGHT: 4 * stored.size,
+        }
 
 
 def of_one_patch(step: TriedStep) -> TriedStep:
@@ -158,32 +188,22 @@ def _first_layer(step: ConvolvePatches) -> LayerTrial:
     pack = Pack(packed, whole, step.channels, step.extents, step.origin, step.mode)
     stride = (step.stride,) * 3
     shape = replace(_plain_shape(packed, target, step.kernel), stride=stride)
-    kernel = target.channels, step.channels, *step.kernel
-    measured = step.statistics and _bare(step.statistics)
     return LayerTrial(
-        step=replace(step, weight=STORED_WEIGHT, statistics=measured),
+        step=replace(step, weight=STORED_WEIGHT, statistics=_bare(step.statistics)),
         passes=(pack,),
-        sizes={
-            PATCHES: 4 * target.batch * step.channels * prod(step.extents),
-            packed.name: packed.bytes,
-            target.name: target.bytes,
-            PLAIN_WEIGHT: _weight_bytes(shape),
-            STORED_WEIGHT: 4 * laid(np.zeros(kernel, np.float32)).size,
-        },
         shape=shape,
-        kernel=kernel,
+        kernel=(target.channels, step.channels, *step.kernel),
         weights={
             PLAIN_WEIGHT: lambda k: forward(k, range(step.channels), channels, target.channels),
             STORED_WEIGHT: laid,
         },
-        sources=(),
-        made=target,
-        measured=measured,
     )
 
 
-def _bare(statistics: Statistics) -> Statistics:
+def _bare(statistics: Statistics | None) -> Statistics | None:
     """Without what was learned, which no trial has."""
+    if statistics is None:
+        return None
     groups = statistics.groups and replace(statistics.groups, bias=None)
     return replace(statistics, scale=None, shift=None, groups=groups)
 
@@ -207,8 +227,7 @@ def _last_layer(step: ConvolveToPatches) -> LayerTrial:
     bare = replace(step, part=part, weight=STORED_WEIGHT, bias=None, activation=IDENTITY)
     shape = _plain_shape(padded, made, step.kernel)
     stored = turned_operands if step.wgmma else column_operands
-    trial = _to_patches(bare, (source,), (pad,), shape, forward, stored)
-    return replace(trial, tables=_tables((part,)))
+    return _to_patches(bare, (pad,), shape, forward, stored)
 
 
 def _transposed_last_layer(step: ConvTransposeToPatches) -> LayerTrial:
@@ -221,8 +240,8 @@ def _transposed_last_layer(step: ConvTransposeToPatches) -> LayerTrial:
     shape = replace(shape, stride=double, before=one, after=one, transposed=True)
     parts = tuple(ActivatedView(view, None, IDENTITY) for view in views)
     bare = replace(step, parts=parts, weight=STORED_WEIGHT, bias=None, activation=IDENTITY)
-    sources, passes = (view.tensor for view in views), _side_by_side(parts, joined, whole)
-    return _to_patches(bare, tuple(sources), tuple(passes), shape, transposed, cell_operands)
+    passes = tuple(_side_by_side(parts, joined, whole))
+    return _to_patches(bare, passes, shape, transposed, cell_operands)
 
 
 def _doubling_layer(step: ConvTransposeToCells) -> LayerTrial:
@@ -242,8 +261,7 @@ def _doubling_layer(step: ConvTransposeToCells) -> LayerTrial:
         cells + 1 - extent for cells, extent in zip(made.extents, source.extents, strict=True)
     )
     shape = replace(_plain_shape(again, made, (2, 2, 2)), after=beyond)
-    slots, kernel = range(source.channels), (outputs, source.channels, 3, 3, 3)
-    measured = step.statistics and _bare(step.statistics)
+    slots = range(source.channels)
 
     def plain(kernel: FloatArray) -> LaidWeight:
         return subpixels(kernel.swapaxes(0, 1), one, slots, source.channels, outputs)
@@ -252,19 +270,11 @@ def _doubling_layer(step: ConvTransposeToCells) -> LayerTrial:
         return doubling_operands(kernel.swapaxes(0, 1), slots, source.channels)
 
     return LayerTrial(
-        step=replace(step, weight=STORED_WEIGHT, statistics=measured),
+        step=replace(step, weight=STORED_WEIGHT, statistics=_bare(step.statistics)),
         passes=(copy,),
-        sizes={
-            **{tensor.name: tensor.bytes for tensor in (source, again, made)},
-            PLAIN_WEIGHT: _weight_bytes(shape),
-            STORED_WEIGHT: 4 * stored(np.zeros(kernel, np.float32)).size,
-        },
         shape=shape,
-        kernel=kernel,
+        kernel=(outputs, source.channels, 3, 3, 3),
         weights={PLAIN_WEIGHT: plain, STORED_WEIGHT: stored},
-        sources=(source,),
-        made=made,
-        measured=measured,
     )
 
 
@@ -273,8 +283,7 @@ def _doubling_layer_of_voxels(step: ConvTransposeVoxels) -> LayerTrial:
     read = replace(step.source, activation=_exact(step.source.activation))
     source, made, outputs = read.source.tensor, step.target.tensor, step.target.channels
     activated = replace(source, name="activated")
-    shape = _plain_shape(activated, made, (1, 1, 1))
-    slots, kernel = range(source.channels), (outputs, source.channels, 2, 2, 2)
+    slots = range(source.channels)
 
     def plain(kernel: FloatArray) -> LaidWeight:
         return cells_as_outputs(kernel.swapaxes(0, 1), slots, source.channels, outputs)
@@ -285,17 +294,9 @@ def _doubling_layer_of_voxels(step: ConvTransposeVoxels) -> LayerTrial:
     return LayerTrial(
         step=replace(step, source=read, weight=STORED_WEIGHT),
         passes=tuple(_side_by_side((read,), activated, Region(0, source.batch))),
-        sizes={
-            **{tensor.name: tensor.bytes for tensor in (source, activated, made)},
-            PLAIN_WEIGHT: _weight_bytes(shape),
-            STORED_WEIGHT: 4 * stored(np.zeros(kernel, np.float32)).size,
-        },
-        shape=shape,
-        kernel=kernel,
+        shape=_plain_shape(activated, made, (1, 1, 1)),
+        kernel=(outputs, source.channels, 2, 2, 2),
         weights={PLAIN_WEIGHT: plain, STORED_WEIGHT: stored},
-        sources=(source,),
-        made=made,
-        tables=_tables((read,)),
     )
 
 
@@ -307,37 +308,17 @@ def _layer_by_planes(step: ConvolveByPlanes) -> LayerTrial:
     activated = Tensor("activated", made.batch, extents, channels, made.precision)
     shape = replace(_plain_shape(activated, made, (3, 3, 3)), before=one, after=one)
     shape = replace(shape, stride=(step.stride,) * 3)
-    slots, kernel = range(channels), (made.channels, channels, 3, 3, 3)
-    sources = {part.source.tensor.name: part.source.tensor for part in parts}
-    measured = step.statistics and _bare(step.statistics)
-
-    def stored(kernel: FloatArray) -> LaidWeight:
-        return OPERANDS_BY_PLANES[step.stride](kernel, slots, channels)
-
+    slots, laid = range(channels), OPERANDS_BY_PLANES[step.stride]
     return LayerTrial(
-        step=replace(step, parts=parts, weight=STORED_WEIGHT, statistics=measured),
+        step=replace(step, parts=parts, weight=STORED_WEIGHT, statistics=_bare(step.statistics)),
         passes=tuple(_side_by_side(parts, activated, Region(0, made.batch))),
-        sizes={
-            **{name: tensor.bytes for name, tensor in sources.items()},
-            **{tensor.name: tensor.bytes for tensor in (activated, made)},
-            PLAIN_WEIGHT: _weight_bytes(shape),
-            STORED_WEIGHT: 4 * stored(np.zeros(kernel, np.float32)).size,
-        },
         shape=shape,
-        kernel=kernel,
+        kernel=(made.channels, channels, 3, 3, 3),
         weights={
             PLAIN_WEIGHT: lambda k: forward(k, slots, channels, made.channels),
-            STORED_WEIGHT: stored,
+            STORED_WEIGHT: lambda k: laid(k, slots, channels),
         },
-        sources=tuple(sources.values()),
-        made=made,
-        measured=measured,
-        tables=_tables(parts),
     )
-
-
-def _tables(parts: Iterable[ActivatedView]) -> tuple[AffineTable, ...]:
-    return tuple({part.table.name: part.table for part in parts if part.table}.values())
 
 
 def _exact(activation: Activation) -> Activation:
@@ -351,34 +332,24 @@ def _translated(step: ConvolveToPatches | ConvTransposeToPatches, source: Tensor
 
 def _to_patches(
     step: ConvolveToPatches | ConvTransposeToPatches,
-    sources: tuple[Tensor, ...],
     passes: tuple[Pointwise, ...],
     shape: Convolution,
     plain: Callable[[FloatArray, Slots, int, int], LaidWeight],
     stored: Callable[[FloatArray, Slots, int], LaidWeight],
 ) -> LayerTrial:
     """The trial of a last layer; plain, stored: how both convolutions have their weight."""
-    seen, channels = passes[0].target, passes[0].target.channels
+    channels = passes[0].target.channels
     ends = (channels, step.channels) if shape.transposed else (step.channels, channels)
-    slots, kernel = range(channels), (*ends, *shape.kernel)
+    slots = range(channels)
     return LayerTrial(
         step=step,
         passes=passes,
-        sizes={
-            **{source.name: source.bytes for source in sources},
-            seen.name: seen.bytes,
-            TRANSLATED: 4 * seen.batch * step.channels * prod(step.extents),
-            PLAIN_WEIGHT: _weight_bytes(shape),
-            STORED_WEIGHT: 4 * stored(np.zeros(kernel, np.float32), slots, channels).size,
-        },
         shape=shape,
-        kernel=kernel,
+        kernel=(*ends, *shape.kernel),
         weights={
             PLAIN_WEIGHT: lambda k: plain(k, slots, channels, step.channels),
             STORED_WEIGHT: lambda k: stored(k, slots, channels),
         },
-        sources=sources,
-        made=None,
     )
 
 
@@ -417,10 +388,6 @@ def _plain_shape(source: Tensor, target: Tensor, kernel: Triple) -> Convolution:
         none,
         source.precision,
     )
-
-
-def _weight_bytes(shape: Convolution) -> int:
-    return shape.weights * NUMBER_BYTES[shape.precision]
 
 
 def _grown(extents: Triple, kernel: Triple, stride: int = 1) -> Triple:
