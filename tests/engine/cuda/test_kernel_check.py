@@ -77,6 +77,15 @@ OF_GROUPS = replace(STEP, kernel=WIDE, origin=(-3, 0, -3), wgmma=True)
 LOWERED = Lowered(Layout(EXTENTS, 2, "fp16", matrix_kernels=True), H200, (STEP,), {}, {})
 
 
+compiled = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+
+
+@pytest.fixture(autouse=True)
+def host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
+    monkeypatch.setattr(kernel_check, "RUNS", 2)
+
+
 @pytest.fixture
 def cache() -> TuningCache:
     return TuningCache(None, {"card": "host"})
@@ -95,7 +104,14 @@ class LaneKernels(HostKernels):
         cuda_on_cpu.run(launch, "fp16", self._folder, launch.grid)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+def wrong_in(trial, step, kernels, grid=None):
+    """What is found wrong with a step by a trial that is not its own."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(kernel_check, "trial_of", lambda _: trial)
+        return kernel_check.wrong_step(step, kernels, HostStream(), grid) or ""
+
+
+@compiled
 @pytest.mark.parametrize(
     ("step", "grid"),
     [
@@ -107,11 +123,7 @@ class LaneKernels(HostKernels):
     ],
     ids=["dense", "strided", "in blocks", "warp groups", "warp groups in blocks"],
 )
-def test_the_first_layer_is_right_and_found_wrong_when_it_is(
-    step, grid, folder, monkeypatch, cache
-):
-    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
-    monkeypatch.setattr(kernel_check, "RUNS", 2)
+def test_the_first_layer_is_right_and_found_wrong_when_it_is(step, grid, folder, cache):
     kernels, stream = LaneKernels(folder), HostStream()
     layout = replace(LOWERED.layout, in_blocks=grid is not None)
     check_outer_layers(replace(LOWERED, layout=layout, steps=(step,)), kernels, stream, cache)
@@ -120,10 +132,7 @@ def test_the_first_layer_is_right_and_found_wrong_when_it_is(
     right = trial_of(of_one_patch(step) if grid else step)
     for wrong in (replace(step, origin=(-1, 0, 0)), replace(step, mode="zero")):
         trial = replace(right, step=trial_of(wrong).step)
-        with monkeypatch.context() as patched:
-            patched.setattr(kernel_check, "trial_of", lambda _, trial=trial: trial)
-            found = kernel_check.wrong_step(step, kernels, stream, grid)
-            assert "wrong results in 2 of 2 runs" in found
+        assert "wrong results in 2 of 2 runs" in wrong_in(trial, step, kernels, grid)
 
 
 def _left_out(partials, _run):
@@ -160,7 +169,7 @@ class SpoiltPartials(LaneKernels):
             self._fault(partials, len(self.first_layers))
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+@compiled
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
@@ -170,9 +179,7 @@ class SpoiltPartials(LaneKernels):
         (_now_and_then, "other statistics in 1 of 2 runs"),
     ],
 )
-def test_a_first_layer_that_measures_wrongly_is_found(fault, words, folder, monkeypatch, cache):
-    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
-    monkeypatch.setattr(kernel_check, "RUNS", 2)
+def test_a_first_layer_that_measures_wrongly_is_found(fault, words, folder, cache):
     check = partial(check_outer_layers, replace(LOWERED, steps=(MEASURED,)), cache=cache)
     with pytest.raises(WrongKernelError, match=words):
         check(kernels=SpoiltPartials(folder, fault), stream=HostStream())
@@ -213,10 +220,8 @@ def _by_planes():
     return ConvolveByPlanes("conv", parts, target, "weight", statistics)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
-def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(folder, monkeypatch, cache):
-    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
-    monkeypatch.setattr(kernel_check, "RUNS", 2)
+@compiled
+def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(folder, cache):
     kernels, stream, step = LaneKernels(folder), HostStream(), _by_planes()
     check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
     assert list(cache.kernels.values()) == [""]
@@ -226,15 +231,12 @@ def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(folder, mon
     first, second = right.step.parts
     bent = replace(right.step, parts=(first, replace(second, activation=IDENTITY)))
     for trial in (replace(right, weights=turned), replace(right, step=bent)):
-        monkeypatch.setattr(kernel_check, "trial_of", lambda _, trial=trial: trial)
-        assert "2 of 2 runs" in (kernel_check.wrong_step(step, kernels, stream) or "")
+        assert "2 of 2 runs" in wrong_in(trial, step, kernels)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+@compiled
 @pytest.mark.parametrize("table", [None, AffineTable("first.table", 2, 32)])
-def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, folder, monkeypatch, cache):
-    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
-    monkeypatch.setattr(kernel_check, "RUNS", 2)
+def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, folder, cache):
     kernels, stream, step = LaneKernels(folder), HostStream(), _halving(table)
     check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
     assert list(cache.kernels.values()) == [""]
@@ -246,19 +248,12 @@ def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, folder, monk
         other = replace(step.parts[0], activation=Activation(0.5))
         wrong_trials.append(replace(right, step=replace(right.step, parts=(other,))))
     for trial in wrong_trials:
-        with monkeypatch.context() as patched:
-            patched.setattr(kernel_check, "trial_of", lambda _, trial=trial: trial)
-            found = kernel_check.wrong_step(step, kernels, stream)
-            assert "wrong results in 2 of 2 runs" in found
+        assert "wrong results in 2 of 2 runs" in wrong_in(trial, step, kernels)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+@compiled
 @pytest.mark.parametrize("table", [None, AffineTable("norm.table", 2, 64)])
-def test_a_doubling_layer_of_voxels_is_right_and_found_wrong_when_it_is(
-    table, folder, monkeypatch, cache
-):
-    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
-    monkeypatch.setattr(kernel_check, "RUNS", 2)
+def test_a_doubling_layer_of_voxels_is_right_and_found_wrong_when_it_is(table, folder, cache):
     cells, kernels, stream = (2, 3, 17), LaneKernels(folder), HostStream()
     source = TensorView(Tensor("norm", 2, cells, 64, "fp16"), cells)
     read = ActivatedView(source, table, Activation(0.01) if table else IDENTITY)
@@ -274,10 +269,7 @@ def test_a_doubling_layer_of_voxels_is_right_and_found_wrong_when_it_is(
         bent = replace(right.step.source, activation=Activation(0.5))
         wrong_trials.append(replace(right, step=replace(right.step, source=bent)))
     for trial in wrong_trials:
-        with monkeypatch.context() as patched:
-            patched.setattr(kernel_check, "trial_of", lambda _, trial=trial: trial)
-            found = kernel_check.wrong_step(step, kernels, stream)
-            assert "wrong results in 2 of 2 runs" in found
+        assert "wrong results in 2 of 2 runs" in wrong_in(trial, step, kernels)
 
 
 def _doubling(outputs, beyond=0):
@@ -290,13 +282,9 @@ def _doubling(outputs, beyond=0):
     return ConvTransposeToCells("up", source, view, "weight", statistics)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+@compiled
 @pytest.mark.parametrize("in_blocks", [False, True])
-def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(
-    in_blocks, folder, monkeypatch, cache
-):
-    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
-    monkeypatch.setattr(kernel_check, "RUNS", 2)
+def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(in_blocks, folder, cache):
     kernels, stream, step = LaneKernels(folder), HostStream(), _doubling(64, int(in_blocks))
     layout = replace(LOWERED.layout, patch=(4, 2, 34), in_blocks=in_blocks)
     check_outer_layers(replace(LOWERED, layout=layout, steps=(step,)), kernels, stream, cache)
@@ -307,11 +295,11 @@ def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(
     right = trial_of(step)
     laid = right.weights[STORED_WEIGHT]
     turned = {**right.weights, STORED_WEIGHT: lambda kernel: laid(kernel.swapaxes(3, 4))}
-    monkeypatch.setattr(kernel_check, "trial_of", lambda _: replace(right, weights=turned))
-    assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(step, kernels, stream, grid)
+    trial = replace(right, weights=turned)
+    assert "wrong results in 2 of 2 runs" in wrong_in(trial, step, kernels, grid)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+@compiled
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
@@ -319,9 +307,7 @@ def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(
         (_now_and_then, "other statistics in 1 of 2 runs"),
     ],
 )
-def test_a_doubling_layer_that_measures_wrongly_is_found(fault, words, folder, monkeypatch, cache):
-    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
-    monkeypatch.setattr(kernel_check, "RUNS", 2)
+def test_a_doubling_layer_that_measures_wrongly_is_found(fault, words, folder, cache):
     check = partial(check_outer_layers, replace(LOWERED, steps=(_doubling(32),)), cache=cache)
     with pytest.raises(WrongKernelError, match=words):
         check(kernels=SpoiltPartials(folder, fault), stream=HostStream())
@@ -338,20 +324,16 @@ class BlindKernels(LaneKernels):
         super().launch(stream, launch)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
-def test_a_layer_that_measures_what_lies_past_the_volume_is_found(folder, monkeypatch):
-    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
-    monkeypatch.setattr(kernel_check, "RUNS", 2)
+@compiled
+def test_a_layer_that_measures_what_lies_past_the_volume_is_found(folder):
     step, grid = _doubling(64, 1), BlockGrid((4, 2, 34), (4, 2, 34))
     check = partial(kernel_check.wrong_step, step, stream=HostStream(), grid=grid)
     assert check(LaneKernels(folder)) is None
     assert "wrong statistics" in check(BlindKernels(folder))
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
-def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(folder, monkeypatch, cache):
-    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
-    monkeypatch.setattr(kernel_check, "RUNS", 2)
+@compiled
+def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(folder, cache):
     kernels, stream = LaneKernels(folder), HostStream()
     extents = (1, 2, 3)
     parts = tuple(
@@ -363,20 +345,18 @@ def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(folder, m
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
     swapped = replace(right.step, parts=right.step.parts[::-1])
-    monkeypatch.setattr(kernel_check, "trial_of", lambda _: replace(right, step=swapped))
-    assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(step, kernels, stream)
+    trial = replace(right, step=swapped)
+    assert "wrong results in 2 of 2 runs" in wrong_in(trial, step, kernels)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+@compiled
 @pytest.mark.parametrize(
     ("channels", "shuffled", "width", "mode"),
     [(32, True, 10, "reflect"), (64, False, 70, "reflect"), (64, True, 10, "zero")],
 )
 def test_the_last_layer_of_warp_groups_is_right_and_found_wrong_when_it_is(
-    channels, shuffled, width, mode, folder, monkeypatch, cache
+    channels, shuffled, width, mode, folder, cache
 ):
-    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
-    monkeypatch.setattr(kernel_check, "RUNS", 2)
     extents = 6, 4, width
     cells = Tensor("source", 1, (3, 2, width // 2), 8 * channels, "fp16")
     tensor = cells if shuffled else Tensor("source", 1, extents, channels, "fp16")
@@ -390,8 +370,7 @@ def test_the_last_layer_of_warp_groups_is_right_and_found_wrong_when_it_is(
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
     wrong = replace(right, step=replace(right.step, mode="replicate"))
-    monkeypatch.setattr(kernel_check, "trial_of", lambda _: wrong)
-    assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(step, kernels, stream)
+    assert "wrong results in 2 of 2 runs" in wrong_in(wrong, step, kernels)
 
 
 def test_each_layer_is_checked_once_and_with_one_patch_where_memory_is_short(cache, monkeypatch):
