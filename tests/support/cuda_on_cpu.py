@@ -9,13 +9,19 @@ from fcntl import LOCK_EX, flock
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
 
+import numpy as np
 import pytest
 from support.kernel_structures import STRUCTURES
 
+from cuda_cyclegan.engine.compiler.convolution import Convolution
+from cuda_cyclegan.engine.compiler.launches import checks
 from cuda_cyclegan.engine.compiler.launches import launch as launching
 from cuda_cyclegan.engine.compiler.tensors import ELEMENTS
 from cuda_cyclegan.engine.options import Precision
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 FOLDER = Path(__file__).parents[2] / "engine" / "cuda" / "kernels"
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
@@ -96,6 +102,17 @@ def run(
     function(
         kernel, ctypes.byref(arguments), Place(*grid), block, launch.shared, launch.cooperative
     )
+
+
+def expected_sums(
+    shape: Convolution, source: Array, weight: Array, voxels: Array, folder: Path
+) -> Array:
+    """Sums [2, voxels, K] in double at the voxels listed, of products and of their magnitudes."""
+    sums = np.full((2, len(voxels), shape.target_channels), np.nan)
+    operands = source.ctypes.data, weight.ctypes.data
+    launch = checks.expect(shape, operands, voxels.ctypes.data, sums.ctypes.data, len(voxels))
+    run(launch, shape.precision, folder, launch.grid)
+    return sums
 
 
 @cache

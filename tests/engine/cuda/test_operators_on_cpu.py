@@ -239,15 +239,7 @@ def test_convolutions_of_groups(folder: Path, shape: Convolution, seed: int) -> 
 def test_exact_sums_of_groups(folder: Path, shape: Convolution, seed: int) -> None:
     source, weight = operands(shape, seed)
     voxels = sampled_voxels(shape)[::9].copy()
-    sums = np.full((2, len(voxels), shape.target_channels), np.nan)
-    launch = checks.expect(
-        shape,
-        (source.ctypes.data, weight.ctypes.data),
-        voxels.ctypes.data,
-        sums.ctypes.data,
-        len(voxels),
-    )
-    cuda_on_cpu.run(launch, shape.precision, folder, launch.grid)
+    sums = cuda_on_cpu.expected_sums(shape, source, weight, voxels, folder)
     for found, numbers in zip(sums, ((source, weight), (abs(source), abs(weight))), strict=True):
         wanted = np.moveaxis(in_torch(shape, *numbers).numpy(), 1, -1)
         wanted = wanted.reshape(-1, shape.target_channels)[voxels]

@@ -36,6 +36,11 @@ from cuda_cyclegan.io.dicom_network.storage_commitment import asked_for
 Attack = Callable[[socket.socket], None]
 
 
+def begin_association(link: socket.socket) -> None:
+    link.sendall(associate_request())
+    link.recv(65536)
+
+
 def send_random(link: socket.socket) -> None:
     link.sendall(random.Random(1).randbytes(5000))
 
@@ -60,32 +65,27 @@ def send_a_broken_request(link: socket.socket) -> None:
 
 
 def promise_much_data(link: socket.socket) -> None:
-    link.sendall(associate_request())
-    link.recv(65536)
+    begin_association(link)
     link.sendall(pdu(4, b"\0" * 100, 0xFFFFFFF0))
 
 
 def send_broken_items(link: socket.socket) -> None:
-    link.sendall(associate_request())
-    link.recv(65536)
+    begin_association(link)
     link.sendall(pdu(4, b"\xff\xff\xff\xff\x01\x03abc"))
 
 
 def send_a_broken_command(link: socket.socket) -> None:
-    link.sendall(associate_request())
-    link.recv(65536)
+    begin_association(link)
     link.sendall(pdu(4, b"\0\0\0\x08\x01\x03garbag"))
 
 
 def send_data_without_a_command(link: socket.socket) -> None:
-    link.sendall(associate_request())
-    link.recv(65536)
+    begin_association(link)
     link.sendall(pdu(4, b"\0\0\0\x08\x01\x02garbag"))
 
 
 def ask_twice(link: socket.socket) -> None:
-    link.sendall(associate_request())
-    link.recv(65536)
+    begin_association(link)
     link.sendall(associate_request())
 
 
@@ -102,27 +102,23 @@ def command(field: int, **elements: int | str) -> bytes:
 
 
 def send_a_command_within_a_data_set(link: socket.socket) -> None:
-    link.sendall(associate_request())
-    link.recv(65536)
+    begin_association(link)
     link.sendall(piece(command(FIND), 3) + piece(b"some of it", 0) + piece(command(FIND), 3))
 
 
 def send_an_endless_command(link: socket.socket) -> None:
-    link.sendall(associate_request())
-    link.recv(65536)
+    begin_association(link)
     link.sendall(piece(b"\0" * 16384, 1) * 5)
 
 
 def send_endless_data(link: socket.socket) -> None:
-    link.sendall(associate_request())
-    link.recv(65536)
+    begin_association(link)
     with suppress(OSError):  # it may be cut off before the last
         link.sendall(piece(command(FIND), 3) + piece(b"\0" * 65536, 0) * 17)
 
 
 def send_under_another_context(link: socket.socket) -> None:
-    link.sendall(associate_request())
-    link.recv(65536)
+    begin_association(link)
     link.sendall(piece(command(FIND), 3, context=99))
 
 
@@ -173,8 +169,7 @@ def test_what_cannot_be_done_is_answered_and_the_association_goes_on(
     tmp_path: Path, asked: bytes, status: DimseStatus
 ) -> None:
     with listening(tmp_path) as (store, port), raw(port) as link:
-        link.sendall(associate_request())
-        link.recv(65536)
+        begin_association(link)
         for _ in range(2):
             link.sendall(piece(asked, 3) + piece(b"", 2))
             [answer] = fragments(memoryview(link.recv(65536)[6:]))
