@@ -1,8 +1,7 @@
 """A model that stays open on a device, and translates scans one by one."""
 
-from collections.abc import Generator as Yields
 from collections.abc import Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -233,18 +232,14 @@ class Translator:
         notes = *notes, *finished.notes
         return replace(first, notes=notes), *others
 
-    @contextmanager
-    def _open(self, device: Device) -> Yields[SharedGenerator]:
+    def _open(self, device: Device) -> AbstractContextManager[SharedGenerator]:
         """The network on a device, in one precision at a time."""
 
         def progress(what: str, share: float | None) -> None:
             self._on_event(opening_event(what, share))
 
         opener = Opener(self.model.network, device, self._settings.opened_for)
-        with shared_generator(
-            lambda precision: opener(precision, progress), device.precisions
-        ) as shared:
-            yield shared
+        return shared_generator(lambda precision: opener(precision, progress), device.precisions)
 
 
 def _only_study(path: Path, found: Discovery) -> Study:
