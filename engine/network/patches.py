@@ -1,5 +1,6 @@
 """Which smaller patch a network takes when one is too large for some memory."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 from ..errors import PatchShapeError
@@ -18,14 +19,8 @@ def largest_patch(graph: Graph, patch: Triple, fits: Callable[[Triple], bool]) -
     """
     candidates = dict.fromkeys(_scaled(patch, step) for step in range(1, _STEPS))
     taken = [one for one in candidates if one != patch and _is_taken(graph, one)]
-    low, high = 0, len(taken)
-    while low < high:
-        middle = (low + high) // 2
-        if fits(taken[middle]):
-            low = middle + 1
-        else:
-            high = middle
-    return taken[low - 1] if low else None
+    fitting = bisect_left(taken, True, key=lambda one: not fits(one))
+    return taken[fitting - 1] if fitting else None
 
 
 def _scaled(patch: Triple, step: int) -> Triple:
