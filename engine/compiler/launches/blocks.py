@@ -1,7 +1,7 @@
 """Launches of a step for blocks of a volume: those for as many patches, told where they lie."""
 
 from ctypes import Structure, c_int, c_longlong, c_uint, sizeof
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from ...network.layers import Triple, triple
@@ -132,7 +132,8 @@ def block_launches(
     region = _region(step, run)
     if region.count <= 0:
         return []
-    first, count, apart = run.first + region.first * run.apart, region.count, run.apart
+    first = run.first + region.first * run.apart
+    blocks = _LaunchedBlocks(grid, stored, first, region.count, run.apart)
     match step:
         case AddPatches():
             return launches(replace(step, patches=Region(0, 1), extents=grid.extents), at, card)
@@ -140,65 +141,148 @@ def block_launches(
             return launches(step, at, card)
         case Normalise():  # only of a volume that fills its one block
             return launches(step, at, card, scratch)
+        case ConvolvePatches() | ConvTransposeToCells() | ConvolveByPlanes():
+            return [_convolution(step, at, card, blocks, scratch)]
+        case Statistics():
+            return [_measuring(step, at, card, blocks, scratch)]
         case Pack():
-            step = replace(step, extents=grid.extents, patches=Region(0, count))
-            blocks = [_blocks(grid, grid.block, first, apart)]
-        case ConvolvePatches(target=target):
-            step = replace(step, extents=grid.extents)
-            launch = convolve_patches(step, at, card, scratch if step.statistics else None)
-            blocks = [_blocks(grid, grid.block, first, apart)]
-            return [_for_blocks(launch, target.batch, blocks, count)]
-        case ConvTransposeToCells(target=TensorView(tensor=cells)):
-            launch = conv_transpose_to_cells(step, at, card, scratch if step.statistics else None)
-            blocks = [_blocks(grid, cells.extents, first, apart)]
-            return [_for_blocks(launch, cells.batch, blocks, count)]
-        case ConvolveByPlanes(parts=(part,), target=target):
-            launch = convolve_by_planes(step, at, card, scratch if step.statistics else None)
-            level = triple(step.stride * extent for extent in target.extents)
-            source = _blocks(grid, level, first, apart)
-            if stored is not None and step.around is None:
-                source = _blocks(stored, part.source.extents, 0)
-            blocks = [_blocks(grid, target.extents, first, apart), source]
-            launch = _for_blocks(launch, target.batch, blocks, count)
-            launch.arguments.source_around = _around(part.source, step.around)
-            return [launch]
+            return [_packing(step, at, card, blocks)]
         case Pointwise():
-            step = replace(step, patches=region)
-            level = step.source.extents
-            source = _blocks(stored, level, 0) if stored else _blocks(grid, level, first, apart)
-            blocks = [_blocks(grid, step.extents, first, apart), source]
-        case Statistics(source=source):
-            launch = measure(step, at, card, scratch, None)
-            level = _halves(source.extents) if source.shuffled else source.extents
-            launch = replace(launch, grid=(*launch.grid[:2], count))
-            return [_in_blocks(launch, [_blocks(grid, level, first, apart)])]
-        case ConvolveToPatches(part=part):
-            step = replace(step, part=replace(part, source=_of_blocks(part.source, count)))
-            blocks = [_blocks(grid, grid.block, first, apart)]
-            if step.wgmma:
-                source = _blocks(stored, part.source.extents, 0) if stored else blocks[0]
-                blocks.append(source)
-        case SumTaps(source=source):
-            step = replace(step, source=replace(source, batch=count), patches=Region(0, count))
-            blocks = [_blocks(grid, grid.block, first, apart, region.plane)]
-        case Unpack(source=source):
-            step = replace(step, source=_of_blocks(source, count))
-            blocks = [_blocks(grid, grid.block, first, apart)]
+            return [_pass(replace(step, patches=region), at, card, blocks, copy_of)]
+        case ConvolveToPatches():
+            return [_last_layer(step, at, card, blocks)]
+        case SumTaps() | Unpack():
+            return [_unpacking(step, at, card, blocks, region.plane)]
         case _:
             raise ValueError(f"a {type(step).__name__} is none of blocks")
+
+
+@dataclass(frozen=True, slots=True)
+class _LaunchedBlocks:
+    """The blocks of one launch.
+
+    grid: of the volume. stored: by which maps are kept, None if by the same one. first, count,
+    apart: their numbers.
+    """
+
+    grid: BlockGrid
+    stored: BlockGrid | None
+    first: int
+    count: int
+    apart: int
+
+    def told(self, level: Triple, plane: int = 0) -> BlocksArguments:
+        """What a kernel is told of them where they have the extents `level` at its resolution."""
+        return _blocks(self.grid, level, self.first, self.apart, plane)
+
+    def told_of_source(self, level: Triple, stored_level: Triple) -> BlocksArguments:
+        """The same of what it reads; stored_level: extents of the blocks of a map."""
+        return _blocks(self.stored, stored_level, 0) if self.stored else self.told(level)
+
+
+def _convolution(
+    step: ConvolvePatches | ConvTransposeToCells | ConvolveByPlanes,
+    at: Addresses,
+    card: CardProperties,
+    blocks: _LaunchedBlocks,
+    scratch: int,
+) -> Launch:
+    """Each block is done as it is among those of the step's batch."""
+    partials = scratch if step.statistics else None
+    match step:
+        case ConvolvePatches(target=tensor):
+            step = replace(step, extents=blocks.grid.extents)
+            launch = convolve_patches(step, at, card, partials)
+            told = {"blocks": blocks.told(blocks.grid.block)}
+        case ConvTransposeToCells(target=TensorView(tensor=tensor)):
+            launch = conv_transpose_to_cells(step, at, card, partials)
+            told = {"blocks": blocks.told(tensor.extents)}
+        case ConvolveByPlanes(parts=parts, target=tensor):
+            launch = convolve_by_planes(step, at, card, partials)
+            [part], level = parts, triple(step.stride * extent for extent in tensor.extents)
+            is_around = step.around is not None
+            told = {
+                "blocks": blocks.told(tensor.extents),
+                "source_blocks": blocks.told(level)
+                if is_around
+                else blocks.told_of_source(level, part.source.extents),
+                "source_around": _around(part.source, step.around),
+            }
+    across, deep, each = launch.grid
+    grid = across, deep, each // tensor.batch * blocks.count
+    return _in_blocks(replace(launch, grid=grid), **told)
+
+
+def _measuring(
+    step: Statistics, at: Addresses, card: CardProperties, blocks: _LaunchedBlocks, scratch: int
+) -> Launch:
+    launch, source = measure(step, at, card, scratch, None), step.source
+    level = _halves(source.extents) if source.shuffled else source.extents
+    launch = replace(launch, grid=(*launch.grid[:2], blocks.count))
+    return _in_blocks(launch, blocks=blocks.told(level))
+
+
+def _packing(step: Pack, at: Addresses, card: CardProperties, blocks: _LaunchedBlocks) -> Launch:
+    step = replace(step, extents=blocks.grid.extents, patches=Region(0, blocks.count))
     [launch] = launches(step, at, card)
-    if isinstance(step, SumTaps | Unpack):
-        channel = step.channel if isinstance(step, Unpack) else 0
-        launch.arguments.translated = at(TRANSLATED) + 4 * channel * prod(grid.extents)
-    launch = _in_blocks(launch, blocks)
-    if isinstance(step, Pointwise):
-        launch.arguments.source_around = _around(step.source, step.around)
-        launch.arguments.residual_around = _around(step.residual, step.residual_around)
-        launch.arguments.source_copy = _to_copy(step.source, at, copy_of)
-        launch.arguments.residual_copy = _to_copy(step.residual, at, copy_of)
-    if isinstance(step, ConvolveToPatches) and step.wgmma:
-        launch.arguments.source_around = _around(step.source, step.around)
-    return [launch]
+    return _in_blocks(launch, blocks=blocks.told(blocks.grid.block))
+
+
+def _pass(
+    step: Pointwise,
+    at: Addresses,
+    card: CardProperties,
+    blocks: _LaunchedBlocks,
+    copy_of: Addresses | None,
+) -> Launch:
+    [launch] = launches(step, at, card)
+    level = step.source.extents
+    return _in_blocks(
+        launch,
+        blocks=blocks.told(step.extents),
+        source_blocks=blocks.told_of_source(level, level),
+        source_around=_around(step.source, step.around),
+        residual_around=_around(step.residual, step.residual_around),
+        source_copy=_to_copy(step.source, at, copy_of),
+        residual_copy=_to_copy(step.residual, at, copy_of),
+    )
+
+
+def _last_layer(
+    step: ConvolveToPatches, at: Addresses, card: CardProperties, blocks: _LaunchedBlocks
+) -> Launch:
+    source = _of_blocks(step.source, blocks.count)
+    [launch] = launches(replace(step, part=replace(step.part, source=source)), at, card)
+    block = blocks.grid.block
+    if not step.wgmma:
+        return _in_blocks(launch, blocks=blocks.told(block))
+    return _in_blocks(
+        launch,
+        blocks=blocks.told(block),
+        source_blocks=blocks.told_of_source(block, source.extents),
+        source_around=_around(source, step.around),
+    )
+
+
+def _unpacking(
+    step: SumTaps | Unpack,
+    at: Addresses,
+    card: CardProperties,
+    blocks: _LaunchedBlocks,
+    plane: int,
+) -> Launch:
+    match step:
+        case SumTaps(source=source):
+            of_blocks = replace(source, batch=blocks.count)
+            step, channel = replace(step, source=of_blocks, patches=Region(0, blocks.count)), 0
+        case Unpack(source=source, channel=channel):
+            step = replace(step, source=_of_blocks(source, blocks.count))
+    [launch] = launches(step, at, card)
+    return _in_blocks(
+        launch,
+        blocks=blocks.told(blocks.grid.block, plane),
+        translated=at(TRANSLATED) + 4 * channel * prod(blocks.grid.extents),
+    )
 
 
 def _to_copy(view: TensorView | None, at: Addresses, copy_of: Addresses | None) -> int:
@@ -251,18 +335,11 @@ def _blocks(
     )
 
 
-def _for_blocks(launch: Launch, batch: int, blocks: list[BlocksArguments], count: int) -> Launch:
-    """A launch for so many blocks, each done as it is among `batch` of them."""
-    across, deep, parts = launch.grid
-    launch = replace(launch, grid=(across, deep, parts // batch * count))
-    return _in_blocks(launch, blocks)
-
-
-def _in_blocks(launch: Launch, blocks: list[BlocksArguments]) -> Launch:
-    """The launch with what it is told besides."""
+def _in_blocks(launch: Launch, **told: Structure | int) -> Launch:
+    """The launch with what it is told besides, by its fields."""
     plain: Structure = launch.arguments
     kind = IN_BLOCKS[type(plain)]
     values = kind.from_buffer_copy(bytes(plain).ljust(sizeof(kind), b"\0"))
-    for name, told in zip(("blocks", "source_blocks"), blocks, strict=False):
-        setattr(values, name, told)
+    for name, value in told.items():
+        setattr(values, name, value)
     return replace(launch, arguments=values, in_blocks=True)
