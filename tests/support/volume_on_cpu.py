@@ -20,9 +20,9 @@ from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.lowering.operator_fusion import with_fused_statistics
 from cuda_cyclegan.engine.compiler.steps import Convolve
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
+from cuda_cyclegan.engine.compiler.volume.lifetimes import VolumeRequest
 from cuda_cyclegan.engine.compiler.volume.memory import (
     VolumeMemory,
-    VolumeRequest,
     _Choice,
     constants_of,
     volume_memory,

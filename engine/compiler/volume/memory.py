@@ -3,41 +3,20 @@
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from ...errors import DeviceMemoryError
 from ...network.layer_shapes import times
 from ...whole_volume import Residence
 from ..blocks import BlockGrid
-from ..launches.blocks import partial_bytes
-from ..launches.launch import OVERFLOW
 from ..lowered import Lowered
-from ..memory.plan import Lifetime, arrange, scratch_name
-from ..steps import (
-    AddPatches,
-    Convolve,
-    ConvolvePatches,
-    ConvolveToPatches,
-    Pack,
-    Step,
-    SumTaps,
-    Unpack,
-)
+from ..memory.plan import Lifetime, arrange
 from ..tensors import PATCHES, TRANSLATED, Tensor
+from .lifetimes import VolumeRequest, ends, grids_of_maps, scratches, tensors
 from .own_blocks import read_around_own_blocks, read_by_own_blocks, reading_own_blocks
-from .passes import KeptBlocks, Pass, made_block_by_block, maps_of
+from .passes import KeptBlocks, Pass, maps_of
 from .recomputed import keeping_blocks, recomputed, recomputed_twice
 from .rolling import RollingMaps, rolling_maps
 from .written_over import BlockOrder, WrittenOver, rows_of, written_over
-
-WORKSPACE = "workspace"
-"""Name of what all convolutions may take besides their tensors, one after another."""
-
-WORKSPACE_BYTES = 64 << 20
-"""Of it: the same for all volumes and limits, which so have no part in the choice of plans."""
-
-VOXELS_IN, VOXELS_OUT = "voxels in", "voxels out"
-"""Names of rows of voxels as they are stored, on their way in and out."""
 
 _DEVICE_PAGE, _HOST_PAGE, _PAGE_ENTRY = 2 << 20, 4 << 10, 8
 """Bytes that the driver allocates at least, of a page of pinned memory, and of where one lies."""
@@ -49,28 +28,6 @@ STAGES = 2
 """Runs of blocks whose part of a map in host memory is on the card: one is made or read, and one
 copied out or in.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class VolumeRequest:
-    """What runs over which volume.
-
-    lowered, passes: the network. grid: of the volume's blocks. channels: of the volume and of its
-    translation. voxels: bytes of the rows on their way in, and out. may_recompute: whether maps of
-    full resolution may be recomputed in place of being kept.
-    """
-
-    lowered: Lowered
-    passes: Sequence[Pass]
-    grid: BlockGrid
-    channels: tuple[int, int]
-    voxels: tuple[int, int]
-    may_recompute: bool = True
-
-    @property
-    def batch(self) -> int:
-        """Blocks in one run."""
-        return self.lowered.layout.batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +160,9 @@ class _Choice:
             _name_of_all(one): one
             for one in rolling_maps(wanted.passes, self._maps, wanted.grid, wanted.batch)
         }
-        self._grids = _grids(wanted, self._maps)
-        tensors = _rolled(list(_tensors(wanted, self._maps, self._grids)), self._rolling)
-        self._alive = [*_ends(wanted), *tensors, *_scratches(wanted)]
+        self._grids = grids_of_maps(wanted, self._maps)
+        rolled = _rolled(tensors(wanted, self._maps, self._grids), self._rolling)
+        self._alive = [*ends(wanted), *rolled, *scratches(wanted)]
         self._made_in = _passes_that_make(wanted, self._maps)
         self._from_the_end = frozenset(
             name
@@ -342,9 +299,9 @@ def _name_of_all(rolling: RollingMaps) -> str:
     return f"{rolling.names[0]} to {rolling.names[-1]}"
 
 
-def _rolled(tensors: Sequence[Lifetime], rolling: Mapping[str, RollingMaps]) -> Iterator[Lifetime]:
+def _rolled(alive: Iterable[Lifetime], rolling: Mapping[str, RollingMaps]) -> Iterator[Lifetime]:
     """What is alive, where some maps take over each other's memory."""
-    others = {one.name: one for one in tensors}
+    others = {one.name: one for one in alive}
     for name, row in rolling.items():
         members = [others.pop(each) for each in row.names]
         first, last = min(one.first for one in members), max(one.last for one in members)
@@ -369,89 +326,3 @@ def _passes_that_make(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> dict
         for name in one.made & maps.keys():
             makers.setdefault(name, []).append(one.first)
     return {name: passes[0] for name, passes in makers.items() if len(passes) == 1}
-
-
-def _ends(wanted: VolumeRequest) -> Iterator[Lifetime]:
-    """What comes in and goes out, and what is there all the time."""
-    before, behind = -1, wanted.passes[-1].last + 1
-    last = max((one.last for one in wanted.passes if _any(one.steps, _READERS)), default=0)
-    first = min(one.first for one in wanted.passes if _any(one.steps, _WRITERS))
-    given, made = (count * prod(wanted.grid.extents) * 4 for count in wanted.channels)
-    yield Lifetime(PATCHES, given, before, last)
-    yield Lifetime(TRANSLATED, made, first, behind)
-    yield Lifetime(VOXELS_IN, wanted.voxels[0], before, wanted.passes[0].last)
-    yield Lifetime(VOXELS_OUT, wanted.voxels[1], wanted.passes[-1].first, behind)
-    yield Lifetime(OVERFLOW, 4, before, behind)
-    convolutions = [
-        number
-        for one in wanted.passes
-        for number, step in enumerate(one.steps, one.first)
-        if isinstance(step, Convolve)
-    ]
-    if convolutions:
-        yield Lifetime(WORKSPACE, WORKSPACE_BYTES, convolutions[0], convolutions[-1])
-
-
-def _any(steps: Iterable[Step], kinds: tuple[type[Step], ...]) -> bool:
-    return any(isinstance(step, kinds) for step in steps)
-
-
-_READERS: tuple[type[Step], ...] = (Pack, ConvolvePatches, AddPatches)
-_WRITERS: tuple[type[Step], ...] = (ConvolveToPatches, SumTaps, Unpack)
-
-
-def _grids(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> dict[str, BlockGrid]:
-    """The grid by which each map is kept: that of the pass that makes it."""
-    return {
-        name: one.grid_in(wanted.grid)
-        for one in wanted.passes
-        for step in one.steps
-        for name in step.flow.written_names
-        if name in maps
-    }
-
-
-def _tensors(
-    wanted: VolumeRequest, maps: Mapping[str, Tensor], grids: Mapping[str, BlockGrid]
-) -> Iterator[Lifetime]:
-    """A map is there from the first run of a pass to the last run of another; of the one run of a
-    pass over all blocks as one, from step to step.
-    """
-    sizes: dict[str, int] = {}
-    lives: dict[str, tuple[int, int]] = {}
-    for one in wanted.passes:
-        narrow = {tensor.name for _, tensor in made_block_by_block(one, maps)}
-        has_runs = one.grid_in(wanted.grid).blocks > 1
-        for number, step in enumerate(one.steps, one.first):
-            for item in step.flow.touches:
-                name = item.name
-                if name in wanted.lowered.constants:
-                    continue
-                first, last = number, number
-                if name in maps and has_runs:
-                    first, last = one.first, one.last
-                elif not isinstance(item, Tensor):
-                    last = one.last  # a table is made when all runs are done
-                lives[name] = lives.get(name, (first, last))[0], last
-                sizes[name] = _bytes_of_all(maps[name], grids[name]) if name in maps else item.bytes
-                if isinstance(item, Tensor) and name in narrow:
-                    sizes[name] = _bytes_a_block(item)
-    for name, (first, last) in lives.items():
-        yield Lifetime(name, sizes[name], first, last)
-
-
-def _bytes_of_all(tensor: Tensor, grid: BlockGrid) -> int:
-    """Of a map, in whole runs of blocks."""
-    return _bytes_a_block(tensor) * grid.stored_blocks(tensor.batch)
-
-
-def _bytes_a_block(tensor: Tensor) -> int:
-    return tensor.bytes // tensor.batch
-
-
-def _scratches(wanted: VolumeRequest) -> Iterator[Lifetime]:
-    """Partial sums of all blocks."""
-    for one in wanted.passes:
-        for number, step in one.measured:
-            size = partial_bytes(step, wanted.lowered.card) * one.grid_in(wanted.grid).blocks
-            yield Lifetime(scratch_name(number), size, one.first, one.last)

@@ -10,14 +10,9 @@ from ...compiler.blocks import BlockGrid
 from ...compiler.convolution import Convolution
 from ...compiler.lowered import Lowered
 from ...compiler.steps import Convolve, Step
+from ...compiler.volume.lifetimes import WORKSPACE_BYTES, VolumeRequest
 from ...compiler.volume.lowering import lowered_blocks
-from ...compiler.volume.memory import (
-    WORKSPACE_BYTES,
-    VolumeMemory,
-    VolumeRequest,
-    constants_of,
-    volume_memory,
-)
+from ...compiler.volume.memory import VolumeMemory, constants_of, volume_memory
 from ...compiler.volume.passes import Pass, passes_of
 from ...network.graph import Graph, Network
 from ...network.layers import Triple

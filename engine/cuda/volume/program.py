@@ -19,13 +19,8 @@ from ...compiler.lowered import Lowered
 from ...compiler.memory.plan import scratch_name
 from ...compiler.steps import Convolve, Normalise, Statistics, Step
 from ...compiler.tensors import PATCHES, Tensor
-from ...compiler.volume.memory import (
-    STAGES,
-    WORKSPACE,
-    VolumeMemory,
-    fetched_name,
-    staged_name,
-)
+from ...compiler.volume.lifetimes import WORKSPACE
+from ...compiler.volume.memory import STAGES, VolumeMemory, fetched_name, staged_name
 from ...compiler.volume.own_blocks import read_around_own_blocks
 from ...compiler.volume.passes import (
     Pass,

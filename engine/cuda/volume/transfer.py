@@ -19,7 +19,7 @@ from ...compiler.launches.launch import OVERFLOW
 from ...compiler.launches.voxels.sliding_window import store_voxels
 from ...compiler.launches.voxels.volume import MemoryOrder, rows_into_volume, rows_of_volume
 from ...compiler.tensors import PATCHES, TRANSLATED
-from ...compiler.volume.memory import VOXELS_IN, VOXELS_OUT
+from ...compiler.volume.lifetimes import VOXELS_IN, VOXELS_OUT
 from ...cores import beside_each_other
 from ...network.layers import Triple
 from ...scaling import Stored, VoxelArray

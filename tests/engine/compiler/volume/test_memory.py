@@ -25,11 +25,11 @@ from cuda_cyclegan.engine.compiler.steps import (
     Step,
 )
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
+from cuda_cyclegan.engine.compiler.volume.lifetimes import VolumeRequest
 from cuda_cyclegan.engine.compiler.volume.lowering import lowered_blocks
 from cuda_cyclegan.engine.compiler.volume.memory import (
     KERNEL_BYTES,
     VolumeMemory,
-    VolumeRequest,
     _Choice,
     fetched_name,
     staged_name,

@@ -21,7 +21,8 @@ pytest.importorskip("torch")
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
-from cuda_cyclegan.engine.compiler.volume.memory import VolumeRequest, volume_memory
+from cuda_cyclegan.engine.compiler.volume.lifetimes import VolumeRequest
+from cuda_cyclegan.engine.compiler.volume.memory import volume_memory
 from cuda_cyclegan.engine.cuda.volume.overlap import AxisRows
 from cuda_cyclegan.engine.cuda.volume.program import PlacedVolume
 from cuda_cyclegan.engine.cuda.volume.transfer import PinnedSlots, bring_in, take_out

@@ -425,9 +425,9 @@ def small_memory() -> Iterator[None]:
     workspace than convolutions on the CPU take, as all of it is poisoned for each volume.
     """
     with pytest.MonkeyPatch.context() as patched:
-        memory = "cuda_cyclegan.engine.compiler.volume.memory"
-        patched.setattr(f"{memory}._DEVICE_PAGE", 256)
-        patched.setattr(f"{memory}.WORKSPACE_BYTES", 256)
+        volume = "cuda_cyclegan.engine.compiler.volume"
+        patched.setattr(f"{volume}.memory._DEVICE_PAGE", 256)
+        patched.setattr(f"{volume}.lifetimes.WORKSPACE_BYTES", 256)
         yield
 
 
