@@ -89,17 +89,25 @@ Made = TypeVar("Made")
 
 
 @contextmanager
-def running_in_background(work: Callable[[], Made]) -> Generator[Callable[[], Made]]:
+def running_in_background(
+    work: Callable[[Callable[[], None]], Made],
+) -> Generator[Callable[[], Made]]:
     """Do `work` in a thread of its own, which may go on behind the block; what is handed out waits
-    for it, and tells what came of it. A block that fails waits for the thread, too.
+    for it, and tells what came of it. A block that fails ends the work, and waits for that.
 
+    work: calls what it is given now and then, which raises StoppedError once the block has failed.
     The thread is a daemon: who cannot wait for a disk that does not answer may leave.
     """
     made: Future[Made] = Future()
+    failed = threading.Event()
+
+    def go_on() -> None:
+        if failed.is_set():
+            raise StoppedError
 
     def run() -> None:
         try:
-            made.set_result(work())
+            made.set_result(work(go_on))
         except BaseException as error:
             made.set_exception(error)
 
@@ -108,5 +116,6 @@ def running_in_background(work: Callable[[], Made]) -> Generator[Callable[[], Ma
     try:
         yield made.result
     except BaseException:
+        failed.set()
         thread.join()
         raise

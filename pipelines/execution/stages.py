@@ -271,7 +271,7 @@ class StudyStages:
                 )
             progress.note(*prepared.notes)
             # To hash takes longer than to read, and only what is stored needs it.
-            progress.hashed = states
+            progress.hashed = lambda: files.confirmed(states())
         return prepared
 
     def _needed(self, volume: Volume, plan: StudyPlan) -> int:

@@ -4,9 +4,9 @@ from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 from ...io.discovery import source_of
-from ...io.errors import UnreadableScanError
 from ...io.reading import causes_named
 from ...io.volume import Study
+from .input_files import require_unchanged
 from .manifest import FileState
 from .resume import PlannedStudy
 
@@ -33,10 +33,7 @@ def states_again(alias: Study, known: Iterable[FileState]) -> tuple[FileState, .
     """
     with causes_named(alias.files[0]):
         pairs = list(zip(alias.files, known, strict=True))
-        states = tuple(FileState.of(file, state.sha256) for file, state in pairs)
+        states = tuple(replace(state, name=file.name).again(file) for file, state in pairs)
     for now, (file, was) in zip(states, pairs, strict=True):
-        if (now.size, now.modified_ns) != (was.size, was.modified_ns):
-            raise UnreadableScanError(
-                f"{file} changed while it was read; translate it again when it is complete."
-            )
+        require_unchanged(now.sha256 == was.sha256, file)
     return states

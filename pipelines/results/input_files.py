@@ -1,7 +1,9 @@
 """A study's files, which may not change while a study is made of them."""
 
-from collections.abc import Generator
+import os
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from ...io.errors import ScanError, UnreadableScanError
 from ...io.reading import causes_named
@@ -17,10 +19,28 @@ class InputFiles:
         self._study = study
         self._marks = self._marks_now()
 
-    def states(self) -> tuple[FileState, ...]:
-        """Their bytes by hash. Raises ScanError, also if they changed meanwhile."""
+    def states(self, go_on: Callable[[], None]) -> tuple[FileState, ...]:
+        """Their bytes by hash. Raises ScanError, also if they changed meanwhile.
+
+        go_on: called now and then, to be ended by what it raises.
+        """
         with self.unchanged(), causes_named(self._study.files[0]):
-            return tuple(map(FileState.of, self._study.files))
+            states = tuple(FileState.of(file, go_on=go_on) for file in self._study.files)
+        for file, mark, state in zip(self._study.files, self._marks, states, strict=True):
+            # What has the size and the date of the file before it shows by this alone.
+            require_unchanged(mark.st_ctime_ns == state.changed_ns, file)
+        return states
+
+    def confirmed(self, states: Sequence[FileState]) -> tuple[FileState, ...]:
+        """The states, which their bytes still have once all is read and hashed.
+
+        A file that got another name, owner or right meanwhile is hashed again. Raises ScanError.
+        """
+        with causes_named(self._study.files[0]):
+            now = [state.again(file) for file, state in zip(self._study.files, states, strict=True)]
+        for file, was, state in zip(self._study.files, states, now, strict=True):
+            require_unchanged(was.sha256 == state.sha256, file)
+        return tuple(now)
 
     @contextmanager
     def unchanged(self) -> Generator[None]:
@@ -37,12 +57,17 @@ class InputFiles:
 
     def _check(self, cause: ScanError | None) -> None:
         for file, was, now in zip(self._study.files, self._marks, self._marks_now(), strict=True):
-            if was != now:
-                raise UnreadableScanError(
-                    f"{file} changed while it was read; translate it again when it is complete."
-                ) from cause
+            is_same = (was.st_size, was.st_mtime_ns) == (now.st_size, now.st_mtime_ns)
+            require_unchanged(is_same, file, cause)
 
-    def _marks_now(self) -> list[tuple[int, int]]:
+    def _marks_now(self) -> list[os.stat_result]:
         with causes_named(self._study.files[0]):
-            found = [file.stat() for file in self._study.files]
-        return [(status.st_size, status.st_mtime_ns) for status in found]
+            return [file.stat() for file in self._study.files]
+
+
+def require_unchanged(is_same: bool, file: Path, cause: ScanError | None = None) -> None:
+    """Raise UnreadableScanError unless a file is the same as before."""
+    if not is_same:
+        raise UnreadableScanError(
+            f"{file} changed while it was read; translate it again when it is complete."
+        ) from cause

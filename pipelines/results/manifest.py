@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from io import FileIO
@@ -54,11 +54,16 @@ class FileState:
     sha256: str
 
     @classmethod
-    def of(cls, path: Path, sha256: str | None = None) -> Self:
-        """The state of a file; reads it whole unless its hash is known. Raises OSError."""
+    def of(
+        cls, path: Path, sha256: str | None = None, go_on: Callable[[], None] = lambda: None
+    ) -> Self:
+        """The state of a file; reads it whole unless its hash is known. Raises OSError.
+
+        go_on: called now and then while it is read, to be ended by what it raises.
+        """
         with path.open("rb", buffering=0) as file:
             status = os.fstat(file.fileno())
-            sha256 = sha256 or _sha256(file)
+            sha256 = sha256 or _sha256(file, go_on)
         return cls(path.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, sha256)
 
     @classmethod
@@ -329,10 +334,11 @@ class Manifest:
         return open_own(self.record / name, os.O_RDWR | os.O_CREAT | os.O_APPEND, mode=0o666)
 
 
-def _sha256(file: FileIO) -> str:
+def _sha256(file: FileIO, go_on: Callable[[], None]) -> str:
     digest, block = hashlib.sha256(), memoryview(bytearray(_HASHED_BYTES))
     while count := file.readinto(block):
         digest.update(block[:count])
+        go_on()
     return digest.hexdigest()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import threading
 from functools import partial
 from itertools import pairwise
@@ -9,6 +10,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
+from support.batch_world import scan
 from support.pipeline_world import PLENTY, PipelineWorld, threads_at_work
 from support.waiting import ENOUGH, ToldCondition
 from support.watched_calls import watch_calls
@@ -106,6 +108,57 @@ def test_a_study_that_changes_while_it_is_read_fails_alone(
     assert "b.nii changed while it was read" in rows[1].failure.reason
     path.write_bytes(whole)
     assert [row.status for row in world.run()].count("translated") == 1
+
+
+def give_way(path: Path, other: Path) -> None:
+    """Put other voxels in a scan's place, with its size and its dates, as copies may keep them."""
+    before = path.stat()
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert other.stat().st_size == before.st_size
+    other.replace(path)
+
+
+@pytest.mark.parametrize("stage", ["states", "infer_study"])
+def test_a_scan_that_gives_way_to_another_of_its_size_and_date_fails(
+    world: PipelineWorld, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """Before it is hashed, or after it: the hash of one and the voxels of another are no result."""
+    path, other = world.root / "scans" / "b.nii", scan(world.root / "other.nii", 9, (16, 16, 16))
+
+    def change(number: int) -> None:
+        if number == 1:
+            give_way(path, other)
+
+    watch_calls(monkeypatch, stage, change, where=InputFiles if stage == "states" else stages)
+    rows = world.run()
+    assert [row.status for row in rows] == ["translated", "failed", *["translated"] * 3]
+    assert rows[1].failure
+    assert "b.nii changed while it was read" in rows[1].failure.reason
+    assert world.made() == ["a.nii", "c.nii", "d.nii", "e.nii"]
+    assert [row.status for row in world.run()].count("translated") == 1
+
+
+def test_a_scan_that_gets_other_rights_while_it_is_translated_is_the_same(
+    world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As every file does of which a backup makes another hard link."""
+    path = world.root / "scans" / "b.nii"
+    watch_calls(monkeypatch, "infer_study", lambda number: number == 1 and path.chmod(0o600))
+    assert [row.status for row in world.run()] == ["translated"] * 5
+    assert [row.status for row in world.run()] == ["up to date"] * 5
+
+
+def test_a_refused_study_is_hashed_no_further(world: PipelineWorld) -> None:
+    """Its file may promise more than fits, and be as long: hours would go by over these zeros."""
+    path = world.root / "scans" / "b.nii"
+    header, extent = bytearray(path.read_bytes()[:352]), 16_000
+    header[42:48] = struct.pack("<3h", extent, extent, extent)
+    path.write_bytes(header)
+    os.truncate(path, 352 + 2 * extent**3)
+    rows = world.run()
+    assert [row.status for row in rows] == ["translated", "failed", *["translated"] * 3]
+    assert rows[1].failure
+    assert "b.nii needs 7629.4 GiB" in rows[1].failure.reason
 
 
 def test_no_more_is_under_way_than_the_concurrency_allows(
