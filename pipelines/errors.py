@@ -9,7 +9,8 @@ PipelineError
 ├── UndecidedError     a checkpoint does not tell all that must be known of it
 ├── SettingsError      what was asked for does not fit the model or the device
 ├── OutputFolderError  the output folder cannot be used at all
-│   └── OutputFolderAwaitedError  for now: its disk is full, or another run has it
+│   ├── OutputFolderAwaitedError  for now: its disk is full, or another run has it
+│   └── NewerRecordError  its record was written by a newer version of this program
 ├── QueueError         the job queue cannot be used, or does not hold what was asked for
 │   └── QueueLostError it could be used before; trying again later may help
 ├── ConfigError        a config file is damaged or holds a key or value that is not known
@@ -65,6 +66,10 @@ class OutputFolderError(PipelineError):
 
 class OutputFolderAwaitedError(OutputFolderError):
     """It can be used again once its disk has room, or another run is over."""
+
+
+class NewerRecordError(OutputFolderError):
+    """Only the program that wrote its record, or a newer one, knows which results are whose."""
 
 
 class QueueError(PipelineError):

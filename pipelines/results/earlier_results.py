@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -11,7 +10,7 @@ from ...io.choice import Choice
 from ...io.discovery import Discovery, discover
 from ...io.search import Skipped
 from ...io.volume import Study
-from ..errors import OutputFolderError
+from ..errors import NewerRecordError, OutputFolderError
 from .manifest import ManifestEntry, load
 
 
@@ -19,7 +18,7 @@ def discover_scans(inputs: Sequence[Path], output: Path | None, choice: Choice) 
     """As `discover`, with what an output folder below an input folder says it holds left out.
 
     Who names such a folder, or a file in it, as an input has its results translated again. A file
-    that was changed since counts as a scan. Raises ScanError.
+    that was changed since counts as a scan. Raises ScanError or NewerRecordError.
     """
     found = discover(inputs, output, choice)
     named = frozenset(Path(os.path.abspath(path)) for path in inputs)  # noqa: PTH100
@@ -52,11 +51,16 @@ def _between(study: Study, named: frozenset[Path]) -> Iterator[Path]:
 def _entries(folder: Path) -> dict[str, ManifestEntry]:
     """By the place of each result; a study of several channels has several."""
     found: dict[str, ManifestEntry] = {}
-    with suppress(OutputFolderError):
-        for place, entry in load(folder).items():
-            inside = PurePosixPath(place).parent
-            others = (str(inside / state.name) for state in entry.outputs)
-            found |= dict.fromkeys((*others, place), entry)
+    try:
+        known = load(folder)
+    except NewerRecordError:
+        raise  # or results would be translated again
+    except OutputFolderError:
+        return {}
+    for place, entry in known.items():
+        inside = PurePosixPath(place).parent
+        others = (str(inside / state.name) for state in entry.outputs)
+        found |= dict.fromkeys((*others, place), entry)
     return found
 
 

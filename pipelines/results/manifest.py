@@ -22,7 +22,7 @@ from ...io.files.atomic import is_full
 from ...io.files.locks import lock, wait_for_lock
 from ...io.files.own_files import held_folder, identity, open_own, open_unlinked, read_at
 from ..cycle.cycle_error import CycleError
-from ..errors import OutputFolderAwaitedError, OutputFolderError
+from ..errors import NewerRecordError, OutputFolderAwaitedError, OutputFolderError
 from ..report.report import Content
 from ..study.row_figures import SpreadFigures
 from .record_folder import NAME, OutputPlace, check_writable, found_record, made_record
@@ -147,7 +147,7 @@ def load(output: Path) -> dict[str, ManifestEntry]:
     """The newest entry of every output; lines that cannot be understood are passed over.
 
     An output whose line is lost counts as foreign, which is the safe side.
-    Raises OutputFolderError if a manifest is there and cannot be read.
+    Raises OutputFolderError if a manifest is there and cannot be read, or NewerRecordError.
     """
     record = found_record(output)
     if record is None:
@@ -159,7 +159,7 @@ def load(output: Path) -> dict[str, ManifestEntry]:
         return {}
     except OSError as error:
         raise _unusable(error) from error
-    entries, _ = _parsed(content)
+    entries, _ = _parsed(record, content)
     return entries
 
 
@@ -275,12 +275,15 @@ class Manifest:
                 self._on_disk = covered
 
     def refresh(self) -> list[bytes]:
-        """Read the lines that were appended since the last time; those that do not parse."""
+        """Read the lines that were appended since the last time; those that do not parse.
+
+        Raises NewerRecordError.
+        """
         size = os.fstat(self._descriptor).st_size
         content = read_at(self._descriptor, max(size - self._read_to, 0), self._read_to)
         whole = content[: content.rfind(b"\n") + 1]
+        entries, unreadable = _parsed(self.record, whole)
         self._read_to += len(whole)
-        entries, unreadable = _parsed(whole)
         self.entries |= entries
         return unreadable
 
@@ -342,13 +345,16 @@ def _sha256(file: FileIO, go_on: Callable[[], None]) -> str:
     return digest.hexdigest()
 
 
-def _parsed(content: bytes) -> tuple[dict[str, ManifestEntry], list[bytes]]:
-    """The newest entry of every output, and the lines that are none."""
+def _parsed(record: Path, content: bytes) -> tuple[dict[str, ManifestEntry], list[bytes]]:
+    """The newest entry of every output, and the lines that are none.
+
+    Raises NewerRecordError for a line of a newer version, whose result would count as foreign.
+    """
     entries: dict[str, ManifestEntry] = {}
     unreadable: list[bytes] = []
     for line in filter(None, content.split(b"\n")):
         try:
-            entry = _entry(parse(line))
+            entry = _entry(record, parse(line))
         except FieldError:
             unreadable.append(line)
         else:
@@ -356,8 +362,13 @@ def _parsed(content: bytes) -> tuple[dict[str, ManifestEntry], list[bytes]]:
     return entries, unreadable
 
 
-def _entry(fields: Json) -> ManifestEntry:
-    if not isinstance(fields, dict) or fields.pop("version", None) != VERSION:
+def _entry(record: Path, fields: Json) -> ManifestEntry:
+    version = fields.pop("version", None) if isinstance(fields, dict) else None
+    if isinstance(version, int) and version > VERSION:
+        raise NewerRecordError(
+            f"{record / NAME} was written by a newer version of cuda-cyclegan; update this one."
+        )
+    if version != VERSION:
         raise FieldError("version", f"must be {VERSION}")
     return decode_known(ManifestEntry, fields)
 

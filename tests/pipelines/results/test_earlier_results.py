@@ -12,6 +12,7 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.io.choice import EVERYTHING
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE
 from cuda_cyclegan.pipelines.results.earlier_results import discover_scans
+from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record
 
 
 class Folders:
@@ -48,6 +49,19 @@ def test_a_second_run_into_another_folder_takes_the_scans_alone(
     assert "2 studies queued" in queued.stderr
     found = CliRunner().invoke(app, ["discover", str(folders.scans)])
     assert "2 to translate, 4 skipped" in found.stdout
+
+
+def test_results_of_a_newer_version_are_not_translated_again(
+    folders: Folders, tmp_path: Path
+) -> None:
+    record = found_record(folders.earlier)
+    assert record
+    with (record / NAME).open("ab") as file:
+        file.write(b'{"version": 2}\n')
+    run = folders.translate(folders.scans, to=tmp_path / "new")
+    assert run.exit_code == 2
+    assert "was written by a newer version of cuda-cyclegan; update this one." in run.stderr
+    assert not (tmp_path / "new").exists()
 
 
 def test_who_names_results_has_them_translated(folders: Folders, tmp_path: Path) -> None:

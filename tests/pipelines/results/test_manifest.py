@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -72,7 +73,7 @@ def test_a_torn_last_line_is_passed_over_and_the_rest_counts(
 
 
 @pytest.mark.parametrize(
-    "line", [b"garbage", b"[]", b'"x"', b'{"version": 99}', b'{"version": 1}', b"\xff\xfe", b""]
+    "line", [b"garbage", b"[]", b'"x"', b'{"version": 0}', b'{"version": 1}', b"\xff\xfe", b""]
 )
 def test_lines_that_cannot_be_understood_are_passed_over(output: Path, line: bytes) -> None:
     with Manifest(output) as manifest:
@@ -84,6 +85,35 @@ def test_lines_that_cannot_be_understood_are_passed_over(output: Path, line: byt
     assert set(load(output)) == {"a.nii", "b.nii"}
 
 
+def test_a_record_of_a_newer_version_is_refused_and_stays_as_it_is(output: Path) -> None:
+    with Manifest(output) as manifest:
+        manifest.append(entry("a.nii"))
+    with manifest_file(output).open("ab") as file:
+        file.write(b'{"version": 2, "output": "a.nii", "dose": 3}\n')
+    before = manifest_file(output).read_bytes()
+    told = f"{manifest_file(output)} was written by a newer version of cuda-cyclegan"
+    with pytest.raises(OutputFolderError, match=re.escape(told)):
+        load(output)
+    for shared in (False, True):
+        with (
+            pytest.raises(OutputFolderError, match="newer version"),
+            Manifest(output, shared=shared),
+        ):
+            pass
+    assert manifest_file(output).read_bytes() == before
+    assert not (record_of(output) / ASIDE).exists()
+
+
+def test_a_sharer_meets_what_a_newer_version_writes_beside_it(output: Path) -> None:
+    with Manifest(output, shared=True) as manifest:
+        manifest.append(entry("a.nii"))
+        with manifest_file(output).open("ab") as file:
+            file.write(b'{"version": 2}\n')
+        for _ in range(2):
+            with pytest.raises(OutputFolderError, match="newer version"):
+                manifest.refresh()
+
+
 ASIDE = "manifest.unreadable"
 
 
@@ -91,7 +121,7 @@ def test_lines_that_cannot_be_understood_are_kept_aside_and_told_once(output: Pa
     with Manifest(output) as manifest:
         manifest.append(entry("a.nii"))
         assert manifest.remark is None
-    damaged = [b"garbage", b'{"version": 99}', b"gar\rbage", b"\xff\xfe", b"[" * 100_000]
+    damaged = [b"garbage", b'{"version": "2"}', b"gar\rbage", b"\xff\xfe", b"[" * 100_000]
     with manifest_file(output).open("ab") as file:
         file.writelines(line + b"\n" for line in (*damaged, damaged[0]))
     before = manifest_file(output).read_bytes()
