@@ -32,6 +32,7 @@ PLACES = {
     "engine.cuda.driver": "os.sysconf",
     "engine.cuda.volume.host_maps": "mmap.MAP_ANONYMOUS mmap.MAP_PRIVATE",
     "engine.probe.cudnn_copies": "/proc/self/maps",
+    "io.files.control_groups": "/proc/self/cgroup /sys/fs/cgroup",
     "io.files.disk": (
         "os.O_DIRECTORY os.POSIX_FADV_DONTNEED os.posix_fadvise os.posix_fallocate os.preadv "
         "/proc/self/mountinfo"
@@ -42,7 +43,6 @@ PLACES = {
         "dir_fd= os.O_DIRECTORY os.O_NOFOLLOW os.O_NONBLOCK os.geteuid os.getuid os.pread"
     ),
     "pipelines.doctor.queue": "/proc/self/mounts",
-    "pipelines.host.control_groups": "/proc/self/cgroup /sys/fs/cgroup",
     "pipelines.host.memory": "resource /proc/self /proc/meminfo",
     "pipelines.host.processes": (
         "os.killpg os.memfd_create pass_fds= signal.SIGKILL start_new_session= /proc/"

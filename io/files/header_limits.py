@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UnreadableScanError, UnsupportedScanError
-from .machine_memory import memory_of_machine
+from .machine_memory import most_memory
 from .streams import is_gzip_name
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -43,17 +43,17 @@ def check_extents(path: Path, extents: Sequence[int]) -> None:
 
 
 def check_size(path: Path, promised: int, compressed: bool) -> None:
-    """Raise unless `path` can hold `promised` bytes and this machine's memory could take them."""
+    """Raise unless `path` can hold `promised` bytes and the memory could take them."""
     there = path.stat().st_size
     if promised > there * (LARGEST_DEFLATE_RATIO if compressed else 1):
         raise UnreadableScanError(
             f"{path} is truncated or its header is damaged: the header promises {promised} bytes "
             f"and the file holds {there}{' compressed' if compressed else ''}; copy it again."
         )
-    if promised > memory_of_machine():
+    if promised > most_memory():
         raise UnreadableScanError(
-            f"{path} needs {promised / 2**30:.1f} GiB, more than this machine's memory of "
-            f"{memory_of_machine() / 2**30:.1f} GiB; use a larger machine."
+            f"{path} needs {promised / 2**30:.1f} GiB of memory, and this program may have "
+            f"{most_memory() / 2**30:.1f} GiB; use a larger machine."
         )
 
 

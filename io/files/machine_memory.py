@@ -1,7 +1,9 @@
-"""How much memory the machine has."""
+"""How much memory the machine has, and this process of it."""
 
 import os
 import sys
+
+from .control_groups import memory_granted
 
 
 def physical_memory() -> int | None:
@@ -12,6 +14,10 @@ def physical_memory() -> int | None:
         return None
 
 
-def memory_of_machine() -> int:
-    """Bytes, or no limit where the system does not tell."""
-    return physical_memory() or sys.maxsize
+def most_memory() -> int:
+    """Bytes that this process can have: the machine's, or its container's or job's share of it.
+
+    No limit where the system does not tell.
+    """
+    known = (physical_memory(), memory_granted())
+    return min((each for each in known if each is not None), default=sys.maxsize)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ...engine.errors import CudaError
+from ...io.files.machine_memory import most_memory
+from ..errors import PreparationError
 from ..host.memory import PeakMeters
 from ..progress.events import Event, StudyDone, StudyStarted, Worked
 from ..report.failures import failure_of
@@ -120,7 +122,16 @@ class StudiesUnderWay:
         return StudyProgress(planned, row, Stopwatch(row.name, self._record))
 
     def take_memory(self, progress: StudyProgress, needed: int) -> None:
-        """Wait until a study may have so many bytes. Raises StoppedError."""
+        """Wait until a study may have so many bytes.
+
+        Raises StoppedError, and PreparationError if there never will be so many: the system would
+        kill the batch.
+        """
+        if needed > (most := most_memory()):
+            raise PreparationError(
+                f"It needs {needed / 2**30:.1f} GiB of memory at once, and this program may have "
+                f"{most / 2**30:.1f} GiB; use a larger machine, or crop the scan."
+            )
         progress.held = needed
         if not self._memory.acquire(needed):
             raise StoppedError

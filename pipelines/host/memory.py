@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
 
-from ...io.files.machine_memory import memory_of_machine
-from .control_groups import memory_left
+from ...io.files.control_groups import memory_left
+from ...io.files.machine_memory import most_memory
 
 LEAST_ADDRESS_SPACE = 768 << 20
 """In which Python, NumPy, SimpleITK and ONNX Runtime can be loaded; some abort in less."""
@@ -149,7 +149,7 @@ def _free_in_system() -> int:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
-    return memory_of_machine()
+    return most_memory()
 
 
 def _peak_of_run() -> int:

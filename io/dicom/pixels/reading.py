@@ -11,7 +11,7 @@ from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRL
 
 from ...errors import UnreadableScanError, UnsupportedScanError
 from ...files.header_limits import pick_volume
-from ...files.machine_memory import memory_of_machine
+from ...files.machine_memory import most_memory
 from ...volume import AnyArray, Empty, Study, Volume
 from ..enhanced import FrameGroups, frame_groups
 from ..geometry import grid_of
@@ -268,8 +268,9 @@ def _check_size(frames: Sequence[Frame], place: Path) -> None:
     first = frames[0]
     pixels = first.rows * first.columns * len(frames)
     stored = sum(path.stat().st_size for path in {frame.file for frame in frames})
-    if pixels > stored * MOST_PIXELS_A_BYTE or 2 * pixels > memory_of_machine():
+    if pixels > stored * MOST_PIXELS_A_BYTE or 2 * pixels > most_memory():
         raise UnreadableScanError(
             f"{place} promises {pixels:.3g} pixels in {stored} bytes, more than they can hold or "
-            "than this machine's memory takes; export it again."
+            f"than fits the {most_memory() / 2**30:.1f} GiB of memory that this program may have; "
+            "export it again, or use a larger machine."
         )

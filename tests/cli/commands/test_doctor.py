@@ -23,10 +23,10 @@ from cuda_cyclegan.engine import devices
 from cuda_cyclegan.engine.model.model import load_model
 from cuda_cyclegan.engine.model.reference import verify
 from cuda_cyclegan.engine.network.layers import FloatArray
+from cuda_cyclegan.io.files import control_groups
 from cuda_cyclegan.pipelines.doctor import installation as installed
 from cuda_cyclegan.pipelines.doctor import queue as queue_check
 from cuda_cyclegan.pipelines.doctor.self_test import MODEL
-from cuda_cyclegan.pipelines.host import control_groups
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 
 

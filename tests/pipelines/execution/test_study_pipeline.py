@@ -158,7 +158,19 @@ def test_a_refused_study_is_hashed_no_further(world: PipelineWorld) -> None:
     rows = world.run()
     assert [row.status for row in rows] == ["translated", "failed", *["translated"] * 3]
     assert rows[1].failure
-    assert "b.nii needs 7629.4 GiB" in rows[1].failure.reason
+    assert "b.nii needs 7629.4 GiB of memory, and" in rows[1].failure.reason
+
+
+def test_a_study_that_no_memory_suffices_for_fails_alone(
+    world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan(world.root / "scans" / "b.nii", 1, (48, 48, 48))
+    monkeypatch.setattr(under_way, "most_memory", lambda: 48**3 * 4)
+    rows = world.run()
+    assert [row.status for row in rows] == ["translated", "failed", *["translated"] * 3]
+    assert rows[1].failure
+    assert rows[1].failure.kind == "preparation"
+    assert "GiB of memory at once" in rows[1].failure.reason
 
 
 def test_no_more_is_under_way_than_the_concurrency_allows(

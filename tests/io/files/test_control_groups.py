@@ -1,13 +1,17 @@
 """Limits of containers and of Slurm, told by folders as the kernel makes them."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from cuda_cyclegan.engine.devices import Device
-from cuda_cyclegan.pipelines.host import control_groups
-from cuda_cyclegan.pipelines.host.control_groups import cores_granted, memory_left
+from cuda_cyclegan.io.errors import UnreadableScanError
+from cuda_cyclegan.io.files import control_groups
+from cuda_cyclegan.io.files.control_groups import cores_granted, memory_left
+from cuda_cyclegan.io.files.header_limits import check_size
+from cuda_cyclegan.io.files.machine_memory import most_memory
 from cuda_cyclegan.pipelines.host.memory import available_memory
 from cuda_cyclegan.pipelines.opening import room_for_maps
 from cuda_cyclegan.pipelines.translate import concurrency_of
@@ -60,6 +64,21 @@ def test_the_tightest_of_the_groups_around_a_job_of_slurm(kernel: Path) -> None:
     lay(kernel, f"0::/{job}/step_0/user\n", files)
     assert memory_left() == 200 * MIB
     assert cores_granted() == 2
+
+
+def test_what_no_container_of_this_size_can_hold_is_refused_before_it_is_read(
+    kernel: Path, tmp_path: Path
+) -> None:
+    """Where it was read, the system killed the batch, and the next one at the same scan."""
+    files = {"memory.max": 512 * MIB, "memory.current": 500 * MIB}
+    lay(kernel, "0::/\n", files)
+    assert most_memory() == 512 * MIB
+    scan = tmp_path / "a.nii"
+    scan.touch()
+    os.truncate(scan, 1024 * MIB)
+    check_size(scan, 512 * MIB, compressed=False)
+    with pytest.raises(UnreadableScanError, match=r"needs 0\.6 GiB .* may have 0\.5 GiB"):
+        check_size(scan, 614 * MIB, compressed=False)
 
 
 def test_a_soft_limit_counts_as_well(kernel: Path) -> None:

@@ -36,6 +36,13 @@ def memory_left() -> int | None:
     return min(left, default=None)
 
 
+def memory_granted() -> int | None:
+    """Bytes that this process may have, taken ones included; None without a limit."""
+    limits = [_limit(_VERSION_1, group) for group in _groups("memory")]
+    limits += [_limit(_VERSION_2, group) for group in _groups("")]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def cores_granted() -> float | None:
     """Cores' worth of time that this process gets at most; None without a limit."""
     granted = [cores for group in _groups("") if (cores := _cores(group)) is not None]
@@ -59,11 +66,15 @@ def _groups(controller: str) -> Iterator[Path]:
 
 
 def _memory_left(files: _MemoryFiles, group: Path) -> int | None:
-    limits = [limit for name in files.limits if (limit := _number(group / name)) is not None]
-    used = _number(group / files.used)
-    if not limits or used is None:
+    limit, used = _limit(files, group), _number(group / files.used)
+    if limit is None or used is None:
         return None
-    return max(min(limits) - used + _inactive(group / "memory.stat", files.inactive), 0)
+    return max(limit - used + _inactive(group / "memory.stat", files.inactive), 0)
+
+
+def _limit(files: _MemoryFiles, group: Path) -> int | None:
+    limits = (_number(group / name) for name in files.limits)
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _number(file: Path) -> int | None:
