@@ -63,6 +63,8 @@ class FileSearch:
     whose names say no kind, as those of DICOM often do. by_name: those of them that were asked for.
     unopened: those that cannot be opened. closed: folders that cannot. ignored: how many files are
     no scans. files: those that may be scans. skipped: those that were asked for and are none.
+    listed: the folders that were searched, each with the time of its last change before that, in
+    nanoseconds since 1970.
     """
 
     output: Path | None
@@ -75,6 +77,7 @@ class FileSearch:
     closed: list[Skipped] = field(default_factory=list[Skipped])
     skipped: list[Skipped] = field(default_factory=list[Skipped])
     ignored: int = 0
+    listed: dict[Path, int] = field(default_factory=dict[Path, int])
     _met: set[Path] = field(default_factory=set[Path])
     _folders: set[_Place] = field(default_factory=set[_Place])
     _repeated: int = 0
@@ -138,6 +141,7 @@ class FileSearch:
             return [], []
         self._met.add(folder)
         try:
+            self.listed[folder] = folder.stat().st_mtime_ns
             paths = sorted(path for path in folder.iterdir() if not _is_own(path.name))
         except OSError as error:
             reason = f"the folder cannot be opened: {error.strerror}"

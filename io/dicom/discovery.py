@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -106,9 +106,17 @@ def find_series(search: FileSearch, choice: Choice) -> "list[Series]":
     from .series import assemble
 
     instances = asked_for(headers.instances, choice)
-    series = assemble(members_of(instances, unreadable, closed), choice)
+    series = [
+        replace(each, listed=_listed(each, search))
+        for each in assemble(members_of(instances, unreadable, closed), choice)
+    ]
     search.skipped += [_skipped(each) for each in series if each.verdict == "skipped"]
     return series
+
+
+def _listed(series: "Series", search: FileSearch) -> tuple[tuple[Path, int], ...]:
+    folders = dict.fromkeys(file.parent for file in series.files)
+    return tuple((each, search.listed[each]) for each in folders if each in search.listed)
 
 
 def _namings(headers: Headers) -> frozenset[str]:

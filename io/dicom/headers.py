@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -38,9 +38,9 @@ _TAGS = (
     *("InConcatenationNumber", "InConcatenationTotalNumber"),
 )
 _TAG_NUMBERS = [tag_of(keyword) for keyword in _TAGS]
-_LAST_GROUP = 0x0028
 _MOST_PARTS = 0xFFFF
 """Of a concatenation, by the elements' VR, which is US; a damaged header may tell of any number."""
+_LAST_GROUP = 0x0028
 """Everything about a single image stands before it; behind it, private groups can be vast."""
 _LAST_OF_FRAMES = 0x7FDF
 """What describes the frames of an enhanced object stands before it, and before the pixels."""
@@ -152,7 +152,7 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
     why_not = obstacle(dataset)
     frames: tuple[Frame, ...] = ()
     if why_not is None:
-        frames = tuple(_frames(path, uid, dataset))
+        frames = frames_of(path, dataset)
         if not frames:
             why_not = NO_PLACE
     return Instance(
@@ -182,9 +182,11 @@ def _concatenation(dataset: DataSet) -> Concatenation | None:
     return Concatenation(uid, part, total)
 
 
-def _frames(path: Path, uid: str, dataset: DataSet) -> Iterable[Frame]:
+def frames_of(path: Path, dataset: DataSet) -> tuple[Frame, ...]:
+    """The frames of one file; none at all if it does not say where they lie."""
+    uid = word(dataset, "SOPInstanceUID")
     if items(dataset, PER_FRAME):
-        return enhanced_frames(path, uid, dataset)
+        return tuple(enhanced_frames(path, uid, dataset))
     if number(dataset, "NumberOfFrames", 1) != 1:
         return ()
     position = numbers(dataset, "ImagePositionPatient", 3)

@@ -15,6 +15,8 @@ from ...files.machine_memory import most_memory
 from ...volume import AnyArray, Empty, Study, Volume
 from ..enhanced import FrameGroups, frame_groups
 from ..geometry import grid_of
+from ..growth import came_since
+from ..headers import frames_of
 from ..instance import DataSet, Frame, Stack
 from ..kinds import modality_in
 from ..library import PARSING_ERRORS, pydicom
@@ -101,6 +103,11 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     stack = _SliceStack(frames, empty)
     for dataset, groups, frame in _opened(frames, series.keep_private):
         stack.add(dataset, groups, frame)
+    if new := came_since(series):
+        raise UnreadableScanError(
+            f"{place} is not translated: {len(new)} more of its images came since it was found "
+            f"({new[0].name}); translate it again when it is complete."
+        )
     stack.check_scales(place)
     padding, notes = stack.padding(), tuple(stack.notes())
     voxels, scale = stack.values()
@@ -221,13 +228,20 @@ def _opened(
     frames: Sequence[Frame], keep_private: bool
 ) -> Iterator[tuple[DataSet, FrameGroups | None, Frame]]:
     """Each frame with its data set, which loses its pixels when the last frame of it is through."""
-    dataset, file, groups = None, None, list[FrameGroups]()
+    dataset, file, groups, is_cut = None, None, list[FrameGroups](), False
+    held: tuple[Frame, ...] = ()
     for frame in frames:
         if frame.file != file:
             _strip(dataset, keep_private)
             file, dataset = frame.file, _dataset(frame.file)
+            held, is_cut = frames_of(file, dataset), "PixelData" not in dataset
             tell_losses(dataset)
             groups = list(frame_groups(dataset))
+        if not is_cut and frame not in held[frame.number : frame.number + 1]:
+            raise UnreadableScanError(
+                f"{file} is another image than when it was found; translate its series again when "
+                "that is complete."
+            )
         yield dataset, groups[frame.number] if groups else None, frame
     _strip(dataset, keep_private)
 
