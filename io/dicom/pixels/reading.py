@@ -4,7 +4,7 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
@@ -19,7 +19,7 @@ from ..growth import came_since
 from ..headers import frames_of
 from ..instance import DataSet, Frame, Stack
 from ..kinds import modality_in
-from ..library import PARSING_ERRORS, pydicom
+from ..library import PARSING_ERRORS, read_partial, tag_of
 from ..series import Series
 from .decoding import (
     MODALITIES_WITH_UNIT,
@@ -36,6 +36,7 @@ MOST_PIXELS_A_BYTE = 10_000
 """Of a packed file: even an empty slice has a header of some hundred bytes."""
 MOST_BYTES_AT_ONCE = 8 << 20
 """Of a file that is read before it is parsed: parsing from memory takes a fifth less time."""
+_PIXELS = tag_of("PixelData")
 _OVERLAYS = 0x6000
 """Groups from here on hold overlays and pixels."""
 
@@ -249,14 +250,29 @@ def _opened(
 def _dataset(path: Path) -> DataSet:
     try:
         if path.stat().st_size > MOST_BYTES_AT_ONCE:
-            return _with_syntax(pydicom.dcmread(path, force=True))
-        dataset = pydicom.dcmread(io.BytesIO(path.read_bytes()), force=True)
+            with path.open("rb") as file:
+                return _with_syntax(_parsed(file))
+        dataset = _parsed(io.BytesIO(path.read_bytes()))
         dataset.buffer = None  # or the header would keep the pixels' bytes
         return _with_syntax(dataset)
     except PARSING_ERRORS as error:
         raise UnreadableScanError(
             f"{path} is truncated or damaged ({type(error).__name__}); copy or export it again."
         ) from None
+
+
+def _parsed(file: BinaryIO) -> DataSet:
+    """All elements. Zeros behind the pixels are none, though they would be parsed as some: a file
+    for which room was made beforehand may have any number.
+    """
+    met_pixels = False
+
+    def is_padding(tag: int, _kind: str | None, _length: int) -> bool:
+        nonlocal met_pixels
+        met_pixels = met_pixels or tag == _PIXELS
+        return met_pixels and tag == 0
+
+    return read_partial(file, is_padding, force=True)
 
 
 def _with_syntax(dataset: DataSet) -> DataSet:

@@ -1,5 +1,6 @@
 """Pixels of every packing and kind become the values that their header means."""
 
+import os
 import subprocess
 import tracemalloc
 from collections.abc import Callable
@@ -403,6 +404,13 @@ def test_huge_promised_sizes_take_no_memory(tmp_path: Path) -> None:
 
 def test_high_throughput_jpeg_2000_has_a_decoder() -> None:
     assert pydicom.pixels.get_decoder(HTJ2KLossless).is_available
+
+
+def test_zeros_without_end_behind_the_pixels_are_not_parsed(tmp_path: Path) -> None:
+    """As where a copy made room for a file beforehand; each eight of them would be an element."""
+    paths = PHANTOM.write(tmp_path)
+    os.truncate(paths[5], paths[5].stat().st_size + (64 << 30))
+    np.testing.assert_array_equal(volume_of(tmp_path).voxels.T, PHANTOM.voxels())
 
 
 def test_a_series_whose_file_went_away_says_so(tmp_path: Path) -> None:
