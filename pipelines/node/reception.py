@@ -68,6 +68,9 @@ class Arriving:
         quiet: seconds without news after which a study is complete; None leaves it.
         """
         with self._lock:
+            now = self._clock()
+            # Where the clock was set back, the quiet begins now.
+            self._changed = {study: min(since, now) for study, since in self._changed.items()}
             return {
                 study: since
                 for study, since in self._changed.items()

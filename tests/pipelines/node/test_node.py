@@ -113,6 +113,14 @@ def test_a_study_whose_association_broke_off_waits_for_its_sender(world: NodeInP
     assert queued.images == 8
 
 
+def test_a_clock_that_is_set_back_holds_up_no_study(world: NodeInProcess) -> None:
+    world.send(slices())
+    world.pass_time(-3600)
+    assert world.states() == []
+    world.queue_up()
+    assert world.states() == ["queued"]
+
+
 def test_a_sender_that_does_not_come_again_is_not_awaited_for_ever(world: NodeInProcess) -> None:
     broken = associate(world.node.port, MRImageStorage)
     for one in slices():
