@@ -32,10 +32,10 @@ class Obstacle:
     """Why a study that was found cannot be translated as asked.
 
     kind: another study has its place, its result cannot have the format or the model does not take
-    it, or a part of it cannot be read. reason: in words.
+    it, a part of it cannot be read, or its result cannot be written. reason: in words.
     """
 
-    kind: Literal["occupied", "unsupported", "unreadable"]
+    kind: Literal["occupied", "unsupported", "unreadable", "write"]
     reason: str
 
 

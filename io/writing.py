@@ -1,5 +1,6 @@
 """Write a volume the way its source was written, whole or not at all."""
 
+import os
 from pathlib import Path
 
 from .files.atomic import whole_files, whole_folder
@@ -75,7 +76,7 @@ def files_at(target: Path) -> list[Path]:
     """The files of a result that is there: those of its folder, or those beside each other."""
     if target.is_dir():
         return sorted(path for path in target.rglob("*") if not path.is_dir())
-    return [path for path in places(target) if path.exists()]
+    return [path for path in places(target) if os.path.exists(path)]  # noqa: PTH110
 
 
 def places(target: Path) -> tuple[Path, ...]:

@@ -1,7 +1,8 @@
 """What the system is asked to do with a file: store it now, drop it from memory, keep its room,
-read it anywhere; and whether a folder is where a file system begins.
+read it anywhere; and of a place, whether a name fits there and a file system begins there.
 """
 
+import errno
 import os
 import re
 import shutil
@@ -58,6 +59,25 @@ def free_bytes(folder: Path) -> int:
     with suppress(OSError):
         return shutil.disk_usage(folder).free
     return 0
+
+
+def takes_name(path: Path) -> bool:
+    """Whether a file may have this path, of whose folders some may be missing yet.
+
+    False only where the system says that a name is too long; each file system has its own limit.
+    """
+    if _is_too_long(path):
+        return False
+    there = next((folder for folder in path.parents if os.path.isdir(folder)), path.parent)  # noqa: PTH112
+    return not any(_is_too_long(there / name) for name in path.relative_to(there).parts)
+
+
+def _is_too_long(path: Path) -> bool:
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return error.errno == errno.ENAMETOOLONG
+    return False
 
 
 def is_mounted(folder: Path) -> bool:

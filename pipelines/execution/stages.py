@@ -5,7 +5,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TypeAlias
 
 from ...engine.errors import EngineError
@@ -27,7 +26,7 @@ from ..results.aliases import alias_note, states_again
 from ..results.disk_space import DiskSpace
 from ..results.input_files import InputFiles
 from ..results.manifest import content_of
-from ..results.resume import PlannedStudy, preview_of, result_files
+from ..results.resume import PlannedStudy, result_files
 from ..results.storing import Store
 from ..settings import TranslateOptions, TranslateSettings
 from ..study.finished_preview import preview_from_files
@@ -140,7 +139,7 @@ class StudyStages:
         row = planned.opening_row
         self._under_way.want(row.name)
         if planned.action == "keep":
-            return StudyDone(replace(row, preview=self._preview_of(planned)))
+            return StudyDone(replace(row, preview=planned.picture))
         if planned.action == "refuse":
             return StudyDone(row)
         if planned.action == "preview":
@@ -168,7 +167,7 @@ class StudyStages:
         )
         with watch.time("write"):
             task.store.put_preview(planned, picture, self._commits)
-        return replace(progress.row, preview=self._preview_of(planned), drawn=True)
+        return replace(progress.row, preview=planned.picture, drawn=True)
 
     def make_ready(self, planned: PlannedStudy, generator: SharedGenerator | None) -> None:
         """Let the network take the memory for a volume while that is read.
@@ -386,16 +385,13 @@ class StudyStages:
             status="translated",
             voxels=made.volumes[0].voxels.size,
             tiles=made.tiles,
-            preview=self._preview_of(progress.planned),
+            preview=progress.planned.picture,
             seams=made.seams,
             maps=tuple(map_beside(progress.planned.target, each.mark.kind) for each in made.maps),
             spread=made.spread,
             source_content=content_of(progress.inputs),
             output_content=content_of(result_files(outputs, progress.planned.target)),
         )
-
-    def _preview_of(self, planned: PlannedStudy) -> Path | None:
-        return preview_of(planned.target) if self._task.options.preview else None
 
     def drop(self, inferred: Inferred | Finished) -> None:
         """Leave a study that will not be stored any more."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Literal, TypeAlias, cast
 
+from ...io.files.disk import takes_name
 from ...io.maps import MapKind, MapMark
-from ...io.volume import Study
+from ...io.volume import Obstacle, Study
 from ...io.writing import files_at, map_beside, places
 from ..cycle.cycle_error import CycleRule
 from ..report.report import Failure, StudyReport
@@ -19,6 +20,7 @@ Action: TypeAlias = Literal["translate", "keep", "preview", "refuse"]
 
 
 MOVED = "its earlier result has another name"
+NO_PICTURE = "it has no preview, whose name would be too long for the disk of its result"
 _Marks: TypeAlias = tuple[tuple[str, int, int], ...]
 """Name, size and time of modification of each file."""
 
@@ -39,7 +41,7 @@ class PlannedStudy:
     that are not made again. aliases: the same scan under other names, for which the result is
     stored again. study: its files. target: place of the result. action: what will be done. earlier:
     of the files that are known to be ours. kept: what the manifest says of a result that is up to
-    date.
+    date. picture: place of the preview; None where none is asked for, or its name is too long.
     """
 
     study: Study
@@ -53,6 +55,7 @@ class PlannedStudy:
     aliases: "tuple[PlannedStudy, ...]" = ()
     earlier: tuple[FileState, ...] = ()
     kept: ManifestEntry | None = None
+    picture: Path | None = None
 
     @property
     def targets(self) -> tuple[Path, ...]:
@@ -153,9 +156,14 @@ class Planner:
     def _plan(self, study: Study, sources: set[tuple[int, int]]) -> PlannedStudy:
         target = self.output / study.name
         entry = self.entries.get(str(study.name))
+        study = study if study.obstacle else self._named(study)
         if study.obstacle:
             return PlannedStudy(study, target, "refuse", study.obstacle.reason)
         earlier = entry.files if entry else ()
+        picture = preview_of(target) if self.preview else None
+        if picture and not takes_name(picture):
+            study = replace(study, notes=(*study.notes, NO_PICTURE))
+            picture = None
         due = PlannedStudy(
             study,
             target,
@@ -163,9 +171,10 @@ class Planner:
             stale=self._stale(target, entry),
             stale_maps=self._stale_maps(target, entry),
             earlier=earlier,
+            picture=picture,
         )
         wanted = [*files_of(due), *map_places(target, [mark.kind for mark in self.maps])]
-        wanted += [preview_of(target)] if self.preview else []
+        wanted += [picture] if picture else []
         standing = [file for file in wanted if os.path.lexists(file)]
         if inputs := [file for file in standing if _identities([file]) & sources]:
             reason = f"{inputs[0]} is itself an input; choose another output folder"
@@ -183,6 +192,16 @@ class Planner:
                 return _refused(due, foreign, _FOREIGN)
             return replace(ours, reason="an earlier run was stopped while writing it")
         return self._judge(ours, entry)
+
+    def _named(self, study: Study) -> Study:
+        """The study, with an obstacle if the disk takes no name as long as one of its results'."""
+        results = [self.output / name for name in study.results]
+        maps = (map_beside(results[0], mark.kind) for mark in self.maps)
+        for place in (*results, *maps):
+            if not takes_name(place):
+                reason = f"{place} has a name that is too long for its disk; choose a shorter one"
+                return replace(study, obstacle=Obstacle("write", reason))
+        return study
 
     def _judge(self, ours: PlannedStudy, entry: ManifestEntry) -> PlannedStudy:
         """A study whose result is there and was written by an earlier run."""
@@ -219,7 +238,7 @@ class Planner:
         judged = self._judge_maps(ours, entry)
         if isinstance(judged, PlannedStudy):
             return judged
-        draws = self.preview and not is_drawn
+        draws = ours.picture is not None and not is_drawn
         written = outputs if draws else (*outputs, *unasked)
         now = replace(entry, inputs=inputs, outputs=written, maps=judged, cycle=cycle)
         refreshed = now if now != entry else None

@@ -22,7 +22,7 @@ from ..study.translation import Translated
 from .manifest import FileState, ManifestEntry, MapRecord, Recipe
 from .output_file import save
 from .record_folder import OutputPlace
-from .resume import PlannedStudy, files_of, map_places, preview_of
+from .resume import PlannedStudy, files_of, map_places
 from .written_ahead import LEAST_BYTES, WrittenAhead
 
 Barrier: TypeAlias = Callable[[], AbstractContextManager[object]]
@@ -80,7 +80,7 @@ class Store:
         maps = tuple(MapRecord(each.mark.kind, each.mark.recipe) for each in made.maps)
         gate = self._gate(replace(entry, outputs=planned.earlier, maps=maps), place, barrier)
         beside = [*map_places(target, [each.mark.kind for each in made.maps])]
-        beside += [preview_of(target)] if made.preview else []
+        beside += _pictures(planned, made)
         appeared = [file for file in (*files_of(planned), *beside) if os.path.lexists(file)]
         if appeared and not planned.replaces:
             raise OccupiedError(
@@ -136,8 +136,9 @@ class Store:
         target, derivation = planned.target, self._derivation(entry.inputs, 0)
         for old in (*([planned.stale] if planned.stale else []), *planned.stale_maps):
             remove(old)
-        if made.preview:
-            save(preview_of(target), made.preview, gate)
+        pictures = _pictures(planned, made)
+        for place, picture in pictures.items():
+            save(place, picture, gate)
         maps = tuple(self._put_map(each, target, derivation, gate) for each in made.maps)
         hashes: dict[str, str] = {}
         for channel, (volume, each) in enumerate(zip(made.volumes, planned.targets, strict=True)):
@@ -145,7 +146,6 @@ class Store:
                 hashes |= ahead.put(gate)
             else:
                 hashes |= write(volume, each, self._derivation(entry.inputs, channel), gate)
-        pictures = [preview_of(target)] if made.preview else []
         written = [*(file for each in planned.targets for file in files_at(each)), *pictures]
         outputs = tuple(FileState.of(file, hashes.get(file.name)) for file in written)
         written_entry = replace(entry, status="written", outputs=outputs, maps=maps)
@@ -187,7 +187,8 @@ class Store:
         Recorded just before it appears, so that a killed run leaves no picture that nobody knows.
         Raises WriteError, or OccupiedError if a file appeared there.
         """
-        place, file, entry = self.record.place, preview_of(planned.target), planned.kept
+        place, file, entry = self.record.place, planned.picture, planned.kept
+        assert file is not None
         assert entry is not None
         if os.path.lexists(file):
             raise OccupiedError(
@@ -231,3 +232,8 @@ class Store:
             newest_source=max(state.modified_ns for state in inputs) // 10**9,
             channel=channel,
         )
+
+
+def _pictures(planned: PlannedStudy, made: Translated) -> dict[Path, bytes]:
+    """The preview by its place; nothing without one, or where it has no place."""
+    return {planned.picture: made.preview} if planned.picture and made.preview else {}

@@ -119,3 +119,25 @@ def test_a_job_draws_it_too(world: QueueWorld) -> None:
     assert len(pictures(world)) == 2
     for path in world.output.glob("*.png"):
         Image.open(path).verify()
+
+
+def test_a_result_is_made_without_its_preview_where_that_has_too_long_a_name(
+    tmp_path: Path,
+) -> None:
+    world = QueueWorld(tmp_path)
+    scan(world.inputs / f"{'a' * 246}.nii")
+    told = "it has no preview, whose name would be too long for the disk of its result"
+    assert told in unwrapped(world.command("plan", "--preview").stdout)
+    [row] = rows(world, "--preview")
+    assert (row["status"], row["preview"]) == ("translated", None)
+    assert told in row["notes"]
+    [row] = rows(world, "--preview")
+    assert (row["status"], row["preview_drawn"]) == ("up to date", False)
+    batch = world.submit("--preview", "--overwrite")
+    world.work()
+    assert {job["state"] for job in world.jobs(batch)} == {"done"}
+    assert pictures(world) == {}
+
+
+def unwrapped(told: str) -> str:
+    return " ".join(told.split())

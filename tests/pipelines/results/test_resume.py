@@ -6,11 +6,14 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from cuda_cyclegan.io.maps import MapMark
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.results.manifest import FileState, ManifestEntry, Recipe
-from cuda_cyclegan.pipelines.results.resume import MOVED, PlannedStudy, Planner
+from cuda_cyclegan.pipelines.results.resume import MOVED, NO_PICTURE, PlannedStudy, Planner
 
 RECIPE = Recipe("model", "settings")
+LONGEST = 255
+"""Bytes of a name on every file system that tests run on."""
 
 
 class Folder:
@@ -134,6 +137,41 @@ def test_a_result_of_another_name_is_told_but_not_that_of_another_name_of_the_sc
     assert planned.action == "translate"
     assert (planned.reason == MOVED) == is_told
     assert bool(planned.study.notes) == is_told
+
+
+@pytest.mark.parametrize("spare", [11, 12])
+def test_a_preview_whose_name_would_be_too_long_is_left_out_and_the_result_is_made(
+    folder: Folder, spare: int
+) -> None:
+    planned = plan_named(folder, spare, preview=True)
+    has_room = spare >= len(".preview.png")
+    assert (planned.action, planned.reason) == ("translate", None)
+    assert planned.study.notes == (() if has_room else (NO_PICTURE,))
+    assert (planned.picture is not None) == has_room
+
+
+@pytest.mark.parametrize(("spare", "maps"), [(-1, ()), (13, (MapMark("spread-sd", "", ""),))])
+def test_a_result_or_map_whose_name_would_be_too_long_is_refused_before_it_is_made(
+    folder: Folder, spare: int, maps: tuple[MapMark, ...]
+) -> None:
+    planned = plan_named(folder, spare, maps=maps)
+    assert planned.action == "refuse"
+    assert planned.refusal is not None
+    assert planned.refusal.kind == "write"
+    assert (
+        "has a name that is too long for its disk; choose a shorter one" in planned.refusal.reason
+    )
+    assert plan_named(folder, spare + 1, maps=maps).action == "translate"
+
+
+def plan_named(
+    folder: Folder, spare: int, *, preview: bool = False, maps: tuple[MapMark, ...] = ()
+) -> PlannedStudy:
+    """The plan of a scan whose result's name leaves room for so many further letters."""
+    name = "a" * (LONGEST - spare - len(".nii")) + ".nii"
+    study = Study(PurePosixPath("new") / name, (folder.source,), "nifti")
+    [planned] = Planner(folder.output, {}, RECIPE, False, preview=preview, maps=maps).plan([study])
+    return planned
 
 
 @pytest.mark.parametrize("status", [None, "failed"])

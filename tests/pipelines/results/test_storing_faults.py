@@ -76,7 +76,7 @@ class World:
         return self.root / "results"
 
     def planned(self, output: Path) -> PlannedStudy:
-        planner = Planner(output, load(output), RECIPE, overwrite=False)
+        planner = Planner(output, load(output), RECIPE, overwrite=False, preview=True)
         [planned] = planner.plan([self.study])
         return planned
 
