@@ -29,6 +29,7 @@ from .progress.rates import (
 from .report.failures import failure_of
 from .report.report import Failure
 from .results.aliases import with_aliases
+from .results.manifest import check_usable
 from .results.resume import PlannedStudy
 from .stopwatch import Stopwatch
 from .study.plan import StudyPlan
@@ -116,8 +117,9 @@ def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: Non
     fail.
 
     tell: is told how many of all studies are done.
-    Raises DeviceMemoryError if a card has no room for the program.
+    Raises DeviceMemoryError if a card has no room for the program, OutputFolderError as a run.
     """
+    check_usable(job.request.output)
     cards = _planned(job, job.model, job.settings.opened_for)
     back = _planned(job, job.back, _patch_back(job, job.back)) if job.back else ()
     estimator = _CostEstimator(job, cards, back)

@@ -163,6 +163,14 @@ def load(output: Path) -> dict[str, ManifestEntry]:
     return entries
 
 
+def check_usable(output: Path) -> None:
+    """Raise OutputFolderError where a run would find no place for results; leaves nothing there."""
+    try:
+        check_writable(output)
+    except OSError as error:
+        raise _unusable(error, output) from error
+
+
 class Manifest:
     """An output folder's manifest, opened for one run and locked against all others.
 

@@ -53,14 +53,18 @@ def made_record(output: Path) -> Path:
 
 
 def check_writable(output: Path) -> None:
-    """Raise OSError where no file can be made; a record beside the folder would not tell."""
+    """Raise OSError where no file can be made; a record beside the folder would not tell.
+
+    A folder that is not there yet is judged by the one that it would be made in.
+    """
+    there = next(folder for folder in (output, *output.parents) if os.path.lexists(folder))
     prefix = f"{PREFIX}{secrets.token_hex(8)}-"
     try:
-        with TemporaryFile(dir=output, prefix=prefix, suffix=SUFFIX):
+        with TemporaryFile(dir=there, prefix=prefix, suffix=SUFFIX):
             pass
     except OSError:
         # FUSE renames a file that is removed while it is open; where it may not, the file stays.
-        for left in output.glob(f"{prefix}*"):
+        for left in there.glob(f"{prefix}*"):
             with suppress(OSError):
                 left.unlink()
         raise

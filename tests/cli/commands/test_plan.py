@@ -107,3 +107,25 @@ def test_a_plan_notes_scans_that_are_padded_to_a_patch(world: World) -> None:
     )
     assert padded in " ".join(told.split())
     assert told.count("padded") == 1
+
+
+@pytest.mark.parametrize("place", ["/proc/results", "notes", "notes/results"])
+def test_an_output_folder_that_cannot_be_is_refused_as_by_a_run(world: World, place: str) -> None:
+    scan(world.inputs / "a.nii")
+    world.report.with_name("notes").touch()
+    world.output = world.report.parent / place
+    planned = CliRunner().invoke(app, ["plan", *world.arguments()])
+    done = world.translate()
+    assert (planned.exit_code, done.exit_code) == (2, 2), planned.output
+    assert planned.stdout == ""
+    assert "cannot be used" in planned.stderr
+    assert planned.stderr.split("(")[0] == done.stderr.split("(")[0]
+
+
+def test_a_plan_leaves_nothing_where_the_output_folder_would_be(world: World) -> None:
+    scan(world.inputs / "a.nii")
+    folder = world.output.parent
+    before = sorted(folder.rglob("*"))
+    world.output /= "deep/below"
+    assert CliRunner().invoke(app, ["plan", *world.arguments()]).exit_code == 0
+    assert sorted(folder.rglob("*")) == before
