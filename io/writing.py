@@ -11,7 +11,7 @@ from .formats.nifti import as_nifti, image_beside, is_single_file
 from .formats.spm import mat_beside
 from .maps import MapKind, map_name
 from .search import SUFFIXES, suffix_of
-from .volume import Derivation, Volume
+from .volume import Derivation, Format, Volume
 
 _VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
 
@@ -62,9 +62,16 @@ def is_written_in_order(volume: Volume, target: Path) -> bool:
     return is_single_file(target) and order == [0, 1, 2]
 
 
+def is_series(source: Format, target: Path) -> bool:
+    """Whether a result at `target`, of a scan of this format, is a DICOM series, which is the one
+    kind that tells its derivation.
+    """
+    return source == "dicom" and not is_single_file(target)
+
+
 def notes_of_result(volume: Volume, target: Path) -> tuple[str, ...]:
     """What a user should know of how `write` stores a result of this volume at `target`."""
-    if volume.format != "dicom" or is_single_file(target):
+    if not is_series(volume.format, target):
         return ()
     from .dicom.derived.source import mending_notes
     from .dicom.pixels.reading import DicomHeader

@@ -162,6 +162,7 @@ class Job:
             self.model.known_as,
             cycle_rule(self.model.card, self.back.identity) if self.back else None,
             maps_asked_for(options),
+            self.model.card.words,
         )
 
     def plan(self) -> tuple[PlannedStudy, ...]:

@@ -148,9 +148,9 @@ def edit(
 ) -> None:
     """Write a model anew with other words in its card.
 
-    What it computes stays the same, so results of the model are up to date with the new file too.
-    Those of DICOM keep the words, and the modality, that they have, until --overwrite makes them
-    anew.
+    What it computes stays the same, so results of the model are up to date with the new file too,
+    but for DICOM series: they tell the name and the contrasts, and their modality follows from the
+    target, so those with other words are made anew.
 
     Exit status: 0 written; 2 not.
     """

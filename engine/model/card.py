@@ -155,6 +155,12 @@ class ModelCard:
     inference: Inference | None = None
 
     @property
+    def words(self) -> tuple[str, str, str]:
+        """Name, source and target, as results tell them: a name that is unproven says so."""
+        is_unproven = self.established.by == "unproven"
+        return f"{self.name} (unproven)" if is_unproven else self.name, self.source, self.target
+
+    @property
     def is_one_to_one(self) -> bool:
         """Whether the model makes one channel from one."""
         return len(self.input_channels) == len(self.output_channels) == 1

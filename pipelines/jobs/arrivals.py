@@ -33,11 +33,14 @@ class Arrivals:
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
 
-    def complete(self, jobs: Iterable[StudyJob], models: Collection[str] = ()) -> list[StudyJob]:
+    def complete(
+        self, jobs: Iterable[StudyJob], models: Collection[str] = (), words: tuple[str, ...] = ()
+    ) -> list[StudyJob]:
         """Those jobs whose studies have just become complete, each only once until it changes.
 
         Results that are up to date by the manifest, as after a restart, are left out. models:
-        further hashes by which results of the jobs' model are recorded.
+        further hashes by which results of the jobs' model are recorded. words: what they are to say
+        of it.
         """
         now = self._clock()
         ready: list[StudyJob] = []
@@ -52,7 +55,7 @@ class Arrivals:
             elif not seen.handed_on and now - seen.since >= self._settle:
                 seen.handed_on = True
                 ready.append(job)
-        return _without_done(ready, models)
+        return _without_done(ready, models, words)
 
 
 class Complaints:
@@ -85,16 +88,20 @@ def _marks(job: StudyJob) -> Marks:
     return tuple((file, state.st_size, state.st_mtime_ns) for file, state in states)
 
 
-def _without_done(jobs: list[StudyJob], models: Collection[str]) -> list[StudyJob]:
+def _without_done(
+    jobs: list[StudyJob], models: Collection[str], words: tuple[str, ...]
+) -> list[StudyJob]:
     if not jobs:
         return []
     entries = load(Path(jobs[0].output))
-    due: list[StudyJob] = []
-    for job in jobs:
+
+    def is_done(job: StudyJob) -> bool:
         entry = entries.get(job.study)
-        same = {job.model_sha256, *models}
-        made = entry and entry.status == "written" and entry.recipe.model in same
-        known = [(state.size, state.modified_ns) for state in entry.inputs] if entry else []
-        if not made or known != [(size, changed) for _, size, changed in _marks(job)]:
-            due.append(job)
-    return due
+        if entry is None or entry.status != "written":
+            return False
+        if entry.change_of({job.model_sha256, *models}, words):
+            return False
+        known = [(state.size, state.modified_ns) for state in entry.inputs]
+        return known == [(size, changed) for _, size, changed in _marks(job)]
+
+    return [job for job in jobs if not is_done(job)]

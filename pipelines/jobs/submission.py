@@ -19,14 +19,15 @@ class Submission:
     """The jobs of a request, what among its inputs is no study, and studies that cannot be done.
 
     refused: names of studies and why, in words. skipped: paths and reasons. models: hashes by which
-    results of the model are recorded. established: by what it is known how it computes, in words.
-    made: the channels that each study becomes.
+    results of the model are recorded. words: what they are to say of it. established: by what it is
+    known how it computes, in words. made: the channels that each study becomes.
     """
 
     jobs: tuple[StudyJob, ...]
     skipped: tuple[Skipped, ...]
     refused: dict[str, str]
     models: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     established: str = NOT_RECORDED
     made: tuple[str, ...] = ("",)
 
@@ -61,7 +62,7 @@ def jobs_of(request: Request) -> Submission:
     refused = {str(study.name): study.obstacle.reason for study in found.studies if study.obstacle}
     card = model.card
     established, made = card.established.in_words, card.output_channels
-    return Submission(jobs, found.skipped, refused, model.known_as, established, made)
+    return Submission(jobs, found.skipped, refused, model.known_as, card.words, established, made)
 
 
 def _cycle_check(model: Model, request: Request) -> CycleCheck | None:

@@ -22,7 +22,7 @@ class CardEdit:
 
 
 def edited_model(model: Model, edit: CardEdit) -> bytes:
-    """Bytes of a model file of the same identity, whose results stay up to date.
+    """Bytes of a model file of the same identity; only results that tell its words become due.
 
     Raises SettingsError if nothing is said, ModelFileError for what no card may hold.
     """

@@ -123,7 +123,8 @@ class ManifestEntry:
     those that may stand there, none in lines of version 0.1. maps: beside the output; of "writing",
     those that may stand there, with their files among the outputs. spread: what it came to, if it
     was measured. cycle: how near the output comes back to the scan, if that was measured.
-    resampled: which scans of several were brought onto the grid of the first, in words.
+    resampled: which scans of several were brought onto the grid of the first, in words. words: what
+    the output itself says of its model, as in `ModelCard`; none where it says nothing.
     """
 
     output: str
@@ -136,6 +137,19 @@ class ManifestEntry:
     spread: SpreadFigures | None = None
     resampled: tuple[str, ...] = ()
     cycle: CycleError | None = None
+    words: tuple[str, ...] = ()
+
+    def change_of(self, models: Collection[str], words: tuple[str, ...]) -> str | None:
+        """What is another about its model, or None.
+
+        models: hashes by which results of today's are recorded. words: what they are to say of it;
+        none where nobody can tell.
+        """
+        if self.recipe.model not in models:
+            return "the model changed"
+        if words and self.words and self.words != words:
+            return "the model's words changed"
+        return None
 
     @property
     def files(self) -> tuple[FileState, ...]:
@@ -247,7 +261,7 @@ class Manifest:
     def append(self, entry: ManifestEntry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
         fields = asdict(entry)
-        for name in ("maps", "spread", "resampled", "cycle"):
+        for name in ("maps", "spread", "resampled", "cycle", "words"):
             if not fields[name]:
                 del fields[name]  # which programs from before there were any do not understand
         line = json.dumps({"version": VERSION, **fields}).encode() + b"\n"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ...io.search import SUFFIXES, suffix_of
+from ...io.writing import is_series
 from .manifest import Manifest
 from .record_folder import is_inside
 from .resume import PlannedStudy
@@ -13,7 +13,7 @@ def remarks(manifest: Manifest, planned: Sequence[PlannedStudy]) -> Iterator[str
     output, record = manifest.output, manifest.record
     if manifest.remark:
         yield manifest.remark
-    if is_inside(record) and any(map(_is_series, planned)):
+    if is_inside(record) and any(is_series(each.study.format, each.target) for each in planned):
         yield (
             f"{output} holds not only results but also the record of them, {record}; leave that "
             "out when you send the folder."
@@ -24,11 +24,6 @@ def remarks(manifest: Manifest, planned: Sequence[PlannedStudy]) -> Iterator[str
             f"program; if the folder was moved or renamed, put the record that lay beside it in "
             f"place of {record}."
         )
-
-
-def _is_series(planned: PlannedStudy) -> bool:
-    """Whether the result is a series of DICOM."""
-    return planned.study.format == "dicom" and suffix_of(planned.target) not in SUFFIXES
 
 
 def _is_occupied(planned: PlannedStudy) -> bool:

@@ -110,7 +110,8 @@ class Planner:
     result is to have one. maps: that each is to have beside it. output: the folder. entries: the
     newest of every output. recipe: what results are made with now. models: further hashes by which
     results of the same network are recorded. cycle: by which each result is to have a cycle
-    error; None if it need not.
+    error; None if it need not. words: what a result is to say of its model; none where nobody can
+    tell.
     """
 
     output: Path
@@ -121,6 +122,7 @@ class Planner:
     models: tuple[str, ...] = ()
     cycle: CycleRule | None = None
     maps: tuple[MapMark, ...] = ()
+    words: tuple[str, ...] = ()
 
     def plan(self, studies: Sequence[Study]) -> tuple[PlannedStudy, ...]:
         """One plan a study, in their order."""
@@ -220,8 +222,8 @@ class Planner:
             return _refused(ours, ours.target, f"cannot be checked ({error.strerror})")
         if _hashes(outputs) != _hashes(recorded):
             return _refused(ours, ours.target, "was changed after this program wrote it")
-        if entry.recipe.model not in (self.recipe.model, *self.models):
-            return replace(ours, reason="the model changed")
+        if changed := entry.change_of((self.recipe.model, *self.models), self.words):
+            return replace(ours, reason=changed)
         if entry.recipe.settings != self.recipe.settings:
             return replace(ours, reason="the settings changed")
         try:

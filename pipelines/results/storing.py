@@ -13,7 +13,7 @@ from ...io.errors import WriteError
 from ...io.files.atomic import refused
 from ...io.files.parts import Gate, remove
 from ...io.volume import Derivation, Volume
-from ...io.writing import files_at, is_written_in_order, map_beside, write
+from ...io.writing import files_at, is_series, is_written_in_order, map_beside, write
 from ..cycle.cycle_error import CycleError
 from ..errors import OccupiedError
 from ..report.writing import program_version
@@ -75,6 +75,7 @@ class Store:
             program=program_version(),
             recipe=self.recipe,
             inputs=(),
+            words=self.card.words if is_series(planned.study.format, planned.target) else (),
         )
         place, target = self.record.place, planned.target
         maps = tuple(MapRecord(each.mark.kind, each.mark.recipe) for each in made.maps)
@@ -211,22 +212,17 @@ class Store:
         except OSError as error:
             raise refused(f"{file} was not stored", error) from error
 
-    def _model_name(self) -> str:
-        """The model's name, with what every reader of a result must know of it."""
-        is_unproven = self.card.established.by == "unproven"
-        return f"{self.card.name} (unproven)" if is_unproven else self.card.name
-
     def _derivation(self, inputs: tuple[FileState, ...], channel: int) -> Derivation:
         program, names = program_version(), self.card.output_channels
         hashes = [self.recipe.model, self.recipe.settings, *(state.sha256 for state in inputs)]
-        words = self._model_name(), self.card.source, self.card.target
-        made_of = [program, *words, *hashes]
+        model, source, target = self.card.words
+        made_of = [program, model, source, target, *hashes]
         if channel:  # as what is made of the same must still be told apart
             made_of.append(f"channel {channel}")
         return Derivation(
-            model=self._model_name(),
-            source=self.card.source,
-            target=names[channel] if len(names) > 1 else self.card.target,
+            model=model,
+            source=source,
+            target=names[channel] if len(names) > 1 else target,
             program=program,
             fingerprint=hashlib.sha256("\n".join(made_of).encode()).hexdigest(),
             newest_source=max(state.modified_ns for state in inputs) // 10**9,

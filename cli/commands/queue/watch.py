@@ -84,7 +84,7 @@ def watch(
                     found = jobs_of(request)
                     for left_out, reason in complaints.due(found.refused | _missed(found)).items():
                         log(f"{left_out} is not queued: {flagged(reason)}")
-                    if ready := arrivals.complete(found.jobs, found.models):
+                    if ready := arrivals.complete(found.jobs, found.models, found.words):
                         established = found.established
                         _log_batch(
                             jobs.submit(ready, scheduling, name=name, established=established)

@@ -127,6 +127,7 @@ class WarmDevice:
             known.names,
             self._cycle_rule(job, known.card),
             maps_asked_for(job.options),
+            known.card.words if known.card else (),
         )
         [planned] = planner.plan([study])
         if planned.refreshed:

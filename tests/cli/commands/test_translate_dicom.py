@@ -127,16 +127,36 @@ def test_the_newer_result_of_a_corrected_study_is_known_by_its_time(ward: Ward) 
     assert moment(after[new]) > moment(before[new])
 
 
-def test_a_result_of_other_words_is_another_series(ward: Ward, tmp_path: Path) -> None:
+def test_a_result_of_other_words_is_made_anew_and_another_series(
+    ward: Ward, tmp_path: Path
+) -> None:
     ward.translate()
     before = {data.SeriesInstanceUID: data.Modality for data in map(pydicom.dcmread, dcm(ward))}
-    edited = tmp_path / "edited.safetensors"
-    line = ["model", "edit", str(ward.model), "--output", str(edited), "--target", "PET"]
-    assert CliRunner().invoke(app, line).exit_code == 0
-    replace(ward, model=edited).translate("--overwrite")
+    pet = edited(ward, tmp_path / "pet.safetensors", "--target", "PET")
+    assert pet.translate("--dry-run").output.count("redone: the model's words changed") == 2
+    assert "2 translated" in pet.translate().output
     after = {data.SeriesInstanceUID: data.Modality for data in map(pydicom.dcmread, dcm(ward))}
     assert set(after.values()) == {"PT"} != set(before.values())
     assert not before.keys() & after.keys()
+
+
+@pytest.mark.parametrize("words", [("--licence", "MIT"), ("--format", "nifti")])
+def test_words_that_no_result_tells_leave_it_up_to_date(
+    ward: Ward, tmp_path: Path, words: tuple[str, str]
+) -> None:
+    """A licence stands in no series, and nothing of the model in a NIfTI."""
+    as_ = words if words[0] == "--format" else ()
+    ward.translate(*as_)
+    other = words if not as_ else ("--target", "PET", "--name", "Other")
+    again = edited(ward, tmp_path / "other.safetensors", *other).translate(*as_)
+    assert "2 up to date" in again.output
+
+
+def edited(ward: Ward, model: Path, *words: str) -> Ward:
+    """The same with a model of other words."""
+    line = ["model", "edit", str(ward.model), "--output", str(model), *words]
+    assert CliRunner().invoke(app, line).exit_code == 0
+    return replace(ward, model=model)
 
 
 def dcm(ward: Ward) -> list[Path]:

@@ -79,6 +79,20 @@ def test_results_are_known_by_every_hash_of_their_model(tmp_path: Path) -> None:
         assert arrivals.complete([job(file)], models) == due
 
 
+def test_a_result_that_tells_other_words_of_its_model_is_made_again(tmp_path: Path) -> None:
+    file = tmp_path / "a.nii"
+    file.write_bytes(b"scan")
+    made, words = Recipe("m", "s"), ("name", "T1", "T2")
+    with Manifest(tmp_path / "out") as manifest:
+        state = FileState.of(file)
+        entry = ManifestEntry(file.name, "written", "1", made, (state,), (state,), words=words)
+        manifest.append(entry)
+    for now, due in ((words, []), (("name", "T1", "CT"), [job(file)])):
+        arrivals = Arrivals(0.0, Clock())
+        arrivals.complete([job(file)], words=now)
+        assert arrivals.complete([job(file)], words=now) == due
+
+
 def test_a_study_that_vanishes_is_passed_over(tmp_path: Path) -> None:
     assert Arrivals(0.0, Clock()).complete([job(tmp_path / "gone.nii")]) == []
 

@@ -82,6 +82,29 @@ def test_another_recipe_is_due_and_says_why(folder: Folder, recipe: Recipe, reas
     assert (planned.action, planned.reason, planned.replaces) == ("translate", reason, True)
 
 
+OLD, NEW = ("name", "T1", "T2"), ("name", "T1", "CT")
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "reason"),
+    [
+        (OLD, NEW, "the model's words changed"),
+        (OLD, OLD, None),
+        ((), NEW, None),
+        (OLD, (), None),
+    ],
+    ids=["others", "the same", "it tells none", "nobody knows today's"],
+)
+def test_a_result_that_tells_other_words_of_its_model_is_due(
+    folder: Folder, told: tuple[str, ...], now: tuple[str, ...], reason: str | None
+) -> None:
+    entries = {folder.entry.output: replace(folder.entry, words=told)}
+    study = Study(PurePosixPath("sub/a.nii"), (folder.source,), "nifti")
+    planner = Planner(folder.output, entries, RECIPE, overwrite=False, words=now)
+    [planned] = planner.plan([study])
+    assert (planned.action, planned.reason) == ("translate" if reason else "keep", reason)
+
+
 def test_a_changed_input_is_due(folder: Folder) -> None:
     folder.source.write_bytes(b"INPUT")
     planned = folder.plan(folder.entry)

@@ -112,6 +112,21 @@ def test_a_job_keeps_private_elements_if_its_submission_asked(world: QueueWorld)
     assert len(list(world.output.rglob("*.dcm"))) == 12
 
 
+def test_a_job_makes_a_series_anew_whose_model_has_other_words_now(world: QueueWorld) -> None:
+    Phantom("MR").write(world.inputs / "mr")
+    world.submit()
+    world.work()
+    edited = world.folder / "edited.safetensors"
+    world.did("model", "edit", str(world.model), "--output", str(edited), "--target", "CT")
+    world.model = edited
+    for status in ("translated", "up to date"):
+        batch = world.submit()
+        world.work()
+        [job] = world.jobs(batch)
+        assert (job["state"], job["result"]["status"]) == ("done", status)
+    assert {pydicom.dcmread(path).Modality for path in world.output.rglob("*.dcm")} == {"CT"}
+
+
 def test_job_records_name_no_patient(world: QueueWorld) -> None:
     phantom = Phantom("MR")
     phantom.write(world.inputs / "mr")
