@@ -13,7 +13,7 @@ import safetensors as _safetensors
 from ...errors import CheckpointError, quoted
 from .dangerous_names import LONGEST_NAME
 from .file_formats import ZIP_MAGIC, read_archive, read_legacy
-from .pickles import Inert
+from .pickles import Inert, is_pickle
 from .tensors import ELEMENT_BYTES, Storage, StoredTensor
 
 _NAMES = ("train_opt.txt", "opt.txt", "test_opt.txt")
@@ -81,6 +81,9 @@ _GZIP_READ, _NIFTI_HEADER = 1 << 16, 348
 _ONNX = re.compile(rb"\x08[\x01-\x20](\x12.{1,64}[\x1a\x22\x3a\x42]|\x3a|\x42)", re.DOTALL)
 """An ONNX file opens with its version, then the name of the program that wrote it or its graph."""
 
+_TEXT_READ = 1 << 16
+_TEXT = re.compile(rb"(\xff\xfe|\xfe\xff).*|[\t\n\v\f\r\x20-\x7e\x80-\xff]*", re.DOTALL)
+"""UTF-16, by its first bytes, and encodings that have no byte of a letter below those of ASCII."""
 _FOREIGN = {
     b"\x89HDF": "a Keras HDF5 file; its layers differ from PyTorch's and are not supported",
     _GZIP: "gzip-compressed; unpack it first if it holds weights",
@@ -166,7 +169,12 @@ def _foreign(data: bytes) -> str | None:
         return "a NIfTI scan, not weights; it is for 'cuda-cyclegan translate'"
     if is_onnx_start(data):
         return "an ONNX model, not a checkpoint"
-    return next((what for magic, what in _FOREIGN.items() if data.startswith(magic)), None)
+    for magic, what in _FOREIGN.items():
+        if data.startswith(magic):
+            return what
+    if data and _TEXT.fullmatch(data[:_TEXT_READ]) and not is_pickle(data):
+        return "a text file, not a checkpoint; name the file that training saved its weights in"
+    return None
 
 
 def is_onnx_start(data: bytes) -> bool:

@@ -7,8 +7,10 @@ its arguments, or an `Inert` record. pickletools of the standard library decodes
 
 import pickletools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from sys import intern
 from typing import BinaryIO, cast
 
@@ -105,8 +107,7 @@ class PickleReader:
         """
         self._stack, self._marks, self._memo = [], [], {}
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # of escapes in damaged text
+            with _quiet():
                 return self._read(stream)
         except ValueError as error:  # all that pickletools raises
             raise CheckpointError(
@@ -278,6 +279,23 @@ class PickleReader:
         state, target = self._pop(), self._top()
         if isinstance(target, Inert):
             target.state = state
+
+
+def is_pickle(data: bytes) -> bool:
+    """Whether these bytes begin with a whole pickle, as far as its opcodes tell."""
+    opcodes = (opcode.name for opcode, _, _ in pickletools.genops(data))
+    try:
+        with _quiet():
+            return "STOP" in islice(opcodes, MOST_OPCODES)
+    except ValueError:
+        return False
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of escapes in damaged text
+        yield
 
 
 def _named(items: Sequence[object]) -> dict[str, object]:
