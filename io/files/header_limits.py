@@ -4,14 +4,17 @@ import math
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from ..errors import UnreadableScanError, UnsupportedScanError
 from .machine_memory import most_memory
 from .streams import is_gzip_name
 
 GZIP_MAGIC = b"\x1f\x8b"
-# Deflate codes at most 258 bytes in two bits, so no honest gzip file grows by more than this.
-LARGEST_DEFLATE_RATIO = 1032
+VoxelStorage: TypeAlias = Literal["plain", "compressed", "text"]
+"""How voxels lie in a file: as they are, by deflate, or written out in digits."""
+# Deflate codes at most 258 bytes in two bits; a digit and a space stand for at most 8 bytes.
+_LARGEST_RATIOS: dict[VoxelStorage, int] = {"plain": 1, "compressed": 1032, "text": 4}
 
 
 def check_start(path: Path) -> None:
@@ -42,13 +45,19 @@ def check_extents(path: Path, extents: Sequence[int]) -> None:
         )
 
 
-def check_size(path: Path, promised: int, compressed: bool) -> None:
+def storage_of(path: Path) -> VoxelStorage:
+    """How voxels lie in a file, by its name alone."""
+    return "compressed" if is_gzip_name(path) else "plain"
+
+
+def check_size(path: Path, promised: int, storage: VoxelStorage = "plain") -> None:
     """Raise unless `path` can hold `promised` bytes and the memory could take them."""
     there = path.stat().st_size
-    if promised > there * (LARGEST_DEFLATE_RATIO if compressed else 1):
+    if promised > there * _LARGEST_RATIOS[storage]:
+        kind = {"plain": "", "compressed": " compressed", "text": " of text"}[storage]
         raise UnreadableScanError(
             f"{path} is truncated or its header is damaged: the header promises {promised} bytes "
-            f"and the file holds {there}{' compressed' if compressed else ''}; copy it again."
+            f"and the file holds {there}{kind}; copy it again."
         )
     if promised > most_memory():
         raise UnreadableScanError(

@@ -14,7 +14,7 @@ import nibabel as _nibabel
 import numpy as np
 
 from ..errors import UnreadableScanError, UnsupportedScanError
-from ..files.header_limits import check_extents, check_size, pick_volume
+from ..files.header_limits import check_extents, check_size, pick_volume, storage_of
 from ..files.streams import (
     GOES_ON,
     GZIP_ERRORS,
@@ -106,7 +106,7 @@ def _read(study: Study, volume_index: int | None, empty: Empty, ends: Mapping[Pa
     image, *mats = study.files[1:]
     offset = int(header["vox_offset"])
     with open_reader(image, is_gzip_name(image), ends.get(image)) as stream:
-        check_size(image, offset, is_gzip_name(image))
+        check_size(image, offset, storage_of(image))
         skip(stream, offset)
         volume = _read_volume(stream, image, header, offset, volume_index, empty)
     return _placed_by_spm(volume, mats[0], volume_index or 0) if mats else volume
@@ -145,7 +145,7 @@ def read_grid(study: Study) -> Grid:
     extents = tuple(int(extent) for extent in header.get_data_shape())
     check_extents(path, extents)
     stored_bytes = math.prod(extents) * _voxel_type(header, path).itemsize
-    check_size(image, int(header["vox_offset"]) + stored_bytes, is_gzip_name(image))
+    check_size(image, int(header["vox_offset"]) + stored_bytes, storage_of(image))
     affine = affine_of(header, path)
     notes = _header_notes(header, affine)
     mats = () if is_single_file(path) or not _is_analyze(header) else study.files[2:]
@@ -318,7 +318,7 @@ def _read_volume(
     affine = affine_of(header, path)
     volume_bytes = math.prod(extents[:3]) * stored.itemsize
     all_bytes = volume_bytes * math.prod(extents[3:])
-    check_size(path, offset + all_bytes, is_gzip_name(path))
+    check_size(path, offset + all_bytes, storage_of(path))
     raw = empty((volume_bytes,), np.uint8)
     skip(stream, index * volume_bytes)
     fill(stream, raw.data)

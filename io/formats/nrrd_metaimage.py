@@ -77,7 +77,7 @@ def read_grid(study: Study) -> Grid:
     path = study.files[0]
     text = _text_header(path)
     reader, extents = _opened(path, study.format)
-    if text.encoding == "plain":
+    if text.encoding in ("plain", "text"):  # which takes no unpacking
         _check_voxel_bytes(text, math.prod(extents) * _voxel_type(reader, path).itemsize)
     geometry = _geometry(reader, MILLIMETRES.get(text.unit, 1.0))
     affine = _affine(ItkHeader(*geometry, {}, compressed=False), path)
@@ -183,15 +183,17 @@ def _check_voxel_bytes(text: TextHeader, promised: int) -> tuple[str, ...]:
     Returns a note if more than them is.
     """
     if text.encoding == "plain":
-        check_size(text.data_file, text.offset + promised, compressed=False)
+        check_size(text.data_file, text.offset + promised)
         if text.is_exact:
             with text.data_file.open("rb") as file:
                 file.seek(text.offset + promised)
                 expect_end(file)
         return ()
-    check_size(text.data_file, promised, compressed=True)
     if text.encoding == "text":
+        check_size(text.data_file, promised, "text")
         return ()
+    check_size(text.data_file, promised, "compressed")
+    check_size(text.data_file, text.offset + (text.packed_bytes or 0))
     with text.data_file.open("rb") as file:
         file.seek(text.offset)
         goes_on = expect_packed(file, text.encoding, text.packed_bytes, promised)

@@ -275,11 +275,14 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
     more = gzip.compress(nifti_bytes(setting(dim=dims(900, 900, 900))))
     size = f"CompressedData = True\nCompressedDataSize = {len(stream)}"
     mha = METAIMAGE.replace("CompressedDataSize = 0\n", "").replace("CompressedData = False", size)
+    large = NRRD.replace("sizes: 3 4 5", "sizes: 500 500 500")
     files = {
         "a.nii.gz": (start + member * 16, "nifti"),
         "promising.nii.gz": (more + bytes(4096), "nifti"),
         "a.nrrd": (NRRD.replace("raw", "gzip").encode() + member * 16, "nrrd"),
         "a.mha": (mha.encode() + stream, "metaimage"),
+        "digits.nrrd": (large.replace("raw", "ascii").encode() + b"0 " * 150_000, "nrrd"),
+        "hex.nrrd": (large.replace("raw", "hex").encode() + b"00" * 150_000, "nrrd"),
     }
     for name, (stored, _) in files.items():
         (tmp_path / name).write_bytes(stored)
@@ -287,9 +290,10 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
     command = [sys.executable, "-c", MEMORY_PROBE, asked]
     answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=ENOUGH)
     said, grown = json.loads(answer.stdout)
-    assert len(said) == 4
+    assert len(said) == 6
     assert sum("holds more than its header promises" in message for message in said) == 3
     assert "truncated or its header is damaged" in said[1]
+    assert all(" of text; copy it again" in message for message in said[4:]), said
     assert grown < 64 << 20
 
 
@@ -387,15 +391,18 @@ def test_more_axes_than_metaio_has_room_for(tmp_path: Path) -> None:
     assert "NDims is 100" in refusal(path)
 
 
-@pytest.mark.parametrize("size", [-9, -1, 1, 9])
+@pytest.mark.parametrize("size", [-9, -1, 1, 9, 10**10])
 def test_a_wrong_packed_size_is_not_read_as_voxels(tmp_path: Path, size: int) -> None:
-    """ITK fills what it could not unpack with zeros or with the packed bytes themselves."""
+    """ITK fills what it could not unpack with zeros or with the packed bytes themselves, for which
+    it takes as much memory as the header says.
+    """
     path = tmp_path / "a.mha"
     packed = zlib.compress(PLAIN)
     stated = f"CompressedData = True\nCompressedDataSize = {len(packed) + size}"
     head = METAIMAGE.replace("CompressedDataSize = 0\n", "")
     path.write_bytes(head.replace("CompressedData = False", stated).encode() + packed)
-    refusal(path)
+    said = refusal(path)
+    assert size < 10**10 or "the header promises 100000" in said
 
 
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
