@@ -9,10 +9,14 @@ import numpy as np
 from pydicom.uid import (
     HTJ2K,
     JPEG2000,
+    HTJ2KLossless,
+    HTJ2KLosslessRPCL,
+    JPEG2000Lossless,
     JPEGBaseline8Bit,
     JPEGExtended12Bit,
     JPEGLossless,
     JPEGLosslessSV1,
+    JPEGLSLossless,
     JPEGLSNearLossless,
 )
 
@@ -21,9 +25,15 @@ from ...volume import AnyArray
 from ..enhanced import FrameGroups
 from ..instance import DataSet, is_no_number, number, numbers, word
 from ..library import PARSING_ERRORS, pydicom
+from .coded_extents import coded_extents
 
 _END_OF_IMAGE = b"\xff\xd9"
 _JPEG = (JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1)
+_CODED = (
+    *(*_JPEG, JPEGLSLossless, JPEGLSNearLossless),
+    *(JPEG2000Lossless, JPEG2000, HTJ2KLossless, HTJ2KLosslessRPCL, HTJ2K),
+)
+"""Whose frames claim extents of their own."""
 _ALWAYS_LOSSY = (JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLSNearLossless)
 _METHODS = {
     JPEGBaseline8Bit: "ISO_10918_1",
@@ -33,6 +43,8 @@ _METHODS = {
     HTJ2K: "ISO_15444_15",
 }
 """Defined terms of PS3.3 C.7.6.1.1.5.1."""
+_MOST_BITS = 32
+"""Of a stored value."""
 OVERLAY, OVERLAY_BIT = 0x6000, 0x0102
 """First group of overlays, and their element that says in which bit of the pixels one lies."""
 MODALITIES_WITH_UNIT = ("CT", "PT")
@@ -66,6 +78,7 @@ class Pixels:
 def decode(dataset: DataSet, path: Path, index: int) -> Pixels:
     """The pixels of one frame. Raises ScanError."""
     try:
+        _check_extents(dataset, path, index)
         stored = _decoded(dataset, index)
     except (*PARSING_ERRORS, RuntimeError) as error:
         raise _undecodable(dataset, path, error) from None
@@ -84,12 +97,29 @@ def _decoded(dataset: DataSet, index: int) -> AnyArray:
     return stored
 
 
+def _check_extents(dataset: DataSet, path: Path, index: int) -> None:
+    """Raise UnreadableScanError for a packed frame that claims other extents than its header."""
+    if dataset.file_meta.TransferSyntaxUID not in _CODED:
+        return
+    rows, columns = number(dataset, "Rows"), number(dataset, "Columns")
+    if (coded := coded_extents(_packed(dataset, index))) and coded != (rows, columns):
+        raise UnreadableScanError(
+            f"{path} holds {coded[1]} x {coded[0]} pixels where its header promises {columns:g} x "
+            f"{rows:g}; export it again."
+        )
+
+
+def _packed(dataset: DataSet, index: int) -> bytes:
+    count = max(1, int(number(dataset, "NumberOfFrames", 1)))
+    packed: bytes = pydicom.encaps.get_frame(dataset.PixelData, index, number_of_frames=count)
+    return packed
+
+
 def _jpeg(dataset: DataSet, index: int) -> AnyArray:
     """A frame through libjpeg-turbo, which raises where GDCM would end the process."""
     import imagecodecs
 
-    count = max(1, int(number(dataset, "NumberOfFrames", 1)))
-    packed = pydicom.encaps.get_frame(dataset.PixelData, index, number_of_frames=count)
+    packed = _packed(dataset, index)
     if not packed.rstrip(b"\0").endswith(_END_OF_IMAGE):
         raise EOFError  # libjpeg would fill up the rest with grey
     stored: AnyArray = imagecodecs.jpeg8_decode(packed)
@@ -112,7 +142,7 @@ def scale_of(dataset: DataSet, groups: FrameGroups | None, path: Path) -> Scale:
     told = number(source, "RescaleSlope")
     slope, intercept = told or 1.0, number(source, "RescaleIntercept")
     if is_inverted(dataset, groups):
-        ends = _stored_ends(dataset)
+        ends = _stored_ends(dataset, path)
         return Scale(-slope, slope * sum(ends) + intercept, bool(told))
     return Scale(slope, intercept, bool(told), _unit(dataset, source))
 
@@ -147,6 +177,8 @@ def padding_mask(dataset: DataSet, stored: AnyArray) -> AnyArray | None:
     ends = [numbers(dataset, name, 1) for name in ("PixelPaddingValue", "PixelPaddingRangeLimit")]
     if not ends[0] or stored.dtype.kind not in "iu":
         return None
+    if any(abs(end[0]) >= 1 << _MOST_BITS for end in ends if end):
+        return None
     # The header may say a negative value as the unsigned number with the same bits.
     found = [np.int64(end[0]).astype(stored.dtype) for end in ends if end]
     mask = (stored >= min(found)) & (stored <= max(found))
@@ -179,10 +211,14 @@ def _loses_bits(dataset: DataSet, stored: AnyArray, values: AnyArray, used: int,
     return bool(((stored != extended) & (stored != extended & mask)).any())
 
 
-def _stored_ends(dataset: DataSet) -> tuple[int, int]:
-    return _ends(
-        int(number(dataset, "BitsStored", 16)), signed=number(dataset, "PixelRepresentation") == 1
-    )
+def _stored_ends(dataset: DataSet, path: Path) -> tuple[int, int]:
+    bits = number(dataset, "BitsStored", 16)
+    if not 1 <= bits <= _MOST_BITS:
+        raise UnreadableScanError(
+            f"{path} has a damaged header: its values are said to have {bits:g} bits; export it "
+            "again."
+        )
+    return _ends(int(bits), signed=number(dataset, "PixelRepresentation") == 1)
 
 
 def _ends(bits: int, *, signed: bool) -> tuple[int, int]:

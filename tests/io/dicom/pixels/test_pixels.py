@@ -1,6 +1,7 @@
 """Pixels of every packing and kind become the values that their header means."""
 
 import os
+import struct
 import subprocess
 import tracemalloc
 from collections.abc import Callable
@@ -9,16 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import imagecodecs as _imagecodecs
 import numpy as np
 import pydicom as _pydicom
 import pytest
 from pydicom.data import get_testdata_file
+from pydicom.encaps import encapsulate
 from pydicom.uid import (
     ExplicitVRBigEndian,
     ExplicitVRLittleEndian,
     HTJ2KLossless,
     ImplicitVRLittleEndian,
     JPEG2000Lossless,
+    JPEGBaseline8Bit,
+    JPEGLSLossless,
     RLELossless,
 )
 from support.dicom_judges import judge
@@ -26,12 +31,13 @@ from support.dicom_phantoms import Phantom
 
 from cuda_cyclegan.io.dicom.file_starts import is_data_set
 from cuda_cyclegan.io.dicom.pixels import reading as dicom
-from cuda_cyclegan.io.dicom.pixels.decoding import decode
+from cuda_cyclegan.io.dicom.pixels.decoding import decode, padding_mask, scale_of
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import ScanError, UnreadableScanError, UnsupportedScanError
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Volume
 
+imagecodecs: Any = _imagecodecs
 pydicom: Any = _pydicom
 PHANTOM = Phantom()
 MR = Phantom("MR", intercept=0.0)
@@ -400,6 +406,61 @@ def test_huge_promised_sizes_take_no_memory(tmp_path: Path) -> None:
     PHANTOM.write(tmp_path / "in", edit)
     with pytest.raises(UnreadableScanError, match=r"promises|truncated"):
         volume_of(tmp_path / "in")
+
+
+CLAIMED = 6000
+
+
+def claiming(packing: str) -> bytes:
+    """A frame of 20 x 24 pixels that claims many more, for each of which there would be memory."""
+    pixels = np.arange(20 * 24, dtype=np.uint8).reshape(20, 24)
+    encode, marker, at, numbers = {
+        JPEGBaseline8Bit: (imagecodecs.jpeg8_encode, b"\xff\xc0", 5, ">HH"),
+        JPEGLSLossless: (imagecodecs.jpegls_encode, b"\xff\xf7", 5, ">HH"),
+        JPEG2000Lossless: (imagecodecs.jpeg2k_encode, b"\xff\x51", 6, ">II"),
+    }[packing]
+    packed = bytearray(encode(pixels))
+    struct.pack_into(numbers, packed, packed.index(marker) + at, CLAIMED, CLAIMED)
+    return bytes(packed)
+
+
+@pytest.mark.parametrize("packing", [JPEGBaseline8Bit, JPEGLSLossless, JPEG2000Lossless])
+def test_a_frame_that_claims_other_extents_than_its_header_is_refused_before_it_is_unpacked(
+    tmp_path: Path, packing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = replace(PHANTOM, slices=1).write(tmp_path)[0]
+    data = pydicom.dcmread(path)
+    data.BitsAllocated = data.BitsStored = 8
+    data.HighBit, data.PixelRepresentation = 7, 0
+    data.file_meta.TransferSyntaxUID = packing
+    data.PixelData = encapsulate([claiming(packing)])
+    data["PixelData"].is_undefined_length = True
+    monkeypatch.setattr("imagecodecs.jpeg8_decode", None)
+    monkeypatch.setattr("pydicom.pixels.get_decoder", None)
+    with pytest.raises(
+        UnreadableScanError, match="6000 x 6000 pixels where its header promises 24"
+    ):
+        decode(data, path, 0)
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("US", 60_000), ("UL", 4_000_000), ("US", 0)])
+def test_values_of_a_damaged_number_of_bits_are_refused(
+    tmp_path: Path, kind: str, bits: int
+) -> None:
+    path = replace(PHANTOM, modality="MR", slices=1).write(tmp_path)[0]
+    data = pydicom.dcmread(path)
+    data.PhotometricInterpretation = "MONOCHROME1"
+    del data.BitsStored
+    data.add_new("BitsStored", kind, bits)
+    with pytest.raises(UnreadableScanError, match="its values are said to have"):
+        scale_of(data, None, path)
+
+
+def test_a_padding_value_that_no_pixel_can_have_is_no_padding(tmp_path: Path) -> None:
+    path = replace(PHANTOM, slices=1).write(tmp_path)[0]
+    data = pydicom.dcmread(path)
+    data.add_new("PixelPaddingValue", "FD", 1e300)
+    assert padding_mask(data, stored(path)) is None
 
 
 def test_high_throughput_jpeg_2000_has_a_decoder() -> None:
