@@ -1,6 +1,8 @@
 """The .mat file in which SPM keeps where the voxels of an Analyze image lie."""
 
 import io
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ MAT_SUFFIX = ".mat"
 LARGEST_MAT_BYTES = 1 << 20
 _FROM_ONE = np.array([[1.0, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 1]])
 """SPM counts voxels from 1."""
+_HEADER_BYTES, _PACKED = 128, 15
+_ORDERS = {b"IM": "<", b"MI": ">"}
+"""Of bytes, by the end of the header."""
 _FLIP = np.diag([-1.0, 1.0, 1.0, 1.0])
 
 
@@ -41,13 +46,39 @@ def read_mat(mat: Path, volume_index: int) -> Affine | None:
         ) from None
     scipy_io: Any = _scipy_io  # typed only in part
     try:
-        found: dict[str, Any] = scipy_io.loadmat(io.BytesIO(contents))
+        found: dict[str, Any] = scipy_io.loadmat(io.BytesIO(_unpacked(contents)))
     except Exception:  # scipy has no common class for what is no MATLAB file
         return None
     for name, flip in (("mat", np.eye(4)), ("M", _FLIP)):
         if name in found:
             return _affine(found[name], flip, volume_index)
     return None
+
+
+def _unpacked(contents: bytes) -> bytes:
+    """A file of MATLAB 5 with its packed variables as they were; one of another version as it is.
+
+    Behind a header stand elements: their kind, their length, so many bytes. scipy would unpack one
+    of any size. Raises ValueError if they are too large, zlib.error if they are damaged.
+    """
+    order = _ORDERS.get(contents[_HEADER_BYTES - 2 : _HEADER_BYTES])
+    if order is None:
+        return contents
+    tag = struct.Struct(f"{order}II")
+    parts, at, left = [contents[:_HEADER_BYTES]], _HEADER_BYTES, LARGEST_MAT_BYTES
+    while at + tag.size <= len(contents):
+        kind, length = tag.unpack_from(contents, at)
+        end = at + tag.size + length
+        part = contents[at:end]
+        if kind == _PACKED:
+            unpacker = zlib.decompressobj()
+            part = unpacker.decompress(part[tag.size :], left + 1)
+        left -= len(part)
+        if left < 0:
+            raise ValueError("its variables are larger than any that tell of places")
+        parts.append(part)
+        at = end
+    return b"".join(parts)
 
 
 def _affine(stored: Any, flip: Affine, volume_index: int) -> Affine | None:

@@ -1,6 +1,7 @@
 """SPM's .mat files, which say where an Analyze image lies; nibabel writes and judges them."""
 
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,22 @@ def test_the_mat_file_says_where_the_voxels_lie(tmp_path: Path, written: str) ->
     grid = read_grid(study)
     assert grid.notes == volume.notes
     np.testing.assert_array_equal(grid.affine, volume.affine)
+
+
+@pytest.mark.parametrize("name", ["mat", "other"])
+def test_a_small_file_that_unpacks_to_a_large_one_takes_no_memory(
+    tmp_path: Path, name: str
+) -> None:
+    path = save_spm(tmp_path / "in")
+    many = {name: np.zeros((4, 4, 400_000)), "M": np.eye(4)}
+    savemat(mat_beside(path), many, do_compression=True)
+    assert mat_beside(path).stat().st_size < 1 << 20
+    tracemalloc.start()
+    volume = found_in(tmp_path / "in")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 << 20
+    assert "the .mat file beside it is none of SPM's" in volume.notes
 
 
 def test_a_result_lies_where_its_source_does(tmp_path: Path) -> None:
