@@ -57,7 +57,7 @@ class TensorReader:
         path = self._beside(place.get("location", ""), name)
         try:
             offset, length = int(place.get("offset", "0")), int(place.get("length", str(size)))
-            if offset < 0 or length != size:
+            if offset < 0 or length != size or offset + size > path.stat().st_size:
                 raise ValueError
             with path.open("rb") as file:
                 file.seek(offset)

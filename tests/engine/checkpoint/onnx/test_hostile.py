@@ -40,6 +40,15 @@ def with_tensor(dims: list[int], kind: int = TensorProto.FLOAT, data: bytes = b"
     return proto
 
 
+def promised(count: int) -> ModelProto:
+    """More numbers beside the file, in itself, than that holds."""
+    proto = with_tensor([count], data=bytes(4))
+    tensor = proto.graph.initializer[-1]
+    external_data_helper.set_external_data(tensor, "g.onnx", length=4 * count)
+    tensor.ClearField("raw_data")
+    return proto
+
+
 def cyclic() -> ModelProto:
     proto = tiny()
     proto.graph.node[0].input[0] = "d"
@@ -91,6 +100,7 @@ CASES = {
     "missing numbers": (external("w.bin"), "lie in 'w.bin', which is not in the folder"),
     "numbers outside": (external("../../etc/passwd"), "which is not in the folder"),
     "numbers anywhere": (external("/etc/passwd"), "which is not in the folder"),
+    "promised numbers": (promised(1 << 28), "are not where they must be in g.onnx"),
     "huge tensor": (with_tensor([1 << 40]), "take more than 2 GiB"),
     "tensor cut short": (with_tensor([4], data=b"abc"), "more or fewer numbers"),
     "tensor of text": (with_tensor([1], TensorProto.STRING), "an element type"),
