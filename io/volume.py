@@ -17,6 +17,8 @@ Affine: TypeAlias = npt.NDArray[np.float64]
 LPS_TO_RAS: Affine = np.diag([-1.0, -1.0, 1.0, 1.0])
 Empty: TypeAlias = Callable[[tuple[int, ...], npt.DTypeLike], AnyArray]
 """Where large arrays come from: as numpy.empty, which is the plainest of them."""
+FARTHEST_PLACE_MM = 1e9
+"""What no number of a header that tells of places reaches; squares of larger ones may overflow."""
 NOTICE = "Synthetic image made by a neural network. Not for diagnosis."
 """What every result says of itself that has a place for words."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from .instance import Contrast, DataSet, Frame, Moment, items, number, numbers, word, words
+from .instance import Contrast, DataSet, Frame, Moment, items, number, numbers, places, word, words
 from .library import pydicom, tag_of
 
 SHARED = "SharedFunctionalGroupsSequence"
@@ -22,9 +22,9 @@ def enhanced_frames(path: Path, uid: str, dataset: DataSet) -> Iterator[Frame]:
     rows, columns = int(number(dataset, "Rows")), int(number(dataset, "Columns"))
     frames: list[Frame] = []
     for index, groups in enumerate(frame_groups(dataset)):
-        position = numbers(groups("PlanePositionSequence"), "ImagePositionPatient", 3)
-        orientation = numbers(groups("PlaneOrientationSequence"), "ImageOrientationPatient", 6)
-        spacing = numbers(groups("PixelMeasuresSequence"), "PixelSpacing", 2)
+        position = places(groups("PlanePositionSequence"), "ImagePositionPatient", 3)
+        orientation = places(groups("PlaneOrientationSequence"), "ImageOrientationPatient", 6)
+        spacing = places(groups("PixelMeasuresSequence"), "PixelSpacing", 2)
         if not (position and orientation and spacing):
             return
         frames.append(

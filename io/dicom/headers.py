@@ -21,6 +21,7 @@ from .instance import (
     items,
     number,
     numbers,
+    places,
     word,
     words,
 )
@@ -38,10 +39,10 @@ _TAGS = (
     *("InConcatenationNumber", "InConcatenationTotalNumber"),
 )
 _TAG_NUMBERS = [tag_of(keyword) for keyword in _TAGS]
-_MOST_PARTS = 0xFFFF
-"""Of a concatenation, by the elements' VR, which is US; a damaged header may tell of any number."""
 _LAST_GROUP = 0x0028
 """Everything about a single image stands before it; behind it, private groups can be vast."""
+_MOST_PARTS = 0xFFFF
+"""Of a concatenation, by the elements' VR, which is US; a damaged header may tell of any number."""
 _LAST_OF_FRAMES = 0x7FDF
 """What describes the frames of an enhanced object stands before it, and before the pixels."""
 _UNPACKED = (ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian)
@@ -189,9 +190,9 @@ def frames_of(path: Path, dataset: DataSet) -> tuple[Frame, ...]:
         return tuple(enhanced_frames(path, uid, dataset))
     if number(dataset, "NumberOfFrames", 1) != 1:
         return ()
-    position = numbers(dataset, "ImagePositionPatient", 3)
-    orientation = numbers(dataset, "ImageOrientationPatient", 6)
-    spacing = numbers(dataset, "PixelSpacing", 2)
+    position = places(dataset, "ImagePositionPatient", 3)
+    orientation = places(dataset, "ImageOrientationPatient", 6)
+    spacing = places(dataset, "PixelSpacing", 2)
     if not (position and orientation and spacing):
         return ()
     frame = Frame(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ..volume import FARTHEST_PLACE_MM
 from .library import PARSING_ERRORS, tag_of
 
 DataSet: TypeAlias = Any
@@ -123,6 +124,12 @@ def numbers(dataset: DataSet, keyword: str, count: int) -> tuple[float, ...]:
     except (TypeError, ValueError):
         return ()
     return found if len(found) == count and all(map(math.isfinite, found)) else ()
+
+
+def places(dataset: DataSet, keyword: str, count: int) -> tuple[float, ...]:
+    """As `numbers`, of millimetres or cosines; nothing if one leads farther than any patient is."""
+    found = numbers(dataset, keyword, count)
+    return found if all(abs(each) < FARTHEST_PLACE_MM for each in found) else ()
 
 
 def number(dataset: DataSet, keyword: str, default: float = 0.0) -> float:

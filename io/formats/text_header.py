@@ -13,6 +13,7 @@ from typing import BinaryIO, Literal, TypeAlias
 
 from ..errors import UnreadableScanError, UnsupportedScanError
 from ..files.streams import Packing
+from ..volume import FARTHEST_PLACE_MM
 
 Encoding: TypeAlias = Packing | Literal["plain", "text"]
 
@@ -21,8 +22,6 @@ LONGEST_LINE_BYTES = 1 << 16
 LONGEST_FIELD_BYTES = 255  # NrrdIO and MetaIO write past their buffers at longer ones
 # NRRD's comments and key/value pairs, MetaImage's DICOM elements: read into strings of any length.
 FREE_TEXT = re.compile(r"#|[^:]*:=|\w{4}\|\w{4} ?=")
-# ITK takes no notice of numbers whose squares overflow, or never ends over them.
-FARTHEST_PLACE_MM = 1e9
 NRRD_PLACES = ("space directions", "space origin", "spacings", "measurement frame")
 METAIMAGE_PLACES = (
     *("TransformMatrix", "Rotation", "Orientation", "Offset", "Position", "Origin"),
@@ -181,6 +180,7 @@ def _check_places(fields: dict[str, str], keys: Sequence[str], path: Path) -> No
 
 
 def _is_place(word: str) -> bool:
+    """Whether ITK may see it: over larger numbers it never ends."""
     return abs(_float(word)) < FARTHEST_PLACE_MM
 
 

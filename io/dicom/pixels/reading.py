@@ -14,7 +14,7 @@ from ...files.header_limits import pick_volume
 from ...files.machine_memory import most_memory
 from ...volume import AnyArray, Empty, Study, Volume
 from ..enhanced import FrameGroups, frame_groups
-from ..geometry import grid_of
+from ..geometry import SliceGrid, grid_of
 from ..growth import came_since
 from ..headers import frames_of
 from ..instance import DataSet, Frame, Stack
@@ -30,7 +30,7 @@ from .decoding import (
     scale_of,
     tell_losses,
 )
-from .resampling import even_grid, resampled
+from .resampling import Even, even_grid, resampled
 
 MOST_PIXELS_A_BYTE = 10_000
 """Of a packed file: even an empty slice has a header of some hundred bytes."""
@@ -115,7 +115,7 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     header = DicomHeader(series, frames, tuple(stack.headers), padding, stack.enhanced)
     grid = grid_of(frames)
     if grid.trouble:
-        even = even_grid(frames, grid)
+        even = _even_grid(frames, grid, place)
         voxels = resampled(voxels, grid.depths, even)
         headers = tuple(stack.headers[at] for at in even.nearest)
         header = DicomHeader(series, even.frames, headers, None, stack.enhanced, resampled=True)
@@ -292,6 +292,15 @@ def _strip(dataset: DataSet | None, keep_private: bool) -> None:
         unwanted = not keep_private if tag.is_private else tag.group >= _OVERLAYS
         if unwanted:
             del dataset[tag]
+
+
+def _even_grid(frames: Sequence[Frame], grid: SliceGrid, place: Path) -> Even:
+    try:
+        return even_grid(frames, grid)
+    except ValueError as error:
+        raise UnreadableScanError(
+            f"{place} has slices too far apart to resample them: {error}; repair their positions."
+        ) from error
 
 
 def _check_size(frames: Sequence[Frame], place: Path) -> None:

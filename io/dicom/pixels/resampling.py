@@ -13,6 +13,10 @@ from ...volume import AnyArray
 from ..geometry import SliceGrid, Vector, normal_of
 from ..instance import Frame
 
+MOST_GROWTH = 100
+"""Times the pixels of its slices that an even grid may have: tilt may double them, and a gap is
+filled, but a damaged position among them tells of any distance."""
+
 
 @dataclass(frozen=True, slots=True)
 class Even:
@@ -30,11 +34,13 @@ class Even:
 
 
 def even_grid(frames: Sequence[Frame], grid: SliceGrid) -> Even:
-    """The grid as wide as all slices together, of their median distance, from first to last."""
+    """The grid as wide as all slices together, of their median distance, from first to last.
+
+    Raises ValueError where that has many times the pixels of the slices.
+    """
     first, normal = frames[0], normal_of(frames[0])
     spacing = float(np.median(np.diff(grid.depths)))
     last = float(grid.depths[-1])
-    depths: Vector = np.linspace(0.0, last, round(last / spacing) + 1, dtype=np.float64)
     along_columns, along_rows = np.reshape(first.orientation, (2, 3))
     between_rows, between_columns = first.spacing
     sideways = grid.origins - grid.origins[0] - np.outer(grid.depths, normal)
@@ -43,7 +49,11 @@ def even_grid(frames: Sequence[Frame], grid: SliceGrid) -> Even:
     )
     base = np.floor(shifts.min(axis=0) + 1e-6)
     shifts -= base
-    extra_rows, extra_columns = np.ceil(shifts.max(axis=0) - 1e-6).astype(int)
+    extra_rows, extra_columns = (float(extra) for extra in np.ceil(shifts.max(axis=0) - 1e-6))
+    pixels = (first.rows + extra_rows) * (first.columns + extra_columns) * (last / spacing + 1)
+    if not pixels <= MOST_GROWTH * first.rows * first.columns * len(frames):
+        raise ValueError(f"an even grid would have {pixels:.3g} pixels")
+    depths: Vector = np.linspace(0.0, last, round(last / spacing) + 1, dtype=np.float64)
     origin = (
         grid.origins[0]
         + base[0] * between_rows * along_rows

@@ -121,6 +121,34 @@ def test_any_bytes_in_packed_pixels_are_survived(
         decode(pydicom.dcmread(path), path, 0)
 
 
+@pytest.mark.parametrize("element", ["ImagePositionPatient", "ImageOrientationPatient"])
+@pytest.mark.parametrize("far", [1e10, 1e300])
+def test_a_slice_that_is_said_to_lie_beyond_any_patient_fails_its_series_alone(
+    tmp_path: Path, element: str, far: float
+) -> None:
+    def edit(data: Any, at: int) -> None:
+        if at == 1:
+            setattr(data, element, [f"{far:g}", *getattr(data, element)[1:]])
+
+    PHANTOM.write(tmp_path / "in" / "damaged", edit)
+    replace(PHANTOM, series="1.2.3.9").write(tmp_path / "in" / "sound")
+    damaged, sound = discover([tmp_path / "in"], None, TWO).studies
+    assert damaged.obstacle is not None
+    assert "do not say where they lie" in damaged.obstacle.reason
+    assert read(sound).shape == (40, 48, 3)
+
+
+def test_slices_that_lie_too_far_apart_are_not_resampled(tmp_path: Path) -> None:
+    def edit(data: Any, at: int) -> None:
+        if at == 11:
+            data.ImagePositionPatient[2] = 100_000
+
+    replace(PHANTOM, slices=12).write(tmp_path / "in", edit)
+    [study] = discover([tmp_path / "in"], None, replace(TWO, allow_uneven=True)).studies
+    with pytest.raises(UnreadableScanError, match=r"an even grid would have .* pixels; repair"):
+        read(study)
+
+
 def test_an_element_that_cannot_be_understood_quotes_nobody(tmp_path: Path) -> None:
     def edit(data: Any, _: int) -> None:
         data.add_new("ImagePositionPatient", "LO", PATIENT)
