@@ -153,7 +153,7 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
     why_not = obstacle(dataset)
     frames: tuple[Frame, ...] = ()
     if why_not is None:
-        frames = frames_of(path, dataset)
+        frames = _frames(path, dataset)
         if not frames:
             why_not = NO_PLACE
     return Instance(
@@ -183,7 +183,7 @@ def _concatenation(dataset: DataSet) -> Concatenation | None:
     return Concatenation(uid, part, total)
 
 
-def frames_of(path: Path, dataset: DataSet) -> tuple[Frame, ...]:
+def _frames(path: Path, dataset: DataSet) -> tuple[Frame, ...]:
     """The frames of one file; none at all if it does not say where they lie."""
     uid = word(dataset, "SOPInstanceUID")
     if items(dataset, PER_FRAME):

@@ -16,8 +16,7 @@ from ...volume import AnyArray, Empty, Study, Volume
 from ..enhanced import FrameGroups, frame_groups
 from ..geometry import SliceGrid, grid_of
 from ..growth import came_since
-from ..headers import frames_of
-from ..instance import DataSet, Frame, Stack
+from ..instance import DataSet, Frame, Stack, places, word
 from ..kinds import modality_in
 from ..library import PARSING_ERRORS, read_partial, tag_of
 from ..series import Series
@@ -230,21 +229,33 @@ def _opened(
 ) -> Iterator[tuple[DataSet, FrameGroups | None, Frame]]:
     """Each frame with its data set, which loses its pixels when the last frame of it is through."""
     dataset, file, groups, is_cut = None, None, list[FrameGroups](), False
-    held: tuple[Frame, ...] = ()
     for frame in frames:
         if frame.file != file:
             _strip(dataset, keep_private)
             file, dataset = frame.file, _dataset(frame.file)
-            held, is_cut = frames_of(file, dataset), "PixelData" not in dataset
+            is_cut = "PixelData" not in dataset
             tell_losses(dataset)
             groups = list(frame_groups(dataset))
-        if not is_cut and frame not in held[frame.number : frame.number + 1]:
+        own = groups[frame.number] if frame.number < len(groups) else None
+        if not (is_cut or _is_as_found(frame, dataset, own)):
             raise UnreadableScanError(
                 f"{file} is another image than when it was found; translate its series again when "
                 "that is complete."
             )
-        yield dataset, groups[frame.number] if groups else None, frame
+        yield dataset, own, frame
     _strip(dataset, keep_private)
+
+
+def _is_as_found(frame: Frame, dataset: DataSet, own: FrameGroups | None) -> bool:
+    """Whether a file still holds the image that was found in it: the same one, in its place."""
+    place, orientation = (
+        (own("PlanePositionSequence"), own("PlaneOrientationSequence")) if own else (dataset,) * 2
+    )
+    return (
+        word(dataset, "SOPInstanceUID") == frame.instance
+        and places(place, "ImagePositionPatient", 3) == frame.position
+        and places(orientation, "ImageOrientationPatient", 6) == frame.orientation
+    )
 
 
 def _dataset(path: Path) -> DataSet:
