@@ -92,7 +92,7 @@ MAY_IMPORT = {
     "cli.commands.queue": (
         "cli.command_line cli.errors cli.options cli.render cli.render.html cli.render.queue "
         "cli.render.terminal cli.signals engine.devices engine.options io.dicom_network io.errors "
-        "io.formats pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker "
+        "pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker "
         "pipelines.node pipelines.progress pipelines.report pipelines.results "
         "pipelines.worker_processes"
     ),

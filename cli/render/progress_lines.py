@@ -3,6 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ...pipelines.progress.events import (
     BatchStarted,
@@ -12,11 +13,13 @@ from ...pipelines.progress.events import (
     StudyDone,
     Tuning,
 )
-from ...pipelines.report.report import Failure, StudyReport
-from ...pipelines.results.resume import PlannedStudy
 from .terminal.settings import flagged
 from .terminal.streams import say, tell
 from .terminal.text import counted, memory, printable, printable_lines, scaled, seconds
+
+if TYPE_CHECKING:
+    from ...pipelines.report.report import Failure, StudyReport
+    from ...pipelines.results.resume import PlannedStudy
 
 
 class PlainLines:
@@ -68,7 +71,7 @@ def tuning_line(share: float) -> str:
     return "Tuning: done, and kept for later starts"
 
 
-def opening_line(planned: tuple[PlannedStudy, ...]) -> str:
+def opening_line(planned: "tuple[PlannedStudy, ...]") -> str:
     """How many studies will be made, made anew and for what reason, kept, or refused."""
     due = [plan for plan in planned if plan.action == "translate"]
     again = Counter(plan.reason for plan in due if plan.reason)
@@ -84,7 +87,7 @@ def opening_line(planned: tuple[PlannedStudy, ...]) -> str:
     return f"{counted(len(planned), 'study', 'studies')}: {', '.join(parts)}"
 
 
-def study_line(row: StudyReport) -> str:
+def study_line(row: "StudyReport") -> str:
     """One study's outcome on one line."""
     name = printable(row.name)
     match row.status:
@@ -101,6 +104,6 @@ def study_line(row: StudyReport) -> str:
             return f"{row.status} {name}"
 
 
-def failure_text(failure: Failure | None) -> str:
+def failure_text(failure: "Failure | None") -> str:
     """Class and reason."""
     return f"{failure.kind}: {printable(flagged(failure.reason))}" if failure else ""

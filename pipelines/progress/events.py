@@ -1,13 +1,17 @@
-"""What a batch tells its caller while it runs, so that nothing in here prints."""
+"""What a batch tells its caller while it runs, so that nothing in here prints.
+
+Imports nothing heavy, as whoever only shows it need not load what the work needs.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ..report.report import StudyReport
-from ..results.resume import PlannedStudy
-from ..stopwatch import Span
-from ..study.plan import StudyPlan
+if TYPE_CHECKING:
+    from ..report.report import StudyReport
+    from ..results.resume import PlannedStudy
+    from ..stopwatch import Span
+    from ..study.plan import StudyPlan
 
 TileUnit: TypeAlias = Literal["tiles", "percent"]
 
@@ -19,7 +23,7 @@ class BatchStarted:
     planned: in order.
     """
 
-    planned: tuple[PlannedStudy, ...]
+    planned: "tuple[PlannedStudy, ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class StudyStarted:
     planned: what is to be done with it.
     """
 
-    planned: PlannedStudy
+    planned: "PlannedStudy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +77,14 @@ class Worked:
     span: from when to when.
     """
 
-    span: Span
+    span: "Span"
 
 
 @dataclass(frozen=True, slots=True)
 class StudyDone:
     """A study has its row. trace: the traceback of what made it fail."""
 
-    row: StudyReport
+    row: "StudyReport"
     trace: str | None = None
 
 
@@ -94,7 +98,7 @@ class Remark:
     text: str
 
 
-def unit_of(plan: StudyPlan) -> TileUnit:
+def unit_of(plan: "StudyPlan") -> TileUnit:
     """In which the progress of a study is told."""
     return "tiles" if plan.inference == "patches" else "percent"
 

@@ -2,9 +2,12 @@
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from ..results.resume import PlannedStudy
 from .events import BatchStarted, Event, StudyDone, StudyStarted, TilesDone, TileUnit
+
+if TYPE_CHECKING:
+    from ..results.resume import PlannedStudy
 
 
 class Pace:
@@ -68,7 +71,7 @@ class Pace:
         return seconds * (sum(self._sizes.values()) / reached - 1)
 
 
-def _size(planned: PlannedStudy) -> int:
+def _size(planned: "PlannedStudy") -> int:
     size = 1
     for file in planned.study.files:
         try:

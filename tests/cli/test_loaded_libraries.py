@@ -19,6 +19,7 @@ WATCHED = {
 TO_FIND = {"isal", "nibabel", "numpy", "rich"}
 """Studies in NIfTI files, and to list them."""
 TO_PLAN = {*TO_FIND, "safetensors"}
+QUEUE = {"dbos", "psycopg", "sqlalchemy"}
 ON_THE_CPU = {*TO_PLAN, "onnx", "onnxruntime"}
 LOADED = """
 import sys
@@ -59,11 +60,16 @@ def batch(tmp_path: Path) -> tuple[object, ...]:
     return "--model", model, "--output", tmp_path / "results", "--device", "cpu"
 
 
-@pytest.mark.parametrize(
-    "command", ["--help", "--version", "translate --help", "discover --help", "model --help"]
-)
-def test_help_and_version_load_none(command: str) -> None:
-    assert loaded(*command.split()) == set()
+def test_help_and_version_load_none() -> None:
+    """One after the other in one process, where what any of them loads stays loaded."""
+    others = ["--version"], *([command, "--help"] for command in ("translate", "discover", "model"))
+    before = f"""
+from cuda_cyclegan.cli.app import app
+for words in {others}:
+    try: app(words)
+    except SystemExit as end: assert end.code == 0
+"""
+    assert loaded("--help", before=before) == set()
 
 
 def test_no_other_command_is_loaded() -> None:
@@ -114,10 +120,16 @@ def test_nrrd_takes_simpleitk(tmp_path: Path, batch: tuple[object, ...]) -> None
     assert "SimpleITK" in loaded("translate", tmp_path / "a.nrrd", *batch)
 
 
-def test_a_queue_is_worked_on_and_shown_without_the_library_of_dicom(tmp_path: Path) -> None:
+def test_what_fills_starts_and_shows_a_queue_needs_little_beside_its_database(
+    tmp_path: Path, batch: tuple[object, ...], study: Path
+) -> None:
+    *kept, _, _ = batch  # the device is the worker's
     queue = "--queue", tmp_path / "queue.db"
-    worker = loaded("worker", "--until-empty", "--device", "cpu", *queue)
-    assert not {"pydicom", "PIL"} & (worker | loaded("jobs", *queue))
+    assert loaded("submit", study, *kept, *queue) == (TO_PLAN | QUEUE) - {"rich"}
+    assert loaded("worker", "--until-empty", "--device", "cpu", *queue) == set()
+    assert (tmp_path / "results" / study.name).exists()
+    assert loaded("jobs", *queue) == {"rich", *QUEUE}
+    assert loaded("jobs", "--watch", *queue) == {"rich", "rich.console", *QUEUE}
 
 
 def test_nibabel_lacks_nothing_in_programs_that_import_it_themselves() -> None:

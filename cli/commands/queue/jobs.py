@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ....io.formats.nibabel_alone import import_nibabel_alone
 from ...command_line import command_line
 from ...errors import Exit, complain, errors_reported
 from ...options.queue import QueueOption
@@ -83,10 +82,11 @@ def show(
     """
     with _open(queue) as jobs:
         from ...render.queue import jobs as listing
-        from ...render.queue import watching
 
         rows = None if batch is None else _known(jobs, batch)
         if watch:
+            from ...render.queue import watching
+
             watching.watch(jobs, batch)
         elif json:
             say(listing.text(jobs, rows), sys.stdout)
@@ -231,7 +231,6 @@ def prune(
 @contextmanager
 def _open(queue: str | None) -> "Generator[Queue]":
     with stop_signals(), errors_reported(verbose=False):
-        import_nibabel_alone()
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.queue.queue import open_queue
 

@@ -66,12 +66,12 @@ def submit(
       3  no study was found
     """
     with stop_signals(), errors_reported(verbose=False):
+        request = study.request(all_inputs(inputs, more), links=links_of(follow=follow_links))
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.queue.queue import open_queue
         from ....pipelines.jobs.schedule import parse_time
-        from ....pipelines.jobs.submission import jobs_of
+        from ....pipelines.jobs.submission import jobs_of  # late: a request loads nibabel alone
 
-        request = study.request(all_inputs(inputs, more), links=links_of(follow=follow_links))
         scheduling = scheduling_of(priority, window)
         not_before = parse_time(at, datetime.now().astimezone()) if at else None
         with spinner(SEARCHING):

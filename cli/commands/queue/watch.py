@@ -64,12 +64,12 @@ def watch(
       129, 130, 143   stopped by a closed terminal, Ctrl-C or SIGTERM
     """
     with stop_signals() as stop, errors_reported(verbose=False):
+        request = study.request((folder,), links="none")
         from ....pipelines.jobs.arrivals import Arrivals, Complaints
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.queue.queue import open_queue
-        from ....pipelines.jobs.submission import jobs_of
+        from ....pipelines.jobs.submission import jobs_of  # late: a request loads nibabel alone
 
-        request = study.request((folder,), links="none")
         if request.result:
             raise typer.BadParameter(
                 "more than one study may arrive; name a folder.", param_hint="'--output'"

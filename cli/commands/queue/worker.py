@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ....engine.options import TUNING_SECONDS
-from ....io.formats.nibabel_alone import import_nibabel_alone
 from ....pipelines.errors import QueueLostError
 from ....pipelines.worker_processes.retry import TRIES
 from ...errors import Exit, complain, errors_reported, sentence, status
@@ -96,7 +95,6 @@ def worker(
     asked = checked_device(device)
     limits = cuda_limits(vram_limit, tune, tune_seconds, batch)
     with errors_reported(verbose=False):
-        import_nibabel_alone()
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.worker.messages import WorkerSettings, YieldLimits
         from ....pipelines.jobs.worker.supervision import QueueTask, QueueWorkers
