@@ -15,6 +15,9 @@ from support.io_files import unpacked
 from support.processes import started
 from support.standing import SAVING, STANDS, standing
 from support.waiting import ENOUGH, wait_for
+from typer.testing import CliRunner
+
+from cuda_cyclegan.cli.app import app
 
 STUDIES = 6
 COMMAND = [sys.executable, "-m", "cuda_cyclegan", "translate"]
@@ -83,9 +86,8 @@ class Folders:
     def finish(self) -> dict[str, int]:
         """Run to the end; how many studies came to what in this run."""
         self.report.unlink(missing_ok=True)
-        process = self.start()
-        _, errors = process.communicate()
-        assert process.returncode == 0, errors
+        done = CliRunner().invoke(app, ["translate", *self._arguments()])
+        assert done.exit_code == 0, done.output
         return json.loads(self.report.read_text())["totals"]
 
     def made(self) -> dict[str, bytes]:
@@ -204,9 +206,13 @@ def test_a_signal_before_the_first_study_is_told_without_a_traceback(folders: Fo
     assert "Stopped" in errors
 
 
-@pytest.mark.parametrize("command", ["discover", "plan", "submit"])
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+    ("command", "number", "status"),
+    [
+        ("discover", signal.SIGINT, 130),
+        ("plan", signal.SIGTERM, 143),
+        ("submit", signal.SIGHUP, 129),
+    ],
 )
 def test_a_search_that_is_stopped_says_so(
     folders: Folders, command: str, number: signal.Signals, status: int
