@@ -1,14 +1,13 @@
 """README and docs/: every example runs, every link leads somewhere, every figure is a kept one."""
 
 import json
-import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import chdir, nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,7 +22,7 @@ from support.calibration_scans import reference_set
 from support.dicom_network import archive
 from support.dicom_phantoms import Phantom
 from support.onnx_files import tiny, written
-from support.waiting import ENOUGH
+from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
@@ -117,7 +116,7 @@ def check_examples(page: Path, workplace: Path) -> None:
         if words[:2] == ["model", "import"]:
             Path(workplace / words[words.index("--output") + 1]).unlink(missing_ok=True)
         done = run(words, workplace)
-        assert done.returncode == 0, f"{example}\n{done.stdout}{done.stderr}"
+        assert done.exit_code == 0, f"{example}\n{done.output}"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if python_of(page)], ids=lambda p: p.name)
@@ -132,20 +131,13 @@ def test_python_runs_as_it_is_written(page: Path, workplace: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def run(words: list[str], workplace: Path) -> "subprocess.CompletedProcess[str]":
+def run(words: list[str], workplace: Path) -> Result:
     own = {
         "CUDA_CYCLEGAN_QUEUE": str(workplace / "queue.db"),
         "XDG_CONFIG_HOME": str(workplace / "config"),
     }
-    return subprocess.run(
-        [sys.executable, "-m", "cuda_cyclegan", *words],
-        cwd=workplace,
-        env=os.environ | own,
-        capture_output=True,
-        text=True,
-        timeout=ENOUGH,
-        check=False,
-    )
+    with chdir(workplace):
+        return CliRunner().invoke(app, words, env=own)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -186,7 +178,7 @@ def test_the_page_on_reports_tells_every_field(workplace: Path) -> None:
     asked = "translate scans --model t1-to-t2.safetensors --output out --report r.json --device cpu"
     more = ["--seam-score", "--verify", "1", "--spread", "2"]
     more += ["--cycle-check", "t2-to-t1.safetensors"]
-    assert run([*asked.split(), *more], workplace).returncode == 1
+    assert run([*asked.split(), *more], workplace).exit_code == 1
     report: dict[str, Any] = json.loads((workplace / "r.json").read_text())
     page = (ROOT / "docs" / "reports.md").read_text("utf-8").partition("| field |")[2]
     cells = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
@@ -197,7 +189,7 @@ def test_the_page_on_reports_tells_every_field(workplace: Path) -> None:
 def test_the_page_on_evaluation_tells_every_field(workplace: Path) -> None:
     (workplace / "truth" / "ward" / "b.nii.gz").touch()
     asked = ["evaluate", "results", "--truth", "truth", "--json", "e.json", "--csv", "e.csv"]
-    assert run(asked, workplace).returncode == 1
+    assert run(asked, workplace).exit_code == 1
     evaluation: dict[str, Any] = json.loads((workplace / "e.json").read_text())
     page = (ROOT / "docs" / "evaluation.md").read_text("utf-8").partition("| field |")[2]
     cells = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
