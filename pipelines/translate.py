@@ -6,17 +6,13 @@ from collections.abc import Generator as Iterated
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 
 from ..engine.cores import usable_cores
 from ..engine.cuda.plan_cache import cache_folder
 from ..engine.devices import Device, in_a_process_of_its_own, with_half_the_memory
-from ..engine.model.card import ModelCard
 from ..engine.model.model import Model, load_model
-from ..engine.options import NO_LIMITS, CudaLimits
 from ..engine.probe.cards import CudaDevice
 from ..engine.probe.energy import EnergyMeter
-from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery
 from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers
@@ -42,50 +38,19 @@ from .progress.rates import (
 from .progress.timeline import Opening, Timeline
 from .report.failures import failure_of
 from .report.report import BatchReport, ModelName, Skip, StudyReport
+from .request import Request
 from .results.aliases import with_aliases
-from .results.earlier_results import discover_scans
 from .results.manifest import Manifest, ManifestEntry, Recipe, load
-from .results.named_result import named_result
 from .results.record_folder import OutputPlace
 from .results.remarks import remarks
 from .results.resume import PlannedStudy, Planner
-from .settings import DEFAULTS, TranslateOptions, TranslateSettings
+from .settings import TranslateOptions, TranslateSettings
 from .study.maps.study_map import maps_asked_for
-from .study.modality import joined_for_model, modalities_checked
 from .timestamps import iso_time
 from .worker_processes.batch_worker import Setup
 from .worker_processes.failover import Failover
 from .worker_processes.shared_batch import SharedBatch
 from .worker_processes.spare_workers import SpareWorkers
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the user asked for. filters: for DICOM series; what they are to become is an option.
-
-    inputs: files and folders. model: its file. output: the folder of results. result: name of the
-    only one there; "" mirrors the inputs. device: as `choose_devices` takes it. limits: of what may
-    be taken of a card. options: about each study.
-    """
-
-    inputs: tuple[Path, ...]
-    model: Path
-    output: Path
-    result: str = ""
-    device: str = "auto"
-    limits: CudaLimits = NO_LIMITS
-    options: TranslateOptions = DEFAULTS
-    filters: Choice = EVERYTHING
-
-    def search(self, card: ModelCard) -> Discovery:
-        """Its studies, held against the model's card. Raises ScanError or SettingsError."""
-        choice = self.options.choice(self.filters)
-        # The folder of one result that has a name may hold the scan as well.
-        found = discover_scans(self.inputs, None if self.result else self.output, choice)
-        found = joined_for_model(found, card, choice.channels)
-        if self.result:
-            found = named_result(found, self.output / self.result)
-        return modalities_checked(found, card, any_modality=self.options.any_modality)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,8 +101,8 @@ MAY_IMPORT = {
     "cli.options": (
         "cli.render.terminal engine.model engine.options io.choice io.formats io.links "
         "pipelines.config pipelines.errors pipelines.jobs pipelines.jobs.queue "
-        "pipelines.model_import pipelines.node pipelines.results pipelines.settings "
-        "pipelines.translate"
+        "pipelines.model_import pipelines.node pipelines.request pipelines.results "
+        "pipelines.settings"
     ),
     "cli.render": (
         "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
@@ -226,12 +226,12 @@ MAY_IMPORT = {
     ),
     "pipelines": "",
     "pipelines.api": (
-        "engine.checkpoint.recognise engine.devices engine.errors engine.generator engine.model "
-        "engine.network engine.options engine.recovery io.channels io.choice io.conversion "
-        "io.discovery io.errors io.volume pipelines.decisions pipelines.errors "
+        "engine.checkpoint.recognise engine.devices engine.errors engine.generator "
+        "engine.model engine.network engine.options engine.recovery io.channels io.choice "
+        "io.conversion io.discovery io.errors io.volume pipelines.decisions pipelines.errors "
         "pipelines.model_import pipelines.opening pipelines.progress pipelines.report "
-        "pipelines.results pipelines.settings pipelines.stopwatch pipelines.study "
-        "pipelines.translate"
+        "pipelines.request pipelines.results pipelines.settings pipelines.stopwatch "
+        "pipelines.study pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -284,8 +284,8 @@ MAY_IMPORT = {
     ),
     "pipelines.jobs": (
         "engine.decoding engine.model io.links io.search pipelines.cycle pipelines.decisions "
-        "pipelines.errors pipelines.jobs.queue pipelines.timestamps pipelines.report "
-        "pipelines.results pipelines.settings pipelines.stopwatch pipelines.translate"
+        "pipelines.errors pipelines.jobs.queue pipelines.report pipelines.request "
+        "pipelines.results pipelines.settings pipelines.stopwatch pipelines.timestamps"
     ),
     "pipelines.jobs.queue": (
         "engine.decoding io.files io.links pipelines.errors pipelines.settings "
@@ -308,7 +308,7 @@ MAY_IMPORT = {
     "pipelines.node": (
         "engine.decoding engine.errors engine.model io.channels io.dicom_network io.errors "
         "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
-        "pipelines.results pipelines.translate"
+        "pipelines.request pipelines.results"
     ),
     "pipelines.opening": (
         "engine.cuda engine.devices engine.generator engine.network engine.options "
@@ -321,6 +321,10 @@ MAY_IMPORT = {
     "pipelines.report": (
         "engine.cores engine.decoding engine.errors engine.options engine.probe io.errors io.files "
         "pipelines.cycle pipelines.errors pipelines.host pipelines.settings pipelines.stopwatch "
+        "pipelines.study"
+    ),
+    "pipelines.request": (
+        "engine.model engine.options io.choice io.discovery pipelines.results pipelines.settings "
         "pipelines.study"
     ),
     "pipelines.results": (
@@ -349,11 +353,11 @@ MAY_IMPORT = {
         "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors"
     ),
     "pipelines.translate": (
-        "engine.cores engine.cuda engine.devices engine.model engine.options engine.probe "
-        "io.choice io.discovery io.errors io.files io.volume pipelines.cycle pipelines.decisions "
-        "pipelines.execution pipelines.host pipelines.timestamps pipelines.opening "
-        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
-        "pipelines.study.maps pipelines.worker_processes"
+        "engine.cores engine.cuda engine.devices engine.model engine.probe io.discovery "
+        "io.errors io.files io.volume pipelines.cycle pipelines.decisions pipelines.execution "
+        "pipelines.host pipelines.opening pipelines.progress pipelines.report "
+        "pipelines.request pipelines.results pipelines.settings pipelines.study.maps "
+        "pipelines.timestamps pipelines.worker_processes"
     ),
     "pipelines.worker_processes": (
         "engine.card_startup engine.cuda engine.errors engine.generator engine.model "

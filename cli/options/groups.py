@@ -51,7 +51,7 @@ from .translate import (
 from .values import checked_device, checked_flips, checked_value, cuda_limits, parsed_patch
 
 if TYPE_CHECKING:
-    from ...pipelines.translate import Request
+    from ...pipelines.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ class StudyOptions:
         device = checked_device(on.device) if on else "auto"
         limits = on.limits() if on else NO_LIMITS
         import_nibabel_alone()
+        from ...pipelines.request import Request
         from ...pipelines.results.named_result import is_result_file  # late: these load libraries
-        from ...pipelines.translate import Request
 
         folder, result = self.output, ""
         if is_result_file(self.output):

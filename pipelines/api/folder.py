@@ -12,8 +12,9 @@ from ...io.choice import Choice
 from ..errors import SettingsError
 from ..progress.events import Event, Listen
 from ..report.report import BatchReport
+from ..request import Request
 from ..settings import DEFAULTS, TranslateOptions
-from ..translate import Request, open_job, run_job
+from ..translate import open_job, run_job
 
 AnyPath: TypeAlias = str | PathLike[str]
 

@@ -7,8 +7,8 @@ from ...engine.model.model import Model, load_model
 from ...io.search import Skipped
 from ..cycle.back_model import back_model
 from ..decisions import check_spread, with_inference
+from ..request import Request
 from ..settings import CycleCheck
-from ..translate import Request
 from .links import refused_link
 from .queue.job import StudyJob
 from .queue.state import NOT_RECORDED

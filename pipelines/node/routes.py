@@ -7,7 +7,7 @@ from typing import Self, TypeAlias
 from ...io.dicom_network.sending import Peer
 from ..errors import ConfigError
 from ..jobs.queue.state import SchedulingClass
-from ..translate import Request
+from ..request import Request
 
 AddressRange: TypeAlias = IPv4Network | IPv6Network
 

@@ -13,9 +13,11 @@ from support.numerics_models import FunctionGenerator
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.generator import Generator
 from cuda_cyclegan.engine.model.model import load_model
-from cuda_cyclegan.pipelines import opening, translate
+from cuda_cyclegan.pipelines import opening
+from cuda_cyclegan.pipelines.request import Request
+from cuda_cyclegan.pipelines.results.earlier_results import discover_scans
 from cuda_cyclegan.pipelines.settings import TranslateOptions
-from cuda_cyclegan.pipelines.translate import Request, begun_job, run_job
+from cuda_cyclegan.pipelines.translate import begun_job, run_job
 
 PATIENCE = 30.0
 
@@ -23,8 +25,7 @@ PATIENCE = 30.0
 def test_the_network_opens_beside_the_search_and_the_batch_takes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened, discover = list[str](), translate.discover_scans
-    opens = threading.Event()
+    opened, opens = list[str](), threading.Event()
 
     @contextmanager
     def open_generator(*_: object) -> Iterated[Generator]:
@@ -34,12 +35,12 @@ def test_the_network_opens_beside_the_search_and_the_batch_takes_it(
 
     def discover_once_it_opens(*arguments: object) -> object:
         assert opens.wait(PATIENCE)
-        return discover(*arguments)  # type: ignore[arg-type]
+        return discover_scans(*arguments)  # type: ignore[arg-type]
 
     card = Device("cuda", "fp16", ("fp16", "fp32"))
     monkeypatch.setattr("cuda_cyclegan.pipelines.decisions.choose_devices", lambda *_: (card,))
     monkeypatch.setattr(opening, "open_generator", open_generator)
-    monkeypatch.setattr(translate, "discover_scans", discover_once_it_opens)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.request.discover_scans", discover_once_it_opens)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     inputs = scan(tmp_path / "scans" / "a.nii"), scan(tmp_path / "scans" / "b.nii", 1)
     model = tiny_model(tmp_path / "model.safetensors")

@@ -24,7 +24,7 @@ from cuda_cyclegan.pipelines.node.ledger import NAME, SeriesRecord
 from cuda_cyclegan.pipelines.node.node import DicomNode, NodeSettings, open_node
 from cuda_cyclegan.pipelines.node.outcomes import LOOK_SECONDS
 from cuda_cyclegan.pipelines.node.routes import Caller, Route
-from cuda_cyclegan.pipelines.translate import Request
+from cuda_cyclegan.pipelines.request import Request
 
 Event = TypeVar("Event")
 DAY = 86400.0

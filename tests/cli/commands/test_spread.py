@@ -23,8 +23,9 @@ from typer.testing import CliRunner, Result
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.pipelines.dry_run import dry_run
 from cuda_cyclegan.pipelines.progress.rates import Work
+from cuda_cyclegan.pipelines.request import Request
 from cuda_cyclegan.pipelines.settings import TranslateOptions
-from cuda_cyclegan.pipelines.translate import Request, open_job
+from cuda_cyclegan.pipelines.translate import open_job
 
 nibabel: Any = _nibabel
 sitk: Any = _SimpleITK

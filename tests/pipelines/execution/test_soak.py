@@ -11,8 +11,9 @@ import SimpleITK
 from support.batch_world import scan, tiny_model
 
 from cuda_cyclegan.pipelines.progress.events import Event, StudyDone
+from cuda_cyclegan.pipelines.request import Request
 from cuda_cyclegan.pipelines.settings import TranslateOptions
-from cuda_cyclegan.pipelines.translate import Request, open_job, run_job
+from cuda_cyclegan.pipelines.translate import open_job, run_job
 
 STUDIES = 60
 SETTLED = 20

@@ -36,8 +36,8 @@ from cuda_cyclegan.pipelines.node.events import (
 )
 from cuda_cyclegan.pipelines.node.folder import status_of
 from cuda_cyclegan.pipelines.node.outcomes import LOOK_SECONDS, SELDOM_SECONDS
+from cuda_cyclegan.pipelines.request import Request
 from cuda_cyclegan.pipelines.results.manifest import Manifest
-from cuda_cyclegan.pipelines.translate import Request
 
 
 def slices(count: int = 8, number: int = 0) -> list[Any]:

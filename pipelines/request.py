@@ -1,0 +1,42 @@
+"""What a user asks for: which scans become what. A job of now or of a queue comes of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..engine.model.card import ModelCard
+from ..engine.options import NO_LIMITS, CudaLimits
+from ..io.choice import EVERYTHING, Choice
+from ..io.discovery import Discovery
+from .results.earlier_results import discover_scans
+from .results.named_result import named_result
+from .settings import DEFAULTS, TranslateOptions
+from .study.modality import joined_for_model, modalities_checked
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for. filters: for DICOM series; what they are to become is an option.
+
+    inputs: files and folders. model: its file. output: the folder of results. result: name of the
+    only one there; "" mirrors the inputs. device: as `choose_devices` takes it. limits: of what may
+    be taken of a card. options: about each study.
+    """
+
+    inputs: tuple[Path, ...]
+    model: Path
+    output: Path
+    result: str = ""
+    device: str = "auto"
+    limits: CudaLimits = NO_LIMITS
+    options: TranslateOptions = DEFAULTS
+    filters: Choice = EVERYTHING
+
+    def search(self, card: ModelCard) -> Discovery:
+        """Its studies, held against the model's card. Raises ScanError or SettingsError."""
+        choice = self.options.choice(self.filters)
+        # The folder of one result that has a name may hold the scan as well.
+        found = discover_scans(self.inputs, None if self.result else self.output, choice)
+        found = joined_for_model(found, card, choice.channels)
+        if self.result:
+            found = named_result(found, self.output / self.result)
+        return modalities_checked(found, card, any_modality=self.options.any_modality)
