@@ -15,7 +15,9 @@ torch = pytest.importorskip("torch")
 from support import torch_generators as made  # noqa: E402
 from support.model_cards import model_parts, random_network  # noqa: E402
 from support.waiting import ENOUGH  # noqa: E402
+from typer.testing import CliRunner  # noqa: E402
 
+from cuda_cyclegan.cli.app import app  # noqa: E402
 from cuda_cyclegan.engine.model.card import IntensityMap, Percentiles, Window, ZScore  # noqa: E402
 from cuda_cyclegan.engine.model.model import encode_model, load_model  # noqa: E402
 from cuda_cyclegan.engine.model.reference import array_sha256  # noqa: E402
@@ -50,11 +52,21 @@ def run(*words: object) -> "subprocess.CompletedProcess[str]":
 def refused(*words: object) -> str:
     """The one sentence with which the program ends."""
     done = run(*words)
-    assert done.returncode == 2, done.stdout[-2000:] + done.stderr[-2000:]
-    assert done.stderr.startswith("Error: ")
-    assert done.stderr.count("\n") == 1
-    assert len(done.stderr) < 1000
-    return done.stderr
+    return only_sentence(done.returncode, done.stdout, done.stderr)
+
+
+def refused_here(*words: object) -> str:
+    """The same in this process, for a command that computes nothing."""
+    done = CliRunner().invoke(app, list(map(str, words)))
+    return only_sentence(done.exit_code, done.stdout, done.stderr)
+
+
+def only_sentence(status: int, output: str, errors: str) -> str:
+    assert status == 2, output[-2000:] + errors[-2000:]
+    assert errors.startswith("Error: ")
+    assert errors.count("\n") == 1
+    assert len(errors) < 1000
+    return errors
 
 
 def imported(checkpoint: Path, *options: str, data: Sequence[str] = DATA) -> str:
@@ -183,7 +195,7 @@ def intensity(kind: str, **numbers: float) -> dict[str, object]:
 def test_numbers_and_words_that_no_scan_has(field: str, value: object, tmp_path: Path) -> None:
     path = model_file(tmp_path, ResNetSpec(1, 1, 2, 1), 32)
     with_card(path, lambda card: card.update({field: value}))
-    assert f"field '{field}" in refused("model", "inspect", path)
+    assert f"field '{field}" in refused_here("model", "inspect", path)
     scans = Path(__file__).parents[2] / "sample_data" / "scans"
     words = ("translate", scans, "--model", path, "--output", tmp_path / "out", "--device", "cpu")
     assert f"field '{field}" in refused(*words)
