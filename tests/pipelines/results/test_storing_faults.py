@@ -1,14 +1,17 @@
 """A disk that fails, or a folder that goes away, at each call of the system while storing."""
 
+import builtins
 import errno
+import fcntl
+import io
 import os
 import shutil
-import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from types import FrameType
+from types import ModuleType
 from typing import Any
 
 import nibabel
@@ -32,11 +35,16 @@ from cuda_cyclegan.pipelines.study.translation import Translated
 
 RECIPE = Recipe("model", "settings")
 MEAN = MapMark("spread-mean", "mean of 4 flips", "4")
-CALLS = {
-    *("mkdir", "open", "stat", "lstat", "fstat", "listdir", "scandir", "flock", "write", "utime"),
-    *("rename", "replace", "unlink", "remove", "rmdir"),
+CALLS: dict[ModuleType, tuple[str, ...]] = {
+    os: (
+        *("mkdir", "open", "stat", "lstat", "fstat", "listdir", "scandir", "write", "utime"),
+        *("fsync", "rename", "replace", "unlink", "remove", "rmdir"),
+    ),
+    fcntl: ("flock",),
+    io: ("open",),
+    builtins: ("open",),
 }
-"""Of the system, by their names in Python."""
+"""Of the system, by their names in the modules of Python through which all ask for them."""
 
 
 class AtCall:
@@ -44,23 +52,29 @@ class AtCall:
 
     def __init__(self, number: int, act: Callable[[], None]) -> None:
         self.left, self._act = number, act
+        self._thread = threading.get_ident()
+        self._patch = pytest.MonkeyPatch()
 
     def __enter__(self) -> "AtCall":
-        sys.setprofile(self._hear)
+        for module, names in CALLS.items():
+            for name in names:
+                self._patch.setattr(module, name, self._heard(getattr(module, name)))
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.setprofile(None)
+        self._patch.undo()
 
-    def _hear(self, _frame: FrameType, event: str, called: Any) -> None:
-        if event != "c_call" or called.__name__ not in CALLS:
-            return
-        if called.__module__ not in (os.stat.__module__, "_io", "fcntl"):
-            return
-        self.left -= 1
-        if self.left == 0:
-            sys.setprofile(None)
-            self._act()
+    def _heard(self, called: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(called)
+        def counted(*given: Any, **named: Any) -> Any:
+            if threading.get_ident() == self._thread:
+                self.left -= 1
+                if self.left == 0:
+                    self._patch.undo()
+                    self._act()
+            return called(*given, **named)
+
+        return counted
 
 
 @dataclass(frozen=True)
@@ -110,7 +124,7 @@ def metaimage(folder: Path) -> None:
 
 
 def series(folder: Path) -> None:
-    Phantom(slices=3, rows=4, columns=4).write(folder / "below")
+    Phantom(slices=2, rows=4, columns=4).write(folder / "below")
 
 
 @pytest.fixture(autouse=True)
