@@ -35,13 +35,17 @@ RESULTS = Path(__file__).parent / "results" / "queue_chaos.json"
 
 @dataclass(frozen=True)
 class Trial:
-    """How much is done, and what comes in between: kills, and an outage of a server halfway."""
+    """How much is done, and what comes in between: kills, and an outage of a server halfway.
+
+    extents: of each scan.
+    """
 
     studies: int = 500
     kills: int = 50
     workers: int = 4
     server: queue_postgres.Server | None = None
     outage_seconds: float = 6.0
+    extents: tuple[int, int, int] = (64, 64, 48)
 
 
 @dataclass
@@ -73,7 +77,7 @@ class Watched:
 
 def run(world: QueueWorld, trial: Trial) -> dict[str, Any]:
     """Figures of one run; kills are spread over it evenly."""
-    work = Work(world, trial.studies)
+    work = Work(world, trial.studies, trial.extents)
     workers = [
         Watched(world.start("worker", "--tries", "1000", command=TELLING_COMMAND))
         for _ in range(trial.workers)
@@ -109,16 +113,16 @@ def run(world: QueueWorld, trial: Trial) -> dict[str, Any]:
 class Work:
     """Studies that are queued; more of them whenever none is left before the last kill."""
 
-    def __init__(self, world: QueueWorld, studies: int) -> None:
+    def __init__(self, world: QueueWorld, studies: int, extents: tuple[int, int, int]) -> None:
         self.studies = 0
-        self._world, self._portion = world, studies
+        self._world, self._portion, self._extents = world, studies, extents
         self._batches: list[str] = []
         self.add()
 
     def add(self) -> None:
         """Queue as many studies as at first."""
         for number in range(self.studies, self.studies + self._portion):
-            scan(self._world.inputs / f"{number:03}.nii", number, (64, 64, 48))
+            scan(self._world.inputs / f"{number:03}.nii", number, self._extents)
         self.studies += self._portion
         self._batches.append(self._world.submit())
 

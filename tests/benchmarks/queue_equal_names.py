@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from datetime import date
+from operator import gt
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from support.queue_world import QueueWorld
 from support.telling_worker import TELLING_COMMAND
 from support.waiting import eventually
 
-STUDIES, SHAPE = 60, (64, 64, 48)
+STUDIES = 60
 FEW = 20
 """Open jobs below which more are submitted, so that both workers always have some."""
 
@@ -32,15 +33,16 @@ RESULTS = Path(__file__).parent / "results" / "queue_equal_names.json"
 
 @dataclass(frozen=True)
 class Trial:
-    """outage_seconds: of the server, halfway; 0 is none."""
+    """extents: of each scan. outage_seconds: of the server, halfway; 0 is none."""
 
     seconds: float = 600.0
+    extents: tuple[int, int, int] = (64, 64, 48)
     outage_seconds: float = 6.0
 
 
 def run(world: QueueWorld, server: queue_postgres.Server, trial: Trial) -> dict[str, Any]:
     """Figures of one run: what was done, and how often a job was begun again."""
-    world.scans(STUDIES, SHAPE)
+    world.scans(STUDIES, trial.extents)
     batches = [world.submit()]
     homes = [world.folder / name for name in ("one", "other")]
     workers = [
@@ -54,7 +56,14 @@ def run(world: QueueWorld, server: queue_postgres.Server, trial: Trial) -> dict[
     if trial.outage_seconds:
         server.stop("immediate")
         time.sleep(trial.outage_seconds)
+        begun = [len(worker.starts) for worker in workers]
         server.start()
+
+        def go_on() -> bool:
+            _fill(world, batches)
+            return all(map(gt, (len(worker.starts) for worker in workers), begun))
+
+        eventually(go_on)
     load.append(_work_for(trial.seconds / 2, world, batches))
     deaths = sum(worker.deaths + (worker.process.poll() is not None) for worker in workers)
     for worker in workers:
@@ -83,10 +92,14 @@ def _work_for(seconds: float, world: QueueWorld, batches: list[str]) -> float:
     """Keep the queue filled for a while; the machine's load average at its end."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if sum(row["state"] in ("queued", "running") for row in world.jobs(batches[-1])) < FEW:
-            batches.append(world.submit("--overwrite"))
+        _fill(world, batches)
         time.sleep(0.5)
     return os.getloadavg()[0]
+
+
+def _fill(world: QueueWorld, batches: list[str]) -> None:
+    if sum(row["state"] in ("queued", "running") for row in world.jobs(batches[-1])) < FEW:
+        batches.append(world.submit("--overwrite"))
 
 
 def main() -> None:

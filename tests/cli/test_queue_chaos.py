@@ -8,6 +8,9 @@ from benchmarks.queue_chaos import Trial, run
 from support import queue_postgres
 from support.queue_world import QueueWorld
 
+SMALL = (32, 28, 24)
+"""Extents of scans: a job of which takes a worker about as long as what the queue asks of it."""
+
 
 def check(world: QueueWorld, trial: Trial) -> None:
     try:
@@ -28,7 +31,7 @@ def check(world: QueueWorld, trial: Trial) -> None:
 
 
 def test_kills_at_work_lose_and_double_nothing(tmp_path: Path) -> None:
-    check(QueueWorld(tmp_path), Trial(studies=16, kills=2, workers=2))
+    check(QueueWorld(tmp_path), Trial(studies=16, kills=2, workers=2, extents=SMALL))
 
 
 def test_a_restart_of_the_server_and_kills_lose_and_double_nothing(tmp_path: Path) -> None:
@@ -36,7 +39,7 @@ def test_a_restart_of_the_server_and_kills_lose_and_double_nothing(tmp_path: Pat
         pytest.skip("PostgreSQL is not installed")
     with queue_postgres.server() as server:
         world = QueueWorld(tmp_path, server.url)
-        trial = Trial(studies=16, kills=1, workers=2, server=server, outage_seconds=2.0)
+        trial = Trial(16, 1, 2, server, outage_seconds=2.0, extents=SMALL)
         check(world, trial)
 
 
@@ -46,7 +49,7 @@ def test_workers_of_equal_names_take_no_jobs_from_each_other(tmp_path: Path) -> 
     with queue_postgres.server() as server:
         world = QueueWorld(tmp_path, server.url)
         try:
-            trial = queue_equal_names.Trial(seconds=8.0, outage_seconds=1.0)
+            trial = queue_equal_names.Trial(seconds=4.0, extents=SMALL, outage_seconds=1.0)
             found = queue_equal_names.run(world, server, trial)
         finally:
             world.close()
