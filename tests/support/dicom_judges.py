@@ -37,9 +37,9 @@ def conformance_errors(path: Path) -> set[str]:
     }
 
 
-def is_part_10(path: Path) -> bool:
-    """Whether dcmftest and dcmdump read the file whole."""
-    tests = ([judge("dcmftest"), path], [judge("dcmdump"), "-q", path])
+def is_part_10(*paths: Path) -> bool:
+    """Whether dcmftest and dcmdump read the file, or each of several, whole."""
+    tests = ([judge("dcmftest"), *paths], [judge("dcmdump"), "-q", *paths])
     return all(
         subprocess.run(test, capture_output=True, check=False).returncode == 0 for test in tests
     )
