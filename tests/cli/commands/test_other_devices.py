@@ -102,10 +102,11 @@ def doctors_line(monkeypatch: pytest.MonkeyPatch, like: StandIn) -> Finding:
 
 
 def test_doctor_tests_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert self_test._USUAL == (128, 128, 128)
+    monkeypatch.setattr(self_test, "_USUAL", (32, 24, 16))
     right = doctors_line(monkeypatch, StandIn())
     assert right.state == "ok"
-    assert "with patches of 16x16x16 and 128x128x128" in right.words
-    monkeypatch.setattr(self_test, "_USUAL", (32, 24, 16))
+    assert "with patches of 16x16x16 and 32x24x16" in right.words
     wrong = doctors_line(monkeypatch, StandIn(factor=1.01, wrong_from=20))
     assert wrong.state == "warning"
     assert "on a patch of 32x24x16 it is 1.0e-02 off" in wrong.words
