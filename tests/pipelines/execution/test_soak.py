@@ -43,8 +43,10 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.parametrize("suffix", [".nii.gz", ".nrrd"])
-def test_descriptors_threads_and_memory_stay_level(tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize(("suffix", "preview"), [(".nii.gz", True), (".nrrd", False)])
+def test_descriptors_threads_and_memory_stay_level(
+    tmp_path: Path, suffix: str, preview: bool
+) -> None:
     for number in range(STUDIES):
         scan_of(tmp_path / "scans" / f"{number:02}{suffix}", number)
     seen: list[tuple[int, int, int]] = []
@@ -54,7 +56,7 @@ def test_descriptors_threads_and_memory_stay_level(tmp_path: Path, suffix: str) 
             seen.append((len(descriptors()), len(threads()), resident()))
 
     model = tiny_model(tmp_path / "model.safetensors")
-    options = TranslateOptions(preview=True, seam_score=True)
+    options = TranslateOptions(preview=preview, seam_score=True)
     inputs, output = (tmp_path / "scans",), tmp_path / "results"
     job = open_job(Request(inputs, model, output, device="cpu", options=options))
     before = descriptors(), threads()
