@@ -21,8 +21,10 @@ SAID = (
     *("--reference", TRAINING / "reference.npz", "--source", "T1", "--target", "T2-like"),
     *("--intensity-in", "percentile:0,99.9", "--intensity-out", "window:0,1000"),
     *("--axes", "RAS", "--spacing", "2,2,2", "--patch", "16,16,16"),
+    *("--padding", "reflect", "--block-padding", "reflect", "--upsampling", "nearest"),
+    *("--norm", "instance", "--epsilon", "1e-5", "--end", "tanh"),
 )
-"""Of the checkpoint there, when it is imported."""
+"""Of the checkpoint there, when it is imported: all that a search would find by the reference."""
 
 STAND_IN = ROOT / "tests" / "support" / "without_posix"
 FOLDERS = ("/proc/", "/sys/")
