@@ -14,8 +14,8 @@ from support.fault_kills import START
 STUDIES = 12
 AT_HAND = 3
 """Studies that the network may be done with when the first of a worker does not fit."""
-SHAPE = (40, 36, 32)
-RESULT_BYTES = 40 * 36 * 32 * 2
+SHAPE = (32, 28, 24)
+RESULT_BYTES = 32 * 28 * 24 * 2
 ON_A_SMALL_DISK = """
 mount -t tmpfs -o size={size} none {output} || exit 99
 {command} --report {root}/first.json
@@ -76,7 +76,7 @@ def test_what_no_longer_fits_fails_and_is_done_once_there_is_room(
 
 
 def test_a_file_that_may_not_grow_fails_alone(world: Path) -> None:
-    scan(world / "scans" / "large.nii", 9, (64, 64, 64))
+    scan(world / "scans" / "large.nii", 9, (40, 40, 40))
 
     def limit() -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
