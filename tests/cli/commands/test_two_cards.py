@@ -156,22 +156,28 @@ def test_each_worker_of_the_queue_sees_one_card(machine: Machine) -> None:
     assert machine.cards_of_processes == ["0", "0", "1"]  # of the command itself, which sees both
 
 
+FIRST = "cuda:00000000"
+"""The name of the first card's worker, by the card's place on the bus."""
+
+
+def test_a_worker_that_is_shown_a_card_that_has_one_is_refused(machine: Machine) -> None:
+    machine.submit()
+    with membership(queue_place(machine.queue), FIRST):
+        status, said = machine.work("cuda:0", {"CUDA_VISIBLE_DEVICES": "0"})
+    assert f"A worker for {FIRST} runs on this machine already" in said
+    assert status == 2
+
+
 @pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ({"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}),
-        ({"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "0", "FIRST_CARD": "1"}),
-    ],
+    "shown",
+    [{"CUDA_VISIBLE_DEVICES": "1"}, {"CUDA_VISIBLE_DEVICES": "0", "FIRST_CARD": "1"}],
     ids=["by its number", "by a control group"],
 )
 def test_workers_that_are_shown_one_card_each_may_run_beside_each_other(
-    machine: Machine, first: dict[str, str], second: dict[str, str]
+    machine: Machine, shown: dict[str, str]
 ) -> None:
     """Each calls its own card cuda:0; a batch system hands them out so."""
     machine.submit()
-    with membership(queue_place(machine.queue), "cuda:00000000"):
-        status, said = machine.work("cuda:0", first)
-        taken = "A worker for cuda:00000000 runs on this machine already" in said
-        assert (status, taken) == (2, True)
-        assert machine.work("cuda:0", second)[0] == 0
+    with membership(queue_place(machine.queue), FIRST):
+        assert machine.work("cuda:0", shown)[0] == 0
     assert {path.name for path in machine.results.glob("*.nii")} == {*NAMES}
