@@ -30,7 +30,7 @@ def test_kills_and_a_restart_of_the_pacs_lose_and_double_nothing(tmp_path: Path)
 def test_kills_of_the_database_lose_and_double_nothing(tmp_path: Path) -> None:
     if not queue_postgres.is_installed():
         pytest.skip("PostgreSQL is not installed")
-    trial = Trial(series=40, kills=1, restarts=0, outages=2, outage_seconds=1.0, judged=2)
+    trial = Trial(series=24, kills=1, restarts=0, outages=2, outage_seconds=1.0, judged=2)
     with queue_postgres.server() as server:
         found = run(tmp_path, trial, server)
     check(found, trial)
