@@ -1,6 +1,7 @@
 """Numbers that expose a convolution have exact sums; the bound of rounding holds for right ones."""
 
 from dataclasses import replace
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -28,9 +29,11 @@ SHAPES = {
     "groups": replace(SHALLOW, source_channels=128, kernel=(3, 3, 3), groups=4),
     "single channels": replace(SHALLOW, source_channels=64, kernel=(5, 5, 5), groups=64),
 }
-OUTPUTS = 10_000
+OUTPUTS, AT_ONCE = 10_000, 250
 TRUNCATED = ~np.uint32(0x1FFF)
 """What TF32 holds of float."""
+BEYOND_FLOAT = ~np.uint64(2**29 - 1)
+"""What a float's 24 digits hold of a double."""
 
 
 def filled(launch):
@@ -42,18 +45,19 @@ def filled(launch):
 def test_sums_are_exact_in_every_precision_and_order(name, split):
     shape = replace(SHAPES[name], precision="fp32", split_fp16=split)
     patches, outputs, taps, inputs = 64, 64, prod(shape.kernel), shape.summed_channels
-    seen = np.arange(outputs) // (outputs // shape.groups)  # by each output, of the groups
     for numbers in exposing_sets(shape):
         tensor = Tensor("source", patches, (1, 1, taps), shape.source_channels, "fp32")
         source = filled(checks.fill_tensor(tensor, numbers.source, 0, H200, shape.groups))
         wide = replace(shape, target_channels=outputs)
         weight = filled(checks.fill_weight(wide, numbers.weight, 0, H200)).reshape(outputs, -1)
         groups = source.reshape(patches, taps, shape.groups, inputs).astype(np.float64)
-        products = groups[:, :, seen].swapaxes(1, 2).reshape(patches, outputs, -1) * weight
-        sums = products.sum(axis=-1)
+        by_group = groups.transpose(2, 0, 1, 3).reshape(shape.groups, patches, -1)
+        weights = weight.reshape(shape.groups, -1, taps * inputs)
+        sums = by_group @ weights.swapaxes(1, 2)
         assert np.abs(np.round(sums)).max() <= 256
         assert np.abs(sums).max() > 3
-        partial = np.abs(products[:4].cumsum(axis=-1)).max()
+        products = by_group[:, :4, None] * weights[:, None]
+        partial = np.abs(products.cumsum(axis=-1)).max()
         last_digit = 2.0**-12 if numbers.name.startswith("low") else 1
         assert partial / last_digit < 2**24
         if numbers.name == "cancellation" and name != "shallow":
@@ -77,26 +81,26 @@ def truncated_sum(products):
     total = np.zeros(products.shape[0])
     for start in range(0, products.shape[1], 8):
         total += products[:, start : start + 8].astype(np.float64).sum(axis=1)
-        exponent = np.floor(np.log2(np.maximum(np.abs(total), 1e-30)))
-        step = 2.0 ** (exponent - 23)
-        total = np.trunc(total / step) * step
+        total.view(np.uint64)[:] &= BEYOND_FLOAT
     return total
 
 
 def sequential_sum(products):
-    total = np.zeros(products.shape[0], np.float32)
-    for column in products.T:
-        total += column
-    return total.astype(np.float64)
+    return products.cumsum(axis=1)[:, -1].astype(np.float64)
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16", "tf32", "fp32"])
-@pytest.mark.parametrize("name", SHAPES)
-def test_10_000_right_results_are_within_the_bound_and_20_bounds_are_not(name, precision):
-    shape = replace(SHAPES[name], precision=precision)
-    bound, depth = rounding_bound(shape), min(depth_of_sum(shape), 3456)
+@cache
+def right_results(depth, precision):
+    """10,000 sums of so many products, their magnitudes, and what each way makes of them."""
     random = np.random.default_rng(0)
-    source, weight = (random.uniform(-0.1, 0.1, (OUTPUTS, depth)).astype(np.float32) for _ in "sw")
+    parts = [right_part(random, depth, precision) for _ in range(OUTPUTS // AT_ONCE)]
+    wanted, magnitudes, *made = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return wanted, magnitudes, made
+
+
+def right_part(random, depth, precision):
+    shape = AT_ONCE, depth
+    source, weight = (random.random(shape, np.float32) / 5 - np.float32(0.1) for _ in "sw")
     if precision in ("fp16", "bf16"):
         source, weight = (stored(one, precision) for one in (source, weight))
     exact = source.astype(np.float64) * weight
@@ -106,10 +110,20 @@ def test_10_000_right_results_are_within_the_bound_and_20_bounds_are_not(name, p
             (one.view(np.uint32) & TRUNCATED).view(np.float32) for one in (source, weight)
         )
     products = source * weight if precision != "fp32" else exact.astype(np.float32)
-    allowed = bound.of_result * np.abs(wanted) + bound.of_products * magnitudes + bound.smallest
     ways = (sequential_sum,) if precision == "fp32" else (sequential_sum, truncated_sum)
-    for way in ways:
-        made = stored(way(products).astype(np.float32), precision).astype(np.float64)
+    made = (stored(way(products).astype(np.float32), precision) for way in ways)
+    return wanted, magnitudes, *(one.astype(np.float64) for one in made)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "tf32", "fp32"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_10_000_right_results_are_within_the_bound_and_20_bounds_are_not(name, precision):
+    shape = replace(SHAPES[name], precision=precision)
+    bound = rounding_bound(shape)
+    wanted, magnitudes, ways = right_results(min(depth_of_sum(shape), 3456), precision)
+    allowed = bound.of_result * np.abs(wanted) + bound.of_products * magnitudes + bound.smallest
+    assert len(wanted) == OUTPUTS
+    for made in ways:
         errors = np.abs(made - wanted) / allowed
         assert errors.max() <= 1
         assert (np.abs(made + 20 * allowed - wanted) / allowed).min() > 1
