@@ -99,10 +99,18 @@ public:
     Barrier(int lanes) : missing(lanes), lanes(lanes) {}
 
     void arrive_and_wait() {
+        arrive_and_wait([] {});
+    }
+
+    // `work` is done by the last to come, before any goes on.
+    template <class Work>
+    void arrive_and_wait(Work work) {
         const unsigned before = opened;
-        if (--missing == 0) missing = lanes, ++opened;
+        if (--missing == 0) work(), missing = lanes, ++opened;
         while (opened == before) wait(&opened);
     }
+
+    bool is_first() const { return missing == lanes; }
 
     // Which of two places is this time's: what the lanes left in the other has been read by all that
     // have come here.
@@ -114,19 +122,72 @@ struct Told {
     unsigned words[2][32];
 };
 
-constexpr int DEPTH = 16, MOST_COLUMNS = 256;  // of what one instruction multiplies
+// Eight halves as doubles: GCC makes one of one alone without the units that the processor has for it.
+inline void widen(double* to, const void* halves) {
+    float floats[8];
+#ifdef __F16C__
+    typedef short Halves __attribute__((vector_size(16)));
+    typedef float Floats __attribute__((vector_size(32)));
+    Halves given;
+    memcpy(&given, halves, sizeof given);
+    const Floats made = __builtin_ia32_vcvtph2ps256(given);
+    memcpy(floats, &made, sizeof made);
+#else
+    __half given[8];
+    memcpy(given, halves, sizeof given);
+    for (int i = 0; i < 8; ++i) floats[i] = given[i];
+#endif
+    for (int i = 0; i < 8; ++i) to[i] = floats[i];
+}
 
-typedef double Four __attribute__((vector_size(32)));
+constexpr int DEPTH = 16;  // of what one instruction multiplies
 
-// What rows are multiplied by. Of each 8 columns the lane 4 g + t adds up two, 2 t and 2 t + 1; all of
-// its own lie side by side, a Four of 16 columns.
-template <int MOST>
-struct Columns {
-    Four of_lanes[DEPTH][4][(MOST + 15) / 16] = {};
+// The operands of one instruction, and what it makes of them, for the lanes that wait for it together.
+template <int ROWS, int COLUMNS>
+struct Products {
+    typedef double Eight __attribute__((vector_size(64)));
 
-    double& at(int depth, int column) {
-        double* const of_lane = reinterpret_cast<double*>(of_lanes[depth][column % 8 / 2]);
-        return of_lane[column / 8 * 2 + column % 2];
+    unsigned words[ROWS / 16][4][32];  // of rows in registers, in matrices of 8 x 8, row by row
+    double rows[ROWS][DEPTH];
+    Eight columns[DEPTH][COLUMNS / 8];
+    float made[ROWS][COLUMNS];
+
+    // Half of a column.
+    void lay_column(int column, int depth, const void* halves) {
+        double values[8];
+        widen(values, halves);
+        for (int i = 0; i < 8; ++i) columns[depth + i][column / 8][column % 8] = values[i];
+    }
+
+    void widen_words() {
+        for (int row = 0; row < ROWS; ++row) {
+            for (int half = 0; half < 2; ++half) {
+                const unsigned(&matrix)[32] = words[row / 16][row % 16 / 8 + 2 * half];
+                widen(&rows[row][8 * half], &matrix[row % 8 * 4]);
+            }
+        }
+    }
+
+    // Of one instruction they are summed before they are added to what is there, as by the units: which
+    // of them go together shows in the bits.
+    void multiply() {
+        for (int row = 0; row < ROWS; ++row) {
+            for (int part = 0; part < COLUMNS / 8; ++part) {
+                Eight sums = {};
+#pragma GCC unroll 16
+                for (int k = 0; k < DEPTH; ++k) sums += rows[row][k] * columns[k][part];
+                for (int i = 0; i < 8; ++i) made[row][part * 8 + i] = sums[i];
+            }
+        }
+    }
+
+    // The lane's sums, in the layout of wgmma.m64n*k16 as the PTX manual gives it, of which
+    // mma.m16n8k16 is the first.
+    void add_to(float* sums, int lane) const {
+        const int row = lane / 32 * 16 + lane % 32 / 4;
+        for (int i = 0; i < COLUMNS / 2; ++i) {
+            sums[i] += made[row + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2];
+        }
     }
 };
 
@@ -134,19 +195,22 @@ struct Warp {
     Barrier all{32};
     std::vector<Barrier> pairs = std::vector<Barrier>(16, 2);
     Told told, told_in_pairs;
-    unsigned words[32][4];
-    double rows[16][DEPTH];
-    Columns<8> columns;
+    unsigned words[2][32][5];
+    Products<16, 8> products[2];
 };
 
-// Warps that share the columns.
+// Warps that multiply together; by how many columns depends on the instruction.
 struct Group {
     Barrier all{128};
-    std::unique_ptr<Columns<MOST_COLUMNS>> held;
+    std::map<int, std::vector<char>> held;
 
-    Columns<MOST_COLUMNS>& columns() {
-        if (!held) held.reset(new Columns<MOST_COLUMNS>);
-        return *held;
+    template <int COLUMNS>
+    Products<64, COLUMNS>& products() {
+        typedef Products<64, COLUMNS> Wanted[2];
+        auto& memory = held[COLUMNS];
+        memory.resize(sizeof(Wanted) + 64);
+        const uintptr_t begin = reinterpret_cast<uintptr_t>(memory.data());
+        return reinterpret_cast<Wanted*>((begin + 63) / 64 * 64)[0][all.turn()];
     }
 };
 
@@ -192,55 +256,33 @@ inline void copy(unsigned target, const void* source, bool is_inside) {
 // Lane 4 g + t gets columns 2 t and 2 t + 1 of row g of each matrix.
 inline uint4 load_matrices(unsigned row) {
     const int lane = thread % 32;
-    warp().words[lane][0] = row;
-    warp().all.arrive_and_wait();
-    unsigned found[4];
-    for (int matrix = 0; matrix < 4; ++matrix) {
-        const unsigned from = warp().words[matrix * 8 + lane / 4][0] + lane % 4 * 4;
-        memcpy(&found[matrix], block->shared.data() + from, 4);
-    }
-    warp().all.arrive_and_wait();
-    return {found[0], found[1], found[2], found[3]};
+    auto& words = warp().words[warp().all.turn()];
+    words[lane][4] = row;
+    warp().all.arrive_and_wait([&] {
+        for (int to = 0; to < 32 * 4; ++to) {
+            const unsigned from = words[to % 4 * 8 + to / 16][4] + to / 4 % 4 * 4;
+            memcpy(&words[to / 4][to % 4], block->shared.data() + from, 4);
+        }
+    });
+    uint4 found;
+    memcpy(&found, words[lane], 16);
+    return found;
 }
 
 // The other way round, and transposed: lane 8 m + r says where row r of matrix m goes, which is the
 // column r of what lanes hold.
 inline void store_transposed(unsigned row, const uint4& own) {
     const int lane = thread % 32;
-    memcpy(warp().words[lane], &own, 16);
-    warp().all.arrive_and_wait();
-    for (int column = 0; column < 8; ++column) {
-        const unsigned both = warp().words[column * 4 + lane % 8 / 2][lane / 8];
-        const unsigned short half = both >> lane % 2 * 16;
-        memcpy(block->shared.data() + row + 2 * column, &half, 2);
-    }
-    warp().all.arrive_and_wait();
-}
-
-// Not inlined, as a half becomes a double in software alone.
-[[gnu::noinline]] inline float half_at(const void* place) {
-    __half value;
-    memcpy(&value, place, 2);
-    return value;
-}
-
-// The lane's part of 16 rows, in the layout of mma.m16n8k16 as the PTX manual gives it.
-inline void lay_rows(const uint4& a) {
-    const int lane = thread % 32;
-    const unsigned words[4] = {a.x, a.y, a.z, a.w};
-    for (int i = 0; i < 8; ++i) {
-        const int row = lane / 4 + i / 2 % 2 * 8, depth = lane % 4 * 2 + i / 4 * 8 + i % 2;
-        warp().rows[row][depth] = half_at((const char*)words + 2 * i);
-    }
-}
-
-inline void lay_columns(unsigned b0, unsigned b1) {
-    const int lane = thread % 32;
-    const unsigned words[2] = {b0, b1};
-    for (int i = 0; i < 4; ++i) {
-        const int depth = lane % 4 * 2 + i / 2 * 8 + i % 2;
-        warp().columns.at(depth, lane / 4) = half_at((const char*)words + 2 * i);
-    }
+    auto& words = warp().words[warp().all.turn()];
+    memcpy(words[lane], &own, 16), words[lane][4] = row;
+    warp().all.arrive_and_wait([&] {
+        for (int from = 0; from < 32 * 8; ++from) {
+            const int of = from / 8, column = from % 8;
+            const unsigned both = words[column * 4 + of % 8 / 2][of / 8];
+            const unsigned short half = both >> of % 2 * 16;
+            memcpy(block->shared.data() + words[of][4] + 2 * column, &half, 2);
+        }
+    });
 }
 
 // Eight halves of row 8 m + r of an operand, from depth 0 or 8 on, where its descriptor puts them: the
@@ -258,70 +300,63 @@ inline const char* described(unsigned long long operand, int row, int depth) {
     return block->shared.data() + place;
 }
 
-// The lane's share of the warp's rows.
-inline void lay_described_rows(unsigned long long a) {
-    const int row = thread % 32 / 2, depth = thread % 2 * 8;
-    const char* const from = described(a, thread % 128 / 32 * 16 + row, depth);
-    for (int i = 0; i < 8; ++i) warp().rows[row][depth + i] = half_at(from + 2 * i);
-}
-
-// The lane's share of the group's columns.
-template <int COUNT>
-void lay_described_columns(unsigned long long b) {
-    static_assert(2 * COUNT <= MOST_COLUMNS);
-    Columns<MOST_COLUMNS>& columns = group().columns();
-    for (int i = thread % 128; i < 2 * COUNT * 2; i += 128) {
-        const int column = i / 2, depth = i % 2 * 8;
-        const char* const from = described(b, column, depth);
-        for (int k = 0; k < 8; ++k) columns.at(depth + k, column) = half_at(from + 2 * k);
-    }
-}
-
-// Once all lanes have laid their parts. The layout of wgmma.m64n*k16, of which mma.m16n8k16 is the first.
-// The products of one instruction are summed before they are added to what is there, as by the units:
-// which of them go together shows in the bits.
-template <int COUNT, int MOST>
-void add_products(float (&sums)[COUNT], const Columns<MOST>& columns, Barrier& laid) {
-    constexpr int FOURS = (COUNT + 7) / 8, AT_ONCE = min(FOURS, 4);  // of each row; held in registers
-    laid.arrive_and_wait();
+// A word of each row that the lane holds, in the layout of mma.m16n8k16 as the PTX manual gives it.
+inline void lay_words(unsigned (&words)[4][32], const uint4& a) {
     const int lane = thread % 32;
-    const double(&upper)[DEPTH] = warp().rows[lane / 4], (&lower)[DEPTH] = warp().rows[lane / 4 + 8];
-    for (int first = 0; first < FOURS; first += AT_ONCE) {
-        Four products[2][AT_ONCE] = {};
-#pragma GCC unroll 16
-        for (int k = 0; k < DEPTH; ++k) {
-            const Four* const own = columns.of_lanes[k][lane % 4] + first;
-#pragma GCC unroll 4
-            for (int i = 0; i < AT_ONCE; ++i) {
-                products[0][i] += upper[k] * own[i];
-                products[1][i] += lower[k] * own[i];
-            }
-        }
-        for (int i = 8 * first; i < min(8 * (first + AT_ONCE), COUNT); ++i) {
-            sums[i] += float(products[i / 2 % 2][i / 8 - first][i / 4 % 2 * 2 + i % 2]);
-        }
-    }
-    laid.arrive_and_wait();
+    words[0][lane] = a.x, words[1][lane] = a.y, words[2][lane] = a.z, words[3][lane] = a.w;
 }
 
 inline void multiply_add(float (&sums)[4], const uint4& a, unsigned b0, unsigned b1) {
-    lay_rows(a);
-    lay_columns(b0, b1);
-    add_products(sums, warp().columns, warp().all);
+    Barrier& laid = warp().all;
+    auto& products = warp().products[laid.turn()];
+    auto& columns = warp().words[laid.turn()];
+    const int lane = thread % 32;
+    lay_words(products.words[0], a);
+    columns[lane / 4][lane % 4] = b0, columns[8 + lane / 4][lane % 4] = b1;
+    laid.arrive_and_wait([&] {
+        for (int column = 0; column < 8; ++column) {
+            products.lay_column(column, 0, columns[column]);
+            products.lay_column(column, 8, columns[8 + column]);
+        }
+        products.widen_words();
+        products.multiply();
+    });
+    products.add_to(sums, lane);
+}
+
+// What lies in shared memory is read by the first lane to come: what another were still to write there
+// would be missing.
+template <int COLUMNS>
+void lay_described_columns(Products<64, COLUMNS>& products, unsigned long long b) {
+    for (int column = 0; column < COLUMNS; ++column) {
+        products.lay_column(column, 0, described(b, column, 0));
+        products.lay_column(column, 8, described(b, column, 8));
+    }
 }
 
 template <int COUNT>
 void multiply_add_of_group(float (&sums)[COUNT], const uint4& a, unsigned long long b) {
-    lay_rows(a);
-    lay_described_columns<COUNT>(b);
-    add_products(sums, group().columns(), group().all);
+    Barrier& laid = group().all;
+    auto& products = group().products<2 * COUNT>();
+    if (laid.is_first()) lay_described_columns(products, b);
+    lay_words(products.words[thread % 128 / 32], a);
+    laid.arrive_and_wait([&] { products.widen_words(), products.multiply(); });
+    products.add_to(sums, thread % 128);
 }
 
 template <int COUNT>
 void multiply_add_of_group(float (&sums)[COUNT], unsigned long long a, unsigned long long b) {
-    lay_described_rows(a);
-    lay_described_columns<COUNT>(b);
-    add_products(sums, group().columns(), group().all);
+    Barrier& laid = group().all;
+    auto& products = group().products<2 * COUNT>();
+    if (laid.is_first()) {
+        lay_described_columns(products, b);
+        for (int row = 0; row < 64; ++row) {
+            widen(&products.rows[row][0], described(a, row, 0));
+            widen(&products.rows[row][8], described(a, row, 8));
+        }
+    }
+    laid.arrive_and_wait([&] { products.multiply(); });
+    products.add_to(sums, thread % 128);
 }
 
 // Tells the lanes at a barrier one's own word; the place of what they tell, by their lane.
@@ -366,7 +401,8 @@ inline bool is_over(void* barrier, unsigned parity) {
     return phases.over % 2 != parity;
 }
 
-constexpr int STACK = 256 << 10;
+// Stacks begin apart from each other in a cache, too, or each lane would put out what another has there.
+constexpr int STACK = 256 << 10, APART = 192;
 
 // Lives through block after block.
 struct Lane {
@@ -412,7 +448,7 @@ inline void run(Lane& next) {
     next.begun = true;
     ucontext_t context;
     getcontext(&context);
-    context.uc_stack = {next.stack.get(), 0, STACK};
+    context.uc_stack = {next.stack.get(), 0, size_t(STACK - next.thread % 64 * APART)};
     context.uc_link = nullptr;
     makecontext(&context, live, 0);
     setcontext(&context);
