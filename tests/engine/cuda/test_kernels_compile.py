@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from ctypes import sizeof
 from importlib import metadata
 from itertools import accumulate
@@ -43,12 +44,6 @@ CONDITIONS: dict[str, Callable[[tuple[int, int]], bool]] = {
     "defined(__CUDA_ARCH_FEAT_SM90_ALL)": lambda chip: chip == (9, 0),
 }
 """What kernels ask of the chip, and which chips they are told to be it."""
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """A folder for images that more than one test compiles."""
-    return tmp_path_factory.mktemp("images")
 
 
 def source_of(file: str) -> str:
@@ -138,6 +133,93 @@ def chips_of(name: str, precision: str) -> list[tuple[int, int]]:
     return ends_of_each_text(name) if precision == "fp16" else one_of_each_text(name, precision)
 
 
+def precisions_of(name: str) -> list[Precision]:
+    """In which a kernel is looked through; its index arithmetic is mostly the same in all."""
+    text = (FOLDER / f"{name}.cu").read_text()
+    if name in WGMMA:
+        return ["fp16", "bf16"]
+    return ["fp16"] if "#ifndef ELEMENT_FLOAT" in text else ["fp32"]
+
+
+def images_of_compute_capability_9() -> Iterator[tuple[str, Precision, bool]]:
+    for name in KERNELS:
+        for precision in precisions_of(name):
+            for in_blocks in compiled_for_blocks(name):
+                yield name, precision, in_blocks
+
+
+def disassembler_of_cuda() -> Path | None:
+    """Where it is, if it is installed."""
+    try:
+        files = metadata.files("nvidia-cuda-nvdisasm") or []
+    except metadata.PackageNotFoundError:
+        return None
+    return next(Path(str(file.locate())) for file in files if file.name == "nvdisasm")
+
+
+DISASSEMBLER = disassembler_of_cuda()
+LOOKED_THROUGH = frozenset(images_of_compute_capability_9() if DISASSEMBLER else ())
+"""Images whose machine code must be what users have."""
+
+
+@contextmanager
+def without_optimisation() -> Iterator[None]:
+    """Compiles in a tenth of the time, and refuses the same: no image of it is fit for use."""
+    whole = nvrtc.nvrtc.nvrtcCompileProgram
+
+    def hurried(program: Any, count: int, options: list[bytes]) -> Any:
+        return whole(program, count + 1, [*options, b"--Ofast-compile=max"])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvrtc.nvrtc, "nvrtcCompileProgram", hurried)
+        yield
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory) -> Callable[..., bytes]:
+    """Compiles once for all tests; without optimisation what none of them looks through."""
+    optimised, others = (tmp_path_factory.mktemp(name) for name in ("optimised", "others"))
+
+    def made(name, precision, chip, *, in_blocks=False):
+        if chip == DISASSEMBLED and (name, precision, in_blocks) in LOOKED_THROUGH:
+            return compiled(name, precision, chip, optimised, in_blocks=in_blocks)
+        with without_optimisation():
+            return compiled(name, precision, chip, others, in_blocks=in_blocks)
+
+    return made
+
+
+REFUSED = {
+    "an unknown name": ("x[0] = missing;", (9, 0)),
+    "an unknown instruction": ('asm volatile("wgmma.fences;");', (9, 0)),
+    "more registers than a thread has": (
+        'asm volatile("setmaxnreg.inc.sync.aligned.u32 300;");',
+        (9, 0),
+    ),
+    "warp groups on a later chip": ('asm volatile("wgmma.fence.sync.aligned;");', (12, 0)),
+    "asynchronous copies on an earlier chip": ('asm volatile("cp.async.wait_all;");', (7, 5)),
+    "an overlapping launch on an earlier chip": ('asm volatile("griddepcontrol.wait;");', (8, 0)),
+    "more shared memory than a block has": (
+        "__shared__ int held[99999]; held[x[0]] = x[1]; x[2] = held[x[3]];",
+        (9, 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_the_compiler_refuses_it_refuses_without_optimisation(what, tmp_path, monkeypatch):
+    body, chip = REFUSED[what]
+    monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
+    (tmp_path / "refused.cu").write_text(f'extern "C" __global__ void refused(int* x) {{ {body} }}')
+    with pytest.raises(CudaError, match=r"refused\.cu") as refusal:
+        compiled("refused", "fp16", chip)
+    with without_optimisation(), pytest.raises(CudaError) as hurried:
+        compiled("refused", "fp16", chip)
+    # The compiler counts lines of what it made in between, which differ.
+    told = [re.sub(r"line \d+", "", str(error.value)) for error in (refusal, hurried)]
+    assert told[0] == told[1]
+
+
 PRECISIONS = ("fp16", "bf16", "fp32")
 
 
@@ -155,8 +237,8 @@ def image_of(name: str, precision: str, chip: tuple[int, int]) -> Any:
         for chip in chips_of(name, precision)
     ],
 )
-def test_each_kernel_compiles(name, precision, chip, kept):
-    assert compiled(name, precision, chip, kept).startswith(b"\x7fELF")
+def test_each_kernel_compiles(name, precision, chip, image):
+    assert image(name, precision, chip).startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize(
@@ -166,21 +248,21 @@ def test_each_kernel_compiles(name, precision, chip, kept):
         *(image_of(name, "fp16", OLDEST) for name in IN_BLOCKS if name in BY_CHIP),
     ],
 )
-def test_each_kernel_of_blocks_compiles(name, precision, chip, kept):
-    image = compiled(name, precision, chip, kept, in_blocks=True)
-    assert image.startswith(b"\x7fELF")
-    assert image != compiled(name, precision, chip, kept)
+def test_each_kernel_of_blocks_compiles(name, precision, chip, image):
+    of_blocks = image(name, precision, chip, in_blocks=True)
+    assert of_blocks.startswith(b"\x7fELF")
+    assert of_blocks != image(name, precision, chip)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("name", WGMMA)
-def test_kernels_for_warp_groups_are_there_on_the_one_chip_that_has_wgmma(name, precision, kept):
+def test_kernels_for_warp_groups_are_there_on_the_one_chip_that_has_wgmma(name, precision, image):
     for in_blocks in compiled_for_blocks(name):
-        images = [
-            compiled(name, precision, chip, kept, in_blocks=in_blocks)
-            for chip in (DISASSEMBLED, NEWEST)
-        ]
-        assert [WGMMA[name] in image for image in images] == [True, False]
+        there, elsewhere = (
+            image(name, precision, chip, in_blocks=in_blocks) for chip in (DISASSEMBLED, NEWEST)
+        )
+        assert WGMMA[name] in there
+        assert WGMMA[name] not in elsewhere
 
 
 @pytest.mark.parametrize(
@@ -194,9 +276,9 @@ def test_kernels_for_warp_groups_are_there_on_the_one_chip_that_has_wgmma(name, 
     ],
 )
 def test_kernels_of_blocks_that_ask_for_the_chip_compile_for_those_between(
-    name, precision, chip, kept
+    name, precision, chip, image
 ):
-    assert compiled(name, precision, chip, kept, in_blocks=True).startswith(b"\x7fELF")
+    assert image(name, precision, chip, in_blocks=True).startswith(b"\x7fELF")
 
 
 def structures_in(source: str) -> list[str]:
@@ -324,28 +406,9 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path):
     assert compiled("pack", "fp16", (9, 0), tmp_path / "file" / "cache") == before
 
 
-def precisions_of(name: str) -> list[Precision]:
-    """In which a kernel is looked through; its index arithmetic is mostly the same in all."""
-    text = (FOLDER / f"{name}.cu").read_text()
-    if name in WGMMA:
-        return ["fp16", "bf16"]
-    return ["fp16"] if "#ifndef ELEMENT_FLOAT" in text else ["fp32"]
-
-
-def images_of_compute_capability_9() -> Iterator[tuple[str, Precision, bool]]:
-    for name in KERNELS:
-        for precision in precisions_of(name):
-            for in_blocks in compiled_for_blocks(name):
-                yield name, precision, in_blocks
-
-
-@pytest.fixture(scope="module")
-def disassembler():
-    try:
-        files = metadata.files("nvidia-cuda-nvdisasm") or []
-    except metadata.PackageNotFoundError:
-        pytest.skip("the disassembler of CUDA is not installed")
-    return next(file.locate() for file in files if file.name == "nvdisasm")
+needs_disassembler = pytest.mark.skipif(
+    DISASSEMBLER is None, reason="the disassembler of CUDA is not installed"
+)
 
 
 def machine_code(image: bytes) -> bytes:
@@ -360,14 +423,15 @@ INSTRUCTION = 16
 """Bytes of each."""
 
 
-def with_wrong_predicates(code: Mapping[str, bytes], disassembler: Path, folder: Path) -> set[str]:
+def with_wrong_predicates(code: Mapping[str, bytes], folder: Path) -> set[str]:
     """Whose instructions compare wrongly, as ptxas 12.9 and 13.0 make them compare on 9.0.
 
     For `max(0, min(16, x)) == 16` they take the predicate that VIMNMX.RELU writes besides its
     number, which is that of another comparison.
     """
     (folder / "code").write_bytes(b"".join(code.values()))
-    command = [disassembler, "--binary", "SM90a", folder / "code"]
+    assert DISASSEMBLER
+    command = [DISASSEMBLER, "--binary", "SM90a", folder / "code"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     read = re.findall(r"/\*([0-9a-f]+)\*/ +([^;]*);", done.stdout)
     ends = [*accumulate(map(len, code.values()))]
@@ -377,17 +441,19 @@ def with_wrong_predicates(code: Mapping[str, bytes], disassembler: Path, folder:
     return {[*code][bisect(ends, place)] for place in places}
 
 
-def test_no_kernel_compares_by_a_wrong_predicate(kept, disassembler, tmp_path):
+@needs_disassembler
+def test_no_kernel_compares_by_a_wrong_predicate(image, tmp_path):
     code = {
         f"{name} in {precision}{' for blocks' if in_blocks else ''}": machine_code(
-            compiled(name, precision, DISASSEMBLED, kept, in_blocks=in_blocks)
+            image(name, precision, DISASSEMBLED, in_blocks=in_blocks)
         )
         for name, precision, in_blocks in images_of_compute_capability_9()
     }
-    assert with_wrong_predicates(code, disassembler, tmp_path) == set()
+    assert with_wrong_predicates(code, tmp_path) == set()
 
 
-def test_a_wrong_predicate_is_found(tmp_path, monkeypatch, disassembler):
+@needs_disassembler
+def test_a_wrong_predicate_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
     code = {}
     for name, least in (("before", -1), ("wrong", 0), ("behind", -1)):
@@ -395,4 +461,4 @@ def test_a_wrong_predicate_is_found(tmp_path, monkeypatch, disassembler):
         kernel = f'extern "C" __global__ void clamped(int* x) {{ {clamp} }}'
         (tmp_path / "clamped.cu").write_text(kernel)
         code[name] = machine_code(compiled("clamped", "fp16", DISASSEMBLED))
-    assert with_wrong_predicates(code, disassembler, tmp_path) == {"wrong"}
+    assert with_wrong_predicates(code, tmp_path) == {"wrong"}
