@@ -88,6 +88,9 @@ class Graph(Tagged, frozen=True, tag="graph"):
         for node in self.nodes:
             up, down = sampling_factors(node.layer)
             source = scales[node.inputs[0]]
+            if up == down:
+                scales[node.name] = source
+                continue
             scale = tuple(
                 _reduced(n * u, d * s) for (n, d), u, s in zip(source, up, down, strict=True)
             )

@@ -23,16 +23,21 @@ _CPU_ALONE: Providers = MappingProxyType({CPU: {}})
 
 @contextmanager
 def open_cpu_generator(
-    network: Network, threads: int | None = None
+    network: Network, threads: int | None = None, *, rewritten: bool = True
 ) -> Generator["SessionGenerator"]:
     """A network in an ONNX Runtime session, which ends with the `with` block.
 
     threads: cores one patch is spread over; by default all that this process may use.
+    rewritten: whether ONNX Runtime looks for a faster graph first, which takes longer than a small
+    patch.
     """
     from .conversion import to_onnx
 
     threads = threads or usable_cores()
-    running = session(to_onnx(network), session_options(threads))
+    options = session_options(threads)
+    if not rewritten:
+        options.graph_optimization_level = onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
+    running = session(to_onnx(network), options)
     version = onnxruntime().__version__
     words = f"CPU, {threads} threads, ONNX Runtime {version}"
     with closing(SessionGenerator(network.graph, running, words)) as generator:

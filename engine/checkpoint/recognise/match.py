@@ -1,11 +1,13 @@
 """A generator whose layers were found: what its weights tell, apart from what they do not."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...errors import CheckpointError
 from ...network.architectures import Blur, Norm, ResNetSpec, Spec, UNetSpec, build, out_of_bounds
-from ...network.graph import Network
+from ...network.graph import Graph, Network
+from ...network.layers import FloatArray
 from .layers import AFFINE, TRACKED, KeyMapping, NetworkTensors, convolution_weights
 from .reading import (
     RESIDUALS,
@@ -167,12 +169,12 @@ class Match:
 
     def network(self, reading: Reading) -> Network:
         """Graph and weights; raises CheckpointError if they do not fit together."""
-        spec = self.spec(reading)
-        weights = convolution_weights(self.slots, self.modules, spec.norm, reading.epsilon)
-        try:
-            return Network(build(spec), weights)
-        except ValueError as error:
-            raise CheckpointError(f"The weights do not fit together: {error}.") from error
+        return joined(build(self.spec(reading)), self.weights(reading))
+
+    def weights(self, reading: Reading) -> dict[str, FloatArray]:
+        """All under canonical names; those of a norm are alike unless it is a stored one."""
+        norm = self._norm(reading)
+        return convolution_weights(self.slots, self.modules, norm, reading.epsilon)
 
     def _norm(self, reading: Reading) -> Norm:
         possible = self.norms()
@@ -184,6 +186,14 @@ class Match:
                 f"it can be {', '.join(possible)}."
             )
         return norm_kind(reading.norm, affine=self.has_affine_norms)
+
+
+def joined(graph: Graph, weights: Mapping[str, FloatArray]) -> Network:
+    """The network of both; raises CheckpointError if they do not fit together."""
+    try:
+        return Network(graph, weights)
+    except ValueError as error:
+        raise CheckpointError(f"The weights do not fit together: {error}.") from error
 
 
 def _resnet(shape: ResNetShape, reading: Reading, norm: Norm) -> ResNetSpec:

@@ -16,10 +16,12 @@ from ...errors import CheckpointError, PatchShapeError
 from ...model.reference import MOST_FLOPS, TOLERANCE, relative_error
 from ...network.architectures import build
 from ...network.flops import flops
+from ...network.graph import Network
 from ...network.layers import FloatArray, Triple
 from ...onnxruntime.session import open_cpu_generator
 from ..recognise.established import differences_in_words, said_reading
 from ..recognise.evidence import setting
+from ..recognise.match import joined
 from ..recognise.reading import ENDS, Reading
 from ..recognise.recognition import Recognised
 from .candidates import changes, likely_readings
@@ -34,7 +36,7 @@ _HALF_ROUNDING = {"float16": 5e-3, "bfloat16": 4e-2}
 not: five times as far as the worst of the tests' networks is."""
 
 _SMALL = 1 << 31
-"""FLOPs up to which a second thread is not worth its start."""
+"""FLOPs up to which neither a second thread nor a faster graph is worth its start."""
 
 _ROUNDING, _FLOAT_NOISE, _CLEARLY = 2e-7, 1e-6, 20
 """What one network's sums in another order differ by, what two sound computations do, and how many
@@ -77,6 +79,8 @@ class ReferenceSearch:
         self._patch, self._output = patch, output
         self._limit = _TimeLimit(clock)
         self._tried: dict[object, list[ReadingTrial]] = {}
+        self._weights: dict[float | None, dict[str, FloatArray]] = {}
+        """The last ones, by the epsilon of stored statistics: nothing else makes them differ."""
         self._flops = 0.0
 
     @property
@@ -145,22 +149,28 @@ class ReferenceSearch:
     def _computed(self, reading: Reading) -> list[ReadingTrial]:
         """The reading with all of its ends."""
         core = replace(reading, end="none", adds_input=False)
+        stored_epsilon = core.epsilon if core.norm == "stored" else None
         try:
             spec = self._match.spec(core)
-            key = spec, core.epsilon if core.norm == "stored" else None
+            key = spec, stored_epsilon
             if key in self._tried:
                 return self._tried[key]
-            build(spec).check_patch(self._extents)
+            graph = build(spec)
+            graph.check_patch(self._extents)
         except (CheckpointError, PatchShapeError):
             return []
-        self._tried[key] = list(self._ended(core))
+        if stored_epsilon not in self._weights:
+            self._weights = {stored_epsilon: self._match.weights(core)}
+        network = joined(graph, self._weights[stored_epsilon])
+        self._tried[key] = list(self._ended(core, network))
         return self._tried[key]
 
-    def _ended(self, core: Reading) -> Iterator[ReadingTrial]:
-        network = self._match.network(core)
+    def _ended(self, core: Reading, network: Network) -> Iterator[ReadingTrial]:
         work = flops(network.graph, self._extents)
         self._flops += work
-        with open_cpu_generator(network, 1 if work < _SMALL else None) as generator:
+        small = work < _SMALL
+        threads = 1 if small else None
+        with open_cpu_generator(network, threads, rewritten=not small) as generator:
             raw = generator(self._patch)
         if raw.shape != self._output.shape:
             raise CheckpointError(
@@ -201,11 +211,11 @@ class ReferenceSearch:
     def failure(self) -> str:
         """Why nothing fits, and what came closest."""
         closest, usual = self.closest, self._match.shape.usual
+        one_away = {*changes(self._match, usual)}
         singles = [
             trial
             for trial in self.trials
-            if 0 < len(trial.reading.differences(usual)) <= 2
-            and trial.reading in {usual, *changes(self._match, usual)}
+            if trial.reading in one_away and len(trial.reading.differences(usual)) <= 2
         ]
         plain = [trial for trial in self.trials if trial.reading == usual]
         text = (
