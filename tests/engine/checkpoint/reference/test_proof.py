@@ -22,6 +22,8 @@ from cuda_cyclegan.engine.checkpoint.reference.search import MOST_SECONDS  # noq
 from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
 
 nn = torch.nn
+SMALL, LARGE = 8, 16
+"""The least that networks of one sampling and of three take."""
 Make = Callable[[], "torch.nn.Module"]
 
 
@@ -43,10 +45,14 @@ def leaky(slope: float) -> Callable[[], "torch.nn.Module"]:
 
 @dataclass(frozen=True)
 class Good:
-    """A generator that must be imported with a reference. evaluate: whether its test calls eval."""
+    """A generator that must be imported with a reference.
+
+    evaluate: whether its test calls eval. extent: of the reference patch along each axis.
+    """
 
     make: Make
     evaluate: bool = True
+    extent: int = SMALL
 
 
 def resnet(**changes: object) -> Good:
@@ -120,7 +126,7 @@ GOOD: dict[str, Good] = {
     "anti-aliasing, reflecting": Good(lambda: anti_aliased(mode="reflect")),
     "dhaberl": Good(partial(made.NamedResNet, 2, 1)),
     "two channels to three": resnet(inputs=2, outputs=3),
-    "three samplings": resnet(samplings=3),
+    "three samplings": Good(lambda: ResNet(samplings=3).made(), extent=LARGE),
     "dropout": Good(lambda: made.padded_resnet(width=2, blocks=1, dropout=True)),
     "U-Net": Good(unet),
     "U-Net of three levels, deeper first": Good(lambda: unet(3, skip_first=False)),
@@ -144,13 +150,13 @@ def test_a_reference_proves_what_is_computed(name: str, tmp_path: Path) -> None:
     assert recognised.established is None
     assert {"code", "reference"} & {question.field for question in recognised.undecided}
     channels = recognised.spec.in_channels
-    patch, expected = pair_of(module, channels, 16, good.evaluate)
+    patch, expected = pair_of(module, channels, good.extent, good.evaluate)
     resolved = resolve(recognised, patch, expected)
     assert resolved.established
     assert resolved.established.by == "reference"
     assert resolved.undecided == ()
     assert distance(run(resolved.network, patch), expected) < 1e-4
-    other, expected = pair_of(module, channels, 24, good.evaluate)
+    other, expected = pair_of(module, channels, LARGE + SMALL, good.evaluate)
     assert distance(run(resolved.network, other), expected) < 1e-4
 
 
@@ -164,7 +170,7 @@ def reference_case(
 def test_what_fits_and_the_second_best_are_named(tmp_path: Path) -> None:
     module = made.trained(ResNet(block_pad="replicate").made())
     recognised = reference_case(module, tmp_path, NetworkChoices())
-    told = {fact.subject: fact for fact in resolve(recognised, *pair_of(module, 1, 16)).told}
+    told = {fact.subject: fact for fact in resolve(recognised, *pair_of(module, 1, SMALL)).told}
     assert told["padding"].value == "reflect"
     assert told["padding in blocks"].value == "replicate"
     assert re.search(r"next best reading \(.*\) is 0\.\d+ away", told["reference"].reason)
@@ -175,7 +181,7 @@ def test_a_reference_of_other_weights_is_refused_with_the_closest_single_change(
 ) -> None:
     recognised = reference_case(ResNet().made(), tmp_path, NetworkChoices())
     with pytest.raises(CheckpointError, match="computes the reference") as raised:
-        resolve(recognised, *pair_of(made.trained(ResNet().made()), 1, 16))
+        resolve(recognised, *pair_of(made.trained(ResNet().made()), 1, SMALL))
     assert re.search(
         r"the closest \(.*\) is \d.* away .* single changes to the usual network, \d.* away, this "
         r"came closest: .*, \d.* away",
@@ -188,7 +194,7 @@ def test_half_precision_of_the_weights_alone_is_told_before_all_else_is_tried(
     half: "torch.dtype", tmp_path: Path
 ) -> None:
     module = made.trained(ResNet(block_pad="replicate").made())
-    in_full = pair_of(module, 1, 16)
+    in_full = pair_of(module, 1, LARGE)
     module.to(half)
     recognised = reference_case(module, tmp_path, NetworkChoices())
     with pytest.raises(CheckpointError, match="stored in half precision, whose rounding") as raised:
@@ -196,7 +202,7 @@ def test_half_precision_of_the_weights_alone_is_told_before_all_else_is_tried(
     tried = re.search(r"of (\d+) networks .* the closest \(padding in blocks", str(raised.value))
     assert tried
     assert int(tried[1]) < 200
-    in_half = pair_of(module.float(), 1, 16)
+    in_half = pair_of(module.float(), 1, LARGE)
     resolved = resolve(recognised, *in_half)
     assert resolved.reading.block_padding == "replicate"
 
@@ -250,7 +256,7 @@ def test_what_no_reading_computes_is_refused(name: str, tmp_path: Path) -> None:
     module = made.trained(UNKNOWN[name]())
     recognised = reference_case(module, tmp_path, NetworkChoices())
     with pytest.raises(CheckpointError, match=r"No reading .* Either the training code computes"):
-        resolve(recognised, *pair_of(module, 1, 16))
+        resolve(recognised, *pair_of(module, 1, SMALL))
 
 
 def passing(seconds: float) -> Callable[[], float]:
@@ -264,7 +270,7 @@ def test_a_search_that_takes_too_long_ends_and_says_what_it_found_until_then(
     module = made.trained(UNKNOWN["circular padding"]())
     recognised = reference_case(module, tmp_path, NetworkChoices())
     with pytest.raises(CheckpointError) as raised:
-        resolve(recognised, *pair_of(module, 1, 16), clock=passing(MOST_SECONDS / 4))
+        resolve(recognised, *pair_of(module, 1, SMALL), clock=passing(MOST_SECONDS / 4))
     tried = re.search(r"of (\d) networks that it can be, the closest \(", str(raised.value))
     assert tried
     assert 1 <= int(tried[1]) <= 4
@@ -277,7 +283,7 @@ def test_a_reading_that_is_found_in_time_is_compared_with_others_all_the_same(
     module = made.trained(ResNet().made())
     recognised = reference_case(module, tmp_path, NetworkChoices())
     for clock in (passing(0.0), passing(MOST_SECONDS)):
-        resolved = resolve(recognised, *pair_of(module, 1, 16), clock=clock)
+        resolved = resolve(recognised, *pair_of(module, 1, SMALL), clock=clock)
         [told] = [fact.reason for fact in resolved.told if fact.subject == "reference"]
         assert "the next best reading (" in told
 
@@ -306,13 +312,13 @@ def test_a_reference_shows_what_a_user_says_wrong(
     module = made.trained(ResNet(block_pad="replicate", samplings=2).made())
     recognised = reference_case(module, tmp_path, choices)
     with pytest.raises(CheckpointError, match=words):
-        resolve(recognised, *pair_of(module, 1, 16))
+        resolve(recognised, *pair_of(module, 1, SMALL))
 
 
 def test_a_reference_agrees_with_the_code_that_made_it(tmp_path: Path) -> None:
     module = made.trained(made.padded_resnet(pad="replicate", norm=made.tracked_instance))
     recognised = reference_case(module, tmp_path, NetworkChoices(code="davidiommi"))
-    resolved = resolve(recognised, *pair_of(module, 1, 16, evaluate=False))
+    resolved = resolve(recognised, *pair_of(module, 1, SMALL, evaluate=False))
     assert resolved.established
     assert resolved.established.by == "reference"
 
@@ -323,7 +329,7 @@ def test_reference_that_does_not_tell_readings_apart_is_refused(tmp_path: Path) 
         module.model[-2].weight.mul_(1e-5)
     recognised = reference_case(module, tmp_path, NetworkChoices())
     with pytest.raises(CheckpointError, match=r"Several readings .* or say setting "):
-        resolve(recognised, *pair_of(module, 1, 16))
+        resolve(recognised, *pair_of(module, 1, SMALL))
 
 
 def test_readings_with_equal_outputs_are_one(tmp_path: Path) -> None:
@@ -331,15 +337,15 @@ def test_readings_with_equal_outputs_are_one(tmp_path: Path) -> None:
     with torch.no_grad():
         module.model[-2].weight.zero_()
     recognised = reference_case(module, tmp_path, NetworkChoices(end="tanh"))
-    assert resolve(recognised, *pair_of(module, 1, 16)).undecided == ()
+    assert resolve(recognised, *pair_of(module, 1, SMALL)).undecided == ()
 
 
 def test_reference_of_another_shape_is_refused(tmp_path: Path) -> None:
     module = made.unpadded_resnet()
     recognised = reference_case(module, tmp_path, NetworkChoices())
-    patch, output = pair_of(module, 1, 16)
+    patch, output = pair_of(module, 1, SMALL)
     with pytest.raises(CheckpointError, match="has the shape"):
-        resolve(recognised, patch, output[..., :8])
+        resolve(recognised, patch, output[..., :4])
 
 
 def test_resolving_picks_the_direction(tmp_path: Path) -> None:
@@ -348,4 +354,4 @@ def test_resolving_picks_the_direction(tmp_path: Path) -> None:
     torch.save({"G_AB": backward.state_dict(), "G_BA": forward.state_dict()}, path)
     recognised = recognise(read_checkpoint(path), NetworkChoices())
     assert {question.field for question in recognised.undecided} == {"direction", "code"}
-    assert resolve(recognised, *pair_of(forward, 1, 16)).choices.direction == "BtoA"
+    assert resolve(recognised, *pair_of(forward, 1, SMALL)).choices.direction == "BtoA"
