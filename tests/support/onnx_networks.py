@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from monai.networks import nets
 from monai.networks.blocks import SubpixelUpsample
+from monai.networks.nets import basic_unet
 from support import torch_generators, torch_variants
 from support.network_features import FEATURES, computed, trained
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from cuda_cyclegan.engine.network.architectures import Spec
 from cuda_cyclegan.engine.network.graph import Network
 
-EXTENT = 32
+EXTENT = 16
 _NORM = ("INSTANCE", {"affine": True})
 
 
@@ -46,7 +47,7 @@ class Normalised(nn.Module):
         return self.leave(torch.clamp(joined * 0.5 + 0.1, -2, 3)).clamp(min=-1)
 
 
-def pix2pix_hd(width: int = 4, samplings: int = 3, blocks: int = 2) -> nn.Module:
+def pix2pix_hd(width: int = 4, samplings: int = 2, blocks: int = 1) -> nn.Module:
     """The global generator of pix2pixHD in three dimensions, whose blocks reflect."""
     layers: list[nn.Module] = [nn.ReflectionPad3d(3), nn.Conv3d(1, width, 7)]
     layers += [nn.InstanceNorm3d(width), nn.ReLU(True)]
@@ -94,6 +95,29 @@ class Expanded(nn.Module):
         return torch.tanh(self.leave(wide * gate.expand_as(wide) - x))
 
 
+class ShallowBasicUNet(nn.Module):
+    """MONAI's BasicUNet of two of its four levels, each of which is exported alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        kind: dict[str, Any] = {
+            "act": ("LeakyReLU", {"negative_slope": 0.1}),
+            "norm": _NORM,
+            "bias": True,
+        }
+        self.enter = basic_unet.TwoConv(3, 1, 4, **kind)
+        self.down = basic_unet.Down(3, 4, 4, **kind)
+        self.deepest = basic_unet.Down(3, 4, 8, **kind)
+        self.up = basic_unet.UpCat(3, 8, 4, 4, **kind)
+        self.leave = basic_unet.UpCat(3, 4, 4, 4, halves=False, **kind)
+        self.last = nn.Conv3d(4, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = self.enter(x)
+        half = self.down(wide)
+        return self.last(self.leave(self.up(self.deepest(half), half), wide))
+
+
 NETWORKS: Mapping[str, Callable[[], nn.Module]] = {
     "DynUNet": lambda: nets.DynUNet(
         3, 1, 1, [3, 3, 3], [1, 2, 2], [2, 2], filters=[4, 8, 16], norm_name=_NORM
@@ -101,14 +125,14 @@ NETWORKS: Mapping[str, Callable[[], nn.Module]] = {
     "DynUNet of residual blocks": lambda: nets.DynUNet(
         3, 1, 1, [3, 3, 3], [1, (1, 2, 2), 2], [(1, 2, 2), 2], filters=[4, 8, 16], res_block=True
     ),
-    "UNet of residual units": lambda: nets.UNet(3, 1, 1, (4, 8, 16), (2, 2), num_res_units=2),
-    "BasicUNet": lambda: nets.BasicUNet(3, 1, 1, (4, 4, 8, 8, 8, 4)),
+    "UNet of residual units": lambda: nets.UNet(3, 1, 1, (4, 8), (2,), num_res_units=2),
+    "BasicUNet": ShallowBasicUNet,
     "SegResNet": lambda: nets.SegResNet(
-        3, 8, 1, 1, blocks_down=(1, 2, 2), blocks_up=(1, 1), norm=("GROUP", {"num_groups": 4})
+        3, 8, 1, 1, blocks_down=(1, 2), blocks_up=(1,), norm=("GROUP", {"num_groups": 4})
     ),
     "AutoEncoder": lambda: nets.AutoEncoder(3, 1, 1, (4, 8), (2, 2), num_res_units=1),
-    "AttentionUnet": lambda: nets.AttentionUnet(3, 1, 1, (4, 8, 16), (2, 2)),
-    "CUT with anti-aliasing": lambda: torch_variants.anti_aliased(width=4),
+    "AttentionUnet": lambda: nets.AttentionUnet(3, 1, 1, (4, 8), (2,)),
+    "CUT with anti-aliasing": lambda: torch_variants.anti_aliased(width=4, samplings=1),
     "pix2pixHD": pix2pix_hd,
     "sub-pixels and GELU": lambda: nn.Sequential(
         *(nn.Conv3d(1, 4, 3, 2, 1), SubpixelUpsample(3, 4, 4, 2), nn.GELU()),
