@@ -76,9 +76,9 @@ def test_what_no_container_of_this_size_can_hold_is_refused_before_it_is_read(
     scan = tmp_path / "a.nii"
     scan.touch()
     os.truncate(scan, 1024 * MIB)
-    check_size(scan, 512 * MIB, compressed=False)
+    check_size(scan, 512 * MIB)
     with pytest.raises(UnreadableScanError, match=r"needs 0\.6 GiB .* may have 0\.5 GiB"):
-        check_size(scan, 614 * MIB, compressed=False)
+        check_size(scan, 614 * MIB)
 
 
 def test_a_soft_limit_counts_as_well(kernel: Path) -> None:
