@@ -16,6 +16,7 @@ from ..engine.whole_volume import VolumePlan
 from ..io.volume import Volume
 from .cycle.back_model import back_options
 from .cycle.back_translation import host_bytes, plan_back
+from .host.memory import require_memory
 from .opening import maps_memory, room_for_maps
 from .progress.rates import (
     HostRates,
@@ -183,6 +184,7 @@ class _CostEstimator:
             notes = *notes, *told
             grid = window_grid(given.values, plan.tiling)
             back, peak = self._back_plan(scans.volumes[0], plan)
+            require_memory(peak + volume_again_bytes(plan, job.options.verify))
             volume, volume_back = self._at_once(plan, back)
             again_bytes = self._again_bytes(plan)
         except Exception as error:  # as in a batch, a study's trouble is its own

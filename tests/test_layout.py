@@ -260,9 +260,9 @@ MAY_IMPORT = {
     ),
     "pipelines.dry_run": (
         "engine.cuda engine.devices engine.model engine.network engine.onnxruntime.slabs "
-        "engine.sliding_window engine.whole_volume io.volume pipelines.cycle pipelines.opening "
-        "pipelines.progress pipelines.report pipelines.results pipelines.stopwatch pipelines.study "
-        "pipelines.translate"
+        "engine.sliding_window engine.whole_volume io.volume pipelines.cycle pipelines.host "
+        "pipelines.opening pipelines.progress pipelines.report pipelines.results "
+        "pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ...engine.errors import CudaError
-from ...io.files.machine_memory import most_memory
-from ..errors import PreparationError
-from ..host.memory import PeakMeters
+from ..host.memory import PeakMeters, require_memory
 from ..progress.events import Event, StudyDone, StudyStarted, Worked
 from ..report.failures import failure_of
 from ..report.report import StudyReport
@@ -124,14 +122,9 @@ class StudiesUnderWay:
     def take_memory(self, progress: StudyProgress, needed: int) -> None:
         """Wait until a study may have so many bytes.
 
-        Raises StoppedError, and PreparationError if there never will be so many: the system would
-        kill the batch.
+        Raises StoppedError, and PreparationError if there never will be so many.
         """
-        if needed > (most := most_memory()):
-            raise PreparationError(
-                f"It needs {needed / 2**30:.1f} GiB of memory at once, and this program may have "
-                f"{most / 2**30:.1f} GiB; use a larger machine, or crop the scan."
-            )
+        require_memory(needed)
         progress.held = needed
         if not self._memory.acquire(needed):
             raise StoppedError

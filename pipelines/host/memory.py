@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ...io.files.control_groups import memory_left
 from ...io.files.machine_memory import most_memory
+from ..errors import PreparationError
 
 LEAST_ADDRESS_SPACE = 768 << 20
 """In which Python, NumPy, SimpleITK and ONNX Runtime can be loaded; some abort in less."""
@@ -93,6 +94,18 @@ def available_memory() -> int:
     """
     left = memory_left()
     return _free_in_system() if left is None else min(left, _free_in_system())
+
+
+def require_memory(needed: int) -> None:
+    """Raise PreparationError if this process can never have so many bytes at once.
+
+    Where it asked for them, the system would kill it, and a batch with it.
+    """
+    if needed > (most := most_memory()):
+        raise PreparationError(
+            f"It needs {needed / 2**30:.1f} GiB of memory at once, and this program may have "
+            f"{most / 2**30:.1f} GiB; use a larger machine, or crop the scan."
+        )
 
 
 def address_space_limit() -> int | None:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
+from cuda_cyclegan.pipelines.host import memory
 from cuda_cyclegan.pipelines.study.voxels.resampling import ResampledRows, Resampling
 
 
@@ -49,6 +50,17 @@ class TestPlan:
         found = re.search(r"a\.nii +\d+ +(\d+) MiB", told)
         assert found is not None
         assert 128**3 * (2 + 2) <= int(found[1]) * 2**20 <= 128**3 * 6
+
+    def test_a_study_that_no_memory_suffices_for_is_refused_as_by_a_run(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        scan(world.inputs / "a.nii")
+        monkeypatch.setattr(memory, "most_memory", lambda: 1000)
+        planned = CliRunner().invoke(app, ["plan", *world.arguments()])
+        reason = "GiB of memory at once, and this program may have 0.0 GiB; use a larger machine"
+        assert planned.exit_code == 1
+        assert reason in " ".join(planned.output.split())
+        assert reason in " ".join(world.translate().output.split())
 
     def test_ram_is_what_a_run_asks_for(
         self, world: World, monkeypatch: pytest.MonkeyPatch

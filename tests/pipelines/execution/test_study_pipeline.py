@@ -20,6 +20,7 @@ from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines.execution import stages, study_pipeline, under_way
 from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency
+from cuda_cyclegan.pipelines.host import memory
 from cuda_cyclegan.pipelines.progress.events import (
     Event,
     Worked,
@@ -165,7 +166,7 @@ def test_a_study_that_no_memory_suffices_for_fails_alone(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scan(world.root / "scans" / "b.nii", 1, (48, 48, 48))
-    monkeypatch.setattr(under_way, "most_memory", lambda: 48**3 * 4)
+    monkeypatch.setattr(memory, "most_memory", lambda: 48**3 * 4)
     rows = world.run()
     assert [row.status for row in rows] == ["translated", "failed", *["translated"] * 3]
     assert rows[1].failure
