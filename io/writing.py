@@ -83,6 +83,7 @@ def files_at(target: Path) -> list[Path]:
     """The files of a result that is there: those of its folder, or those beside each other."""
     if target.is_dir():
         return sorted(path for path in target.rglob("*") if not path.is_dir())
+    # Path.exists raises where a name is too long.
     return [path for path in places(target) if os.path.exists(path)]  # noqa: PTH110
 
 

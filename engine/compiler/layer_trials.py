@@ -103,8 +103,8 @@ class LayerTrial:
         return self.step.flow.measures
 
     @property
-    def sizes(self) -> Mapping[str, int]:
-        """Bytes by name of the memory that both take, besides tables."""
+    def tensor_bytes(self) -> Mapping[str, int]:
+        """Bytes by name of what both read and write."""
         seen, made, step = self.passes[0].target, self.made, self.step
         tensors = *self.sources, seen, *((made,) if made else ())
         sizes = {tensor.name: tensor.bytes for tensor in tensors}
@@ -112,9 +112,14 @@ class LayerTrial:
             sizes[PATCHES] = 4 * seen.batch * step.channels * prod(step.extents)
         if isinstance(step, ConvolveToPatches | ConvTransposeToPatches):
             sizes[TRANSLATED] = 4 * seen.batch * step.channels * prod(step.extents)
+        return sizes
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes by name of the memory that both take, besides tables."""
         stored = self.weights[STORED_WEIGHT](np.zeros(self.kernel, np.float32))
         return {
-            **sizes,
+            **self.tensor_bytes,
             PLAIN_WEIGHT: self.shape.weights * NUMBER_BYTES[self.shape.precision],
             STORED_WEIGHT: 4 * stored.size,
         }

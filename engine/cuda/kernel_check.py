@@ -210,7 +210,7 @@ class _LayerBench:
         """Whole numbers in the source, and few enough in the kernel for exact sums."""
         trial, stream = self._trial, self._stream
         if not trial.sources:
-            patches = host_signs(trial.sizes[PATCHES] // 4, numbers.density, seed=1)
+            patches = host_signs(trial.tensor_bytes[PATCHES] // 4, numbers.density, seed=1)
             stream.upload_now(self._places[PATCHES], patches.tobytes())
         for place, source in enumerate(trial.sources, start=1):
             own = replace(numbers, density=numbers.density / place)  # so that no two are the same
@@ -291,7 +291,10 @@ class _LayerBench:
     def results(self, queue: Callable[[], None], runs: int) -> Any:
         """Fingerprints of what is made in each of many runs, into memory of NaN."""
         made = self._trial.made
-        size, item = self._trial.sizes[self._made], NUMBER_BYTES[made.precision] if made else 4
+        size, item = (
+            self._trial.tensor_bytes[self._made],
+            NUMBER_BYTES[made.precision] if made else 4,
+        )
         for _ in range(runs):
             self._stream.fill(self._places[self._made], _NAN, size)
             queue()

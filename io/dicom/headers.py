@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -153,7 +153,7 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
     why_not = obstacle(dataset)
     frames: tuple[Frame, ...] = ()
     if why_not is None:
-        frames = _frames(path, dataset)
+        frames = tuple(_frames(path, uid, dataset))
         if not frames:
             why_not = NO_PLACE
     return Instance(
@@ -183,11 +183,9 @@ def _concatenation(dataset: DataSet) -> Concatenation | None:
     return Concatenation(uid, part, total)
 
 
-def _frames(path: Path, dataset: DataSet) -> tuple[Frame, ...]:
-    """The frames of one file; none at all if it does not say where they lie."""
-    uid = word(dataset, "SOPInstanceUID")
+def _frames(path: Path, uid: str, dataset: DataSet) -> Iterable[Frame]:
     if items(dataset, PER_FRAME):
-        return tuple(enhanced_frames(path, uid, dataset))
+        return enhanced_frames(path, uid, dataset)
     if number(dataset, "NumberOfFrames", 1) != 1:
         return ()
     position = places(dataset, "ImagePositionPatient", 3)

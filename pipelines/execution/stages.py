@@ -22,9 +22,9 @@ from ..host.arrays import HostArrays
 from ..opening import maps_memory
 from ..progress.events import Event, StudyDone, TilesDone, unit_of
 from ..report.report import StudyReport
-from ..results.aliases import alias_note, states_again
+from ..results.aliases import alias_note
 from ..results.disk_space import DiskSpace
-from ..results.input_files import InputFiles
+from ..results.input_files import InputFiles, states_again
 from ..results.manifest import content_of
 from ..results.resume import PlannedStudy, result_files
 from ..results.storing import Store

@@ -1,8 +1,9 @@
 """A study's files, which may not change while a study is made of them."""
 
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from ...io.errors import ScanError, UnreadableScanError
@@ -28,7 +29,7 @@ class InputFiles:
             states = tuple(FileState.of(file, go_on=go_on) for file in self._study.files)
         for file, mark, state in zip(self._study.files, self._marks, states, strict=True):
             # What has the size and the date of the file before it shows by this alone.
-            require_unchanged(mark.st_ctime_ns == state.changed_ns, file)
+            _require_unchanged(mark.st_ctime_ns == state.changed_ns, file)
         return states
 
     def confirmed(self, states: Sequence[FileState]) -> tuple[FileState, ...]:
@@ -36,11 +37,7 @@ class InputFiles:
 
         A file that got another name, owner or right meanwhile is hashed again. Raises ScanError.
         """
-        with causes_named(self._study.files[0]):
-            now = [state.again(file) for file, state in zip(self._study.files, states, strict=True)]
-        for file, was, state in zip(self._study.files, states, now, strict=True):
-            require_unchanged(was.sha256 == state.sha256, file)
-        return tuple(now)
+        return states_again(self._study, states)
 
     @contextmanager
     def unchanged(self) -> Generator[None]:
@@ -58,14 +55,27 @@ class InputFiles:
     def _check(self, cause: ScanError | None) -> None:
         for file, was, now in zip(self._study.files, self._marks, self._marks_now(), strict=True):
             is_same = (was.st_size, was.st_mtime_ns) == (now.st_size, now.st_mtime_ns)
-            require_unchanged(is_same, file, cause)
+            _require_unchanged(is_same, file, cause)
 
     def _marks_now(self) -> list[os.stat_result]:
         with causes_named(self._study.files[0]):
             return [file.stat() for file in self._study.files]
 
 
-def require_unchanged(is_same: bool, file: Path, cause: ScanError | None = None) -> None:
+def states_again(study: Study, known: Iterable[FileState]) -> tuple[FileState, ...]:
+    """The states of a study's files now; known: earlier ones, also under other names.
+
+    A file whose marks differ is hashed again. Raises ScanError, also if one is not the same now.
+    """
+    with causes_named(study.files[0]):
+        pairs = list(zip(study.files, known, strict=True))
+        states = tuple(replace(state, name=file.name).again(file) for file, state in pairs)
+    for now, (file, was) in zip(states, pairs, strict=True):
+        _require_unchanged(now.sha256 == was.sha256, file)
+    return states
+
+
+def _require_unchanged(is_same: bool, file: Path, cause: ScanError | None = None) -> None:
     """Raise UnreadableScanError unless a file is the same as before."""
     if not is_same:
         raise UnreadableScanError(

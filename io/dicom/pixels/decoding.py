@@ -78,17 +78,19 @@ class Pixels:
 def decode(dataset: DataSet, path: Path, index: int) -> Pixels:
     """The pixels of one frame. Raises ScanError."""
     try:
-        _check_extents(dataset, path, index)
-        stored = _decoded(dataset, index)
+        stored = _decoded(dataset, path, index)
     except (*PARSING_ERRORS, RuntimeError) as error:
         raise _undecodable(dataset, path, error) from None
     return _whole_bits(dataset, stored)
 
 
-def _decoded(dataset: DataSet, index: int) -> AnyArray:
+def _decoded(dataset: DataSet, path: Path, index: int) -> AnyArray:
     syntax = dataset.file_meta.TransferSyntaxUID
-    if syntax in _JPEG:
-        return _jpeg(dataset, index)
+    if syntax in _CODED:
+        packed = _packed(dataset, index)
+        _check_extents(dataset, path, packed)
+        if syntax in _JPEG:
+            return _jpeg(dataset, packed)
     decoder = pydicom.pixels.get_decoder(syntax)
     # pydicom's own correction takes the lowest bits for the value, whatever HighBit says.
     stored, _ = decoder.as_array(
@@ -97,12 +99,10 @@ def _decoded(dataset: DataSet, index: int) -> AnyArray:
     return stored
 
 
-def _check_extents(dataset: DataSet, path: Path, index: int) -> None:
+def _check_extents(dataset: DataSet, path: Path, packed: bytes) -> None:
     """Raise UnreadableScanError for a packed frame that claims other extents than its header."""
-    if dataset.file_meta.TransferSyntaxUID not in _CODED:
-        return
     rows, columns = number(dataset, "Rows"), number(dataset, "Columns")
-    if (coded := coded_extents(_packed(dataset, index))) and coded != (rows, columns):
+    if (coded := coded_extents(packed)) and coded != (rows, columns):
         raise UnreadableScanError(
             f"{path} holds {coded[1]} x {coded[0]} pixels where its header promises {columns:g} x "
             f"{rows:g}; export it again."
@@ -115,11 +115,10 @@ def _packed(dataset: DataSet, index: int) -> bytes:
     return packed
 
 
-def _jpeg(dataset: DataSet, index: int) -> AnyArray:
+def _jpeg(dataset: DataSet, packed: bytes) -> AnyArray:
     """A frame through libjpeg-turbo, which raises where GDCM would end the process."""
     import imagecodecs
 
-    packed = _packed(dataset, index)
     if not packed.rstrip(b"\0").endswith(_END_OF_IMAGE):
         raise EOFError  # libjpeg would fill up the rest with grey
     stored: AnyArray = imagecodecs.jpeg8_decode(packed)
