@@ -11,9 +11,16 @@ from support.gpu_networks import untrained_network
 
 from cuda_cyclegan.engine.compiler.volume.widened import is_worth_widening, widened
 from cuda_cyclegan.engine.errors import DeviceMemoryError
-from cuda_cyclegan.engine.network.architectures import Groups, ResNetSpec, Spec, UNetSpec, build
+from cuda_cyclegan.engine.network.architectures import (
+    Blur,
+    Groups,
+    ResNetSpec,
+    Spec,
+    UNetSpec,
+    build,
+)
 from cuda_cyclegan.engine.network.graph import Network
-from cuda_cyclegan.engine.network.layers import FloatArray, Triple
+from cuda_cyclegan.engine.network.layers import Constant, Elu, FloatArray, Triple
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.engine.scaling import Scaling, Stored
 from cuda_cyclegan.engine.whole_volume import padded_extents
@@ -38,6 +45,10 @@ NETWORKS: dict[str, tuple[Spec, Triple]] = {
         (61, 150, 70),
     ),
     "resnet, smaller than a block": (RESNET, (21, 9, 30)),
+    "resnet, elu, low resolutions of narrow blocks at once": (
+        replace(RESNET, activation=Elu(), blur=Blur(2, Constant(1.0))),
+        (64, 96, 130),
+    ),
     "unet, affine norm": (replace(UNET, norm="instance_affine"), (150, 100, 139)),
     "unet, nearest": (replace(UNET, upsampling="nearest"), (77, 150, 70)),
 }

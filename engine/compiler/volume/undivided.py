@@ -4,13 +4,14 @@ At low resolution a large part of what a block reads lies around it, runs of a f
 card waiting, and what a norm makes of a tensor that the cache holds is one launch for all of it.
 """
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ...network.layers import triple
 from ..lowered import Lowered, UndividedSteps
 from ..lowering.operator_fusion import with_fused_normalisations
 from ..steps import Convolve, ConvTransposeToCells, Pointwise, Statistics, Step
-from ..tensors import Tensor
+from ..tensors import Tensor, TensorView
 from .passes import Pass, passes_of
 
 MOST_UNDIVIDED = 256 << 20
@@ -36,15 +37,11 @@ def with_low_resolutions_undivided(
     if found is None:
         return lowered
     first, stop = found
-    before, inside = _made_before_and_inside(lowered.steps, first, stop)
-    own = tuple(
-        _reading(there, here, before)
-        for here, there in zip(lowered.steps[first:stop], whole.steps[first:stop], strict=True)
-    )
-    behind = tuple(
-        _reading(here, there, inside)
-        for here, there in zip(lowered.steps[stop:], whole.steps[stop:], strict=True)
-    )
+    of_blocks = {item.name: item for step in lowered.steps[:first] for item in _tensors(step)}
+    of_all = {item.name: item for step in whole.steps[first:stop] for item in _tensors(step)}
+    own = tuple(_reading(step, of_blocks) for step in whole.steps[first:stop])
+    made = {name: item for name, item in of_all.items() if name not in of_blocks}
+    behind = tuple(_reading(step, made) for step in lowered.steps[stop:])
     if is_filled:
         own = with_fused_normalisations(own, lowered.card, behind)
     steps = *lowered.steps[:first], *own, *behind
@@ -123,13 +120,20 @@ def _reads_anywhere(step: Pointwise, names: set[str]) -> bool:
     return is_all and step.around is None
 
 
-def _reading(step: Step, other: Step, names: Container[str]) -> Step:
-    """The step, which reads tensors of these names as another one does."""
-    if not isinstance(step, Pointwise) or not isinstance(other, Pointwise):
+def _reading(step: Step, tensors: Mapping[str, Tensor]) -> Step:
+    """The step, which reads tensors of these names in place of those of its own grid."""
+    if not isinstance(step, Pointwise) or step.source.tensor.name not in tensors:
         return step
-    if step.source.tensor.name not in names:
-        return step
-    return replace(step, source=other.source, residual=other.residual)
+    residual = None if step.residual is None else _view_of(tensors, step.residual)
+    return replace(step, source=_view_of(tensors, step.source), residual=residual)
+
+
+def _view_of(tensors: Mapping[str, Tensor], view: TensorView) -> TensorView:
+    """The same view of the tensor of that name: what it leaves out at the borders stays."""
+    tensor, voxels = tensors[view.tensor.name], 2 if view.shuffled else 1
+    sizes = zip(view.extents, view.tensor.extents, tensor.extents, strict=True)
+    extents = triple(edge + voxels * (new - old) for edge, old, new in sizes)
+    return replace(view, tensor=tensor, extents=extents)
 
 
 def _tensors(step: Step) -> Iterator[Tensor]:

@@ -27,6 +27,7 @@ pytest.importorskip("torch")
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.launches import blocks as block_launches
 from cuda_cyclegan.engine.compiler.launches.blocks import measured_volume
+from cuda_cyclegan.engine.compiler.steps import ConvolveToPatches, Pointwise
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.compiler.volume.memory import STAGES
 from cuda_cyclegan.engine.compiler.volume.passes import sees_neighbours
@@ -46,6 +47,7 @@ from cuda_cyclegan.engine.network.layers import (
     Add,
     Conv3d,
     ConvTranspose3d,
+    Elu,
     FloatArray,
     InstanceNorm,
     Pad,
@@ -130,6 +132,23 @@ def test_low_resolutions_at_once(folder: Path, name: str, extents: Triple) -> No
     wanted = made(volume)
     assert error(network, volume, wanted) <= LIMITS["fp32"]
     assert made(volume, least(made)).tobytes() == wanted.tobytes()
+
+
+def test_low_resolutions_at_once_whose_last_layer_reads_more_than_blocks_do(folder: Path) -> None:
+    """For all blocks as one its kernel finds activated cells, for narrow ones a bordered copy."""
+    spec = ResNetSpec(1, 1, 32, 1, 1, first_kernel=3, last_kernel=5, activation=Elu())
+    network = random_network(build(spec), seed=1)
+    grid = BlockGrid((4, 4, 56), (4, 4, 28))
+    volume = noise(network.graph, grid.extents)
+    made = volume_on_cpu(
+        network, grid, "fp16", folder, wgmma=True, undivided=4 << 20, **MATRIX_KERNELS
+    )
+    assert made.program.lowered.undivided is not None
+    reader, last = made.program.lowered.steps[-2:]
+    assert isinstance(reader, Pointwise)
+    assert reader.source.shuffled
+    assert isinstance(last, ConvolveToPatches)
+    assert error(network, volume, made(volume)) <= LIMITS["fp16"]
 
 
 @pytest.mark.parametrize(
