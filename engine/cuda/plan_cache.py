@@ -100,6 +100,15 @@ class Findings:
         candidates = tuple(one for one in self.candidates if one.plan != plan)
         return replace(self, candidates=candidates, refused={**self.refused, plan: wrong})
 
+    def behind(self, earlier: "Findings") -> "Findings":
+        """With those of another process, whose candidates stay if its search was as hard and wide:
+        all processes then take the same plan.
+        """
+        refused = {**earlier.refused, **self.refused}
+        kept = earlier if earlier.covers(self.effort, self.workspace) else self
+        candidates = tuple(one for one in kept.candidates if one.plan not in refused)
+        return replace(kept, candidates=candidates, refused=refused)
+
 
 NOTHING = Findings("off", 0, ())
 """What is known of a convolution that was never looked at."""
@@ -154,8 +163,11 @@ class TuningCache:
         return known.best(workspace) if known.covers(effort, workspace) else None
 
     def put(self, key: str, findings: Findings) -> None:
-        """Keep findings, on disk too."""
-        self._keep(replace(self._known, findings={**self._known.findings, key: findings}))
+        """Keep findings, on disk too, behind those that another process has put there meanwhile."""
+        before = self.get(key)
+        self._reread()
+        meanwhile = self.get(key)
+        self._keep("findings", key, findings if meanwhile == before else findings.behind(meanwhile))
 
     def time(self, program: str) -> float | None:
         """Milliseconds of one run of a program, if it was measured."""
@@ -163,7 +175,8 @@ class TuningCache:
 
     def put_time(self, program: str, milliseconds: float) -> None:
         """Keep the time of a program, on disk too."""
-        self._keep(replace(self._known, times={**self._known.times, program: milliseconds}))
+        self._reread()
+        self._keep("times", program, milliseconds)
 
     @property
     def kernels(self) -> Mapping[str, str]:
@@ -172,7 +185,8 @@ class TuningCache:
 
     def put_kernel(self, kernel: str, wrong: str) -> None:
         """Keep what the check of an own kernel came to, on disk too."""
-        self._keep(replace(self._known, kernels={**self._known.kernels, kernel: wrong}))
+        self._reread()
+        self._keep("kernels", kernel, wrong)
 
     def is_same_anywhere(self, shape: "Convolution", plan: str) -> bool | None:
         """Whether a plan gives a voxel the same bytes wherever it lies, if that was looked at."""
@@ -180,22 +194,26 @@ class TuningCache:
 
     def put_same_anywhere(self, shape: "Convolution", plan: str, is_same: bool) -> None:
         """Keep whether it does, on disk too."""
-        places = {**self._known.places, f"{plan} {key_of(shape)}": is_same}
-        self._keep(replace(self._known, places=places))
+        self._reread()
+        self._keep("places", f"{plan} {key_of(shape)}", is_same)
 
-    def _keep(self, known: Measurements) -> None:
-        """With what another process has put there in the meantime."""
-        self._known = known
-        if self._path is None:
-            return
-        stored = self._read(Measurements(known.identity))
+    def _reread(self) -> None:
+        """Take what other processes have put there; what the file lacks stays."""
+        known, stored = self._known, self._read(Measurements(self._known.identity))
         self._known = Measurements(
             identity=known.identity,
-            findings={**stored.findings, **known.findings},
-            times={**stored.times, **known.times},
-            kernels={**stored.kernels, **known.kernels},
-            places={**stored.places, **known.places},
+            findings={**known.findings, **stored.findings},
+            times={**known.times, **stored.times},
+            kernels={**known.kernels, **stored.kernels},
+            places={**known.places, **stored.places},
         )
+
+    def _keep(self, kind: str, key: str, value: Findings | float | str | bool) -> None:
+        """kind: the field of the measurements that gets it."""
+        kept = {**getattr(self._known, kind), key: value}
+        self._known = replace(self._known, **{kind: kept})
+        if self._path is None:
+            return
         try:
             write_whole(self._path, json.dumps(encode(self._known), indent=1).encode())
         except OSError:

@@ -74,6 +74,45 @@ def test_two_programs_keep_each_other_s_findings(tmp_path):
     assert TuningCache(tmp_path, IDENTITY).get("a convolution") == FOUND
 
 
+def test_of_two_programs_that_measure_at_the_same_time_the_second_takes_the_first_s_plans(tmp_path):
+    one, other = TuningCache(tmp_path, IDENTITY), TuningCache(tmp_path, IDENTITY)
+    one.put("a convolution", FOUND)
+    other.put("a convolution", replace(FOUND, candidates=(Candidate("eng3", 0, 9.0),)))
+    assert other.get("a convolution") == FOUND
+    assert TuningCache(tmp_path, IDENTITY).get("a convolution") == FOUND
+
+
+def test_a_wider_search_at_the_same_time_counts_for_more(tmp_path):
+    wider = replace(FOUND, workspace=2 << 20, candidates=(Candidate("eng3", 0, 9.0),))
+    one, other = TuningCache(tmp_path, IDENTITY), TuningCache(tmp_path, IDENTITY)
+    one.put("a convolution", FOUND)
+    other.put("a convolution", wider)
+    assert TuningCache(tmp_path, IDENTITY).get("a convolution") == wider
+
+
+def test_what_one_program_refuses_no_other_brings_back(tmp_path):
+    TuningCache(tmp_path, IDENTITY).put("a convolution", FOUND)
+    one, other = TuningCache(tmp_path, IDENTITY), TuningCache(tmp_path, IDENTITY)
+    refused = FOUND.without("eng1", "wrong results")
+    one.put("a convolution", refused)
+    other.put("another one", FOUND)
+    assert other.get("a convolution") == refused
+    other.put("a convolution", other.get("a convolution").with_proof("eng2", "1"))
+    third = TuningCache(tmp_path, IDENTITY).get("a convolution")
+    assert [one.plan for one in third.candidates] == ["eng2"]
+    assert third.refused == {"eng1": "wrong results"}
+
+
+def test_what_two_programs_refuse_at_the_same_time_stays_refused(tmp_path):
+    TuningCache(tmp_path, IDENTITY).put("a convolution", FOUND)
+    one, other = TuningCache(tmp_path, IDENTITY), TuningCache(tmp_path, IDENTITY)
+    one.put("a convolution", FOUND.without("eng1", "wrong results"))
+    other.put("a convolution", FOUND.without("eng2", "wrong too"))
+    found = TuningCache(tmp_path, IDENTITY).get("a convolution")
+    assert found.candidates == ()
+    assert found.refused == {"eng1": "wrong results", "eng2": "wrong too"}
+
+
 def test_a_folder_that_cannot_be_written_costs_only_the_memory_of_it(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
