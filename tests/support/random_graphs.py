@@ -1,5 +1,6 @@
 """Random graphs of all kinds of layers that keep the extents of a patch, small enough for NumPy."""
 
+from collections.abc import Sequence
 from math import prod
 from random import Random
 
@@ -35,7 +36,6 @@ from cuda_cyclegan.engine.network.layers import (
     triple,
 )
 
-_MOST_NUMBERS, _MOST_WEIGHTS = 200_000, 200_000
 _CHANNELS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
 _KERNELS: tuple[Triple, ...] = ((1, 1, 1), (3, 3, 3), (5, 5, 5), (7, 7, 7), (1, 3, 3), (3, 1, 5))
 _HALVING = (3, 1), (4, 1), (2, 0)
@@ -45,9 +45,20 @@ _DOUBLING = (3, 1, 1), (4, 1, 0), (2, 0, 0), (6, 2, 0), (5, 2, 1)
 _DEEPEST = 2
 
 
-def random_graph(random: Random, patch: Triple) -> Graph | None:
-    """For a patch of even extents at both halvings; None where the dice gave none."""
-    growing = _Growing(random, patch)
+def random_graph(
+    random: Random,
+    patch: Triple,
+    *,
+    numbers: int = 200_000,
+    weights: int = 200_000,
+    channels: Sequence[int] = _CHANNELS,
+) -> Graph | None:
+    """For a patch of even extents at both halvings; None where the dice gave none.
+
+    numbers: of a feature map, at most. weights: of all layers, at most. channels: of its inner
+    layers.
+    """
+    growing = _Growing(random, patch, numbers, weights, channels)
     for _ in range(random.randint(2, 8)):
         random.choice(
             (
@@ -70,8 +81,12 @@ def random_graph(random: Random, patch: Triple) -> Graph | None:
 class _Growing:
     """A graph to which layers are added; each that does not fit is left out."""
 
-    def __init__(self, random: Random, patch: Triple) -> None:
+    def __init__(
+        self, random: Random, patch: Triple, numbers: int, weights: int, widths: Sequence[int]
+    ) -> None:
         self._random = random
+        self._most_numbers, self._most_weights = numbers, weights
+        self._widths = widths
         self.channels = random.choice((1, 1, 2, 3))
         self.nodes: list[Node] = []
         self.level = 0
@@ -178,7 +193,7 @@ class _Growing:
 
     def _ends(self) -> tuple[int, int, int]:
         """Channels in and out, and the groups into which they fall."""
-        into, out = self._shapes[self._last].channels, self._random.choice(_CHANNELS)
+        into, out = self._shapes[self._last].channels, self._random.choice(self._widths)
         shared = [g for g in range(1, into + 1) if into % g == 0 == out % g]
         return into, out, self._random.choice(shared) if self._random.random() < 0.4 else 1
 
@@ -202,7 +217,9 @@ class _Growing:
         except PatchShapeError:
             return False
         weights = sum(prod(size) for _, size in graph.weight_shapes())
-        if shape.channels * prod(shape.extents) > _MOST_NUMBERS or weights > _MOST_WEIGHTS:
+        if shape.channels * prod(shape.extents) > self._most_numbers:
+            return False
+        if weights > self._most_weights:
             return False
         self.nodes.append(node)
         self._shapes[node.name], self._last = shape, node.name
