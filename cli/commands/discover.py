@@ -1,6 +1,7 @@
 """`cuda-cyclegan discover`: what lies in files and folders, and what of it would be translated."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,13 +13,13 @@ from ..errors import Exit, complain, errors_reported
 from ..options.translate import (
     AllowUneven,
     ChannelPatterns,
-    Filters,
     FollowLinks,
     MinSlices,
     Modality,
     SeriesPattern,
     ShowPhi,
     links_of,
+    parsed_choice,
 )
 from ..render.missed import missed
 from ..render.terminal.spinner import SEARCHING, spinner
@@ -70,12 +71,14 @@ def discover(
       2  wrong usage
       3  none was found
     """
-    links = links_of(follow=follow_links)
     if channel and not model:
         raise typer.BadParameter("a model has channels; name it.", param_hint="'--channel'")
-    choice = Filters(
-        modality, series, min_slices, allow_uneven, show_phi, links, channel or ()
-    ).choice()
+    choice = replace(
+        parsed_choice(modality, series, channel, show_phi=show_phi),
+        fewest_slices=min_slices,
+        allow_uneven=allow_uneven,
+        links=links_of(follow=follow_links),
+    )
     with stop_signals(), errors_reported(verbose=verbose):
         import_nibabel_alone()
         from ...pipelines.results.earlier_results import discover_scans

@@ -3,16 +3,8 @@
 import typer
 
 from ..errors import errors_reported
-from ..options.groups import DeviceOptions, StudyOptions, grouped
-from ..options.translate import (
-    FollowLinks,
-    Inputs,
-    MoreInputs,
-    ShowPhi,
-    Verbose,
-    all_inputs,
-    links_of,
-)
+from ..options.groups import DeviceOptions, InputOptions, StudyOptions, grouped
+from ..options.translate import ShowPhi, Verbose
 from ..signals import stop_signals
 from .translate import dry_run_shown, opened
 
@@ -26,9 +18,7 @@ Example:
 def plan(
     study: StudyOptions,
     on: DeviceOptions,
-    inputs: Inputs = None,
-    more: MoreInputs = None,
-    follow_links: FollowLinks = False,
+    given: InputOptions,
     show_phi: ShowPhi = False,
     verbose: Verbose = False,
 ) -> None:
@@ -47,6 +37,5 @@ def plan(
       4  the device or a library is missing
     """
     with stop_signals(), errors_reported(verbose=verbose):
-        links = links_of(follow=follow_links)
-        request = study.request(all_inputs(inputs, more), on, show_phi=show_phi, links=links)
+        request = study.request(given.paths(), on, show_phi=show_phi, links=given.links)
         raise typer.Exit(dry_run_shown(opened(request)))

@@ -13,17 +13,9 @@ import typer
 from ...io.errors import WriteError
 from ..command_line import command_line
 from ..errors import Exit, complain, errors_reported
-from ..options.groups import DeviceOptions, StudyOptions, grouped
+from ..options.groups import DeviceOptions, InputOptions, StudyOptions, grouped
 from ..options.help_panels import REPORTS
-from ..options.translate import (
-    FollowLinks,
-    Inputs,
-    MoreInputs,
-    ShowPhi,
-    Verbose,
-    all_inputs,
-    links_of,
-)
+from ..options.translate import ShowPhi, Verbose
 from ..options.values import checked_device, checked_json
 from ..render.missed import missed
 from ..render.report_file import STDOUT, screen, write_report
@@ -55,9 +47,7 @@ Examples:
 def translate(
     study: StudyOptions,
     on: DeviceOptions,
-    inputs: Inputs = None,
-    more: MoreInputs = None,
-    follow_links: FollowLinks = False,
+    given: InputOptions,
     show_phi: ShowPhi = False,
     dry_run: Annotated[
         bool,
@@ -117,8 +107,7 @@ def translate(
         errors_reported(verbose=verbose),
         _begun(study, on, begins=begins) as begun,
     ):
-        links = links_of(follow=follow_links)
-        request = study.request(all_inputs(inputs, more), on, show_phi=show_phi, links=links)
+        request = study.request(given.paths(), on, show_phi=show_phi, links=given.links)
         if dry_run:
             raise typer.Exit(dry_run_shown(opened(request, quiet=quiet)))
         with _begun_job(request, begun, quiet=quiet) as job:

@@ -23,13 +23,15 @@ from .translate import (
     CycleMap,
     CycleModel,
     DeviceName,
-    Filters,
     Flips,
+    FollowLinks,
     HowAtOnce,
+    Inputs,
     KeepPrivate,
     MinSlices,
     Modality,
     ModelFile,
+    MoreInputs,
     NanTo,
     Output,
     OutputFolder,
@@ -47,11 +49,34 @@ from .translate import (
     VerifiedTiles,
     VolumeIndex,
     VramLimit,
+    links_of,
+    parsed_choice,
 )
 from .values import checked_device, checked_flips, checked_value, cuda_limits, parsed_patch
 
 if TYPE_CHECKING:
     from ...pipelines.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class InputOptions:
+    """Where scans are looked for."""
+
+    inputs: Inputs = None
+    more: MoreInputs = None
+    follow_links: FollowLinks = False
+
+    def paths(self) -> list[Path]:
+        """Those given as arguments and as options. Raises BadParameter if there is none."""
+        paths = [*(self.inputs or ()), *(self.more or ())]
+        if not paths:
+            raise typer.BadParameter("name scan files or folders.", param_hint="'INPUT...'")
+        return paths
+
+    @property
+    def links(self) -> Links:
+        """Which of those below the inputs are followed."""
+        return links_of(follow=self.follow_links)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +134,8 @@ class StudyOptions:
         links: Links = "inside",
     ) -> "Request":
         """What the options ask for; on: None leaves the device to a worker. Raises BadParameter."""
-        filters = Filters(
-            self.modality,
-            self.series,
-            self.min_slices,
-            self.allow_uneven,
-            show_phi,
-            channels=self.channel or (),
-        )
-        choice, options = filters.choice(), self._options(links)
+        filters = parsed_choice(self.modality, self.series, self.channel, show_phi=show_phi)
+        options = self._options(links)
         device = checked_device(on.device) if on else "auto"
         limits = on.limits() if on else NO_LIMITS
         import_nibabel_alone()
@@ -129,7 +147,7 @@ class StudyOptions:
             folder, result = self.output.parent, self.output.name
             if self.output_format == "dicom":
                 raise typer.BadParameter("a DICOM result is a folder.", param_hint="'--output'")
-        return Request(tuple(inputs), self.model, folder, result, device, limits, options, choice)
+        return Request(tuple(inputs), self.model, folder, result, device, limits, options, filters)
 
     def _cycle_check(self) -> CycleCheck | None:
         if self.cycle_check:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -328,48 +327,29 @@ KeepPrivate: TypeAlias = Annotated[
 _MODALITIES = re.compile(r"\s*[A-Za-z]{2,16}\s*(,\s*[A-Za-z]{2,16}\s*)*")
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """The options as they were given.
-
-    modality, series: of DICOM series, empty for all. min_slices: fewest of a series that is
-    translated. allow_uneven: whether uneven slices are resampled. show_phi: whether names and
-    descriptions of patients may be printed. links: which symbolic links are followed. channels: of
-    a model, each as NAME=PATTERN.
-    """
-
-    modality: str
-    series: str
-    min_slices: int
-    allow_uneven: bool
-    show_phi: bool
-    links: Links = "inside"
-    channels: Sequence[str] = ()
-
-    def choice(self) -> Choice:
-        """What they mean. Raises BadParameter."""
-        if self.modality and not _MODALITIES.fullmatch(self.modality):
-            raise typer.BadParameter(
-                f"{self.modality!r} is no list of modalities such as CT,MR.",
-                param_hint="'--modality'",
-            )
-        return Choice(
-            modalities=frozenset(word.strip().upper() for word in self.modality.split(",") if word),
-            series=self._pattern(),
-            fewest_slices=self.min_slices,
-            allow_uneven=self.allow_uneven,
-            show_phi=self.show_phi,
-            links=self.links,
-            channels=tuple(map(_channel, self.channels)),
+def parsed_choice(
+    modality: str, series: str, channels: Sequence[str] | None, *, show_phi: bool
+) -> Choice:
+    """Which series are taken, and which scans as which channel. Raises BadParameter."""
+    if modality and not _MODALITIES.fullmatch(modality):
+        raise typer.BadParameter(
+            f"{modality!r} is no list of modalities such as CT,MR.", param_hint="'--modality'"
         )
+    return Choice(
+        modalities=frozenset(word.strip().upper() for word in modality.split(",") if word),
+        series=_pattern(series),
+        show_phi=show_phi,
+        channels=tuple(map(_channel, channels or ())),
+    )
 
-    def _pattern(self) -> "re.Pattern[str] | None":
-        try:
-            return re.compile(self.series, re.IGNORECASE) if self.series else None
-        except re.error as error:
-            raise typer.BadParameter(
-                f"{self.series!r} is no regular expression ({error}).", param_hint="'--series'"
-            ) from error
+
+def _pattern(series: str) -> "re.Pattern[str] | None":
+    try:
+        return re.compile(series, re.IGNORECASE) if series else None
+    except re.error as error:
+        raise typer.BadParameter(
+            f"{series!r} is no regular expression ({error}).", param_hint="'--series'"
+        ) from error
 
 
 def _channel(text: str) -> tuple[str, str]:
@@ -380,14 +360,6 @@ def _channel(text: str) -> tuple[str, str]:
             param_hint="'--channel'",
         )
     return name.strip(), pattern.strip()
-
-
-def all_inputs(named: Sequence[Path] | None, more: Sequence[Path] | None) -> list[Path]:
-    """Those given as arguments and as options. Raises BadParameter if there is none."""
-    inputs = [*(named or ()), *(more or ())]
-    if not inputs:
-        raise typer.BadParameter("name scan files or folders.", param_hint="'INPUT...'")
-    return inputs
 
 
 def links_of(*, follow: bool) -> Links:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import Exit, complain, errors_reported
-from ...options.groups import StudyOptions, grouped
+from ...options.groups import InputOptions, StudyOptions, grouped
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
-from ...options.translate import FollowLinks, Inputs, MoreInputs, all_inputs, links_of
 from ...render.missed import left_out, missed
 from ...render.terminal.spinner import SEARCHING, spinner
 from ...render.terminal.streams import say, tell
@@ -35,9 +34,7 @@ Examples:
 def submit(
     context: typer.Context,
     study: StudyOptions,
-    inputs: Inputs = None,
-    more: MoreInputs = None,
-    follow_links: FollowLinks = False,
+    given: InputOptions,
     queue: QueueOption = None,
     priority: PriorityOption = "normal",
     window: WindowOption = None,
@@ -66,7 +63,7 @@ def submit(
       3  no study was found
     """
     with stop_signals(), errors_reported(verbose=False):
-        request = study.request(all_inputs(inputs, more), links=links_of(follow=follow_links))
+        request = study.request(given.paths(), links=given.links)
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.queue.queue import open_queue
         from ....pipelines.jobs.schedule import parse_time
