@@ -1,8 +1,8 @@
 """The commands by name, each loaded when it is asked for: one needs nothing of the others."""
 
 from collections import UserDict
-from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import typer
@@ -10,100 +10,24 @@ from typer.core import TyperCommand, TyperGroup
 
 from .options.help_panels import PanelledCommand
 
-
-def _translate() -> Any:
-    from .commands.translate import EXAMPLE, translate
-
-    return _command(translate, EXAMPLE, PanelledCommand)
-
-
-def _plan() -> Any:
-    from .commands.plan import EXAMPLE, plan
-
-    return _command(plan, EXAMPLE, PanelledCommand)
-
-
-def _discover() -> Any:
-    from .commands.discover import EXAMPLE, discover
-
-    return _command(discover, EXAMPLE)
-
-
-def _evaluate() -> Any:
-    from .commands.evaluate import EXAMPLE, evaluate
-
-    return _command(evaluate, EXAMPLE)
-
-
-def _report() -> Any:
-    from .commands.report import EXAMPLE, report
-
-    return _command(report, EXAMPLE)
-
-
-def _model() -> Any:
-    from .commands.model import app
-
-    return typer.main.get_group(app)
-
-
-def _submit() -> Any:
-    from .commands.queue.submit import EXAMPLE, submit
-
-    return _command(submit, EXAMPLE, PanelledCommand)
-
-
-def _worker() -> Any:
-    from .commands.queue.worker import EXAMPLE, worker
-
-    return _command(worker, EXAMPLE)
-
-
-def _jobs() -> Any:
-    from .commands.queue.jobs import app
-
-    return typer.main.get_group(app)
-
-
-def _watch() -> Any:
-    from .commands.queue.watch import EXAMPLE, watch
-
-    return _command(watch, EXAMPLE, PanelledCommand)
-
-
-def _node() -> Any:
-    from .commands.queue.node import EXAMPLE, node
-
-    return _command(node, EXAMPLE, PanelledCommand)
-
-
-def _doctor() -> Any:
-    from .commands.doctor import EXAMPLE, doctor
-
-    return _command(doctor, EXAMPLE)
-
-
-def _bench() -> Any:
-    from .commands.bench.bench import EXAMPLE, bench
-
-    return _command(bench, EXAMPLE)
-
-
-_COMMANDS: dict[str, Callable[[], Any]] = {
-    "translate": _translate,
-    "plan": _plan,
-    "discover": _discover,
-    "evaluate": _evaluate,
-    "report": _report,
-    "model": _model,
-    "submit": _submit,
-    "worker": _worker,
-    "jobs": _jobs,
-    "watch": _watch,
-    "node": _node,
-    "doctor": _doctor,
-    "bench": _bench,
+_MODULES = {
+    "translate": "translate",
+    "plan": "plan",
+    "discover": "discover",
+    "evaluate": "evaluate",
+    "report": "report",
+    "model": "model",
+    "submit": "queue.submit",
+    "worker": "queue.worker",
+    "jobs": "queue.jobs",
+    "watch": "queue.watch",
+    "node": "queue.node",
+    "doctor": "doctor",
+    "bench": "bench.bench",
 }
+"""Of `commands`: each has a function of the command's name, or the `app` of a group."""
+
+_WITH_PANELS = {"translate", "plan", "submit", "watch", "node"}
 
 
 class CommandTable(TyperGroup):
@@ -111,7 +35,7 @@ class CommandTable(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = _LoadedCommands(_COMMANDS)
+        self.commands = _LoadedCommands(_MODULES)
 
 
 class _LoadedCommands(UserDict[str, Any]):
@@ -123,14 +47,14 @@ class _LoadedCommands(UserDict[str, Any]):
 
 @cache
 def _loaded(name: str) -> Any:
-    command = _COMMANDS[name]()
+    module: Any = import_module(f".commands.{_MODULES[name]}", __package__)
+    command = typer.main.get_group(module.app) if hasattr(module, "app") else _alone(name, module)
     command.name = name
     return command
 
 
-def _command(
-    run: Callable[..., None], example: str, kind: type[TyperCommand] = TyperCommand
-) -> Any:
+def _alone(name: str, module: Any) -> Any:
     alone = typer.Typer(rich_markup_mode=None, add_completion=False)
-    alone.command(cls=kind, epilog=example)(run)
+    kind = PanelledCommand if name in _WITH_PANELS else TyperCommand
+    alone.command(cls=kind, epilog=module.EXAMPLE)(getattr(module, name))
     return typer.main.get_command(alone)

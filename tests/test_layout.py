@@ -74,7 +74,7 @@ MAY_IMPORT = {
         "cli.command_table cli.errors cli.options cli.render.terminal pipelines.host "
         "pipelines.report"
     ),
-    "cli.command_table": "cli.commands cli.commands.bench cli.commands.queue cli.options",
+    "cli.command_table": "cli.options",
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
         "cli.render.terminal cli.signals engine.card_startup engine.checkpoint.recognise "
