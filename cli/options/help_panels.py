@@ -4,44 +4,16 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-INPUT, RESULT, SPEED, DICOM, REPORTS, QUEUE = (
-    "Input",
-    "Result",
-    "Speed",
-    "DICOM",
-    "Reports",
-    "Queue",
-)
+INPUT, RESULT, SPEED, DICOM = "Input", "Result", "Speed", "DICOM"
+QUEUE, REPORTS = "Queue", "Reports"
 _PANELS = (INPUT, RESULT, SPEED, DICOM, QUEUE, REPORTS)
 _OTHERS = "Other options"
 
 _RARE = {
-    *(
-        "volume",
-        "nan_to",
-        "channel",
-        "resample_channels",
-        "strict_input",
-        "follow_links",
-        "blend",
-        "seam_score",
-        "verify",
-        "cycle_check",
-        "cycle_map",
-        "spread",
-        "vram_limit",
-        "batch",
-        "tune",
-    ),
-    *(
-        "tune_seconds",
-        "min_slices",
-        "series",
-        "any_modality",
-        "keep_private_tags",
-        "trace",
-        "verbose",
-    ),
+    *("volume", "nan_to", "channel", "resample_channels", "strict_input", "follow_links"),
+    *("blend", "seam_score", "verify", "cycle_check", "cycle_map", "spread", "vram_limit"),
+    *("batch", "tune", "tune_seconds", "min_slices", "series", "any_modality"),
+    *("keep_private_tags", "trace", "verbose"),
 }
 """Fields of options that few people need; they stand last in their panel."""
 
