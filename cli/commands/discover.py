@@ -10,6 +10,7 @@ import typer
 from ...io.choice import FEWEST_SLICES
 from ...io.formats.nibabel_alone import import_nibabel_alone
 from ..errors import Exit, complain, errors_reported
+from ..options.printing import AsJson, Traceback
 from ..options.translate import (
     AllowUneven,
     ChannelPatterns,
@@ -52,10 +53,8 @@ def discover(
     allow_uneven: AllowUneven = False,
     follow_links: FollowLinks = False,
     show_phi: ShowPhi = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Print the traceback of a failure.")
-    ] = False,
+    json: AsJson = False,
+    verbose: Traceback = False,
 ) -> None:
     """List studies and DICOM series, taken or not.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import Exit, errors_reported
+from ..options.printing import AsJson, Traceback
 from ..options.queue import QueueOption
 from ..render.terminal.settings import flagged
 from ..render.terminal.streams import broken, columns_of, say
@@ -34,10 +35,8 @@ def doctor(
         Path, typer.Option(metavar="DIR", help="Whose disk to test: a folder for results.")
     ] = Path(),
     queue: QueueOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Print the traceback of a failure.")
-    ] = False,
+    as_json: AsJson = False,
+    verbose: Traceback = False,
 ) -> None:
     """Check what this machine offers, and test each device.
 

@@ -10,6 +10,7 @@ import typer
 
 from ...io.errors import WriteError
 from ..errors import Exit, complain, errors_reported
+from ..options.printing import Traceback
 from ..options.values import checked_json
 from ..render.missed import missed
 from ..render.report_file import STDOUT, save_page, screen
@@ -76,9 +77,7 @@ def evaluate(
         typer.Option(metavar="FILE.html", help="Write a page for a browser, the worst first."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Print the traceback of a failure.")
-    ] = False,
+    verbose: Traceback = False,
 ) -> None:
     """Measure how near results are to the truth.
 

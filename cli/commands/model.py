@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import Exit, complain, errors_reported
-from ..options.model import MadeModel, parsed_names
+from ..options.model import MadeModel, ReplacesOutput, parsed_names
+from ..options.printing import AsJson, Traceback
+from ..render.report_file import written
 from ..render.terminal.spinner import spinner
 from ..render.terminal.streams import columns_of, say, tell
-from ..render.terminal.text import file_size, printable
+from ..render.terminal.text import printable
 from ..signals import stop_signals
 from . import model_calibrate, model_import
 
@@ -38,7 +40,6 @@ app.command("import", epilog=model_import.EXAMPLE)(model_import.import_)
 app.command("calibrate", epilog=model_calibrate.EXAMPLE)(model_calibrate.calibrate)
 
 ModelFile = Annotated[Path, typer.Argument(metavar="FILE", help="Model file.")]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Print the traceback of a failure.")]
 
 
 @app.command(epilog=_example("inspect latest_net_G_A.pth --json"))
@@ -46,8 +47,8 @@ def inspect(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Model file, checkpoint of a training, or .onnx.")
     ],
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
-    verbose: Verbose = False,
+    json: AsJson = False,
+    verbose: Traceback = False,
 ) -> None:
     """Show what a model, checkpoint or ONNX file holds.
 
@@ -76,7 +77,7 @@ def inspect(
 
 
 @app.command(epilog=_example("verify t1-to-t2.safetensors"))
-def verify(file: ModelFile, verbose: Verbose = False) -> None:
+def verify(file: ModelFile, verbose: Traceback = False) -> None:
     """Prove that a model computes its reference.
 
     The reference is a patch in the model file with what the training code made of it, or else what
@@ -106,8 +107,8 @@ def export_onnx(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE.onnx", help="ONNX file to make.")
     ],
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
-    verbose: Verbose = False,
+    force: ReplacesOutput = False,
+    verbose: Traceback = False,
 ) -> None:
     """Write a model's network as ONNX.
 
@@ -124,7 +125,7 @@ def export_onnx(
         check_free(output, replace=force, sources=(file,))
         content = onnx_bytes(load_model(file))
         save(output, content)
-        say(f"Written: {printable(str(output))}, {file_size(len(content))}", sys.stdout)
+        say(written(output, len(content)), sys.stdout)
 
 
 @app.command(epilog=_example("edit old.safetensors --output new.safetensors --name CT"))
@@ -143,8 +144,8 @@ def edit(
     target: Annotated[
         str | None, typer.Option(metavar="NAME[,...]", help="Contrast that comes out.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
-    verbose: Verbose = False,
+    force: ReplacesOutput = False,
+    verbose: Traceback = False,
 ) -> None:
     """Write a model anew with other words in its card.
 
@@ -163,7 +164,7 @@ def edit(
         check_free(output, replace=force, sources=(file,))
         content = edited_model(load_model(file), CardEdit(name, licence, *said))
         save(output, content)
-        say(f"Written: {printable(str(output))}, {file_size(len(content))}", sys.stdout)
+        say(written(output, len(content)), sys.stdout)
 
 
 @app.command("reference-script", epilog=_example("reference-script > make_reference.py"))

@@ -11,13 +11,15 @@ import typer
 
 from ...engine.options import Inference
 from ..errors import Exit, complain, errors_reported
-from ..options.model import MadeModel
+from ..options.model import MadeModel, ReplacesOutput
+from ..options.printing import Traceback
 from ..options.translate import DeviceName
 from ..options.values import checked_device
 from ..render.missed import missed
+from ..render.report_file import written
 from ..render.terminal.spinner import SEARCHING, spinner
 from ..render.terminal.streams import columns_of, say, tell
-from ..render.terminal.text import counted, file_size, printable
+from ..render.terminal.text import counted, printable
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
@@ -70,10 +72,8 @@ def calibrate(
         ),
     ] = None,
     device: DeviceName = "auto",
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Print the traceback of a failure.")
-    ] = False,
+    force: ReplacesOutput = False,
+    verbose: Traceback = False,
 ) -> None:
     """Learn what scans of a model are like.
 
@@ -98,7 +98,7 @@ def calibrate(
             _compare(model, found, device)
         save(output, made.content)
         _show(made)
-        say(f"Written: {printable(str(output))}, {file_size(len(made.content))}", sys.stdout)
+        say(written(output, len(made.content)), sys.stdout)
         tell(missed(found.skipped), sys.stderr)
         if made.failures or any(skip.missed for skip in found.skipped):
             raise typer.Exit(Exit.SOME_FAILED)

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ..errors import Exit, complain, errors_reported
-from ..options.model import FORMS, MadeModel, parsed_axes, parsed_maps, parsed_names, parsed_spacing
+from ..options.model import (
+    FORMS,
+    MadeModel,
+    ReplacesOutput,
+    parsed_axes,
+    parsed_maps,
+    parsed_names,
+    parsed_spacing,
+)
+from ..options.printing import Traceback
 from ..options.values import parsed_patch
 from ..render.terminal.settings import option
 from ..render.terminal.spinner import spinner
@@ -182,10 +191,8 @@ def import_(
     licence: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Licence of the weights.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Print the traceback of a failure.")
-    ] = False,
+    force: ReplacesOutput = False,
+    verbose: Traceback = False,
 ) -> None:
     """Make a model from a training checkpoint or an ONNX file.
 

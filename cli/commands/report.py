@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import errors_reported
-from ..render.report_file import save_page
+from ..options.printing import Traceback
+from ..render.report_file import save_page, written
 from ..render.terminal.streams import columns_of, say, tell
-from ..render.terminal.text import file_size, printable
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
@@ -34,9 +34,7 @@ def report(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing page.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Print the traceback of a failure.")
-    ] = False,
+    verbose: Traceback = False,
 ) -> None:
     """Show what past batches came to.
 
@@ -75,4 +73,4 @@ def _write_page(stored: "list[StoredReport]", target: Path, *, force: bool) -> N
 
     check_free(target, replace=force, sources=tuple(one.file for one in stored))
     size = save_page(page(stored), target)
-    say(f"Written: {printable(str(target))}, {file_size(size)}", sys.stdout)
+    say(written(target, size), sys.stdout)

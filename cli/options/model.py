@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 MadeModel: TypeAlias = Annotated[
     Path, typer.Option("--output", "-o", metavar="FILE", help="Model file to make.")
 ]
+ReplacesOutput: TypeAlias = Annotated[
+    bool, typer.Option("--force", help="Replace an existing output.")
+]
 FORMS = "window:LOW,HIGH, percentile:LOW,HIGH, zscore[:SPREAD], minmax or identity"
 
 

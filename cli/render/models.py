@@ -29,10 +29,11 @@ from ...pipelines.model_import.inspection import (
     network_facts,
     parameter_count,
 )
+from .report_file import written
 from .terminal.settings import flagged, option
 from .terminal.streams import broken
 from .terminal.tables import listing
-from .terminal.text import counted, file_size, printable, scaled
+from .terminal.text import counted, printable, scaled
 
 if TYPE_CHECKING:
     from ...engine.network.architectures import Architecture
@@ -70,7 +71,7 @@ def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
         yield f"It computes as the unchanged {established.in_words} does. {_PROVE}"
     parameters = scaled(parameter_count(made.model.network))
     yield f"Model: {printable(made.model.card.name)}, {parameters} parameters"
-    yield f"Written: {printable(str(output))}, {file_size(len(made.content))}"
+    yield written(output, len(made.content))
 
 
 def proof(found: Verification) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from .terminal.streams import say
+from .terminal.text import file_size, printable
 
 if TYPE_CHECKING:
     from ...pipelines.report.report import BatchReport
@@ -16,6 +17,11 @@ STDOUT = Path("-")
 def screen(report: Path | None) -> TextIO:
     """Where tables go, so that nothing but the report is on standard output if it goes there."""
     return sys.stderr if report == STDOUT else sys.stdout
+
+
+def written(target: Path, size: int) -> str:
+    """That a file was made; size: its bytes."""
+    return f"Written: {printable(str(target))}, {file_size(size)}"
 
 
 def save_page(page: str, target: Path) -> int:

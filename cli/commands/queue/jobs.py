@@ -14,11 +14,12 @@ from typer.core import TyperGroup
 
 from ...command_line import command_line
 from ...errors import Exit, complain, errors_reported
+from ...options.printing import AsJson
 from ...options.queue import QueueOption
 from ...options.values import checked_json
-from ...render.report_file import STDOUT, save_page, screen, write_report
+from ...render.report_file import STDOUT, save_page, screen, write_report, written
 from ...render.terminal.streams import columns_of, say, tell
-from ...render.terminal.text import counted, file_size, printable
+from ...render.terminal.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def show(
         str | None, typer.Argument(metavar="[BATCH]", help="As 'submit' printed it.")
     ] = None,
     queue: QueueOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    json: AsJson = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Keep showing it until no job is open.")
     ] = False,
@@ -154,7 +155,7 @@ def _store(
         from ...render.html.page import page
 
         size = save_page(page([as_stored(summed, Path(batch))]), html)
-        say(f"Written: {printable(str(html))}, {file_size(size)}", screen(report))
+        say(written(html, size), screen(report))
 
 
 @app.command(epilog=_example("cancel 20261121-k7m2pq/00012"))

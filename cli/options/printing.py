@@ -1,0 +1,10 @@
+"""What a command prints: options that commands of every kind take."""
+
+from typing import Annotated, TypeAlias
+
+import typer
+
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Traceback: TypeAlias = Annotated[
+    bool, typer.Option("--verbose", help="Print the traceback of a failure.")
+]
