@@ -14,7 +14,7 @@ from ..options.printing import Traceback
 from ..options.values import checked_json
 from ..render.missed import missed
 from ..render.report_file import STDOUT, save_page, screen
-from ..render.terminal.spinner import SEARCHING, spinner
+from ..render.terminal.spinner import SEARCHING, counting, spinner
 from ..render.terminal.streams import columns_of, say, tell
 from ..render.terminal.text import printable_lines
 from ..signals import Stop, stop_signals
@@ -187,13 +187,9 @@ def _run(sources: "Sources", protocol: "Protocol", wanted: _Wanted, stop: Stop) 
         tell(missed(found.skipped), sys.stderr)
         complain(f"No study found in {sources.results} or {sources.truth}.")
         return Exit.NO_STUDY
-    with spinner("Evaluating") as rename, stop.again():
-        evaluation = evaluated(
-            found.pairs,
-            protocol,
-            lambda done, due: rename(f"Evaluating, {done} of {due} studies"),
-            pictures=PICTURES if wanted.html else 0,
-        )
+    with counting("Evaluating", "studies") as tell_done, stop.again():
+        pictures = PICTURES if wanted.html else 0
+        evaluation = evaluated(found.pairs, protocol, tell_done, pictures=pictures)
     stored = _stored(wanted, evaluation)
     _shown(evaluation, wanted)
     if evaluation.interrupted:

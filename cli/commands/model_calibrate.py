@@ -17,7 +17,7 @@ from ..options.translate import DeviceName
 from ..options.values import checked_device
 from ..render.missed import missed
 from ..render.report_file import written
-from ..render.terminal.spinner import SEARCHING, spinner
+from ..render.terminal.spinner import SEARCHING, counting, spinner
 from ..render.terminal.streams import columns_of, say, tell
 from ..render.terminal.text import counted, printable
 from ..signals import stop_signals
@@ -151,11 +151,7 @@ def _calibrated(
 
     options = TranslateOptions(cycle_check=CycleCheck(str(cycle)) if cycle else None)
     back = back_model(model, options)
-    with ExitStack() as opened, spinner("Reading scans") as rename:
-
-        def tell_done(done: int, due: int) -> None:
-            rename(f"Reading scans, {done} of {due} studies")
-
+    with ExitStack() as opened, counting("Reading scans", "studies") as tell_done:
         if back is None:
             options = replace(options, patch=model.card.patch, precision="fp32")
             return learn(model, found.studies, options, tell=tell_done, inference=inference)
@@ -175,11 +171,7 @@ def _compare(model: "Model", found: "Discovery", device: str) -> None:
     asked = TranslateOptions(inference="patches")
     devices, options = decided(model, checked_device(device), NO_LIMITS, asked)
     check_model(model, replace(options, inference="volume"), devices[0])
-    with spinner("Comparing") as rename:
-
-        def tell_done(done: int, due: int) -> None:
-            rename(f"Comparing, {done} of {due} studies")
-
+    with counting("Comparing", "studies") as tell_done:
         rows = list(compare_inference(model, found.studies, devices[0], options, tell_done))
     for line in lines(rows, columns_of(sys.stdout)):
         say(line, sys.stdout)

@@ -19,7 +19,7 @@ from ..options.translate import ShowPhi, Verbose
 from ..options.values import checked_device, checked_json
 from ..render.missed import missed
 from ..render.report_file import STDOUT, screen, write_report
-from ..render.terminal.spinner import SEARCHING, spinner
+from ..render.terminal.spinner import SEARCHING, counting, spinner
 from ..render.terminal.streams import columns_of, say, tell
 from ..render.terminal.text import counted, printable
 from ..signals import Stop, stop_signals
@@ -313,8 +313,8 @@ def dry_run_shown(job: "Job") -> Exit:
 
     if not job.discovery.studies:
         return _nothing_found(job)
-    with spinner("Reading scans") as rename:
-        plan = dry_run(job, lambda done, due: rename(f"Reading scans, {done} of {due} studies"))
+    with counting("Reading scans", "studies") as tell_done:
+        plan = dry_run(job, tell_done)
     for line in lines(plan, columns_of(sys.stdout)):
         say(line, sys.stdout)
     device = job.devices[0]

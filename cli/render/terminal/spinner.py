@@ -35,6 +35,13 @@ def spinner(what: str) -> Generator[Callable[[str], None]]:
             timer.join()
 
 
+@contextmanager
+def counting(what: str, things: str) -> Generator[Callable[[int, int], None]]:
+    """As `spinner`; yields what is told how many of all things are done."""
+    with spinner(what) as rename:
+        yield lambda done, due: rename(f"{what}, {done} of {due} {things}")
+
+
 class _Sign:
     """Appears in a thread of its own, at any moment or never."""
 
