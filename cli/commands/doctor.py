@@ -51,9 +51,9 @@ def doctor(
       1  something does not
     """
     with stop_signals(), errors_reported(verbose=verbose):
-        from ...pipelines.doctor.doctor import ExaminedPlaces, examine
+        from ...pipelines.doctor.doctor import examine
 
-        findings = examine(ExaminedPlaces(folder, queue))
+        findings = examine(folder, queue)
         states = _print_json(findings) if as_json else _print(findings)
         if states["failure"]:
             raise typer.Exit(Exit.SOME_FAILED)

@@ -1,7 +1,6 @@
 """Whether what this program offers works on this machine."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...engine.probe.cards import OLDEST_CAPABILITY, cuda_devices, why_no_cuda
@@ -14,28 +13,20 @@ from .queue import examine_queue
 from .self_test import examine_devices
 
 
-@dataclass(frozen=True, slots=True)
-class ExaminedPlaces:
-    """What is looked at besides the machine itself.
+def examine(folder: Path, queue: str | None) -> Iterator[Finding]:
+    """Every finding, each as soon as it is there.
 
     folder: where results would be written; its disk is tested with a file that vanishes.
     queue: its address, or None for this user's own.
     """
-
-    folder: Path
-    queue: str | None
-
-
-def examine(places: ExaminedPlaces) -> Iterator[Finding]:
-    """Every finding, each as soon as it is there."""
     broken = False
     for finding in examine_installation():
         broken = broken or finding.state == "failure"
         yield finding
-    yield from examine_machine(places.folder)
+    yield from examine_machine(folder)
     if broken:
         return
-    yield from examine_queue(places.queue)
+    yield from examine_queue(queue)
     yield from examine_cards()
     usable = why_no_cuda() is None
     if usable:
