@@ -2,7 +2,7 @@
 translations come back to them, into a new model file.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Generator as Yields
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -13,13 +13,13 @@ from ..engine.model.calibration import FEWEST_STUDIES, CycleReference, Typical
 from ..engine.model.card import ModelCard
 from ..engine.model.model import Model, encode_model
 from ..engine.options import Inference
-from ..engine.recovery import SharedGenerator, shared_generator
+from ..engine.recovery import SharedGenerator
 from ..io.volume import Study
 from .cycle.back_model import back_options
 from .cycle.back_translation import BackTask, BackTranslator, opened_back_translator
 from .errors import SettingsError
-from .opening import Opener
-from .report.failures import failure_of
+from .one_by_one import one_by_one
+from .opening import shared_network
 from .report.report import Failure
 from .settings import TranslateOptions
 from .stopwatch import Stopwatch
@@ -78,8 +78,7 @@ def opened_translation(
     shared = with_half_the_memory(device)
 
     def opening(one: Model, how: TranslateOptions) -> AbstractContextManager[SharedGenerator]:
-        opener = Opener(one.network, shared, how.settings().opened_for)
-        return shared_generator(opener, shared.precisions)
+        return shared_network(one.network, shared, how.settings().opened_for)
 
     task = BackTask(back, lambda _: opening(back, back_options(options, back)))
     with (
@@ -120,10 +119,19 @@ def calibrate(
             f"Model {model.card.name} takes {len(model.card.input_channels)} channels, and only "
             "models of one can be calibrated."
         )
-    failures: dict[str, Failure] = {}
     # What an earlier calibration expected is of no interest.
     plain = replace(model, card=replace(model.card, expected=None))
-    found = list(_measured(plain, studies, options, translation, failures, tell))
+
+    def measured(study: Study, watch: Stopwatch) -> _ReferenceStudy:
+        scans = read_study(study, options, watch)
+        plan = plan_read_study(scans, plain, options, watch)
+        prepared = prepare_study(scans, plan, plain, options, watch)
+        cycle = translation and translation.cycle_error(prepared, watch)
+        return _ReferenceStudy(prepared.prepared.figures(), cycle)
+
+    outcomes = list(one_by_one(studies, measured, tell))
+    failures = {name: each for name, each in outcomes if isinstance(each, Failure)}
+    found = [each for _, each in outcomes if not isinstance(each, Failure)]
     if len(found) < FEWEST_STUDIES:
         raise SettingsError(_too_few(len(found), failures))
     card = replace(
@@ -138,31 +146,6 @@ def calibrate(
         card = replace(card, cycle=CycleReference(identity, len(found), errors, mark_beyond))
     content = encode_model(card, model.network, model.reference_input, model.reference_output)
     return Calibration(content, card, failures)
-
-
-def _measured(
-    model: Model,
-    studies: Sequence[Study],
-    options: TranslateOptions,
-    translation: Translation | None,
-    failures: dict[str, Failure],
-    tell: Callable[[int, int], None],
-) -> Iterator[_ReferenceStudy]:
-    """The figures of each scan that can be taken; why the others cannot is added to `failures`."""
-    for done, study in enumerate(studies):
-        tell(done, len(studies))
-        watch = Stopwatch(str(study.name))
-        if study.obstacle:
-            failures[str(study.name)] = Failure(study.obstacle.kind, study.obstacle.reason, None)
-            continue
-        try:
-            scans = read_study(study, options, watch)
-            plan = plan_read_study(scans, model, options, watch)
-            prepared = prepare_study(scans, plan, model, options, watch)
-            cycle = translation and translation.cycle_error(prepared, watch)
-            yield _ReferenceStudy(prepared.prepared.figures(), cycle)
-        except Exception as error:  # as in a batch, a study's trouble is its own
-            failures[str(study.name)] = failure_of(error, watch.stage)
 
 
 def _too_few(count: int, failures: dict[str, Failure]) -> str:

@@ -9,10 +9,10 @@ import numpy as np
 from ..engine.devices import Device, with_half_the_memory
 from ..engine.model.model import Model
 from ..engine.options import Inference
-from ..engine.recovery import SharedGenerator, shared_generator
+from ..engine.recovery import SharedGenerator
 from ..io.volume import Study
-from .opening import Opener
-from .report.failures import failure_of
+from .one_by_one import one_by_one
+from .opening import shared_network
 from .report.report import Failure
 from .settings import TranslateOptions
 from .stopwatch import Stopwatch
@@ -43,12 +43,10 @@ class OneWay:
 class ComparedStudy:
     """A study translated both ways.
 
-    name: of the study. patches, volume: each of the ways. difference: of both, in the L2 norm,
-    relative to that of the patches. mean_difference: mean absolute, over all voxels, in the unit of
-    the result.
+    patches, volume: each of the ways. difference: of both, in the L2 norm, relative to that of the
+    patches. mean_difference: mean absolute, over all voxels, in the unit of the result.
     """
 
-    name: str
     patches: OneWay
     volume: OneWay
     difference: float
@@ -60,9 +58,9 @@ def compare_inference(
     studies: Sequence[Study],
     device: Device,
     options: TranslateOptions,
-    tell: Callable[[int, int], None] = lambda _done, _all: None,
-) -> Iterator[ComparedStudy | tuple[str, Failure]]:
-    """Translate studies both ways; of one that cannot be, its name and why.
+    tell: Callable[[int, int], None],
+) -> Iterator[tuple[str, ComparedStudy | Failure]]:
+    """Translate studies both ways: the name of each, and what came of it.
 
     options: with none left open but inference. tell: is told how many of all studies are done.
     """
@@ -72,18 +70,11 @@ def compare_inference(
     with ExitStack() as opened:
 
         def way(how: TranslateOptions) -> _Way:
-            opener = Opener(model.network, shared, how.settings().opened_for)
-            generator = opened.enter_context(shared_generator(opener, shared.precisions))
-            return _Way(model, generator, how)
+            opening = shared_network(model.network, shared, how.settings().opened_for)
+            return _Way(model, opened.enter_context(opening), how)
 
         both = way(patches), way(volume)
-        for done, study in enumerate(studies):
-            tell(done, len(studies))
-            watch = Stopwatch(str(study.name))
-            try:
-                yield _compared(study, both, watch)
-            except Exception as error:  # as in a batch, a study's trouble is its own
-                yield str(study.name), failure_of(error, watch.stage)
+        yield from one_by_one(studies, lambda study, watch: _compared(study, both, watch), tell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +116,6 @@ def _compared(study: Study, ways: tuple[_Way, _Way], watch: Stopwatch) -> Compar
     norm = float(np.linalg.norm(here.ravel().astype(np.float64)))
     unit = abs(prepared.prepared.fit.outward[0].radius)
     return ComparedStudy(
-        str(study.name),
         patches,
         volume,
         difference=float(np.linalg.norm(apart.ravel().astype(np.float64))) / max(norm, 1e-12),

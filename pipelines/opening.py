@@ -9,6 +9,7 @@ from ..engine.generator import AnyGenerator
 from ..engine.network.graph import Network
 from ..engine.network.layers import Triple
 from ..engine.options import Precision
+from ..engine.recovery import SharedGenerator, shared_generator
 from ..engine.whole_volume import HostRoom
 from .host.memory import available_memory
 
@@ -31,6 +32,17 @@ def pinned_memory() -> int:
 def room_for_maps(device: Device) -> HostRoom:
     """What maps of volumes at once may take of the host."""
     return pinned_memory if device.kind == "cuda" else maps_memory
+
+
+def shared_network(
+    network: Network, device: Device, patch: Triple | None, progress: Progress = ignore_progress
+) -> AbstractContextManager[SharedGenerator]:
+    """A network on a device for threads to share, open in one precision at a time.
+
+    patch: as of an `Opener`. progress: told of the search for plans.
+    """
+    opener = Opener(network, device, patch)
+    return shared_generator(lambda precision: opener(precision, progress), device.precisions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,8 +240,9 @@ MAY_IMPORT = {
     ),
     "pipelines.calibration": (
         "engine.cuda engine.devices engine.model engine.options engine.recovery io.volume "
-        "pipelines.cycle pipelines.errors pipelines.opening pipelines.report pipelines.settings "
-        "pipelines.stopwatch pipelines.study pipelines.study.voxels"
+        "pipelines.cycle pipelines.errors pipelines.one_by_one pipelines.opening "
+        "pipelines.report pipelines.settings pipelines.stopwatch pipelines.study "
+        "pipelines.study.voxels"
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.cycle": (
@@ -279,8 +280,9 @@ MAY_IMPORT = {
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.inference_comparison": (
-        "engine.devices engine.model engine.options engine.recovery io.volume pipelines.opening "
-        "pipelines.report pipelines.settings pipelines.stopwatch pipelines.study"
+        "engine.devices engine.model engine.options engine.recovery io.volume "
+        "pipelines.one_by_one pipelines.opening pipelines.report pipelines.settings "
+        "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.jobs": (
         "engine.decoding engine.model io.links io.search pipelines.cycle pipelines.decisions "
@@ -310,9 +312,10 @@ MAY_IMPORT = {
         "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
         "pipelines.request pipelines.results"
     ),
+    "pipelines.one_by_one": "io.volume pipelines.report pipelines.stopwatch",
     "pipelines.opening": (
         "engine.cuda engine.devices engine.generator engine.network engine.options "
-        "engine.whole_volume pipelines.host"
+        "engine.recovery engine.whole_volume pipelines.host"
     ),
     "pipelines.progress": (
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.results "

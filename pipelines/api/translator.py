@@ -15,7 +15,7 @@ from ...engine.generator import AnyGenerator
 from ...engine.model.model import Model
 from ...engine.network.layers import Triple
 from ...engine.options import NO_LIMITS, CudaLimits, Inference, Precision
-from ...engine.recovery import Outcome, SharedGenerator, shared_generator
+from ...engine.recovery import Outcome, SharedGenerator
 from ...io.channels import joined
 from ...io.conversion import volume_of
 from ...io.discovery import Discovery, discover
@@ -23,7 +23,7 @@ from ...io.errors import UnreadableScanError, UnsupportedScanError
 from ...io.volume import Study, Volume
 from ..decisions import decided
 from ..errors import SettingsError
-from ..opening import Opener
+from ..opening import shared_network
 from ..progress.events import DeviceOpened, Listen, TilesDone, opening_event, unit_of
 from ..settings import Blend, TranslateOptions
 from ..stopwatch import Stopwatch
@@ -238,8 +238,7 @@ class Translator:
         def progress(what: str, share: float | None) -> None:
             self._on_event(opening_event(what, share))
 
-        opener = Opener(self.model.network, device, self._settings.opened_for)
-        return shared_generator(lambda precision: opener(precision, progress), device.precisions)
+        return shared_network(self.model.network, device, self._settings.opened_for, progress)
 
 
 def _only_study(path: Path, found: Discovery) -> Study:

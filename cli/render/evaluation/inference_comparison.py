@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import TypeAlias
 
 from ....pipelines.inference_comparison import ComparedStudy
 from ....pipelines.report.report import Failure
@@ -9,33 +10,33 @@ from ..progress_lines import failure_text
 from ..terminal.tables import Row, TextTable
 from ..terminal.text import printable, seconds
 
-Compared = ComparedStudy | tuple[str, Failure]
+_Rows: TypeAlias = Sequence[tuple[str, ComparedStudy | Failure]]
+"""Names of studies, and what came of each."""
 
 
-def lines(rows: Sequence[Compared], columns: int | None) -> Iterator[str]:
+def lines(rows: _Rows, columns: int | None) -> Iterator[str]:
     """The table of studies, and what is typical; columns: of the terminal, None for no limit."""
-    found = [row for row in rows if isinstance(row, ComparedStudy)]
+    found = [(name, row) for name, row in rows if isinstance(row, ComparedStudy)]
     if not found:
         return
     table = TextTable(
         head=Row("study", [*_twice("seam"), "relative L2", "mean |diff|", *_twice("seconds")]),
-        rows=[Row(printable(row.name), _figures(row)) for row in found],
+        rows=[Row(printable(name), _figures(row)) for name, row in found],
     )
     yield from table.lines(columns)
-    apart = median(row.difference for row in found)
-    faster = median(row.patches.seconds / max(row.volume.seconds, 1e-9) for row in found)
+    apart = median(row.difference for _, row in found)
+    faster = median(row.patches.seconds / max(row.volume.seconds, 1e-9) for _, row in found)
     yield (
         f"Typically they differ by {apart:.2g} (relative L2), and a volume at once takes "
         f"{1 / faster:.2g} x the time of patches. Seams are looked for where patches meet."
     )
 
 
-def reasons(rows: Sequence[Compared]) -> Iterator[str]:
+def reasons(rows: _Rows) -> Iterator[str]:
     """Why studies could not be compared."""
-    for row in rows:
-        if not isinstance(row, ComparedStudy):
-            name, failure = row
-            yield f"not compared: {printable(name)}: {failure_text(failure)}"
+    for name, row in rows:
+        if isinstance(row, Failure):
+            yield f"not compared: {printable(name)}: {failure_text(row)}"
 
 
 def _twice(figure: str) -> list[str]:
