@@ -59,7 +59,7 @@ class Job:
 
     options: as requested, with nothing left open. discovery: those studies, and what is none.
     back: the model that leads results back, if that is asked for. opening: its network, where that
-    was begun to open.
+    was begun to open. spares: workers of its cards, where they were started already.
     """
 
     request: Request
@@ -69,6 +69,7 @@ class Job:
     discovery: Discovery
     back: Model | None = None
     opening: EarlyOpening | None = None
+    spares: SpareWorkers | None = None
 
     @property
     def settings(self) -> TranslateSettings:
@@ -150,13 +151,13 @@ def begun_job(
 ) -> Iterated[Job]:
     """As `open_job`; where one card computes, the network opens while studies are looked for.
 
-    `run_job` takes it from there. read_model: the request's, which is being read. spares: workers
+    `run_job` takes both from there. read_model: the request's, which is being read. spares: workers
     of its cards, which tell of them; without, the driver is started here.
     """
     model = read_model()
     job = _checked(request, model, spares.cards() if spares else ())
     with _opening(job) as opening:
-        yield replace(job, discovery=request.search(job.model.card), opening=opening)
+        yield replace(job, discovery=request.search(model.card), opening=opening, spares=spares)
 
 
 def _checked(request: Request, model: Model, cards: Collection[CudaDevice] = ()) -> Job:
@@ -177,7 +178,7 @@ def _opening(job: Job) -> AbstractContextManager[EarlyOpening | None]:
     return early_opening(opener, settings.precision)
 
 
-def run_job(job: Job, listen: Listen, spares: SpareWorkers | None = None) -> BatchReport:
+def run_job(job: Job, listen: Listen) -> BatchReport:
     """Translate what is due. A KeyboardInterrupt ends the batch early, with a report all the same.
 
     Raises OutputFolderError or EngineError, before the first study.
@@ -204,7 +205,7 @@ def run_job(job: Job, listen: Listen, spares: SpareWorkers | None = None) -> Bat
             listen(Remark(remark))
         listen(BatchStarted(planned))
         meter = EnergyMeter([device.bus for device in job.devices if device.kind == "cuda"])
-        rows = run_batch(planned, _execution(job, with_aliases(planned), manifest, spares), hear)
+        rows = run_batch(planned, _execution(job, with_aliases(planned), manifest), hear)
         energy = meter.read()
         rows = _without_lost(rows, manifest.place)
     _remember(job, planned, rows, opening)
@@ -263,9 +264,7 @@ def _remember(
             cache.put(host, *(of_kind[:1] if job.back else of_kind))
 
 
-def _execution(
-    job: Job, planned: Sequence[PlannedStudy], manifest: Manifest, spares: SpareWorkers | None
-) -> Execution:
+def _execution(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Execution:
     """One device in this process as long as it works, or several in a process each.
 
     None is opened where nothing is to be translated.
@@ -277,7 +276,7 @@ def _execution(
         _setup(job, device, manifest.place, in_a_process_of_its_own) for device in job.devices
     ]
     if len(job.devices) > 1:
-        return SharedBatch(of_workers, planned, manifest, spares=spares)
+        return SharedBatch(of_workers, planned, manifest, spares=job.spares)
     task = setup.task(manifest, job.opening or setup.open_generator)
     return Failover(
         planned,

@@ -112,7 +112,7 @@ def translate(
             raise typer.Exit(dry_run_shown(opened(request, quiet=quiet)))
         with _begun_job(request, begun, quiet=quiet) as job:
             view = _View(report, trace, quiet, verbose)
-            raise typer.Exit(_run(job, view, stop, begun.spares if begun else None))
+            raise typer.Exit(_run(job, view, stop))
 
 
 def _is_all_due(study: StudyOptions) -> bool:
@@ -213,7 +213,7 @@ def _console() -> "Console | None":
     return console if console.is_terminal and not console.is_dumb_terminal else None
 
 
-def _run(job: "Job", view: _View, stop: Stop, spares: "SpareWorkers | None" = None) -> Exit:
+def _run(job: "Job", view: _View, stop: Stop) -> Exit:
     from ...pipelines.progress.events import Event
     from ...pipelines.progress.trace import Trace
     from ...pipelines.translate import run_job
@@ -229,7 +229,7 @@ def _run(job: "Job", view: _View, stop: Stop, spares: "SpareWorkers | None" = No
                 trace.hear(event)
 
         with stop.again():
-            report = run_job(job, listen, spares)
+            report = run_job(job, listen)
     stored = [
         _stored(view.report, lambda path: write_report(_whole(earlier, report, job), path)),
         _stored(view.trace, trace.write),
