@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from ...worker_processes.retry import is_blamed
 from .queue import ALONE, BEHIND
-from .reading import read_open_jobs
+from .reading import QueueReader
 from .rows import NAMES, PUT_OFF, payload_of, whole
 from .state import PRIORITIES, Claim, OpenJobs, SchedulingClass
 from .tables import APPLICATION, PAUSED, VERSION, QueueTables
@@ -108,7 +108,7 @@ class Claims:
 
     def open_jobs(self) -> tuple[OpenJobs, ...]:
         """What has not ended of all that this worker may take."""
-        return read_open_jobs(self._tables, self._only)
+        return QueueReader(self._tables).open_jobs(self._only)
 
     def _row(self, job: str) -> Any:
         jobs, inputs = self._tables.jobs, self._tables.inputs

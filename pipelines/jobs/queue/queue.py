@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -13,31 +13,20 @@ from sqlalchemy.exc import IntegrityError
 
 from ...errors import QueueError
 from .job import StudyJob
-from .liveness import living_workers
 from .location import QueuePlace
-from .reading import (
-    read_batches,
-    read_jobs,
-    read_names,
-    read_open_jobs,
-    read_open_keys,
-    read_put_off,
-)
+from .reading import QueueReader
 from .rows import NAMES, PASSED
 from .state import (
     ENDED_BADLY,
     NOT_RECORDED,
     OPEN,
-    BatchCount,
     Interval,
     JobRow,
-    JobState,
-    OpenJobs,
     Retried,
     SchedulingClass,
     Submitted,
 )
-from .tables import PAUSED, VERSION, QueueTables, open_tables
+from .tables import PAUSED, VERSION, open_tables
 
 ALONE, _WITH_OTHERS, BEHIND = 1, 2, 3
 """Order within a class: a job that may have killed a worker goes first, and by itself; one that was
@@ -55,14 +44,11 @@ def open_queue(place: QueuePlace, *, create: bool = False) -> Generator["Queue"]
         yield Queue(tables)
 
 
-class Queue:
+class Queue(QueueReader):
     """What people do with a queue.
 
     All methods raise QueueLostError while the database does not answer.
     """
-
-    def __init__(self, tables: QueueTables) -> None:
-        self._tables = tables
 
     def submit(
         self,
@@ -113,37 +99,10 @@ class Queue:
             passed = {**about.get(PASSED, {}), "send": interval}
             self._tables.change(where, {"attributes": {**about, PASSED: passed}})
 
-    def batches(self) -> list[BatchCount]:
-        """All batches, oldest first."""
-        return read_batches(self._tables)
-
-    def jobs(self, batch: str, states: Collection[JobState] = ()) -> list[JobRow]:
-        """The jobs of a batch in their order; with states, only those in one of them.
-
-        batch: also one job of it, as `<batch>/<number>`.
-        """
-        return read_jobs(self._tables, batch, states)
-
-    def put_off(self) -> list[JobRow]:
-        """The jobs of all batches that wait for something to pass, such as a full disk."""
-        return read_put_off(self._tables)
-
-    def open_jobs(self, batch: str = "") -> tuple[OpenJobs, ...]:
-        """What has not ended of a batch, or of all."""
-        return read_open_jobs(self._tables, batch)
-
-    def open_keys(self) -> Mapping[str, str]:
-        """The jobs that have not ended, as `<batch>/<number>`, by their work's key."""
-        return read_open_keys(self._tables)
-
-    def workers(self) -> int:
-        """How many are alive on any machine, whether they have a job or not."""
-        return living_workers(self._tables.place)
-
     def cancel(self, batch: str) -> int:
         """Cancel what is open of a batch, or one job; a running job stops within seconds."""
         with self._tables.translating_errors():
-            ids = read_names(self._tables, self._tables.of_batch(batch, OPEN))
+            ids = self.names(self._tables.of_batch(batch, OPEN))
             for some in _portions(ids):
                 self._tables.client.cancel_workflows(some)
         return len(ids)
@@ -193,7 +152,7 @@ class Queue:
         jobs = self._tables.jobs.c
         ended = jobs.completed_at < int(before.timestamp() * 1000)
         with self._tables.translating_errors():
-            ids = read_names(self._tables, [*self._tables.of_batch(""), ended])
+            ids = self.names([*self._tables.of_batch(""), ended])
             for some in _portions(ids):
                 self._tables.client.delete_workflows(some)
         return len(ids)
@@ -207,10 +166,6 @@ class Queue:
         """Let jobs start again."""
         with self._tables.translating_errors():
             self._tables.client.delete_queue(PAUSED)
-
-    def is_paused(self) -> bool:
-        """Whether no job may start."""
-        return self._tables.is_paused()
 
     def _add(self, rows: Sequence[tuple[EnqueueOptions, StudyJob]]) -> None:
         with self._tables.begin() as connection:
