@@ -113,7 +113,7 @@ MAY_IMPORT = {
     ),
     "cli.render.bench": (
         "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
-        "pipelines.timestamps pipelines.report pipelines.results"
+        "pipelines.timestamps pipelines.report"
     ),
     "cli.render.evaluation": (
         "cli.render cli.render.html cli.render.terminal pipelines.evaluation "

@@ -13,7 +13,7 @@ from ..errors import Exit, complain, errors_reported
 from ..options.printing import Traceback
 from ..options.values import checked_json
 from ..render.missed import missed
-from ..render.report_file import STDOUT, save_page, screen
+from ..render.report_file import STDOUT, save_page, screen, write_json
 from ..render.terminal.spinner import SEARCHING, counting, spinner
 from ..render.terminal.streams import columns_of, say, tell
 from ..render.terminal.text import printable_lines
@@ -97,7 +97,7 @@ def evaluate(
       4  a library is missing
       129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
     """
-    wanted = _Wanted(None if json == STDOUT else json, csv, html, json == STDOUT, verbose)
+    wanted = _Wanted(json, csv, html, verbose)
     wanted.check()
     with stop_signals() as stop, errors_reported(verbose=verbose):
         from ...pipelines.evaluation.pairs import Sources
@@ -115,12 +115,13 @@ class _Wanted:
     json: Path | None
     csv: Path | None
     html: Path | None
-    prints_json: bool
     verbose: bool
 
     def check(self) -> None:
         """Raises BadParameter."""
-        for option, file in (("--json", self.json), ("--csv", self.csv), ("--html", self.html)):
+        if self.json != STDOUT:
+            checked_json("--json", self.json)
+        for option, file in (("--csv", self.csv), ("--html", self.html)):
             checked_json(option, file)
 
     def check_free(self, sources: "Sources", *, replace: bool) -> None:
@@ -130,19 +131,17 @@ class _Wanted:
         read = tuple(
             path for path in (sources.results, sources.truth, sources.masks, sources.table) if path
         )
-        for file in (self.json, self.csv, self.html):
+        for file in (self.json if self.json != STDOUT else None, self.csv, self.html):
             if file:
                 check_free(file, replace=replace, sources=read)
 
     def write(self, evaluation: "Evaluation") -> None:
         """Raises WriteError."""
-        from ...pipelines.evaluation.writing import csv_text, json_text, store
+        from ...pipelines.evaluation.writing import csv_text, store, to_json
         from ..render.evaluation.page import page
 
-        if self.prints_json:
-            say(json_text(evaluation).rstrip(), sys.stdout)
         if self.json:
-            store(json_text(evaluation), self.json)
+            write_json(to_json(evaluation), self.json)
         if self.csv:
             store(csv_text(evaluation), self.csv)
         if self.html:
@@ -212,7 +211,7 @@ def _stored(wanted: _Wanted, evaluation: "Evaluation") -> Exit:
 def _shown(evaluation: "Evaluation", wanted: _Wanted) -> None:
     from ..render.evaluation import text
 
-    out = screen(STDOUT if wanted.prints_json else None)
+    out = screen(wanted.json)
     for line in text.tables(evaluation, columns_of(out)):
         say(line, out)
     tell(text.totals(evaluation), out)

@@ -1,9 +1,10 @@
-"""Where the report of a batch goes: JSON to a file or standard output, a page to a file."""
+"""Where documents go: JSON to a file or standard output, a page to a file."""
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from .terminal.streams import say
 from .terminal.text import file_size, printable
@@ -33,11 +34,19 @@ def save_page(page: str, target: Path) -> int:
     return len(content)
 
 
+def write_json(content: Mapping[str, Any], target: Path) -> None:
+    """Store or print a document. Raises WriteError."""
+    from ...pipelines.results.output_file import save
+
+    text = json.dumps(content, indent=2)
+    if target == STDOUT:
+        say(text, sys.stdout)
+    else:
+        save(target, f"{text}\n".encode())
+
+
 def write_report(report: "BatchReport", target: Path) -> None:
     """Store or print it. Raises WriteError."""
-    from ...pipelines.report.writing import to_json, write_json
+    from ...pipelines.report.writing import to_json
 
-    if target == STDOUT:
-        say(json.dumps(to_json(report), indent=2), sys.stdout)
-    else:
-        write_json(report, target)
+    write_json(to_json(report), target)

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,6 @@ COLUMNS = (
     *("name", "status", *(metric.name for metric in METRICS)),
     *("data_range_low", "data_range_high", "voxels", "result", "truth", "mask", "reason"),
 )
-
-
-def json_text(evaluation: Evaluation) -> str:
-    """The evaluation as JSON."""
-    return json.dumps(_to_json(evaluation), indent=2) + "\n"
 
 
 def csv_text(evaluation: Evaluation) -> str:
@@ -45,7 +39,8 @@ def store(text: str, target: Path) -> None:
     save(target, text.encode("utf-8", "surrogateescape"))
 
 
-def _to_json(evaluation: Evaluation) -> dict[str, Any]:
+def to_json(evaluation: Evaluation) -> dict[str, Any]:
+    """The evaluation as JSON values."""
     return {
         "schema": SCHEMA,
         "program": {"name": "cuda-cyclegan", "version": program_version()},

@@ -1,16 +1,13 @@
 """The batch report as JSON; its fields, told in docs/reports.md, are a promise to scripts."""
 
-import json
 import platform
 from dataclasses import asdict, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from ...engine.cores import usable_cores
 from ...engine.probe.energy import Energy
-from ...io.files.atomic import whole_file
 from ...io.files.machine_memory import physical_memory
 from ..host.memory import PeakMemory
 from ..settings import TranslateOptions
@@ -35,12 +32,6 @@ LIBRARIES = {
 def program_version() -> str:
     """Version of this program."""
     return version("cuda-cyclegan")
-
-
-def write_json(report: BatchReport, target: Path) -> None:
-    """Write the report whole or not at all. Raises WriteError."""
-    with whole_file(target) as part:
-        part.write_text(json.dumps(to_json(report), indent=2) + "\n", encoding="ascii")
 
 
 def to_json(report: BatchReport) -> JsonObject:

@@ -1,10 +1,11 @@
 """Batch reports that nobody had to translate for."""
 
+import json
 from pathlib import Path
 
 from cuda_cyclegan.pipelines.host.memory import PeakMemory
 from cuda_cyclegan.pipelines.report.report import BatchReport, Failure, ModelName, StudyReport, Use
-from cuda_cyclegan.pipelines.report.writing import write_json
+from cuda_cyclegan.pipelines.report.writing import to_json
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 
@@ -49,5 +50,5 @@ BATCH = BatchReport(
 
 def written(report: BatchReport, file: Path) -> Path:
     """The report as `translate --report` stores it."""
-    write_json(report, file)
+    file.write_text(json.dumps(to_json(report), indent=2) + "\n")
     return file

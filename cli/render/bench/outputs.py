@@ -1,13 +1,12 @@
 """Where the figures of `bench` go: tables to the terminal, JSON and plots to files."""
 
-import json
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..report_file import STDOUT
+from ..report_file import STDOUT, write_json
 from ..terminal.streams import columns_of, say, tell
 
 
@@ -40,10 +39,5 @@ class View:
 
     def store(self, content: dict[str, Any]) -> None:
         """Write the JSON where it is wanted. Raises WriteError."""
-        from ....pipelines.results.output_file import save
-
-        text = json.dumps(content, indent=2)
-        if self.json == STDOUT:
-            say(text, sys.stdout)
-        elif self.json:
-            save(self.json, f"{text}\n".encode())
+        if self.json:
+            write_json(content, self.json)
