@@ -9,9 +9,8 @@ from ...engine.model.card import ModelCard
 from ...engine.model.model import Model, load_model
 from ..errors import SettingsError
 from ..settings import TranslateOptions
+from ..study.voxels.resampling import SAME_SPACING
 from .cycle_error import CycleRule
-
-_SAME_SPACING = 1e-3
 
 
 def back_model(model: Model, options: TranslateOptions) -> Model | None:
@@ -104,7 +103,7 @@ def _spacing(card: ModelCard) -> dict[str, float] | None:
 def _equal_spacing(one: dict[str, float] | None, other: dict[str, float] | None) -> bool:
     if one is None or other is None:
         return one is other
-    return all(abs(one[axis] / other[axis] - 1) <= _SAME_SPACING for axis in one)
+    return all(abs(one[axis] / other[axis] - 1) <= SAME_SPACING for axis in one)
 
 
 def _mm(card: ModelCard) -> str:

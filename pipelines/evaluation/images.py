@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...io.volume import AnyArray, DoubleArray, Volume
+from ..study.voxels.planes import rows
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Planes: TypeAlias = tuple[int, int, int]
@@ -69,14 +70,7 @@ class Images:
 
     def counted(self) -> Iterator[tuple[slice, Flags, DoubleArray, DoubleArray]]:
         """Blocks of planes: which, their voxels that count, and truth and result at these, flat."""
-        for start, stop in blocks(self.extents):
+        for start, stop in rows(self.extents, BLOCK_VOXELS):
             planes = slice(start, stop)
             flags = self.flags(planes)
             yield planes, flags, self.truth.values(planes)[flags], self.result.values(planes)[flags]
-
-
-def blocks(extents: Planes) -> Iterator[tuple[int, int]]:
-    """First plane, and the one behind the last, of each block."""
-    depth, height, width = extents
-    count = max(BLOCK_VOXELS // max(height * width, 1), 1)
-    return ((start, min(start + count, depth)) for start in range(0, depth, count))

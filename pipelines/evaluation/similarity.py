@@ -11,8 +11,9 @@ from typing import Protocol
 import numpy as np
 
 from ...io.volume import AnyArray, DoubleArray
+from ..study.voxels.planes import rows
 from ..study.voxels.statistics import Range
-from .images import Flags, Images, Planes, blocks
+from .images import BLOCK_VOXELS, Flags, Images, Planes
 
 SIDE = 7
 """Voxels along an edge of the box; where it does not fit whole, nothing is scored."""
@@ -167,7 +168,7 @@ def _halved(scale: _Scale, *, from_zero: bool) -> _Coarser:
     """Means of 2 x 2 x 2 voxels; of the mask every other voxel, from the first on."""
     k, j, i = ((extent + from_zero) // 2 for extent in scale.extents)
     half = _Coarser(np.empty((k, j, i)), np.empty((k, j, i)), np.empty((k, j, i), np.bool_))
-    for start, stop in blocks((k, 2 * j, 2 * i)):
+    for start, stop in rows((k, 2 * j, 2 * i), BLOCK_VOXELS):
         first, end = 2 * start - from_zero, 2 * stop - from_zero
         lacking = [(max(-first, 0), 0), (int(from_zero), 0), (int(from_zero), 0)]
         both = scale.values(max(first, 0), end)
@@ -238,7 +239,7 @@ def _maps(
     kept: DoubleArray | None = None
     if min(scale.extents) < SIDE:
         return
-    for start, stop in blocks(scale.extents):
+    for start, stop in rows(scale.extents, BLOCK_VOXELS):
         truth, result = scale.values(start, stop)
         moments = np.stack([truth, result, truth * truth + result * result, truth * result])
         flat = _sums_of_seven(_sums_of_seven(moments, 3), 2)

@@ -11,6 +11,7 @@ from ....engine.network.layers import FloatArray
 from ....io.volume import Affine, Volume
 from ...errors import PreparationError
 from .grids import grid_difference
+from .orientation import check_affine
 
 
 def on_one_grid(
@@ -49,7 +50,8 @@ def _in_words(done: str, difference: str, share: float) -> str:
 
 def _resampled(volume: Volume, first: Volume, name: str) -> tuple[Volume, float]:
     """The scan on the grid of the first, and the share of that which lies within the scan."""
-    steps = _voxel_of(volume.affine, first.affine)
+    check_affine(volume.affine)
+    steps = np.linalg.inv(volume.affine) @ first.affine  # from the first's voxels to the scan's
     share = _share_within(volume, first, steps)
     if not share:
         raise PreparationError(
@@ -58,15 +60,6 @@ def _resampled(volume: Volume, first: Volume, name: str) -> tuple[Volume, float]
         )
     made = first.with_voxels(_interpolated(volume, first, steps))
     return replace(made, notes=volume.notes), share
-
-
-def _voxel_of(of: Affine, there: Affine) -> Affine:
-    """From voxels of one grid to those of another, both affines to millimetres."""
-    if not np.isfinite(of).all() or abs(np.linalg.det(of[:3, :3])) == 0:
-        raise PreparationError(
-            "The scan's affine does not give three directions in space; repair its header."
-        )
-    return np.linalg.inv(of) @ there
 
 
 def _share_within(volume: Volume, first: Volume, steps: Affine) -> float:

@@ -46,10 +46,7 @@ def orientation(affine: Affine, axes: str) -> Orientation:
     An oblique scan takes the nearest such orientation (nibabel's io_orientation) and keeps its own
     rotation. Raises PreparationError if the affine does not span three directions.
     """
-    if not _spans_space(affine):
-        raise PreparationError(
-            "The scan's affine does not give three directions in space; repair its header."
-        )
+    check_affine(affine)
     scan = orientations.io_orientation(affine)
     wanted = orientations.axcodes2ornt(tuple(axes))
     target, flip = orientations.ornt_transform(scan, wanted).T
@@ -61,6 +58,14 @@ def orientation(affine: Affine, axes: str) -> Orientation:
 def memory_order(array: AnyArray) -> Triple:
     """The axes of a 3D array from the slowest in memory to the fastest."""
     return triple(sorted(range(3), key=lambda axis: -abs(array.strides[axis])))
+
+
+def check_affine(affine: Affine) -> None:
+    """Raise PreparationError unless an affine spans three directions."""
+    if not _spans_space(affine):
+        raise PreparationError(
+            "The scan's affine does not give three directions in space; repair its header."
+        )
 
 
 def _spans_space(affine: Affine) -> bool:

@@ -23,8 +23,11 @@ def slabs(source: AnyArray) -> Iterator[Slab]:
         yield (slice(None),) * axis + (slice(start, start + count),)
 
 
-def rows(extents: Triple) -> Iterator[tuple[int, int]]:
-    """First and last of some planes along the first axis."""
+def rows(extents: Triple, voxels: int = _VOXELS) -> Iterator[tuple[int, int]]:
+    """First plane along the first axis, and the one behind the last, of each part of a volume.
+
+    voxels: of a part, unless a plane has more.
+    """
     depth, height, width = extents
-    count = max(_VOXELS // (height * width), 1)
+    count = max(voxels // max(height * width, 1), 1)
     return ((start, min(start + count, depth)) for start in range(0, depth, count))
