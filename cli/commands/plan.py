@@ -3,7 +3,8 @@
 import typer
 
 from ..errors import errors_reported
-from ..options.groups import DeviceOptions, InputOptions, StudyOptions, grouped
+from ..options.groups import DeviceOptions, InputOptions, grouped
+from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose
 from ..signals import stop_signals
 from .translate import dry_run_shown, opened

@@ -13,8 +13,9 @@ import typer
 from ...io.errors import WriteError
 from ..command_line import command_line
 from ..errors import Exit, complain, errors_reported
-from ..options.groups import DeviceOptions, InputOptions, StudyOptions, grouped
+from ..options.groups import DeviceOptions, InputOptions, grouped
 from ..options.help_panels import REPORTS
+from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose
 from ..options.values import checked_device, checked_json
 from ..render.missed import missed

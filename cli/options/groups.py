@@ -1,69 +1,42 @@
 """Options that several commands take alike, each group spelled once."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import typer
 
-from ...engine.options import NO_LIMITS, TUNING_SECONDS, CudaLimits
-from ...io.choice import FEWEST_SLICES
-from ...io.formats.nibabel_alone import import_nibabel_alone
+from ...engine.options import TUNING_SECONDS, CudaLimits
 from ...io.links import Links
-from ...pipelines.settings import CycleCheck, TranslateOptions
+from .help_panels import INPUT
 from .translate import (
-    AllowUneven,
-    AnyModality,
-    Arithmetic,
     BatchSize,
-    Blending,
-    ChannelPatterns,
-    CycleMap,
-    CycleModel,
     DeviceName,
-    Flips,
     FollowLinks,
-    HowAtOnce,
-    Inputs,
-    KeepPrivate,
-    MinSlices,
-    Modality,
-    ModelFile,
-    MoreInputs,
-    NanTo,
-    Output,
-    OutputFolder,
-    Overlap,
-    Overwrite,
-    Patch,
-    Preview,
-    ResampleChannels,
-    ResultFormat,
-    Seams,
-    SeriesPattern,
-    StrictInput,
     Tune,
     TuneSeconds,
-    VerifiedTiles,
-    VolumeIndex,
     VramLimit,
     links_of,
-    parsed_choice,
 )
-from .values import checked_device, checked_flips, checked_value, cuda_limits, parsed_patch
-
-if TYPE_CHECKING:
-    from ...pipelines.request import Request
+from .values import cuda_limits
 
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
     """Where scans are looked for."""
 
-    inputs: Inputs = None
-    more: MoreInputs = None
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="INPUT...", help="Scan files, and folders to search for them."),
+    ] = None
+    more: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--input", "-i", metavar="INPUT", help="The same as an option.", rich_help_panel=INPUT
+        ),
+    ] = None
     follow_links: FollowLinks = False
 
     def paths(self) -> list[Path]:
@@ -92,101 +65,6 @@ class DeviceOptions:
     def limits(self) -> CudaLimits:
         """What a program on a card may take. Raises BadParameter."""
         return cuda_limits(self.vram_limit, self.tune, self.tune_seconds, self.batch)
-
-
-@dataclass(frozen=True, slots=True)
-class StudyOptions:
-    """Which studies become what: the same for a batch now and for jobs of a queue."""
-
-    model: ModelFile
-    output: Output
-    overwrite: Overwrite = False
-    preview: Preview = False
-    output_format: ResultFormat = "same"
-    inference: HowAtOnce = None
-    overlap: Overlap = 0.25
-    blend: Blending = "gaussian"
-    precision: Arithmetic = None
-    patch: Patch = None
-    volume: VolumeIndex = None
-    nan_to: NanTo = None
-    channel: ChannelPatterns = None
-    resample_channels: ResampleChannels = False
-    strict_input: StrictInput = False
-    modality: Modality = ""
-    any_modality: AnyModality = False
-    series: SeriesPattern = ""
-    min_slices: MinSlices = FEWEST_SLICES
-    allow_uneven: AllowUneven = False
-    keep_private_tags: KeepPrivate = False
-    seam_score: Seams = False
-    verify: VerifiedTiles = 0
-    cycle_check: CycleModel = None
-    cycle_map: CycleMap = False
-    spread: Flips = 0
-
-    def request(
-        self,
-        inputs: Sequence[Path],
-        on: DeviceOptions | None = None,
-        *,
-        show_phi: bool = False,
-        links: Links = "inside",
-    ) -> "Request":
-        """What the options ask for; on: None leaves the device to a worker. Raises BadParameter."""
-        filters = parsed_choice(self.modality, self.series, self.channel, show_phi=show_phi)
-        options = self._options(links)
-        device = checked_device(on.device) if on else "auto"
-        limits = on.limits() if on else NO_LIMITS
-        import_nibabel_alone()
-        from ...pipelines.request import Request
-        from ...pipelines.results.named_result import is_result_file  # late: these load libraries
-
-        folder, result = self.output, ""
-        if is_result_file(self.output):
-            folder, result = self.output.parent, self.output.name
-            if self.output_format == "dicom":
-                raise typer.BadParameter("a DICOM result is a folder.", param_hint="'--output'")
-        return Request(tuple(inputs), self.model, folder, result, device, limits, options, filters)
-
-    def _cycle_check(self) -> CycleCheck | None:
-        if self.cycle_check:
-            return CycleCheck(str(self.cycle_check), has_map=self.cycle_map)
-        if self.cycle_map:
-            raise typer.BadParameter("needs --cycle-check.", param_hint="'--cycle-map'")
-        return None
-
-    def _options(self, links: Links) -> TranslateOptions:
-        return TranslateOptions(
-            patch=parsed_patch(self.patch),
-            overlap=self.overlap,
-            blend=self.blend,
-            precision=self.precision,
-            volume_index=self.volume,
-            overwrite=self.overwrite,
-            output_format=self.output_format,
-            fewest_slices=self.min_slices,
-            allow_uneven=self.allow_uneven,
-            preview=self.preview,
-            seam_score=self.seam_score,
-            verify=self.verify,
-            spread=checked_flips(self.spread),
-            keep_private=self.keep_private_tags,
-            links=links,
-            any_modality=self.any_modality,
-            nan_to=checked_value("--nan-to", self.nan_to),
-            resample_channels=self.resample_channels,
-            inference=self.inference,
-            strict_input=self.strict_input,
-            cycle_check=self._cycle_check(),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ArrivingStudyOptions(StudyOptions):
-    """The same for studies of which more may come: their results have a folder, and no file."""
-
-    output: OutputFolder
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

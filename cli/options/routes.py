@@ -10,8 +10,8 @@ from typer.core import TyperGroup
 
 from ...pipelines.errors import ConfigError
 from .config import ROUTES, ConfigValues, options_of
-from .groups import StudyOptions
 from .queue import scheduling_of
+from .study import StudyOptions
 
 if TYPE_CHECKING:
     from ...pipelines.node.routes import Route

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import Exit, complain, errors_reported
-from ...options.groups import InputOptions, StudyOptions, grouped
+from ...options.groups import InputOptions, grouped
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
+from ...options.study import StudyOptions
 from ...render.missed import left_out, missed
 from ...render.terminal.spinner import SEARCHING, spinner
 from ...render.terminal.streams import say, tell

@@ -9,9 +9,10 @@ import typer
 from ....io.errors import ScanError
 from ....pipelines.errors import QueueLostError
 from ...errors import errors_reported
-from ...options.groups import ArrivingStudyOptions, grouped
+from ...options.groups import grouped
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
+from ...options.study import ArrivingStudyOptions
 from ...render.terminal.settings import flagged
 from ...render.terminal.streams import log
 from ...render.terminal.text import counted

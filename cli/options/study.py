@@ -1,0 +1,291 @@
+"""Options of `translate` and of all that queue its work: which studies become what."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...engine.options import NO_LIMITS, Inference
+from ...io.choice import FEWEST_SLICES, OutputFormat
+from ...io.formats.nibabel_alone import import_nibabel_alone
+from ...io.links import Links
+from ...pipelines.settings import MOST_FLIPS, MOST_OVERLAP, Blend, CycleCheck, TranslateOptions
+from .groups import DeviceOptions
+from .help_panels import DICOM, INPUT, RESULT, SPEED
+from .translate import (
+    AllowUneven,
+    Arithmetic,
+    ChannelPatterns,
+    MinSlices,
+    Modality,
+    SeriesPattern,
+    parsed_choice,
+)
+from .values import checked_device, checked_flips, checked_value, parsed_patch
+
+if TYPE_CHECKING:
+    from ...pipelines.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class StudyOptions:
+    """Which studies become what: the same for a batch now and for jobs of a queue."""
+
+    model: Annotated[
+        Path,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="FILE",
+            help="Model file, as 'model import' makes it.",
+            rich_help_panel=INPUT,
+        ),
+    ]
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR|FILE",
+            help="Folder for the results, which mirrors the inputs; or one's file.",
+            rich_help_panel=RESULT,
+        ),
+    ]
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite/--skip-existing",
+            help="Make all results anew, or keep those that are up to date.",
+            rich_help_panel=RESULT,
+        ),
+    ] = False
+    preview: Annotated[
+        bool,
+        typer.Option(
+            "--preview",
+            help="Beside each result, a picture of middle slices.",
+            rich_help_panel=RESULT,
+        ),
+    ] = False
+    output_format: Annotated[
+        OutputFormat,
+        typer.Option(
+            "--format",
+            metavar="same|nifti|dicom",
+            help="Of the results; a DICOM series becomes a derived series in its study.",
+            rich_help_panel=RESULT,
+        ),
+    ] = "same"
+    inference: Annotated[
+        Inference | None,
+        typer.Option(
+            "--inference",
+            metavar="patches|volume",
+            help="Blend tiles, or run the network over each volume at once.  "
+            "[default: the model's]",
+            rich_help_panel=RESULT,
+        ),
+    ] = None
+    overlap: Annotated[
+        float,
+        typer.Option(
+            metavar="0..0.9",
+            min=0.0,
+            max=MOST_OVERLAP,
+            help="Share of a tile's edge that neighbours share.",
+            rich_help_panel=RESULT,
+        ),
+    ] = 0.25
+    blend: Annotated[
+        Blend,
+        typer.Option(
+            metavar="gaussian|linear|constant",
+            help="Weights where tiles overlap.",
+            rich_help_panel=RESULT,
+        ),
+    ] = "gaussian"
+    precision: Arithmetic = None
+    patch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="D,H,W",
+            help="Extents of a tile.  [default: the model's]",
+            rich_help_panel=SPEED,
+        ),
+    ] = None
+    volume: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Which volume of a 4-D file, counted from 0.",
+            rich_help_panel=INPUT,
+        ),
+    ] = None
+    nan_to: Annotated[
+        float | None,
+        typer.Option(
+            "--nan-to",
+            metavar="VALUE",
+            help="Take NaN in a scan as this value, in the scan's unit; else refused.",
+            rich_help_panel=INPUT,
+        ),
+    ] = None
+    channel: ChannelPatterns = None
+    resample_channels: Annotated[
+        bool,
+        typer.Option(
+            "--resample-channels",
+            help="Resample scans of a study onto the grid of its first channel; else refused.",
+            rich_help_panel=INPUT,
+        ),
+    ] = False
+    strict_input: Annotated[
+        bool,
+        typer.Option(
+            "--strict-input",
+            help="Refuse scans unlike those that the model was calibrated with; else noted.",
+            rich_help_panel=INPUT,
+        ),
+    ] = False
+    modality: Modality = ""
+    any_modality: Annotated[
+        bool,
+        typer.Option(
+            "--any-modality",
+            help="Take series of another modality than the model's source; else refused.",
+            rich_help_panel=DICOM,
+        ),
+    ] = False
+    series: SeriesPattern = ""
+    min_slices: MinSlices = FEWEST_SLICES
+    allow_uneven: AllowUneven = False
+    keep_private_tags: Annotated[
+        bool,
+        typer.Option(
+            "--keep-private-tags",
+            help="Copy private elements of a DICOM source to its result; they may hold patient "
+            "data.",
+            rich_help_panel=DICOM,
+        ),
+    ] = False
+    seam_score: Annotated[
+        bool,
+        typer.Option(
+            "--seam-score", help="Measure how visible the tile borders are.", rich_help_panel=RESULT
+        ),
+    ] = False
+    verify: Annotated[
+        int,
+        typer.Option(
+            "--verify",
+            metavar="N",
+            min=0,
+            help="Compute N tiles of each study again on the CPU, or its volume where that is "
+            "translated at once; a study whose result differs fails.",
+            rich_help_panel=RESULT,
+        ),
+    ] = 0
+    cycle_check: Annotated[
+        Path | None,
+        typer.Option(
+            "--cycle-check",
+            metavar="FILE",
+            help="Translate results back with this model; tell how far they then lie from the "
+            "scans.",
+            rich_help_panel=RESULT,
+        ),
+    ] = None
+    cycle_map: Annotated[
+        bool,
+        typer.Option(
+            "--cycle-map",
+            help="With --cycle-check, store the error of each voxel as a map.",
+            rich_help_panel=RESULT,
+        ),
+    ] = False
+    spread: Annotated[
+        int,
+        typer.Option(
+            "--spread",
+            metavar="2..8",
+            min=0,
+            max=MOST_FLIPS,
+            help="Translate with N of the 8 flips; store mean and standard deviation as maps.",
+            rich_help_panel=RESULT,
+        ),
+    ] = 0
+
+    def request(
+        self,
+        inputs: Sequence[Path],
+        on: DeviceOptions | None = None,
+        *,
+        show_phi: bool = False,
+        links: Links = "inside",
+    ) -> "Request":
+        """What the options ask for; on: None leaves the device to a worker. Raises BadParameter."""
+        filters = parsed_choice(self.modality, self.series, self.channel, show_phi=show_phi)
+        options = self._options(links)
+        device = checked_device(on.device) if on else "auto"
+        limits = on.limits() if on else NO_LIMITS
+        import_nibabel_alone()
+        from ...pipelines.request import Request
+        from ...pipelines.results.named_result import is_result_file  # late: these load libraries
+
+        folder, result = self.output, ""
+        if is_result_file(self.output):
+            folder, result = self.output.parent, self.output.name
+            if self.output_format == "dicom":
+                raise typer.BadParameter("a DICOM result is a folder.", param_hint="'--output'")
+        return Request(tuple(inputs), self.model, folder, result, device, limits, options, filters)
+
+    def _cycle_check(self) -> CycleCheck | None:
+        if self.cycle_check:
+            return CycleCheck(str(self.cycle_check), has_map=self.cycle_map)
+        if self.cycle_map:
+            raise typer.BadParameter("needs --cycle-check.", param_hint="'--cycle-map'")
+        return None
+
+    def _options(self, links: Links) -> TranslateOptions:
+        return TranslateOptions(
+            patch=parsed_patch(self.patch),
+            overlap=self.overlap,
+            blend=self.blend,
+            precision=self.precision,
+            volume_index=self.volume,
+            overwrite=self.overwrite,
+            output_format=self.output_format,
+            fewest_slices=self.min_slices,
+            allow_uneven=self.allow_uneven,
+            preview=self.preview,
+            seam_score=self.seam_score,
+            verify=self.verify,
+            spread=checked_flips(self.spread),
+            keep_private=self.keep_private_tags,
+            links=links,
+            any_modality=self.any_modality,
+            nan_to=checked_value("--nan-to", self.nan_to),
+            resample_channels=self.resample_channels,
+            inference=self.inference,
+            strict_input=self.strict_input,
+            cycle_check=self._cycle_check(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivingStudyOptions(StudyOptions):
+    """The same for studies of which more may come: their results have a folder, and no file."""
+
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder for the results, which mirrors the inputs.",
+            rich_help_panel=RESULT,
+        ),
+    ]
