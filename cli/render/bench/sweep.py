@@ -3,18 +3,18 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ....pipelines.bench.measurement import Bench, Setting
+from ....pipelines.bench.measurement import Bench
 from ....pipelines.bench.parameter_sweep import Scan, Tried, best
 from ..terminal.settings import flagged
 from ..terminal.tables import Row, TextTable
 from ..terminal.text import bar, counted, digits, memory, printable, scaled
-from .text import BAR, milliseconds
+from .text import BAR, milliseconds, named
 
 
 def line(row: Tried, scan: Scan) -> str:
     """One setting as it was tried."""
     outcome = f"{scaled(row.voxels_per_second(scan))} voxels/s" if row.measured else row.reason
-    return f"{_named(row.setting)}: {printable(flagged(outcome))}"
+    return f"{named(row.setting)}: {printable(flagged(outcome))}"
 
 
 def table(rows: Sequence[Tried], scan: Scan, columns: int | None) -> Iterator[str]:
@@ -30,10 +30,10 @@ def table(rows: Sequence[Tried], scan: Scan, columns: int | None) -> Iterator[st
 def _row(row: Tried, scan: Scan, highest: float) -> Row:
     measured, rate = row.measured, row.voxels_per_second(scan)
     if measured is None:
-        return Row(_named(row.setting), [*[""] * 6, "no room" if row.is_too_large else "failed"])
+        return Row(named(row.setting), [*[""] * 6, "no room" if row.is_too_large else "failed"])
     held = measured.memory.planned or measured.memory.taken
     return Row(
-        _named(row.setting),
+        named(row.setting),
         [
             milliseconds(measured.latency.median),
             digits(measured.patches_per_second),
@@ -70,13 +70,8 @@ def proposal(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) ->
         same = best([row for row in rows if row.setting.patch == own], scan)
         if same:
             rate = scaled(same.voxels_per_second(scan))
-            yield f"The best with its own patch: {_named(same.setting)}, {rate} voxels/s"
+            yield f"The best with its own patch: {named(same.setting)}, {rate} voxels/s"
     failed = [row for row in rows if not row.measured and not row.is_too_large]
     for row in failed:
-        yield f"{_named(row.setting)}: {printable(flagged(row.reason))}"
+        yield f"{named(row.setting)}: {printable(flagged(row.reason))}"
     yield f"{counted(len(rows), 'setting')} tried"
-
-
-def _named(setting: Setting) -> str:
-    patch = "x".join(map(str, setting.patch))
-    return f"{patch}, batch {setting.batch}, {setting.precision}"

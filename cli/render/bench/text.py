@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ....engine.benchmark.measurement import Ceilings, Latency, Measured
 from ....pipelines.bench.layers import LayerGroup, grouped
-from ....pipelines.bench.measurement import Bench
+from ....pipelines.bench.measurement import Bench, Setting
 from ....pipelines.bench.rivals import FailedRival, Rival, RivalResult
 from ..terminal.settings import flagged
 from ..terminal.tables import Row, TextTable
@@ -18,12 +18,13 @@ _LABEL = 15
 
 def heading(bench: Bench) -> str:
     """What is measured."""
-    setting = bench.setting
+    return f"{printable(bench.subject.name)}; patch {named(bench.setting)}"
+
+
+def named(setting: Setting) -> str:
+    """A setting in words."""
     patch = "x".join(map(str, setting.patch))
-    return (
-        f"{printable(bench.subject.name)}; patch {patch}, batch {setting.batch}, "
-        f"{setting.precision}"
-    )
+    return f"{patch}, batch {setting.batch}, {setting.precision}"
 
 
 def milliseconds(value: float) -> str:

@@ -122,4 +122,4 @@ class QueueReader:
             .order_by(jobs.c.workflow_uuid)
         )
         with self._tables.translating_errors():
-            return [job_row(*fields) for fields in self._tables.read(query)]
+            return list(map(job_row, self._tables.read(query)))

@@ -1,5 +1,6 @@
 """Rows of the queue's tables as jobs; what cannot be read of a damaged one is left out."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from .state import (
@@ -25,16 +26,10 @@ STATES: dict[str, JobState] = {
 NAMES = {state: name for name, state in STATES.items()}
 
 
-def job_row(
-    job: str,
-    status: str,
-    attributes: Any,
-    tries: Any,
-    worker: Any,
-    *rest: Any,
-) -> JobRow:
-    """One job as the tables have it, in the order of its fields; times are in milliseconds."""
-    submitted, not_before, started, ended, inputs, result = rest
+def job_row(row: Sequence[Any]) -> JobRow:
+    """One job as the tables have it; times are in milliseconds."""
+    job, status, attributes, tries, worker, submitted, not_before, started, ended = row[:9]
+    inputs, result = row[9:]
     about = json_object(attributes)
     return JobRow(
         job=job,
