@@ -22,6 +22,7 @@ from ..options.translate import (
     links_of,
     parsed_choice,
 )
+from ..options.values import wrong_value
 from ..render.missed import missed
 from ..render.terminal.spinner import SEARCHING, spinner
 from ..render.terminal.streams import columns_of, say, tell
@@ -71,7 +72,7 @@ def discover(
       3  none was found
     """
     if channel and not model:
-        raise typer.BadParameter("a model has channels; name it.", param_hint="'--channel'")
+        raise wrong_value("--channel", "a model has channels; name it.")
     choice = replace(
         parsed_choice(modality, series, channel, show_phi=show_phi),
         fewest_slices=min_slices,

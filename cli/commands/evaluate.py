@@ -11,7 +11,7 @@ import typer
 from ...io.errors import WriteError
 from ..errors import Exit, complain, errors_reported
 from ..options.printing import Traceback
-from ..options.values import checked_json
+from ..options.values import checked_json, wrong_value
 from ..render.missed import missed
 from ..render.report_file import STDOUT, save_page, screen, write_json
 from ..render.terminal.spinner import SEARCHING, counting, spinner
@@ -155,12 +155,10 @@ def _protocol(name: str, data_range: str | None, mask: Path | None) -> "Protocol
     if name == "general":
         return general(_ends(data_range) if data_range else None)
     if data_range:
-        raise typer.BadParameter(
-            "this protocol has a data range of its own.", param_hint="'--data-range'"
-        )
+        raise wrong_value("--data-range", "this protocol has a data range of its own.")
     if mask is None:
-        raise typer.BadParameter(
-            "this protocol measures within masks; name them with --mask.", param_hint="'--protocol'"
+        raise wrong_value(
+            "--protocol", "this protocol measures within masks; name them with --mask."
         )
     return SYNTHRAD2025
 
@@ -169,9 +167,7 @@ def _ends(text: str) -> tuple[float, float]:
     found = _RANGE.fullmatch(text.replace(" ", ""))
     low, high = map(float, found.groups()) if found else (0.0, 0.0)
     if not low < high:
-        raise typer.BadParameter(
-            f"{text!r} is not a range such as 0,1000 or -1024,3071.", param_hint="'--data-range'"
-        )
+        raise wrong_value("--data-range", f"{text!r} is not a range such as 0,1000 or -1024,3071.")
     return low, high
 
 

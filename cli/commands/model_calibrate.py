@@ -14,7 +14,7 @@ from ..errors import Exit, complain, errors_reported
 from ..options.model import MadeModel, ReplacesOutput
 from ..options.printing import Traceback
 from ..options.translate import DeviceName
-from ..options.values import checked_device
+from ..options.values import checked_device, wrong_value
 from ..render.missed import missed
 from ..render.report_file import written
 from ..render.terminal.spinner import SEARCHING, counting, spinner
@@ -126,12 +126,12 @@ def _check(mark_beyond: float | None, cycle: Path | None) -> None:
     if mark_beyond is None:
         return
     if cycle is None:
-        raise typer.BadParameter(
+        raise wrong_value(
+            "--mark-beyond",
             "it is of cycle errors; name the model that translates back with --cycle.",
-            param_hint="'--mark-beyond'",
         )
     if not 0 < mark_beyond < inf:
-        raise typer.BadParameter("must be above zero.", param_hint="'--mark-beyond'")
+        raise wrong_value("--mark-beyond", "must be above zero.")
 
 
 def _calibrated(

@@ -17,7 +17,7 @@ from ..options.groups import DeviceOptions, InputOptions, grouped
 from ..options.help_panels import REPORTS
 from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose
-from ..options.values import checked_device, checked_json
+from ..options.values import checked_device, checked_json, wrong_value
 from ..render.missed import missed
 from ..render.report_file import STDOUT, screen, write_report
 from ..render.terminal.spinner import SEARCHING, counting, spinner
@@ -101,7 +101,7 @@ def translate(
         if file != STDOUT:
             checked_json(name, file)
         if dry_run and file:
-            raise typer.BadParameter("a dry run writes nothing.", param_hint=f"'{name}'")
+            raise wrong_value(name, "a dry run writes nothing.")
     begins = not dry_run and _is_all_due(study)
     with (
         stop_signals() as stop,

@@ -20,7 +20,7 @@ from .translate import (
     VramLimit,
     links_of,
 )
-from .values import cuda_limits
+from .values import cuda_limits, wrong_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class InputOptions:
         """Those given as arguments and as options. Raises BadParameter if there is none."""
         paths = [*(self.inputs or ()), *(self.more or ())]
         if not paths:
-            raise typer.BadParameter("name scan files or folders.", param_hint="'INPUT...'")
+            raise wrong_value("INPUT...", "name scan files or folders.")
         return paths
 
     @property

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from .values import wrong_value
+
 if TYPE_CHECKING:
     from ...engine.model.card import ChannelMaps, IntensityMap
     from ...pipelines.model_import.card_draft import Spacing
@@ -43,10 +45,10 @@ def parsed_intensity(text: str | None, hint: str) -> "IntensityMap | None":
         case "identity", () if not colon:
             return Identity()
         case _:
-            raise typer.BadParameter(
+            raise wrong_value(
+                hint,
                 f"{text!r} is not {FORMS}, with LOW below HIGH, percentiles from 0 to 100 and "
                 "SPREAD above zero.",
-                param_hint=f"'{hint}'",
             )
 
 
@@ -72,9 +74,8 @@ def parsed_names(text: str | None, hint: str) -> tuple[str, ...] | None:
         return None
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) != len(names) or not text.isprintable():
-        raise typer.BadParameter(
-            f"{text!r} does not name each channel once, such as T1 or T1,FLAIR.",
-            param_hint=f"'{hint}'",
+        raise wrong_value(
+            hint, f"{text!r} does not name each channel once, such as T1 or T1,FLAIR."
         )
     return names
 
@@ -87,9 +88,8 @@ def parsed_axes(text: str | None) -> str | None:
 
     axes = text.strip().upper()
     if not is_axes_code(axes):
-        raise typer.BadParameter(
-            f"{text!r} is not one of each of R or L, A or P, and S or I, such as RAS.",
-            param_hint="'--axes'",
+        raise wrong_value(
+            "--axes", f"{text!r} is not one of each of R or L, A or P, and S or I, such as RAS."
         )
     return axes
 
@@ -105,8 +105,7 @@ def parsed_spacing(text: str | None) -> "Spacing | None":
     except ValueError:
         depth = height = width = 0.0
     if not all(0 < edge < float("inf") for edge in (depth, height, width)):
-        raise typer.BadParameter(
-            f"{text!r} is neither three sizes D,H,W in mm such as 1,1,1.5 nor native.",
-            param_hint="'--spacing'",
+        raise wrong_value(
+            "--spacing", f"{text!r} is neither three sizes D,H,W in mm such as 1,1,1.5 nor native."
         )
     return depth, height, width

@@ -9,6 +9,7 @@ import typer
 from ...pipelines.jobs.queue.state import Priority, SchedulingClass
 from ..render.terminal.streams import tell
 from .help_panels import QUEUE
+from .values import wrong_value
 
 
 def _warn_of_password(
@@ -68,9 +69,7 @@ BatchName: TypeAlias = Annotated[
 def checked_batch(text: str) -> str:
     """A batch's name, or "" for all; others are not printed again, as an address might be meant."""
     if text and not BATCH.fullmatch(text):
-        raise typer.BadParameter(
-            "it is no batch's name as 'submit' prints it.", param_hint="'--only'"
-        )
+        raise wrong_value("--only", "it is no batch's name as 'submit' prints it.")
     return text
 
 

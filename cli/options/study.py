@@ -23,7 +23,7 @@ from .translate import (
     SeriesPattern,
     parsed_choice,
 )
-from .values import checked_device, checked_flips, checked_value, parsed_patch
+from .values import checked_device, checked_flips, checked_value, parsed_patch, wrong_value
 
 if TYPE_CHECKING:
     from ...pipelines.request import Request
@@ -239,14 +239,14 @@ class StudyOptions:
         if is_result_file(self.output):
             folder, result = self.output.parent, self.output.name
             if self.output_format == "dicom":
-                raise typer.BadParameter("a DICOM result is a folder.", param_hint="'--output'")
+                raise wrong_value("--output", "a DICOM result is a folder.")
         return Request(tuple(inputs), self.model, folder, result, device, limits, options, filters)
 
     def _cycle_check(self) -> CycleCheck | None:
         if self.cycle_check:
             return CycleCheck(str(self.cycle_check), has_map=self.cycle_map)
         if self.cycle_map:
-            raise typer.BadParameter("needs --cycle-check.", param_hint="'--cycle-map'")
+            raise wrong_value("--cycle-map", "needs --cycle-check.")
         return None
 
     def _options(self, links: Links) -> TranslateOptions:

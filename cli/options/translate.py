@@ -10,6 +10,7 @@ from ...engine.options import Effort, Precision
 from ...io.choice import Choice
 from ...io.links import Links
 from .help_panels import DICOM, INPUT, REPORTS, SPEED
+from .values import wrong_value
 
 DEVICES = ("auto", "cpu", "gpu", "cuda", "cuda:0")
 """What a shell completes; there may be more cards."""
@@ -139,9 +140,7 @@ def parsed_choice(
 ) -> Choice:
     """Which series are taken, and which scans as which channel. Raises BadParameter."""
     if modality and not _MODALITIES.fullmatch(modality):
-        raise typer.BadParameter(
-            f"{modality!r} is no list of modalities such as CT,MR.", param_hint="'--modality'"
-        )
+        raise wrong_value("--modality", f"{modality!r} is no list of modalities such as CT,MR.")
     return Choice(
         modalities=frozenset(word.strip().upper() for word in modality.split(",") if word),
         series=_pattern(series),
@@ -154,17 +153,14 @@ def _pattern(series: str) -> "re.Pattern[str] | None":
     try:
         return re.compile(series, re.IGNORECASE) if series else None
     except re.error as error:
-        raise typer.BadParameter(
-            f"{series!r} is no regular expression ({error}).", param_hint="'--series'"
-        ) from error
+        raise wrong_value("--series", f"{series!r} is no regular expression ({error}).") from error
 
 
 def _channel(text: str) -> tuple[str, str]:
     name, _, pattern = text.partition("=")
     if not name.strip() or not pattern.strip():
-        raise typer.BadParameter(
-            f"{text!r} is no channel's name and pattern such as T1=*_mprage.",
-            param_hint="'--channel'",
+        raise wrong_value(
+            "--channel", f"{text!r} is no channel's name and pattern such as T1=*_mprage."
         )
     return name.strip(), pattern.strip()
 

@@ -15,12 +15,17 @@ _LARGEST_VALUE = 3.4e38
 _PATCH = re.compile(r"(\d{1,5}),(\d{1,5}),(\d{1,5})")
 
 
+def wrong_value(option: str, why: str) -> typer.BadParameter:
+    """The refusal of what was given as an option."""
+    return typer.BadParameter(why, param_hint=f"'{option}'")
+
+
 def checked_device(text: str) -> str:
     """A device's name, as `device_name` makes it of what people type. Raises BadParameter."""
     try:
         return device_name(text)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="'--device'") from None
+        raise wrong_value("--device", str(error)) from None
 
 
 def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, int] | None:
@@ -29,9 +34,7 @@ def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, i
         return None
     found = _PATCH.fullmatch(text)
     if found is None or min(extents := tuple(map(int, found.groups()))) < 1:
-        raise typer.BadParameter(
-            f"{text!r} is not three extents D,H,W such as 128,128,128.", param_hint=f"'{option}'"
-        )
+        raise wrong_value(option, f"{text!r} is not three extents D,H,W such as 128,128,128.")
     depth, height, width = extents
     return depth, height, width
 
@@ -39,9 +42,7 @@ def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, i
 def checked_flips(count: int) -> int:
     """Over how many flips a spread is measured; none, or at least as many as differ."""
     if 0 < count < FEWEST_FLIPS:
-        raise typer.BadParameter(
-            f"the spread of {count} is 0; take {FEWEST_FLIPS} or more.", param_hint="'--spread'"
-        )
+        raise wrong_value("--spread", f"the spread of {count} is 0; take {FEWEST_FLIPS} or more.")
     return count
 
 
@@ -51,9 +52,7 @@ def parsed_size(option: str, text: str | None) -> int | None:
         return None
     found = _SIZE.fullmatch(text)
     if found is None or not (size := int(float(found[1]) * _UNITS[found[2]])):
-        raise typer.BadParameter(
-            f"{text!r} is not a size such as 4GiB or 800MB.", param_hint=f"'{option}'"
-        )
+        raise wrong_value(option, f"{text!r} is not a size such as 4GiB or 800MB.")
     return size
 
 
@@ -66,23 +65,19 @@ def _parsed_batch(text: str) -> int | None:
     if text == "auto":
         return None
     if not _COUNT.fullmatch(text):
-        raise typer.BadParameter(
-            f"{text!r} is neither auto nor a number from 1 to 99.", param_hint="'--batch'"
-        )
+        raise wrong_value("--batch", f"{text!r} is neither auto nor a number from 1 to 99.")
     return int(text)
 
 
 def checked_value(option: str, value: float | None) -> float | None:
     """A scan's value, which 32-bit floats must hold."""
     if value is not None and not abs(value) <= _LARGEST_VALUE:
-        raise typer.BadParameter(f"{value:g} is no value of a scan.", param_hint=f"'{option}'")
+        raise wrong_value(option, f"{value:g} is no value of a scan.")
     return value
 
 
 def checked_json(option: str, path: Path | None) -> Path | None:
     """A file that can be made in a folder that is there."""
     if path and (path.is_dir() or not path.parent.is_dir()):
-        raise typer.BadParameter(
-            f"{str(path)!r} is not a file in an existing folder.", param_hint=f"'{option}'"
-        )
+        raise wrong_value(option, f"{str(path)!r} is not a file in an existing folder.")
     return path

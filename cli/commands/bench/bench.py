@@ -8,7 +8,7 @@ import typer
 from ....engine.options import CudaLimits, Effort
 from ...errors import errors_reported
 from ...options.translate import Arithmetic, DeviceName, Verbose, VramLimit
-from ...options.values import checked_device, checked_json, parsed_patch, parsed_size
+from ...options.values import checked_device, checked_json, parsed_patch, parsed_size, wrong_value
 from ...render.bench.outputs import View
 from ...render.report_file import STDOUT
 from ...signals import stop_signals
@@ -120,9 +120,9 @@ def bench(
     """
     if sweep and (against or cudnn or plot):
         option = "--against" if against else "--cudnn" if cudnn else "--plot"
-        raise typer.BadParameter("use it without --sweep.", param_hint=f"'{option}'")
+        raise wrong_value(option, "use it without --sweep.")
     if write_config and not sweep:
-        raise typer.BadParameter("use it with --sweep.", param_hint="'--write-config'")
+        raise wrong_value("--write-config", "use it with --sweep.")
     _check_generator(model, arch, {"--ngf": ngf, "--blocks": blocks, "--levels": levels})
     view = View(_checked_json(json_file), _checked_plot(plot))
     device, patches = checked_device(device), parsed_patch(patch)
@@ -168,10 +168,10 @@ def _check_generator(model: Path | None, arch: str | None, sizes: dict[str, int 
     given = [option for option, value in sizes.items() if value is not None]
     if model and (arch or given):
         option = "--arch" if arch else given[0]
-        raise typer.BadParameter("--model names the whole network.", param_hint=f"'{option}'")
+        raise wrong_value(option, "--model names the whole network.")
     other = "--blocks" if arch == "unet" else "--levels"
     if other in given:
-        raise typer.BadParameter(f"a {arch or 'resnet'} has none.", param_hint=f"'{other}'")
+        raise wrong_value(other, f"a {arch or 'resnet'} has none.")
 
 
 def _parsed_scan(text: str) -> tuple[int, int, int]:
@@ -186,5 +186,5 @@ def _checked_json(path: Path | None) -> Path | None:
 
 def _checked_plot(path: Path | None) -> Path | None:
     if path and path.suffix.lower() not in (".png", ".svg"):
-        raise typer.BadParameter(f"{str(path)!r} is no .png or .svg.", param_hint="'--plot'")
+        raise wrong_value("--plot", f"{str(path)!r} is no .png or .svg.")
     return checked_json("--plot", path)

@@ -16,7 +16,7 @@ from ...errors import FOR_THE_USER, Exit, errors_reported
 from ...options.config import named_config
 from ...options.queue import QueueOption
 from ...options.routes import routes_of
-from ...options.values import parsed_size
+from ...options.values import parsed_size, wrong_value
 from ...render.terminal.settings import flagged
 from ...render.terminal.streams import columns_of, log, say
 from ...render.terminal.text import counted
@@ -98,7 +98,7 @@ def node(
       4  pynetdicom is not installed
     """
     if json and not status:
-        raise typer.BadParameter("it is for --status.", param_hint="'--json'")
+        raise wrong_value("--json", "it is for --status.")
     with errors_reported(verbose=False):
         from ....pipelines.jobs.queue.location import own_folder
 

@@ -13,6 +13,7 @@ from ...options.groups import grouped
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...options.study import ArrivingStudyOptions
+from ...options.values import wrong_value
 from ...render.terminal.settings import flagged
 from ...render.terminal.streams import log
 from ...render.terminal.text import counted
@@ -72,9 +73,7 @@ def watch(
         from ....pipelines.jobs.submission import jobs_of  # late: a request loads nibabel alone
 
         if request.result:
-            raise typer.BadParameter(
-                "more than one study may arrive; name a folder.", param_hint="'--output'"
-            )
+            raise wrong_value("--output", "more than one study may arrive; name a folder.")
         scheduling = scheduling_of(priority, window)
         arrivals, complaints = Arrivals(settle), Complaints(settle)
         with open_queue(queue_place(queue), create=True) as jobs:

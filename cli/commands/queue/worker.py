@@ -11,7 +11,7 @@ from ....pipelines.worker_processes.retry import TRIES
 from ...errors import Exit, complain, errors_reported, sentence, status
 from ...options.queue import QueueOption, checked_batch
 from ...options.translate import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit
-from ...options.values import checked_device, cuda_limits
+from ...options.values import checked_device, cuda_limits, wrong_value
 from ...render.terminal.settings import flagged
 from ...render.terminal.streams import log
 from ...render.terminal.text import counted, seconds
@@ -91,7 +91,7 @@ def worker(
       4  the device or a library is missing
     """
     if wait and not until_empty:
-        raise typer.BadParameter("it is for --until-empty.", param_hint="'--wait'")
+        raise wrong_value("--wait", "it is for --until-empty.")
     asked = checked_device(device)
     limits = cuda_limits(vram_limit, tune, tune_seconds, batch)
     with errors_reported(verbose=False):
