@@ -49,6 +49,7 @@ class _Interval(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
 
 class _Stages(TypedDict, Generic[_Value], total=False):
+    receive: _Value
     read: _Value
     prepare: _Value
     copy: _Value
@@ -56,6 +57,7 @@ class _Stages(TypedDict, Generic[_Value], total=False):
     blend: _Value
     finish: _Value
     write: _Value
+    send: _Value
 
 
 class _Seams(Struct, frozen=True):

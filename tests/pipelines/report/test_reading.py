@@ -16,7 +16,7 @@ from cuda_cyclegan.pipelines.host.memory import PeakMemory
 from cuda_cyclegan.pipelines.report.comparison import Comparison, compare
 from cuda_cyclegan.pipelines.report.reading import read_report
 from cuda_cyclegan.pipelines.report.report import BatchReport, Failure, Skip, StudyReport
-from cuda_cyclegan.pipelines.stopwatch import Stage
+from cuda_cyclegan.pipelines.stopwatch import STAGES, Stage
 from cuda_cyclegan.pipelines.study.row_figures import SeamScore
 
 SECONDS = st.just(0.0) | st.floats(1e-9, 1e6)
@@ -28,9 +28,9 @@ ROWS = st.builds(
     status=st.sampled_from(["translated", "up to date", "interrupted"]),
     due=st.none() | st.text(min_size=1),
     seconds=SECONDS,
-    stages=st.dictionaries(st.sampled_from(["read", "infer", "write"]), SECONDS),
+    stages=st.dictionaries(st.sampled_from(STAGES), SECONDS),
     when=st.dictionaries(
-        st.sampled_from(["read", "infer", "write"]),
+        st.sampled_from(STAGES),
         st.tuples(SECONDS, SECONDS).map(lambda pair: (min(pair), max(pair))),
     ),
     notes=st.lists(st.text(), max_size=2).map(tuple),
