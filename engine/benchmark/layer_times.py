@@ -1,12 +1,14 @@
 """From the times of single steps to a table by layer: what each is, computes and moves."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 from ..compiler.convolution import Convolution
 from ..compiler.launches.variants import variant_name
 from ..compiler.steps import (
+    ActivatedView,
     AddPatches,
     Convolve,
     ConvolveByPlanes,
@@ -24,8 +26,11 @@ from ..compiler.steps import (
     SumTaps,
     Unpack,
 )
-from ..compiler.tensors import NUMBER_BYTES, Tensor, TensorView
+from ..compiler.tensors import NUMBER_BYTES, PATCHES, TRANSLATED, Tensor, TensorView
 from ..cuda.plan_cache import OWN
+from ..network.layer_shapes import times
+from ..network.layers import Triple
+from ..options import Precision
 from .measurement import LayerTime
 
 
@@ -40,186 +45,135 @@ def layer_times(
     """
     voxels: dict[str, int] = defaultdict(int)
     for step, _ in timed:
-        voxels[layer_of(step)] += _computed(step)
+        work = work_of(step)
+        voxels[work.layer] += work.voxels
     rows: list[LayerTime] = []
     for step, seconds in timed:
-        layer = layer_of(step)
-        share = _computed(step) / voxels[layer] if voxels[layer] else 0.0
+        work = work_of(step)
+        share = work.voxels / voxels[work.layer] if voxels[work.layer] else 0.0
         how = plan(step.shape) if isinstance(step, Convolve) else OWN
         if chosen := variant_name(step):
             how = f"{how}, {chosen}"
-        arithmetic = round(flops.get(layer, 0) * share)
-        rows.append(LayerTime(layer, described(step), how, seconds, arithmetic, least_bytes(step)))
+        arithmetic = round(flops.get(work.layer, 0) * share)
+        rows.append(LayerTime(work.layer, work.text, how, seconds, arithmetic, work.bytes))
     return tuple(rows)
 
 
-def _computed(step: Step) -> int:
-    """Voxels that a convolution makes; 0 of other steps."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a step is there for, however it is done.
+
+    layer: of the graph, that it belongs to. text: what it does, with its shapes. bytes: every input
+    read once and every output written once. voxels: that a convolution makes; 0 of other steps.
+    """
+
+    layer: str
+    text: str
+    bytes: int
+    voxels: int = 0
+
+
+def work_of(step: Step) -> Work:
+    """What a step is there for."""
     match step:
-        case Convolve(shape=shape):
-            return shape.batch * prod(shape.target_extents)
-        case ConvolvePatches(target=target):
-            return target.batch * prod(target.extents)
-        case ConvolveToPatches(source=source, extents=extents):
-            return source.tensor.batch * prod(extents)
-        case ConvTransposeToPatches(parts=parts, extents=extents):
-            return parts[0].source.tensor.batch * prod(extents)
-        case ConvTransposeToCells(target=target) | ConvTransposeVoxels(target=target):
-            return target.tensor.batch * prod(target.extents)
-        case ConvolveVoxels(source=source):
-            return source.source.tensor.batch * prod(source.source.extents)
-        case ConvolveByPlanes(target=target):
-            return target.batch * prod(target.extents)
-        case _:
-            return 0
+        case Convolve(layer=layer, shape=shape, source=source):
+            kind = "transposed conv" if shape.transposed else "conv"
+            extents, channels = shape.target_extents, shape.target_channels
+            made = Tensor(step.target.name, shape.batch, extents, channels, shape.precision)
+            return _convolution(layer, kind, shape.kernel, [source], made, groups=shape.groups)
+        case ConvolvePatches(layer=layer, channels=channels, kernel=kernel, target=made):
+            patches = Tensor(PATCHES, made.batch, step.extents, channels, "fp32")
+            return _convolution(layer, "conv", kernel, [patches], made, step.statistics)
+        case ConvolveToPatches(layer=layer, part=part, kernel=kernel, extents=extents):
+            source, kind = _seen(part.source), _kind("conv", [part])
+            made = Tensor(TRANSLATED, source.batch, extents, step.channels, "fp32")
+            return _convolution(layer, kind, kernel, [source], made, weight=source.precision)
+        case ConvTransposeToPatches(layer=layer, parts=parts, extents=extents):
+            sources, kernel = [_seen(part.source) for part in parts], (4, 4, 4)
+            made = Tensor(TRANSLATED, sources[0].batch, extents, step.channels, "fp32")
+            weight = sources[0].precision
+            return _convolution(layer, "transposed conv", kernel, sources, made, weight=weight)
+        case ConvolveVoxels(layer=layer, source=part):
+            source, kind = _seen(part.source), _kind("conv", [part])
+            made = Tensor(TRANSLATED, source.batch, source.extents, step.channels, "fp32")
+            return _convolution(layer, kind, (1, 1, 1), [source], made)
+        case ConvTransposeToCells(layer=layer, source=source, target=target):
+            made, measured = _seen(target), step.statistics
+            return _convolution(layer, "transposed conv", (3, 3, 3), [source], made, measured)
+        case ConvTransposeVoxels(layer=layer, source=part, target=target):
+            kind, source = _kind("transposed conv", [part]), _seen(part.source)
+            return _convolution(layer, kind, (2, 2, 2), [source], _seen(target))
+        case ConvolveByPlanes(layer=layer, parts=parts, target=made, statistics=measured):
+            kind, sources = _kind("conv", parts), [_seen(part.source) for part in parts]
+            return _convolution(layer, kind, (3, 3, 3), sources, made, measured)
+        case Statistics(source=source, target=table):
+            text = f"statistics, {source.channels}, {times(source.extents)}"
+            return Work(table.name.removesuffix(".table"), text, _seen(source).bytes)
+        case Normalise(pointwise=pointwise):
+            work = work_of(pointwise)
+            return replace(work, text=f"statistics, {work.text}")
+        case Pointwise(source=source, target=target, residual=residual, patches=patches):
+            views = (source,) if residual is None else (source, residual)
+            moved = (*(_seen(view) for view in views), target)
+            size = sum(replace(tensor, batch=patches.count).bytes for tensor in moved)
+            kind = ("normalise" if step.table else "activate") + (" and add" if residual else "")
+            text = f"{kind}, {source.channels}, {times(step.target_extents)}"
+            return Work(_layer_of(target), text, size)
+        case Pack(target=target, channels=channels, extents=(depth, height, width)):
+            planes = min(target.extents[0], depth)
+            read = Tensor(PATCHES, target.batch, (planes, height, width), channels, "fp32")
+            text = f"pack, {target.channels}, {times(target.extents)}"
+            return Work(_layer_of(target), text, read.bytes + target.bytes)
+        case SumTaps(source=source, channels=channels, extents=extents):
+            summed = source.extents[0], *extents[1:]
+            made = Tensor(TRANSLATED, source.batch, summed, channels, "fp32")
+            text = f"sum of taps, {source.channels}, {times(extents)}"
+            return Work(_OUTPUT, text, source.bytes + made.bytes)
+        case Unpack(source=source, count=count):
+            read = replace(_seen(source), channels=count)
+            text = f"unpack, {count}, {times(source.extents)}"
+            return Work(_OUTPUT, text, read.bytes + replace(read, precision="fp32").bytes)
+        case AddPatches(channels=channels, patches=patches, extents=extents):
+            added = Tensor(TRANSLATED, patches.count, extents, channels, "fp32")
+            text = f"add patches, {channels}, {times(extents)}"
+            return Work(_OUTPUT, text, 3 * added.bytes)
 
 
-_FLOAT = 4
 _OUTPUT = "output"
 
 
-def layer_of(step: Step) -> str:
-    """The layer of the graph that a step belongs to."""
-    match step:
-        case (
-            Convolve()
-            | ConvolvePatches()
-            | ConvolveToPatches()
-            | ConvTransposeToPatches()
-            | ConvolveVoxels()
-            | ConvTransposeToCells()
-            | ConvTransposeVoxels()
-            | ConvolveByPlanes()
-        ):
-            return step.layer
-        case Statistics(target=table):
-            return table.name.removesuffix(".table")
-        case Normalise(pointwise=pointwise):
-            return layer_of(pointwise)
-        case Pack(target=target) | Pointwise(target=target):
-            number, _, name = target.name.partition(".")
-            return name if number.isdigit() else target.name
-        case SumTaps() | Unpack() | AddPatches():
-            return _OUTPUT
+def _layer_of(target: Tensor) -> str:
+    number, _, name = target.name.partition(".")
+    return name if number.isdigit() else target.name
 
 
-def described(step: Step) -> str:
-    """What a step does, with its shapes."""
-    match step:
-        case Convolve(shape=shape):
-            kind = "transposed conv" if shape.transposed else "conv"
-            channels = f"{shape.source_channels} to {shape.target_channels}"
-            return f"{kind} {_times(shape.kernel)}, {channels}, {_times(shape.target_extents)}"
-        case ConvolvePatches(
-            kernel=kernel, channels=channels, target=target, statistics=statistics
-        ):
-            shape = f"{channels} to {target.channels}, {_times(target.extents)}"
-            return f"conv {_times(kernel)}, {shape}" + (", statistics" if statistics else "")
-        case ConvolveToPatches(kernel=kernel, source=source, channels=channels, extents=extents):
-            shape = f"{source.channels} to {channels}, {_times(extents)}"
-            kind = "normalise, conv" if step.part.table else "conv"
-            return f"{kind} {_times(kernel)}, {shape}"
-        case ConvTransposeToPatches(parts=parts, channels=channels, extents=extents):
-            before = sum(part.source.channels for part in parts)
-            return f"transposed conv 4x4x4, {before} to {channels}, {_times(extents)}"
-        case ConvolveVoxels(source=source, channels=channels):
-            shape = f"{source.source.channels} to {channels}, {_times(source.source.extents)}"
-            return ("normalise, " if source.table else "") + f"conv 1x1x1, {shape}"
-        case ConvTransposeToCells(source=source, target=target, statistics=statistics):
-            shape = f"{source.channels} to {target.channels}, {_times(target.extents)}"
-            return f"transposed conv 3x3x3, {shape}" + (", statistics" if statistics else "")
-        case ConvTransposeVoxels(source=source, target=target):
-            shape = f"{source.source.channels} to {target.channels}, {_times(target.extents)}"
-            return ("normalise, " if source.table else "") + f"transposed conv 2x2x2, {shape}"
-        case ConvolveByPlanes(parts=parts, target=target, statistics=statistics):
-            kind = "normalise, conv 3x3x3" if any(part.table for part in parts) else "conv 3x3x3"
-            shape = f"{step.channels} to {target.channels}, {_times(target.extents)}"
-            return f"{kind}, {shape}" + (", statistics" if statistics else "")
-        case Statistics(source=source):
-            return f"statistics, {source.channels}, {_times(source.extents)}"
-        case Normalise(pointwise=pointwise):
-            return f"statistics, {described(pointwise)}"
-        case Pointwise(source=source, table=table, residual=residual, target_extents=extents):
-            kind = ("normalise" if table else "activate") + (" and add" if residual else "")
-            return f"{kind}, {source.channels}, {_times(extents)}"
-        case Pack(target=target):
-            return f"pack, {target.channels}, {_times(target.extents)}"
-        case SumTaps(source=source, extents=extents):
-            return f"sum of taps, {source.channels}, {_times(extents)}"
-        case Unpack(source=source, count=count):
-            return f"unpack, {count}, {_times(source.extents)}"
-        case AddPatches(channels=channels, extents=extents):
-            return f"add patches, {channels}, {_times(extents)}"
+def _convolution(
+    layer: str,
+    kind: str,
+    kernel: Triple,
+    sources: Sequence[Tensor],
+    made: Tensor,
+    measured: Statistics | None = None,
+    weight: Precision | None = None,
+    groups: int = 1,
+) -> Work:
+    """kind: what its text begins with. weight: its precision, None for that of what is made."""
+    channels = sum(source.channels for source in sources)
+    numbers = prod(kernel) * channels // groups * made.channels
+    moved = sum(tensor.bytes for tensor in (*sources, made))
+    shape = f"{channels} to {made.channels}, {times(made.extents)}"
+    return Work(
+        layer,
+        f"{kind} {times(kernel)}, {shape}" + (", statistics" if measured else ""),
+        moved + numbers * NUMBER_BYTES[weight or made.precision],
+        made.batch * prod(made.extents),
+    )
 
 
-def least_bytes(step: Step) -> int:
-    """Every input read once and every output written once."""
-    match step:
-        case Convolve(shape=shape, source=source):
-            size = NUMBER_BYTES[shape.precision]
-            target = shape.batch * prod(shape.target_extents) * shape.target_channels
-            return source.bytes + (shape.weights + target) * size
-        case ConvolvePatches(target=target, channels=channels, extents=extents, kernel=kernel):
-            weight = prod(kernel) * channels * target.channels
-            patches = target.batch * channels * prod(extents) * _FLOAT
-            return patches + weight * NUMBER_BYTES[target.precision] + target.bytes
-        case ConvolveToPatches(source=source, channels=channels, extents=extents, kernel=kernel):
-            weight = prod(kernel) * source.channels * channels
-            translated = source.tensor.batch * channels * prod(extents) * _FLOAT
-            return _viewed(source) + weight * NUMBER_BYTES[source.tensor.precision] + translated
-        case ConvTransposeToPatches(parts=parts, channels=channels, extents=extents):
-            tensor = parts[0].source.tensor
-            weight = 64 * sum(part.source.channels for part in parts) * channels
-            translated = tensor.batch * channels * prod(extents) * _FLOAT
-            read = sum(_viewed(part.source) for part in parts)
-            return read + weight * NUMBER_BYTES[tensor.precision] + translated
-        case ConvolveVoxels(source=source, channels=channels):
-            view = source.source
-            translated = view.tensor.batch * channels * prod(view.extents) * _FLOAT
-            return _viewed(view) + channels * view.channels * _FLOAT + translated
-        case ConvTransposeToCells(source=source, target=target):
-            weight = 27 * source.channels * target.channels
-            return source.bytes + weight * NUMBER_BYTES[source.precision] + _viewed(target)
-        case ConvTransposeVoxels(source=source, target=target):
-            weight = 8 * source.source.channels * target.channels
-            size = NUMBER_BYTES[target.tensor.precision]
-            return _viewed(source.source) + weight * size + _viewed(target)
-        case ConvolveByPlanes(parts=parts, target=target):
-            weight = 27 * step.channels * target.channels
-            read = sum(_viewed(part.source) for part in parts)
-            return read + weight * NUMBER_BYTES[target.precision] + target.bytes
-        case Statistics(source=source):
-            return _viewed(source)
-        case Normalise(pointwise=pointwise):
-            return least_bytes(pointwise)
-        case Pointwise(source=source, target=target, patches=patches, residual=residual):
-            read = sum(_share(_viewed(v), v.tensor, patches.count) for v in (source, residual) if v)
-            return read + _share(target.bytes, target, patches.count)
-        case Pack(target=target, channels=channels, extents=extents):
-            planes = min(target.extents[0], extents[0])
-            read = target.batch * channels * planes * extents[1] * extents[2] * _FLOAT
-            return read + target.bytes
-        case SumTaps(source=source, channels=channels, extents=extents):
-            written = source.batch * channels * source.extents[0] * extents[1] * extents[2]
-            return source.bytes + written * _FLOAT
-        case Unpack(source=source, count=count):
-            voxels = source.tensor.batch * prod(source.extents)
-            return voxels * count * (NUMBER_BYTES[source.tensor.precision] + _FLOAT)
-        case AddPatches(channels=channels, patches=patches, extents=extents):
-            return 3 * _FLOAT * patches.count * channels * prod(extents)
+def _kind(convolution: str, parts: Iterable[ActivatedView]) -> str:
+    return f"normalise, {convolution}" if any(part.table for part in parts) else convolution
 
 
-def _viewed(view: TensorView) -> int:
-    """Bytes of the part of a tensor that a view shows."""
-    tensor = view.tensor
-    voxels = tensor.batch * prod(view.extents)
-    return voxels * view.channels * NUMBER_BYTES[tensor.precision]
-
-
-def _share(size: int, tensor: Tensor, patches: int) -> int:
-    """Of all patches' bytes, those of some of them."""
-    return size * patches // tensor.batch
-
-
-def _times(extents: tuple[int, ...]) -> str:
-    return "x".join(map(str, extents))
+def _seen(view: TensorView) -> Tensor:
+    """The part of a tensor that a view shows, as if it lay by itself."""
+    return replace(view.tensor, extents=view.extents, channels=view.channels)

@@ -1,6 +1,6 @@
 """The arithmetic of one layer: which weights it has, and which shape it makes of which."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..errors import PatchShapeError
@@ -38,9 +38,9 @@ class TensorShape:
     extents: Triple
 
 
-def times(extents: Triple) -> str:
+def times(extents: Iterable[int]) -> str:
     """Extents in words."""
-    return "x".join(str(extent) for extent in extents)
+    return "x".join(map(str, extents))
 
 
 def inputs_of(layer: Layer) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from support.gpu_networks import untrained_network
 
-from cuda_cyclegan.engine.benchmark.layer_times import described
+from cuda_cyclegan.engine.benchmark.layer_times import work_of
 from cuda_cyclegan.engine.cuda.cudnn import cudnn
 from cuda_cyclegan.engine.cuda.patches.generator import (
     CudaGenerator,
@@ -50,8 +50,9 @@ def measured(generator: CudaGenerator) -> dict[str, Any]:
     whole = [round(median(generator.times(20)) * 1e3, 4) for _ in range(5)]
     steps: dict[str, tuple[int, float]] = {}
     for step, microseconds in generator.step_times(5):
-        count, spent = steps.get(described(step), (0, 0.0))
-        steps[described(step)] = count + 1, spent + microseconds
+        name = work_of(step).text
+        count, spent = steps.get(name, (0, 0.0))
+        steps[name] = count + 1, spent + microseconds
     rows = [(name, count, round(spent, 1)) for name, (count, spent) in steps.items()]
     return {"ms": whole, "rows": sorted(rows, key=lambda row: -row[2])}
 

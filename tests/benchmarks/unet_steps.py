@@ -16,7 +16,7 @@ from statistics import median
 import numpy as np
 from support.gpu_networks import random_network
 
-from cuda_cyclegan.engine.benchmark.layer_times import described, least_bytes
+from cuda_cyclegan.engine.benchmark.layer_times import work_of
 from cuda_cyclegan.engine.compiler.steps import Convolve, Step
 from cuda_cyclegan.engine.cuda.patches.generator import (
     CudaGenerator,
@@ -63,8 +63,8 @@ def main() -> None:
 
 def timed(generator: CudaGenerator, step: Step, microseconds: float) -> dict[str, object]:
     plan = generator.algorithm(step.shape) if isinstance(step, Convolve) else None
-    megabytes = round(least_bytes(step) / 1e6, 2)
-    return asdict(StepTime(described(step), round(microseconds, 2), megabytes, plan))
+    work = work_of(step)
+    return asdict(StepTime(work.text, round(microseconds, 2), round(work.bytes / 1e6, 2), plan))
 
 
 if __name__ == "__main__":

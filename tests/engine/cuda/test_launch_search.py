@@ -17,7 +17,7 @@ from support.cudnn_stand_in import cudnn_where_there_is_none
 from support.described_cards import H200
 from support.gpu_networks import random_network
 
-from cuda_cyclegan.engine.benchmark.layer_times import described
+from cuda_cyclegan.engine.benchmark.layer_times import work_of
 from cuda_cyclegan.engine.compiler import weight_layout
 from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.launches.variants import launch_variants
@@ -245,7 +245,7 @@ def test_forms_of_layers_are_compared_with_the_passes_around_them(folder, monkey
     def run_time(_stream, queue, _best) -> float:
         queue()
         [step] = queue.args
-        return TOOK[described(step)]
+        return TOOK[work_of(step).text]
 
     if full:
         monkeypatch.setattr(launch_search, "DeviceBuffer", FullCard)

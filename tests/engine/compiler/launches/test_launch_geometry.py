@@ -10,7 +10,7 @@ from support.described_cards import CARDS, H200, KIB
 from support.gpu_networks import ODD_GRAPHS, random_network
 from support.launch_geometry import PRECISIONS, SIZES, SPECS, launched, lowered, summary
 
-from cuda_cyclegan.engine.benchmark.layer_times import least_bytes
+from cuda_cyclegan.engine.benchmark.layer_times import work_of
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
@@ -59,7 +59,7 @@ def test_launches_keep_to_the_limits_of_a_card_and_fill_it(card):
             assert not is_one_each or card.resident_blocks(launch.shared) == 1
         if isinstance(step, Convolve) or launch.kernel in ("conclude", "conclude_groups"):
             continue  # as many blocks as there is work, on any card
-        if least_bytes(step) < 64 * KIB * card.multiprocessors:
+        if work_of(step).bytes < 64 * KIB * card.multiprocessors:
             continue
         if launch.cooperative:
             assert blocks + others[0] > card.multiprocessors, (step, launch)
