@@ -4,9 +4,9 @@ A trial only says how: which memory both take, and how each has its weight laid 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from math import prod
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -127,42 +127,20 @@ class LayerTrial:
 
 def of_one_patch(step: TriedStep) -> TriedStep:
     """The step of the first patch alone, which takes less memory."""
-    match step:
-        case ConvolvePatches(target=target, statistics=measured):
-            measured = measured and _of_first_patch(measured)
-            return replace(step, target=replace(target, batch=1), statistics=measured)
-        case ConvolveToPatches(part=part):
-            return replace(step, part=replace(part, source=_first_patch(part.source)))
-        case ConvTransposeToPatches(parts=parts):
-            first = (replace(part, source=_first_patch(part.source)) for part in parts)
-            return replace(step, parts=tuple(first))
-        case ConvTransposeToCells(source=source, target=target, statistics=measured):
-            return replace(
-                step,
-                source=replace(source, batch=1),
-                target=_first_patch(target),
-                statistics=measured and _of_first_patch(measured),
-            )
-        case ConvTransposeVoxels(source=source, target=target):
-            first = replace(source, source=_first_patch(source.source))
-            return replace(step, source=first, target=_first_patch(target))
-        case ConvolveByPlanes(parts=parts, target=target, statistics=measured):
-            first = (replace(part, source=_first_patch(part.source)) for part in parts)
-            return replace(
-                step,
-                parts=tuple(first),
-                target=replace(target, batch=1),
-                statistics=measured and _of_first_patch(measured),
-            )
+    return _of_first_patch(step)
 
 
-def _of_first_patch(statistics: Statistics) -> Statistics:
-    table = replace(statistics.target, patches=1)
-    return replace(statistics, source=_first_patch(statistics.source), target=table)
-
-
-def _first_patch(view: TensorView) -> TensorView:
-    return replace(view, tensor=replace(view.tensor, batch=1))
+def _of_first_patch(part: Any) -> Any:
+    if isinstance(part, Tensor):
+        return replace(part, batch=1)
+    if isinstance(part, AffineTable):
+        return replace(part, patches=1)
+    if isinstance(part, tuple):
+        return tuple(map(_of_first_patch, cast("tuple[Any, ...]", part)))
+    if not is_dataclass(part) or isinstance(part, type):
+        return part
+    held = {field.name: _of_first_patch(getattr(part, field.name)) for field in fields(part)}
+    return replace(part, **held)
 
 
 def trial_of(step: TriedStep) -> LayerTrial:
