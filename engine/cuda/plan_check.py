@@ -5,7 +5,7 @@ usual numbers it must be within the bound of rounding of sums in double. A plan 
 does the same again and again, as one that is wrong once in a while is found by that alone.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,7 +41,7 @@ trials; more would cost slow plans of fp32 more of a first start than the rest o
 """
 
 _NOTED = 1024
-"""Fingerprints and errors that there is room for."""
+"""Fingerprints that there is room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def open_check(
 ) -> Generator["PlanCheck"]:
     """What the convolution must give is computed first; leaves usual numbers on the bench."""
     voxels = sampled_voxels(shape)
-    sizes = [8 * _NOTED, 8 * _NOTED, voxels.nbytes, 16 * len(voxels) * shape.target_channels]
+    sizes = [8 * _NOTED, 8, voxels.nbytes, 16 * len(voxels) * shape.target_channels]
     starts = np.cumsum([0, *map(aligned, sizes)])
     with DeviceBuffer(int(starts[-1])) as buffer:
         notes = _Notes(*(buffer.address + int(start) for start in starts[:-1]))
@@ -140,37 +140,29 @@ class PlanCheck:
         self._sets = exposing_sets(shape)
         self._right = self._expected()
 
-    def verdicts(self, ways: Sequence[QueuedPlan]) -> list[PlanVerdict]:
-        """Of each, by one run on each set of numbers; leaves usual numbers on the bench."""
+    def verdict(self, way: QueuedPlan) -> PlanVerdict:
+        """By one run on each set of numbers; leaves usual numbers on the bench."""
         for numbers in self._sets:
             self._fill_alike(self._shape, numbers)
-            for way in ways:
-                self._run(way)
+            self._run(way)
         self._fill(self._shape, NOISE)
-        for index, way in enumerate(ways):
-            self._bench.spoil(way.workspace)
-            way.queue()
-            self._compare(self._notes.found + 8 * index)
-        made = self._fingerprints.read().reshape(len(self._sets), len(ways))
-        found = downloaded(self._stream, self._notes.found, 2 * len(ways), np.uint32)
-        return [
-            self._verdict(made[:, index], int(found[2 * index]), errors)
-            for index, errors in enumerate(found.view(np.float32)[1::2].tolist())
-        ]
-
-    def _verdict(self, made: npt.NDArray[Any], wrong: int, error: float) -> PlanVerdict:
+        self._bench.spoil(way.workspace)
+        way.queue()
+        self._compare()
+        made = self._fingerprints.read()
+        found = downloaded(self._stream, self._notes.found, 2, np.uint32)
+        wrong, error = int(found[0]), float(found.view(np.float32)[1])
         for numbers, right, got in zip(self._sets, self._right, made, strict=True):
             if right != got:
                 return PlanVerdict(f"wrong results ({numbers.name})", error)
         return PlanVerdict(f"{error:.2g} times the error of rounding" if wrong else None, error)
 
-    def _compare(self, found: int) -> None:
-        shape, notes, places = self._shape, self._notes, self._bench.places
-        self._stream.fill(found, 0, 8)
+    def _compare(self) -> None:
+        shape, notes = self._shape, self._notes
+        self._stream.fill(notes.found, 0, 8)
+        places = self._bench.places.target, notes.voxels, notes.sums
         bound = rounding_bound(shape)
-        target, voxels = places.target, notes.voxels
-        launch = checks.compare(shape, target, voxels, notes.sums, self._samples, bound, found)
-        self._launch(launch)
+        self._launch(checks.compare(shape, *places, self._samples, bound, notes.found))
 
     def unsteady(self, way: QueuedPlan) -> str | None:
         """What is wrong in many runs on the same numbers; None if nothing is."""

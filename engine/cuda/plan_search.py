@@ -177,7 +177,7 @@ class PlanSearch:
         return None
 
     def _verdict(self, trial: _Trial, plan: str, way: QueuedPlan) -> str | None:
-        return None if plan in trial.right else trial.check.verdicts([way])[0].wrong
+        return None if plan in trial.right else trial.check.verdict(way).wrong
 
     def _refuse(self, trial: _Trial, plan: str, wrong: str) -> None:
         """Strike a plan out for this card and these versions, and tell so."""
@@ -276,8 +276,8 @@ class PlanSearch:
         way = self._way(trial, built)
         if trial.search.effort != "off":
             return _unless_refused(lambda: trial.bench.time(way.queue, best))
-        verdicts = _unless_refused(lambda: trial.check.verdicts([way]))
-        return 0.0 if verdicts and self._is_right(trial, built, verdicts[0]) else None
+        verdict = _unless_refused(lambda: trial.check.verdict(way))
+        return 0.0 if verdict and self._is_right(trial, built, verdict) else None
 
     def _is_right(self, trial: _Trial, built: Algorithm, verdict: PlanVerdict) -> bool:
         """Note what came of a plan's check; one that is wrong is refused."""

@@ -69,8 +69,7 @@ def check_every_plan() -> None:
     def checked(search: PlanSearch, trial: Any, built: Algorithm, best: float) -> float | None:
         time = timed(search, trial, built, best)
         if time is not None:
-            [verdict] = trial.check.verdicts([search._way(trial, built)])
-            search._is_right(trial, built, verdict)
+            search._is_right(trial, built, trial.check.verdict(search._way(trial, built)))
         return time
 
     PlanSearch._time = checked
@@ -104,7 +103,7 @@ def main() -> None:
     if asked.every_plan:
         check_every_plan()
     timed = Watch(plan_bench.PlanBench, "time")
-    verdicts = Watch(plan_check.PlanCheck, "verdicts")
+    verdicts = Watch(plan_check.PlanCheck, "verdict")
     steady = Watch(plan_check.PlanCheck, "unsteady")
     expected = Watch(plan_check.PlanCheck, "_expected")
     layers = Watch(generators, "check_outer_layers")
@@ -131,8 +130,7 @@ def main() -> None:
                 algorithms = opened._fitted.algorithms
                 used = [one.plans is None for one in algorithms.values()]
             checking = sum(watch.seconds for watch in watches[1:])
-            judged = [one for given in verdicts.given for one in given]
-            right = [one.error for one in judged if one.wrong is None]
+            right = [one.error for one in verdicts.given if one.wrong is None]
             rows.append(
                 {
                     "network": name,
@@ -140,7 +138,7 @@ def main() -> None:
                     "batch": batch,
                     "convolutions": len(expected.given),
                     "tried": len(timed.given),
-                    "checked": len(judged),
+                    "checked": len(verdicts.given),
                     "refused": told,
                     "kept": kept_plans(cache, algorithms),
                     "used of cuDNN": used.count(False),

@@ -186,16 +186,16 @@ def test_a_choice_of_an_earlier_version_is_checked_once(world, tmp_path, name):
 def test_only_what_would_be_used_is_checked(world, tmp_path):
     from cuda_cyclegan.engine.cuda import plan_check
 
-    checked, judge = [], plan_check.PlanCheck.verdicts
+    checked, judge = [], plan_check.PlanCheck.verdict
 
-    def verdicts(check, ways):
-        checked.append(len(ways))
-        return judge(check, ways)
+    def verdict(check, way):
+        checked.append(way)
+        return judge(check, way)
 
-    world[1].setattr(plan_check.PlanCheck, "verdicts", verdicts)
+    world[1].setattr(plan_check.PlanCheck, "verdict", verdict)
     searches = Searches(world, {f"right {i}": None for i in range(5)}, tmp_path)
     searches.start()
-    assert checked == [1]
+    assert len(checked) == 1
     assert len(searches.cache.get(key_of(SHAPE)).candidates) == 5
 
 
