@@ -1,8 +1,9 @@
 """What a kernel launch consists of."""
 
+from collections.abc import Callable
 from ctypes import Structure
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from ...network.layers import Triple
 from ...options import Precision
@@ -27,12 +28,8 @@ OVERFLOW = "overflow"
 """Name of the int32 that is not 0 once a result was not finite."""
 
 
-class Addresses(Protocol):
-    """Where the memory of a program lies."""
-
-    def __call__(self, name: str) -> int:
-        """Device address of a tensor, table, constant, or one of the names above."""
-        ...
+Addresses: TypeAlias = Callable[[str], int]
+"""Device address of a tensor, table, constant, or one of the names above."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def _variants(step: Step, card: CardProperties) -> Iterator[Step]:
             pass
 
 
-def anywhere(name: str) -> int:  # noqa: ARG001 (by a name, as `Addresses` is called)
+def anywhere(_: str) -> int:
     """The address of everything in launches that are looked at, and not queued."""
     return _SOMEWHERE
 
