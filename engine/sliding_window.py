@@ -82,7 +82,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class NeededRows:
+class Rows:
     """Rows [start, stop) along the slowest axis."""
 
     start: int
@@ -91,24 +91,23 @@ class NeededRows:
     def __len__(self) -> int:
         return self.stop - self.start
 
-    def pieces(self, ring: int, most: int) -> "Iterator[NeededRows]":
+    def pieces(self, ring: int, most: int) -> "Iterator[Rows]":
         """The same in pieces that neither wrap around in a ring nor exceed so many rows."""
         start = self.start
         while start < self.stop:
             stop = min(self.stop, start + most, (start // ring + 1) * ring)
-            yield NeededRows(start, stop)
+            yield Rows(start, stop)
             start = stop
 
 
-def steps(window: PatchGrid) -> list[tuple[NeededRows, NeededRows]]:
+def steps(window: PatchGrid) -> list[tuple[Rows, Rows]]:
     """For each row of tiles: which rows of the array it touches, and which are finished with it."""
     depth = window.extents[0]
     touched = [
-        NeededRows(max(origin, 0), min(origin + window.patch[0], depth))
-        for origin in window.origins[0]
+        Rows(max(origin, 0), min(origin + window.patch[0], depth)) for origin in window.origins[0]
     ]
     ends = [*(rows.start for rows in touched[1:]), depth]
-    return [(rows, NeededRows(rows.start, end)) for rows, end in zip(touched, ends, strict=True)]
+    return [(rows, Rows(rows.start, end)) for rows, end in zip(touched, ends, strict=True)]
 
 
 def ring_rows(window: PatchGrid, *, spare: bool) -> int:

@@ -5,9 +5,11 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from math import prod
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from ..compiler.card_properties import CardProperties
 from ..errors import CudaError, DeviceMemoryError
@@ -322,10 +324,10 @@ class PinnedBuffer:
     def __exit__(self, *_: object) -> None:
         driver.cuMemFreeHost(self.address)
 
-    def array(self, shape: tuple[int, ...]) -> "np.ndarray[Any, np.dtype[np.float32]]":
-        """The memory as float32 of a shape; valid while the buffer is open."""
-        memory: Any = (ctypes.c_float * (self.size // 4)).from_address(self.address)
-        return np.ctypeslib.as_array(memory).reshape(shape)
+    def array(self, shape: tuple[int, ...], kind: npt.DTypeLike = np.float32) -> Any:
+        """What lies first in the memory, of a shape; valid while the buffer is open."""
+        memory: Any = (ctypes.c_byte * self.size).from_address(self.address)
+        return np.frombuffer(memory, kind, prod(shape)).reshape(shape)
 
 
 def free_host_bytes() -> int | None:

@@ -119,8 +119,8 @@ class FakeBuffer:
     def __exit__(self, *_: object) -> None:
         self._memory[:] = np.nan
 
-    def array(self, shape: tuple[int, ...]) -> Any:
-        return self._memory[: self.size // 4].reshape(shape)
+    def array(self, shape: tuple[int, ...], kind: Any = np.float32) -> Any:
+        return np.frombuffer(self._memory, kind, int(np.prod(shape))).reshape(shape)
 
 
 class FakeKernels:

@@ -181,9 +181,7 @@ def _open_staging(graph: Graph, layout: Layout) -> Generator[_Staging]:
         PinnedBuffer(4 * prod(out_of)) as translated,
         PinnedBuffer(4) as flag,
     ):
-        yield _Staging(
-            patches.array(into), translated.array(out_of), flag.array((1,)).view(np.int32)
-        )
+        yield _Staging(patches.array(into), translated.array(out_of), flag.array((1,), np.int32))
 
 
 class CudaGenerator:

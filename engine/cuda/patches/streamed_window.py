@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ...compiler.ring_buffers import RingBuffers
 from ...errors import PrecisionOverflowError
 from ...network.layers import Triple
 from ...scaling import Stored, VoxelArray
-from ...sliding_window import NeededRows, PatchWindow, Phase, Timing, steps
+from ...sliding_window import PatchWindow, Phase, Rows, Timing, steps
 from ..driver import CudaEvent, PinnedBuffer, Stream
 
 if TYPE_CHECKING:
@@ -125,13 +125,13 @@ class StreamedWindow:
         if step >= self._lag:
             self._into.after(self._computed[step - self._lag])
         voxels, size = self._source.values, self._source.values.itemsize
-        coming = NeededRows(before, self._steps[step][0].stop)
+        coming = Rows(before, self._steps[step][0].stop)
         for channel, rows in self._pieces(coming, len(voxels), size):
             index = self._next_slot
             self._next_slot = 1 - index
             if (free := self._free[index]) is not None:
                 free.wait()
-            staged = self._staged(self._slots_in[index], rows, voxels.dtype)
+            staged = self._slots_in[index].array(self._shape_of(rows), voxels.dtype)
             staged[...] = voxels[channel, rows.start : rows.stop]
             with self._mark("copy in", self._into) as mark:
                 address = self._row(self._places.source, channel, rows.start, size)
@@ -150,7 +150,7 @@ class StreamedWindow:
                 (self._places.mean, self._compiled.channels[1]),
                 (self._places.total, 1),
             ):
-                for channel, rows in self._pieces(NeededRows(before, touched.stop), channels):
+                for channel, rows in self._pieces(Rows(before, touched.stop), channels):
                     size = len(rows) * self._plane * 4
                     stream.fill(self._row(base, channel, rows.start), 0, size)
         origins = product([window.origins[0][step]], *window.origins[1:])
@@ -200,7 +200,7 @@ class StreamedWindow:
         for number, (channel, rows) in enumerate(pieces):
             if len(waiting) == 2:
                 _put(*waiting.pop(0))
-            staged = self._staged(self._slots_out[number % 2], rows, voxels.dtype)
+            staged = self._slots_out[number % 2].array(self._shape_of(rows), voxels.dtype)
             with self._mark("copy out", self._out_of) as mark:
                 mean = self._row(self._places.mean, channel, rows.start)
                 stored = self._row(self._places.total, 0, rows.start)
@@ -213,14 +213,10 @@ class StreamedWindow:
             _put(*piece)
         self._target.on_rows(self._steps[step][1].stop)
 
-    def _staged(self, slot: PinnedBuffer, rows: NeededRows, voxel: "np.dtype[Any]") -> VoxelArray:
-        """A pinned slot as so many rows."""
-        shape = len(rows), *self._window.extents[1:]
-        return slot.array((-1,)).view(voxel)[: prod(shape)].reshape(shape)
+    def _shape_of(self, rows: Rows) -> tuple[int, ...]:
+        return len(rows), *self._window.extents[1:]
 
-    def _pieces(
-        self, rows: NeededRows, channels: int, size: int = 4
-    ) -> Iterator[tuple[int, NeededRows]]:
+    def _pieces(self, rows: Rows, channels: int, size: int = 4) -> Iterator[tuple[int, Rows]]:
         """Channels and rows that are contiguous in a ring and fit into a slot; size: of a voxel."""
         most = max(1, SLOT_BYTES // (self._plane * size))
         return product(range(channels), list(rows.pieces(self._places.rows, most)))
@@ -231,11 +227,11 @@ class StreamedWindow:
 
     def _check_overflow(self, end: CudaEvent) -> None:
         """Waits for the end of everything."""
-        flag = self._slots_out[0].array((-1,))[:1]
+        flag = self._slots_out[0].array((1,), np.int32)
         self._out_of.download(flag.ctypes.data, self._places.overflowed, 4)
         end.record(self._out_of)
         end.wait()
-        if flag.view(np.int32)[0]:
+        if flag[0]:
             raise PrecisionOverflowError(
                 "A value left the range of the program's precision; use a wider one."
             )

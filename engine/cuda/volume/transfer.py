@@ -11,7 +11,6 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from ...compiler.volume.lifetimes import VOXELS_IN, VOXELS_OUT
 from ...cores import beside_each_other
 from ...network.layers import Triple
 from ...scaling import Stored, VoxelArray
-from ...sliding_window import NeededRows
+from ...sliding_window import Rows
 from ..driver import Context, CudaEvent, PinnedBuffer
 from .overlap import AxisRows
 from .program import PlacedVolume
@@ -90,7 +89,7 @@ def bring_in(
     def copied(number: int) -> VoxelArray:
         rows, channel = pieces[number]
         slot = slots.free(number % 2)
-        staged = _staged(slot, (len(rows), *order.extents[1:]), seen.dtype)
+        staged = slot.array((len(rows), *order.extents[1:]), seen.dtype)
         _copy(staged, seen[channel, rows.start : rows.stop])
         return staged
 
@@ -129,7 +128,8 @@ def take_out(
             needed(_along(order, rows))
             if len(waiting) == 2:
                 waiting.popleft().result()
-            staged = _staged(slots.slots[number % 2], (len(rows), *order.extents[1:]), seen.dtype)
+            slot = slots.slots[number % 2]
+            staged = slot.array((len(rows), *order.extents[1:]), seen.dtype)
             volume = placed.at(TRANSLATED) + channel * prod(padded) * 4
             for launch in (
                 rows_of_volume(order, rows, volume, padded, floats),
@@ -146,7 +146,7 @@ def take_out(
             put.result()
     finally:  # what still comes must not be written over what a next try makes
         wait(waiting)
-    flag = _staged(slots.slots[0], (1,), np.dtype(np.int32))
+    flag = slots.slots[0].array((1,), np.int32)
     program.stream.download(flag.ctypes.data, placed.at(OVERFLOW), 4)
     program.stream.wait()
     return not flag[0]
@@ -157,14 +157,14 @@ def slowest_axis(target: Stored) -> int:
     return MemoryOrder.of(target.values).axes[0]
 
 
-def _pieces(channels: int, order: MemoryOrder, voxels: int) -> Iterator[tuple[NeededRows, int]]:
+def _pieces(channels: int, order: MemoryOrder, voxels: int) -> Iterator[tuple[Rows, int]]:
     """Rows of all channels before the next rows."""
     for rows in order.pieces(voxels):
         for channel in range(channels):
             yield rows, channel
 
 
-def _along(order: MemoryOrder, rows: NeededRows) -> AxisRows:
+def _along(order: MemoryOrder, rows: Rows) -> AxisRows:
     """Rows of an array's slowest axis as those of the network's."""
     axis, extent = order.axes[0], order.extents[0]
     if order.flips[0]:
@@ -174,15 +174,10 @@ def _along(order: MemoryOrder, rows: NeededRows) -> AxisRows:
 
 def _so_far(order: MemoryOrder, stop: int, padded: Triple) -> AxisRows:
     """All rows that are there once those up to `stop` are: with the last voxel what repeats it."""
-    rows = _along(order, NeededRows(0, stop))
+    rows = _along(order, Rows(0, stop))
     if rows.stop == order.extents[0]:
         return AxisRows(rows.axis, rows.start, padded[rows.axis])
     return rows
-
-
-def _staged(slot: PinnedBuffer, shape: tuple[int, ...], voxel: "np.dtype[Any]") -> VoxelArray:
-    """A pinned slot as so many rows."""
-    return slot.array((-1,)).view(voxel)[: prod(shape)].reshape(shape)
 
 
 def _put(

@@ -15,11 +15,11 @@ from ...network.graph import INPUT, Graph, Network
 from ...network.layer_shapes import TensorShape
 from ...network.layers import Downsample, FloatArray
 from ...scaling import Stored
-from ...sliding_window import Timing
+from ...sliding_window import Rows, Timing
 from ..session import onnxruntime, session, session_options
 from .pieces import Piece, cut
 from .plan import SlabPlan, all_shapes, plan_slabs
-from .rows import Rows, SlabPiece, filter_name, slab_piece
+from .rows import SlabPiece, filter_name, slab_piece
 from .statistics import ChannelMap, MapMoments, normalisation
 
 

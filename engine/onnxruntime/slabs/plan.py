@@ -14,9 +14,10 @@ from ...errors import DeviceMemoryError
 from ...network.graph import Graph
 from ...network.layer_shapes import TensorShape
 from ...network.layers import Triple
+from ...sliding_window import Rows
 from ...whole_volume import padded_extents
 from .pieces import CutGraph, Piece, cut
-from .rows import Rows, slab_piece, takes_slabs
+from .rows import slab_piece, takes_slabs
 
 _SLAB_BYTES = 16 << 20
 """Of a slab of a map and of what it is made from, where one row is not more than that already."""

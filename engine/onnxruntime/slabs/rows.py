@@ -25,18 +25,8 @@ from ...network.layers import (
     Upsample,
     VoxelwiseLayer,
 )
+from ...sliding_window import Rows
 from .pieces import Piece
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows [start, stop)."""
-
-    start: int
-    stop: int
-
-    def __len__(self) -> int:
-        return self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True)

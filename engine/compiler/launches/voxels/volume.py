@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ....network.layers import Triple
 from ....scaling import Stored, VoxelArray
-from ....sliding_window import NeededRows
+from ....sliding_window import Rows
 from ..launch import BLOCK, Launch
 from ..tensor_arguments import Three
 from .sliding_window import CutArguments, ScalingArguments, scaling_of
@@ -49,16 +49,16 @@ class MemoryOrder:
         """Voxels of a row of the slowest axis."""
         return self.extents[1] * self.extents[2]
 
-    def pieces(self, voxels: int) -> Iterator[NeededRows]:
+    def pieces(self, voxels: int) -> Iterator[Rows]:
         """All rows, as many at once as have so many voxels."""
         most = max(1, voxels // self.plane)
         for start in range(0, self.extents[0], most):
-            yield NeededRows(start, min(start + most, self.extents[0]))
+            yield Rows(start, min(start + most, self.extents[0]))
 
 
 def rows_into_volume(
     order: MemoryOrder,
-    rows: NeededRows,
+    rows: Rows,
     source: Stored,
     stored: int,
     volume: int,
@@ -97,7 +97,7 @@ def rows_into_volume(
 
 
 def rows_of_volume(
-    order: MemoryOrder, rows: NeededRows, volume: int, padded: Triple, into: int
+    order: MemoryOrder, rows: Rows, volume: int, padded: Triple, into: int
 ) -> Launch:
     """Rows of an array's order out of one channel at the address `volume`, as floats to `into`."""
     lies = order.plane, order.extents[2], 1

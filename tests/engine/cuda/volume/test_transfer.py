@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ class Slot:
     def __init__(self) -> None:
         self._memory = np.full(SLOT_VOXELS, np.nan, np.float32)
 
-    def array(self, _: tuple[int, ...]) -> FloatArray:
-        return self._memory
+    def array(self, shape: tuple[int, ...], kind: Any) -> Any:
+        return np.frombuffer(self._memory, kind, prod(shape)).reshape(shape)
 
 
 class Event:
