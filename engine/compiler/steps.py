@@ -60,6 +60,11 @@ class Flow:
         return *self.reads, *self.writes
 
     @property
+    def touched_names(self) -> set[str]:
+        """Names of what has to be there while the step runs."""
+        return {item.name for item in self.touches}
+
+    @property
     def written_names(self) -> set[str]:
         """Names of what the step writes."""
         return {item.name for item in self.writes}

@@ -175,7 +175,7 @@ def _without_map(passes: Sequence[Pass], tensor: Tensor, block: Triple) -> list[
     for one in passes:
         if one is maker:
             found += _measuring(one)
-        elif any(_touches(step, tensor) for step in one.steps):
+        elif any(tensor.name in step.flow.touched_names for step in one.steps):
             steps = making if of_sum is None else of_sum if one.block else making[1:]
             with_it = _making_first(steps, one, tensor, block)
             if with_it is None:
@@ -210,7 +210,7 @@ def _making_first(
     making: Sequence[Step], reader: Pass, tensor: Tensor, block: Triple
 ) -> Pass | None:
     """A pass that makes what it reads around each of its blocks."""
-    reads = next(step for step in reader.steps if _touches(step, tensor))
+    reads = next(step for step in reader.steps if tensor.name in step.flow.touched_names)
     assert isinstance(reads, Pointwise)
     beside = [
         step
@@ -387,7 +387,7 @@ def _only_reader(
 ) -> tuple[Pass, ReadsBlocks] | None:
     """The one step that reads a map, where it can read it around its own block."""
     readers = [(one, step) for one in passes for step in one.steps if one is not maker]
-    found = [(one, step) for one, step in readers if _touches(step, tensor)]
+    found = [(one, step) for one, step in readers if tensor.name in step.flow.touched_names]
     if len(found) != 1:
         return None
     [(one, step)] = found
@@ -397,10 +397,6 @@ def _only_reader(
         return None
     is_plain = step.residual is None and step.sampling is None and not step.shuffles
     return (one, step) if is_plain else None
-
-
-def _touches(step: Step, tensor: Tensor) -> bool:
-    return any(item.name == tensor.name for item in step.flow.touches)
 
 
 def _measuring(one: Pass) -> list[Pass]:

@@ -107,8 +107,10 @@ def _uses(steps: Sequence[Step], conv: BlockConvolution, batch: int) -> _Uses | 
     if not _is_whole(conv, batch):
         return None
     target = target_of(conv)
-    makers = [step for step in steps if step is not conv and _touches(step, conv.source)]
-    others = [step for step in steps if step is not conv and _touches(step, target)]
+    makers = [
+        step for step in steps if step is not conv and conv.source.name in step.flow.touched_names
+    ]
+    others = [step for step in steps if step is not conv and target.name in step.flow.touched_names]
     readers = [step for step in others if not isinstance(step, Statistics)]
     if len(makers) != 1 or len(readers) != 1:
         return None
@@ -133,7 +135,3 @@ def _needed(steps: Sequence[Step], reads: Pointwise) -> Triple | None:
     if len(convs) != 1:
         return None
     return reach_of(convs[0]).read_for(target_of(convs[0]).extents)
-
-
-def _touches(step: Step, tensor: Tensor) -> bool:
-    return any(item.name == tensor.name for item in step.flow.touches)
