@@ -210,30 +210,6 @@ class CudaVolumeGenerator:
                     self._ready = None
                 raise
 
-    def network_seconds(self, source: Stored, runs: int) -> list[float]:
-        """Of each run of the network over a volume [C, D, H, W] that lies on the card before it
-        begins, and whose translation stays there.
-        """
-        _, depth, height, width = source.values.shape
-        with self._turn:
-            self._card.context.use()
-            ready = self._prepared(_grid(self.graph, (depth, height, width)))
-            return [self._passes_alone(ready, source) for _ in range(runs)]
-
-    def _passes_alone(self, ready: _Ready, source: Stored) -> float:
-        stream, placed = self._card.stream, ready.placed
-        placed.queue_start()
-        bring_in(placed, source, ready.slots, _nothing)
-        stream.wait()
-        first, *others = placed.memory.passes
-        with stream.timed() as milliseconds:
-            placed.queue_pass(first)
-            for number in range(len(others[:-1])):
-                self._queue_between(ready, number)
-            for last in others[-1:]:
-                placed.queue_pass(last)
-        return milliseconds[0] / 1000
-
     def _run(
         self, ready: _Ready, source: Stored, target: Stored, on_share: Callable[[float], None]
     ) -> list[Timing]:
@@ -277,7 +253,10 @@ class CudaVolumeGenerator:
         shares = costs_of(passes, ready.placed.grid)
         total, done, before = sum(shares), 0.0, None
         for number in range(len(passes[1:-1])):
-            self._queue_between(ready, number)
+            if ready.graphs:
+                ready.graphs[number].launch()
+            else:
+                ready.placed.queue_pass(passes[1 + number])
             mark = opened.enter_context(CudaEvent())
             mark.record(stream)
             if before is not None:
@@ -285,13 +264,6 @@ class CudaVolumeGenerator:
                 done += shares[number]
                 on_share(done / total)
             before = mark
-
-    def _queue_between(self, ready: _Ready, number: int) -> None:
-        """Queue one of the passes between the first and the last."""
-        if ready.graphs:
-            ready.graphs[number].launch()
-        else:
-            ready.placed.queue_pass(ready.placed.memory.passes[1 + number])
 
     def _keep_time(self, ready: _Ready, seconds: float) -> None:
         """For later plans: of the first volume that found all kernels loaded."""
