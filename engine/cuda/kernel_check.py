@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from math import prod, sqrt
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,6 +41,8 @@ from .driver import DeviceBuffer, Stream
 from .kernel_images import Kernels
 from .plan_cache import TuningCache
 from .plan_check import RUNS, Fingerprints, downloaded
+
+_Result = TypeVar("_Result")
 
 _SIGNS = Filling("signs", 0.75)
 _TAKEN, _PARTIALS = "fingerprints", "partial sums"
@@ -82,6 +84,25 @@ def refused_kernels(cache: TuningCache, kernels: Kernels) -> frozenset[str]:
 def refuse_kernel(cache: TuningCache, kernels: Kernels, error: WrongKernelError) -> None:
     """Use it no more on this card."""
     cache.put_kernel(f"{error.source} {kernels.image_key(error.source)}", error.wrong)
+
+
+def with_right_kernels(
+    attempt: Callable[[], _Result],
+    cache: TuningCache,
+    kernels: Kernels,
+    progress: Callable[[str, float | None], None],
+) -> _Result:
+    """What comes of an attempt once no own kernel that it takes is wrong on this card."""
+    while True:
+        try:
+            return attempt()
+        except WrongKernelError as error:
+            refuse_kernel(cache, kernels, error)
+            progress(
+                f"The own kernel {error.source} gave {error.wrong} in {kernels.precision}, "
+                "and is not used on this card.",
+                None,
+            )
 
 
 def check_outer_layers(

@@ -27,12 +27,7 @@ from ...sliding_window import PatchWindow, Timing
 from ..card import OpenCard, open_card
 from ..device_plan import DevicePlan, in_faster_forms, plan_program, program_key
 from ..driver import PinnedBuffer
-from ..kernel_check import (
-    WrongKernelError,
-    check_outer_layers,
-    refuse_kernel,
-    refused_kernels,
-)
+from ..kernel_check import check_outer_layers, refused_kernels, with_right_kernels
 from ..launch_search import LaunchSearch
 from ..plan_search import Algorithm, PlanSearch, SearchSettings
 from .program import Program, open_program
@@ -142,23 +137,16 @@ def _fitted(
     def choose(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Algorithm]:
         return search.algorithms(shapes, workspace, options.search)
 
-    while True:
-        try:
-            wanted = _wanted(card, network, options)
-            fitted = fit(network, wanted, room, choose)
-            launches.compare_forms(network, fitted.lowered, search, options.search)
-            fitted = in_faster_forms(network, wanted, fitted, room, choose, card.cache)
-            lowered = launches.tuned(fitted.lowered, fitted.algorithms, options.search)
-            fitted = replace(fitted, lowered=lowered)
-            check_outer_layers(fitted.lowered, card.kernels, card.stream, card.cache)
-            return fitted
-        except WrongKernelError as error:
-            refuse_kernel(card.cache, card.kernels, error)
-            options.search.progress(
-                f"The own kernel {error.source} gave {error.wrong} in {options.precision}, and is "
-                "not used on this card.",
-                None,
-            )
+    def attempt() -> Fitted[Algorithm]:
+        wanted = _wanted(card, network, options)
+        fitted = fit(network, wanted, room, choose)
+        launches.compare_forms(network, fitted.lowered, search, options.search)
+        fitted = in_faster_forms(network, wanted, fitted, room, choose, card.cache)
+        lowered = launches.tuned(fitted.lowered, fitted.algorithms, options.search)
+        check_outer_layers(lowered, card.kernels, card.stream, card.cache)
+        return replace(fitted, lowered=lowered)
+
+    return with_right_kernels(attempt, card.cache, card.kernels, options.search.progress)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from ...compiler.volume.passes import Pass, passes_of
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
 from ..card import OpenCard
-from ..kernel_check import WrongKernelError, check_outer_layers, refuse_kernel, refused_kernels
+from ..kernel_check import check_outer_layers, refused_kernels, with_right_kernels
 from ..plan_search import Algorithm, PlanSearch, SearchSettings
 from .transfer import slot_voxels
 
@@ -95,22 +95,17 @@ def compiled_blocks(
     on_lowered: told the steps before plans are looked for, which takes longest.
     """
     search = PlanSearch(card.library, card.kernels, card.stream, card.cache)
-    while True:
+
+    def attempt() -> CompiledBlocks:
         without = refused_kernels(card.cache, card.kernels)
         lowered = lowered_blocks(network, grid, card.kernels.precision, card.context.card, without)
         on_lowered(lowered)
         shapes = [step.shape for step in lowered.steps if isinstance(step, Convolve)]
-        try:
-            algorithms = search.algorithms(shapes, WORKSPACE_BYTES, settings)
-            check_outer_layers(lowered, card.kernels, card.stream, card.cache)
-        except WrongKernelError as error:
-            refuse_kernel(card.cache, card.kernels, error)
-            settings.progress(
-                f"The own kernel {error.source} gave {error.wrong}, and is not used on this card.",
-                None,
-            )
-            continue
+        algorithms = search.algorithms(shapes, WORKSPACE_BYTES, settings)
+        check_outer_layers(lowered, card.kernels, card.stream, card.cache)
         return CompiledBlocks(grid, lowered, algorithms)
+
+    return with_right_kernels(attempt, card.cache, card.kernels, settings.progress)
 
 
 def time_key(lowered: Lowered, memory: VolumeMemory) -> str:
