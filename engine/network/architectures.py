@@ -6,14 +6,13 @@ The layouts follow the published networks of Zhu et al. 2017 (ResNet) and Isola 
 """
 
 from collections.abc import Iterator
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec.structs import asdict
 
 from ..decoding import Tagged
 from .graph import INPUT, Graph, Node
-from .graph_bounds import graph_out_of_bounds
+from .graph_bounds import graph_out_of_bounds, numbers
 from .layers import (
     Add,
     ChannelAffine,
@@ -182,7 +181,7 @@ def out_of_bounds(architecture: Architecture) -> Iterator[tuple[str, str]]:
 
 
 def _spec_out_of_bounds(spec: Spec) -> Iterator[tuple[str, str]]:
-    for path, value in _numbers(spec):
+    for path, value in numbers(spec):
         low, high = _BOUNDS.get(path.rpartition(".")[2], (value, value))
         if not low <= value <= high:
             yield path, f"must lie from {low:g} to {high:g}, not at {value:g}"
@@ -193,20 +192,6 @@ def _spec_out_of_bounds(spec: Spec) -> Iterator[tuple[str, str]]:
             "adds_input",
             "must be false where a network makes more or fewer channels than it takes",
         )
-
-
-def _numbers(record: msgspec.Struct, place: str = "") -> Iterator[tuple[str, float]]:
-    """Every number in a record, by the path of its field."""
-    for name, value in asdict(record).items():
-        match value:
-            case msgspec.Struct():
-                yield from _numbers(value, f"{place}{name}.")
-            case tuple():
-                yield from ((f"{place}{name}", item) for item in cast("Triple", value))
-            case int() | float():
-                yield f"{place}{name}", value
-            case _:
-                pass
 
 
 def build(architecture: Architecture) -> Graph:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from math import inf
 from typing import cast
 
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from .graph import Graph, Node
 from .layer_shapes import weight_shapes
-from .layers import Constant, Layer, Triple
+from .layers import Triple
 
 MOST_NODES = 4096
 RESERVED = "reference."
@@ -49,8 +50,8 @@ def _node(node: Node) -> Iterator[tuple[str, str]]:
     names = [node.name, *(name for name, _ in weight_shapes(node.layer))]
     if any(not 0 < len(name) <= _LONGEST_NAME or name.startswith(RESERVED) for name in names):
         yield "name", f"must name nodes and weights in {_LONGEST_NAME} letters, not {RESERVED}..."
-    for field, value in _numbers(node.layer):
-        low, high = _BOUNDS.get(field, (-inf, inf))
+    for field, value in numbers(node.layer):
+        low, high = _BOUNDS.get(field.rpartition(".")[2], (-inf, inf))
         if not low <= value <= high:
             yield f"layer.{field}", f"must lie from {low:g} to {high:g}, not at {value:g}"
     groups = getattr(node.layer, "groups", 1)
@@ -59,14 +60,15 @@ def _node(node: Node) -> Iterator[tuple[str, str]]:
         yield "layer.groups", "must divide the channels"
 
 
-def _numbers(layer: Layer) -> Iterator[tuple[str, float]]:
-    for name, value in asdict(layer).items():
+def numbers(record: Struct, place: str = "") -> Iterator[tuple[str, float]]:
+    """Every number in a record, by the path of its field."""
+    for name, value in asdict(record).items():
         match value:
-            case bool() | str() | None:
-                pass
+            case Struct():
+                yield from numbers(value, f"{place}{name}.")
+            case tuple():
+                yield from ((f"{place}{name}", item) for item in cast("Triple", value))
             case int() | float():
-                yield name, value
-            case Constant(value=number):
-                yield "value", number
+                yield f"{place}{name}", value
             case _:
-                yield from ((name, item) for item in cast("Triple", value))
+                pass
