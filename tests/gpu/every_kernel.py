@@ -17,6 +17,7 @@ from support.poisoned_memory import poison
 
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.memory.fitting import Fitted
 from cuda_cyclegan.engine.compiler.memory.plan import plan_memory
 from cuda_cyclegan.engine.compiler.steps import Convolve
 from cuda_cyclegan.engine.cuda.driver import Context, Stream
@@ -70,7 +71,7 @@ def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Strea
     with open_cpu_generator(network) as reference:
         right = reference(patches)
     got = np.empty_like(right)
-    with open_program(lowered, plan, own, kernels, stream) as program:
+    with open_program(Fitted(lowered, plan, own), kernels, stream) as program:
         poison(program)
         stream.upload(program.patches, patches.ctypes.data, patches.nbytes)
         program.launch()

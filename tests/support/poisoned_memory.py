@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 def poison(program: "Program") -> None:
     """Set every byte that a run must write before reading to NaN."""
     placed = program._placed
-    kept = {*placed.lowered.constant_bytes(), PATCHES}
-    bounds = sorted((o, n in kept) for n, o in placed.plan.offsets.items())
-    for (start, is_kept), (end, _) in pairwise([*bounds, (placed.plan.bytes, True)]):
+    kept, memory = {*placed.fitted.lowered.constant_bytes(), PATCHES}, placed.fitted.memory
+    bounds = sorted((o, n in kept) for n, o in memory.offsets.items())
+    for (start, is_kept), (end, _) in pairwise([*bounds, (memory.bytes, True)]):
         if not is_kept:
             placed.stream.fill(placed.base + start, 0xFF, end - start)
 

@@ -102,11 +102,7 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
         card = opening.enter_context(opened)
         room = MemoryBudget(card.context.memory[0], options.vram_limit)
         fitted = _fitted(network, options, card, room)
-        program = opening.enter_context(
-            open_program(
-                fitted.lowered, fitted.memory, fitted.algorithms, card.kernels, card.stream
-            )
-        )
+        program = opening.enter_context(open_program(fitted, card.kernels, card.stream))
         staging = opening.enter_context(_open_staging(network.graph, fitted.lowered.layout))
         windows = opening.enter_context(ExitStack())
         generator = CudaGenerator(

@@ -1,18 +1,17 @@
 """A lowered network in device memory, captured as one CUDA graph."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from statistics import median
 
-from ...compiler.convolution import Convolution
 from ...compiler.launches.launch import OVERFLOW
 from ...compiler.launches.steps import launches
 from ...compiler.launches.tensor_arguments import region_address
-from ...compiler.lowered import Lowered
-from ...compiler.memory.plan import MemoryPlan, scratch_name
+from ...compiler.memory.fitting import Fitted
+from ...compiler.memory.plan import scratch_name
 from ...compiler.steps import Convolve, Step
 from ...compiler.tensors import PATCHES, TRANSLATED
 from ...errors import CudaError
@@ -25,15 +24,11 @@ _OFTEN = 20
 
 @contextmanager
 def open_program(
-    lowered: Lowered,
-    plan: MemoryPlan,
-    algorithms: Mapping[Convolution, Algorithm],
-    kernels: Kernels,
-    stream: Stream,
+    fitted: Fitted[Algorithm], kernels: Kernels, stream: Stream
 ) -> Generator["Program"]:
     """The program with its memory and its graph, to be run on the stream."""
-    with DeviceBuffer(plan.bytes) as arena:
-        placed = _Placed(lowered, plan, algorithms, kernels, stream, arena.address)
+    with DeviceBuffer(fitted.memory.bytes) as arena:
+        placed = _Placed(fitted, kernels, stream, arena.address)
         placed.store_constants()
         # Loads what is loaded on first use, which may not happen during a capture.
         placed.queue()
@@ -46,31 +41,29 @@ def open_program(
 class _Placed:
     """A lowered network whose memory begins at the device address `base`."""
 
-    lowered: Lowered
-    plan: MemoryPlan
-    algorithms: Mapping[Convolution, Algorithm]
+    fitted: Fitted[Algorithm]
     kernels: Kernels
     stream: Stream
     base: int
 
     def at(self, name: str) -> int:
         """Device address of a tensor, table or constant, or of the input or output."""
-        return self.base + self.plan.offsets[name]
+        return self.base + self.fitted.memory.offsets[name]
 
     def store_constants(self) -> None:
         """Copy all constants to the device, and wait for it."""
-        for name, content in self.lowered.encoded_constants():
+        for name, content in self.fitted.lowered.encoded_constants():
             self.stream.upload_now(self.at(name), content)
 
     def queue(self) -> None:
         """Queue all steps."""
         self.stream.fill(self.at(OVERFLOW), 0, 4)
-        for index, step in enumerate(self.lowered.steps):
+        for index, step in enumerate(self.fitted.lowered.steps):
             self.queue_step(index, step)
 
     def queue_step(self, index: int, step: Step) -> None:
         """Queue one step."""
-        scratch = self.plan.offsets.get(scratch_name(index), 0) + self.base
+        scratch = self.fitted.memory.offsets.get(scratch_name(index), 0) + self.base
         if isinstance(step, Convolve):
             try:
                 self._convolve(step, scratch)
@@ -80,7 +73,7 @@ class _Placed:
         self._launch(step, scratch)
 
     def _convolve(self, step: Convolve, scratch: int) -> None:
-        algorithm = self.algorithms[step.shape]
+        algorithm = self.fitted.algorithms[step.shape]
         if algorithm.plans is None:
             self._launch(step, scratch)
             return
@@ -93,7 +86,7 @@ class _Placed:
         )
 
     def _launch(self, step: Step, scratch: int) -> None:
-        for launch in launches(step, self.at, self.lowered.card, scratch):
+        for launch in launches(step, self.at, self.fitted.lowered.card, scratch):
             self.kernels.launch(self.stream, launch, early=True)
 
 
@@ -139,7 +132,7 @@ class Program:
     def step_times(self, repeats: int) -> list[tuple[Step, float]]:
         """Microseconds of each step, run again and again by itself; median."""
         times: list[tuple[Step, float]] = []
-        for index, step in enumerate(self._placed.lowered.steps):
+        for index, step in enumerate(self._placed.fitted.lowered.steps):
             measured: list[float] = []
             with CapturedGraph(self._stream, partial(self._queue_often, index, step)) as graph:
                 for _ in range(repeats):
