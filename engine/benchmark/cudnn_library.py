@@ -6,17 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DeviceUnavailableError
-from ..probe.cudnn_copies import loaded_parts
+from ..probe.cudnn_copies import LIBRARY, loaded_parts
 
-_LIBRARY = "libcudnn.so.9"
 _PARTS = "libcudnn_"
 
 
 def cudnn_library(folder: Path) -> Path:
     """The library of a folder. Raises DeviceUnavailableError."""
-    found = folder / _LIBRARY
+    found = folder / LIBRARY
     if not found.is_file():
-        raise DeviceUnavailableError(f"{folder} holds no {_LIBRARY}; name a folder of cuDNN 9.")
+        raise DeviceUnavailableError(f"{folder} holds no {LIBRARY}; name a folder of cuDNN 9.")
     return found.resolve()
 
 

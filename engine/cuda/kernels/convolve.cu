@@ -31,17 +31,10 @@ struct Quad {
 
 __device__ __forceinline__ Quad load_quad(const Element* address) {
     Quad quad;
-#ifndef ELEMENT_FLOAT
-    struct alignas(8) Four {
+    struct alignas(4 * sizeof(Element)) Four {
         Element values[4];
     };
     const Four four = *reinterpret_cast<const Four*>(address);
-#else
-    struct alignas(16) Four {
-        Element values[4];
-    };
-    const Four four = *reinterpret_cast<const Four*>(address);
-#endif
 #pragma unroll
     for (int i = 0; i < 4; ++i) quad.values[i] = to_float(four.values[i]);
     return quad;
