@@ -161,10 +161,9 @@ def _place(piece: Crop | Channels) -> tuple[slice, ...]:
 
 def _downsample(layer: Downsample, channels: int) -> Any:
     """Padding, and a convolution of each channel by itself."""
-    nn, taps, row = torch.nn, layer.taps, layer.filter
-    conv = nn.Conv3d(channels, channels, taps, layer.factor, groups=channels, bias=False)
-    cube = np.einsum("i,j,k->ijk", row, row, row)
-    _set(conv.weight, np.broadcast_to(cube, (channels, 1, taps, taps, taps)))
+    nn = torch.nn
+    conv = nn.Conv3d(channels, channels, layer.taps, layer.factor, groups=channels, bias=False)
+    _set(conv.weight, layer.weight(channels))
     return nn.Sequential(_padding(layer.mode, layer.before, layer.after), conv)
 
 

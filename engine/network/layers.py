@@ -274,6 +274,11 @@ class Downsample(Tagged, frozen=True, tag="downsample"):
         row = np.array([comb(self.taps - 1, tap) for tap in range(self.taps)])
         return (row / row.sum()).astype(np.float32)
 
+    def weight(self, channels: int) -> FloatArray:
+        """The same filter as a convolution of each channel by itself, [C, 1, kD, kH, kW]."""
+        cube = np.einsum("i,j,k->ijk", self.filter, self.filter, self.filter)
+        return np.broadcast_to(cube, (channels, 1, *cube.shape))
+
 
 VoxelwiseLayer: TypeAlias = (
     InstanceNorm

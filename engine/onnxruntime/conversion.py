@@ -246,12 +246,10 @@ class _Converter:
 
     def _downsample(self, node: Node, layer: Downsample) -> Iterable[NodeProto]:
         """A convolution of each channel by itself."""
-        padded, taps, row = f"{node.name}.padded", layer.taps, layer.filter
+        padded, weight = f"{node.name}.padded", layer.weight(self._channels[node.inputs[0]])
         yield self._pad(node, padded, layer.mode, layer.before, layer.after)
-        cube = np.einsum("i,j,k->ijk", row, row, row)
-        weight = np.broadcast_to(cube, (self._channels[node.inputs[0]], 1, taps, taps, taps))
         inputs = [padded, self._constant(node, "filter", np.ascontiguousarray(weight))]
-        sizes = {"kernel_shape": (taps,) * 3, "strides": layer.factor, "group": len(weight)}
+        sizes = {"kernel_shape": weight.shape[2:], "strides": layer.factor, "group": len(weight)}
         yield _made(node, "Conv", inputs, **sizes)
 
 

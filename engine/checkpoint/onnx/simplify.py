@@ -173,9 +173,8 @@ def _filter_down(chain: list[Layer], weights: _Weights) -> _Together | None:
     if len(chain) > 1 and isinstance(chain[1], Pad) and not any(conv.padding):
         length, mode, before, after = 2, chain[1].mode, chain[1].before, chain[1].after
     made = Downsample(taps, conv.stride, mode)
-    cube = _cube(made.filter, conv.in_channels)
     is_filter = (made.before, made.after) == (before, after)
-    if is_filter and np.array_equal(weights[conv.weight], cube):
+    if is_filter and np.array_equal(weights[conv.weight], made.weight(conv.in_channels)):
         return _Together(length, (made,))
     return None
 
@@ -200,7 +199,7 @@ def _filter_up(chain: list[Layer], weights: _Weights) -> _Together | None:
         ] if groups == channels:
             taps = weights[weight]
             gain = taps.sum() / (8 * channels)
-            if not np.array_equal(taps, 8 * gain * _cube(_LINEAR.filter, channels)):
+            if not np.array_equal(taps, 8 * gain * _LINEAR.weight(channels)):
                 return None
             doubled = Upsample("trilinear", _TWO)
             if gain == 1:
@@ -214,11 +213,6 @@ def _filter_up(chain: list[Layer], weights: _Weights) -> _Together | None:
 
 
 _LINEAR = Downsample(4, _TWO, "zero")
-
-
-def _cube(row: FloatArray, channels: int) -> FloatArray:
-    cube = np.einsum("i,j,k->ijk", row, row, row)
-    return np.broadcast_to(cube, (channels, 1, *cube.shape))
 
 
 _RULES: tuple[_Rule, ...] = (

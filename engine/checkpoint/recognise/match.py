@@ -7,7 +7,9 @@ from typing import TypeAlias
 from ...errors import CheckpointError
 from ...network.architectures import Blur, Norm, ResNetSpec, Spec, UNetSpec, build, out_of_bounds
 from ...network.graph import Graph, Network
+from ...network.layer_shapes import times
 from ...network.layers import FloatArray
+from .evidence import BY_ONNX
 from .layers import AFFINE, TRACKED, KeyMapping, NetworkTensors, convolution_weights
 from .reading import (
     RESIDUALS,
@@ -139,6 +141,19 @@ class Match:
     def has_affine_norms(self) -> bool:
         """Whether each normalisation has a scale and a shift."""
         return self.norm_parameters >= AFFINE
+
+    def check_shapes(self) -> None:
+        """Raise CheckpointError unless every convolution's weights are those of such a network."""
+        family = "ResNet" if isinstance(self.shape, ResNetShape) else "U-Net"
+        expected = dict(build(self.spec(self.shape.usual)).weight_shapes())
+        for slot in self.slots:
+            found = self.modules.convolutions[slot.convolution].shape
+            wanted = expected[f"{slot.name}.weight"]
+            if found != wanted:
+                raise CheckpointError(
+                    f"Layer {slot.convolution} has weights of {times(found)} where a {family} "
+                    f"generator has {times(wanted)}; {BY_ONNX}."
+                )
 
     def norms(self) -> tuple[str, ...]:
         """All norms that may hold such tensors, the usual one first."""

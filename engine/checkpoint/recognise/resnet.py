@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import comb
 
 import numpy as np
 
 from ...errors import CheckpointError
+from ...network.layer_shapes import times
+from ...network.layers import Downsample
 from .evidence import BY_ONNX
 from .layers import KeyMapping, LayerTensors, NetworkTensors, common_bias, fits
 from .match import NAMED_RESNET, NUMBERED_RESNET, NUMBERED_RESNET_OF_BLOCKS, Match, ResNetShape
@@ -189,7 +190,6 @@ def _matched(layout: _Layout, modules: NetworkTensors) -> Match:
     first, last = layout.slots[0], layout.slots[-1]
     first_shape = modules.convolutions[first.convolution].shape
     last_shape = modules.convolutions[last.convolution].shape
-    _check_widths(layout, modules, first_shape[0])
     numbering = layout.numbering
     shape = ResNetShape(
         in_channels=first_shape[1],
@@ -213,7 +213,9 @@ def _matched(layout: _Layout, modules: NetworkTensors) -> Match:
         blurs_up=bool(layout.up_filters),
         is_named=numbering is None,
     )
-    return Match(layout.name, _with_gain(layout, modules), modules, shape)
+    match = Match(layout.name, _with_gain(layout, modules), modules, shape)
+    match.check_shapes()
+    return match
 
 
 def _drops_outside(layout: _Layout) -> bool:
@@ -253,11 +255,11 @@ def _with_gain(layout: _Layout, modules: NetworkTensors) -> tuple[KeyMapping, ..
 def _gain(layer: LayerTensors, taps: int) -> float:
     """Sum of a binomial filter; raises CheckpointError for a filter of another form."""
     values = layer.read("filt")
-    row = np.array([comb(taps - 1, tap) for tap in range(taps)]) / 2 ** (taps - 1)
-    cube = np.einsum("i,j,k->ijk", row, row, row)
     gain = float(values[:1].sum())
     if values.shape[1:] != (1, taps, taps, taps) or not np.allclose(
-        values, gain * cube, atol=_FILTER_TOLERANCE * abs(gain)
+        values,
+        gain * Downsample(taps, (2, 2, 2), "zero").weight(1),
+        atol=_FILTER_TOLERANCE * abs(gain),
     ):
         raise _strange(layer.path)
     return gain
@@ -274,26 +276,7 @@ def _cubic(shape: tuple[int, ...]) -> int:
     edge = shape[-1]
     if set(shape[2:]) != {edge} or edge % 2 == 0:
         raise CheckpointError(
-            f"The generator has a kernel of {'x'.join(map(str, shape[2:]))}; only cubic kernels "
+            f"The generator has a kernel of {times(shape[2:])}; only cubic kernels "
             f"of odd size are read from checkpoints; {BY_ONNX}."
         )
     return edge
-
-
-def _check_widths(layout: _Layout, modules: NetworkTensors, width: int) -> None:
-    """Raise CheckpointError unless channels double on the way down and kernels are 3x3x3."""
-    for slot in (*layout.part("down"), *layout.part("block"), *layout.part("up")):
-        shape = modules.convolutions[slot.convolution].shape
-        before = width
-        if slot.name.startswith("down"):
-            width *= 2
-        elif slot.name.startswith("up"):
-            width //= 2
-        transposed = slot.name.startswith("up") and not layout.samples
-        expected = (before, width) if transposed else (width, before)
-        if shape != (*expected, 3, 3, 3):
-            raise CheckpointError(
-                f"Layer {slot.convolution} has weights of {'x'.join(map(str, shape))} where a "
-                f"ResNet generator has {'x'.join(map(str, (*expected, 3, 3, 3)))}; "
-                f"{BY_ONNX}."
-            )

@@ -1,6 +1,7 @@
 """The nested key naming of the U-Net generators: model.model.1.model.3.model ..."""
 
 from ...errors import CheckpointError
+from ...network.layer_shapes import times
 from .evidence import BY_ONNX
 from .layers import KeyMapping, NetworkTensors, common_bias, fits
 from .match import NESTED_U_NET, Match, UNetShape
@@ -31,10 +32,19 @@ def _matched(slots: tuple[KeyMapping, ...], modules: NetworkTensors) -> Match:
         inner_bias=common_bias(modules, slots[:-1]),
         stride=",".join(str(edge - 2) for edge in first_shape[2:]),
     )
-    _check_shapes(slots, modules, shape, first_shape[2:])
+    kernel = first_shape[2:]
+    if not set(kernel) <= {3, 4}:
+        raise CheckpointError(
+            f"The U-Net has kernels of {times(kernel)}; only those of 4, or of 3 "
+            f"along an axis that is not sampled, are read from checkpoints; {BY_ONNX}."
+        )
+    match = Match(NESTED_U_NET, slots, modules, shape)
+    match.check_shapes()
+    if any(modules.convolutions[slot.convolution].is_spectral for slot in slots):
+        raise CheckpointError(f"This is a U-Net with spectral norm; {BY_ONNX}.")
     if not modules.convolutions[outermost_up.convolution].has_bias:
         raise CheckpointError(f"The U-Net's last layer has no bias; {BY_ONNX}.")
-    return Match(NESTED_U_NET, slots, modules, shape)
+    return match
 
 
 def _slots(levels: int) -> tuple[KeyMapping, ...]:
@@ -56,39 +66,3 @@ def _slots(levels: int) -> tuple[KeyMapping, ...]:
             ups.append(KeyMapping(up, f"{path}.5", f"{up}.norm", f"{path}.6"))
             path = f"{path}.3.model"
     return (*downs, *reversed(ups))
-
-
-def _check_shapes(
-    slots: tuple[KeyMapping, ...],
-    modules: NetworkTensors,
-    unet: UNetShape,
-    kernel: tuple[int, ...],
-) -> None:
-    if not set(kernel) <= {3, 4}:
-        raise CheckpointError(
-            f"The U-Net has kernels of {'x'.join(map(str, kernel))}; only those of 4, or of 3 "
-            f"along an axis that is not sampled, are read from checkpoints; {BY_ONNX}."
-        )
-    for slot in slots:
-        module = modules.convolutions[slot.convolution]
-        level = int(slot.name.removeprefix("down").removeprefix("up"))
-        inner = _width(unet, level)
-        if slot.name.startswith("down"):
-            outer = _width(unet, level - 1) if level else unet.in_channels
-            channels = inner, outer
-        else:
-            outer = _width(unet, level - 1) if level else unet.out_channels
-            channels = (inner if level == unet.levels - 1 else 2 * inner), outer
-        expected = (*channels, *kernel)
-        if module.shape != expected:
-            raise CheckpointError(
-                f"Layer {slot.convolution} has weights of {'x'.join(map(str, module.shape))} where "
-                f"a U-Net generator has {'x'.join(map(str, expected))}; "
-                f"{BY_ONNX}."
-            )
-        if module.is_spectral:
-            raise CheckpointError(f"This is a U-Net with spectral norm; {BY_ONNX}.")
-
-
-def _width(unet: UNetShape, level: int) -> int:
-    return unet.width * min(2**level, 8)

@@ -166,7 +166,7 @@ class _Runs:
 
     def __init__(self, network: Network, shapes: dict[str, TensorShape], threads: int) -> None:
         filters = {
-            filter_name(node): _cube(node.layer, shapes[node.inputs[0]].channels)
+            filter_name(node): node.layer.weight(shapes[node.inputs[0]].channels)
             for node in network.graph.nodes
             if isinstance(node.layer, Downsample)
         }
@@ -195,8 +195,3 @@ class _Runs:
             channels.setdefault(node.name, channels[node.inputs[0]])
         model = nodes_to_onnx(slab.nodes, channels, slab.reads, slab.made, self._weights)
         return session(model, self._options)
-
-
-def _cube(layer: Downsample, channels: int) -> FloatArray:
-    cube = np.einsum("i,j,k->ijk", layer.filter, layer.filter, layer.filter)
-    return np.broadcast_to(cube, (channels, 1, *cube.shape))
