@@ -7,6 +7,7 @@ from ...errors import quoted
 from ..read.tensors import StoredTensor
 from .evidence import BY_ONNX
 
+_UNTOLD = f"whose weights do not tell all of it; {BY_ONNX}"
 _SENTENCES = {
     r"(block\d+\.conv\d|first)\.weight$": (
         "This is already a model of this program; use it as it is."
@@ -16,32 +17,24 @@ _SENTENCES = {
         "and is not supported."
     ),
     r"model\.\d+\.(conv\.unit\d|submodule|adn|residual)|model\.0\.residual\.": (
-        "This is MONAI's UNet of residual units, whose weights do not tell all of it; export the "
-        "network as ONNX and import that."
+        f"This is MONAI's UNet of residual units, {_UNTOLD}."
     ),
-    r"(in_tr|down_tr\d+|up_tr\d+|out_tr)\.": (
-        "This is a V-Net, whose weights do not tell all of it; export the network as ONNX and "
-        "import that."
-    ),
+    r"(in_tr|down_tr\d+|up_tr\d+|out_tr)\.": (f"This is a V-Net, {_UNTOLD}."),
     r"encoders\..*|out_conv\.": (
-        "This is a MONAI residual U-Net as in cyclegan3d (encoders, decoders, out_conv), whose "
-        "weights do not tell all of it; export the network as ONNX and import that."
+        "This is a MONAI residual U-Net as in cyclegan3d (encoders, decoders, out_conv), "
+        f"{_UNTOLD}."
     ),
-    r"(input_block|bottleneck|upsamples)\.": (
-        "This is MONAI's DynUNet, whose weights do not tell all of it; export the network as ONNX "
-        "and import that."
-    ),
+    r"(input_block|bottleneck|upsamples)\.": (f"This is MONAI's DynUNet, {_UNTOLD}."),
     r"(prev_conv|enc_\d+\.featureConv)": (
         "This generator normalises after its activation and samples only in-plane (prev_conv, "
-        "enc_N.featureConv), which weights do not tell; export the network as ONNX and import that."
+        f"enc_N.featureConv), which weights do not tell; {BY_ONNX}."
     ),
     r"(in_ab|downs\.\d+\.(down_conv_ab|core)|downconv_ab|upconv_ab|core\.)": (
         "This is a V-Net or partially invertible ResNet of ganslate; of its checkpoints only those "
-        "of Resnet3D and Unet3D are read, so export the network as ONNX and import that."
+        f"of Resnet3D and Unet3D are read, so {BY_ONNX}."
     ),
     r"(conv_block1\.conv1|deconv_block\d|encoder1\.unet_downblock)": (
-        "This is a U-Net of separate encoder and decoder blocks, whose weights do not tell all of "
-        "it; export the network as ONNX and import that."
+        f"This is a U-Net of separate encoder and decoder blocks, {_UNTOLD}."
     ),
     r".*(attention|attn|transformer|swin)": (
         "This generator has attention layers, which are not supported."
