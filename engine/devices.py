@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from .cuda.plan_cache import Progress, cache_folder, ignore_progress
 from .errors import DeviceUnavailableError
+from .network.layer_shapes import times
 from .options import NO_LIMITS, CudaLimits, Precision
 from .probe.cards import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
 
@@ -187,7 +188,7 @@ def volume_obstacle(graph: "Graph", device: Device) -> str | None:
     """
     advice = "use setting inference=patches"
     if graph.patch is not None:
-        edges = "x".join(map(str, graph.patch))
+        edges = times(graph.patch)
         return f"The network is for patches of {edges} alone; {advice}."
     if device.kind == "cuda":
         from .whole_volume import volume_refusal

@@ -11,6 +11,7 @@ from math import inf
 from .errors import DeviceUnavailableError
 from .model.reference import reference_input, relative_error, tolerance
 from .network.graph import Network
+from .network.layer_shapes import times
 from .network.layers import FloatArray, Triple
 from .onnxruntime.providers import open_provider_generator
 from .onnxruntime.session import SessionGenerator, open_cpu_generator
@@ -41,7 +42,7 @@ def _check(network: Network, generator: SessionGenerator, provider: str, extents
     if not error <= allowed:
         raise DeviceUnavailableError(
             f"Provider {provider} of ONNX Runtime does not compute what the CPU does: on a patch "
-            f"of {'x'.join(map(str, extents))} it is {error:.1e} off, and {allowed:.1e} is "
+            f"of {times(extents)} it is {error:.1e} off, and {allowed:.1e} is "
             "allowed; use setting device=cpu."
         )
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 from ..compiler.convolution import Convolution
 from ..compiler.memory.fitting import SPLIT_KERNEL
 from ..errors import CudaError, DeviceMemoryError
+from ..network.layer_shapes import times
 from ..options import TUNING_SECONDS, Effort
 from .cudnn import ConvolutionPlans, Cudnn
 from .driver import Stream
@@ -346,9 +347,8 @@ def _fastest(found: Iterable[Candidate]) -> float:
 
 def _described(shape: Convolution) -> str:
     kind = "transposed convolution" if shape.transposed else "convolution"
-    extents = "x".join(str(extent) for extent in shape.source_extents)
-    kernel = "x".join(str(k) for k in shape.kernel)
     channels = f"{shape.source_channels} to {shape.target_channels} channels"
     if shape.groups > 1:
         channels += f" in {shape.groups} groups"
-    return f"{kind} {kernel}, {channels}, {shape.batch} x {extents}"
+    extents = f"{shape.batch} x {times(shape.source_extents)}"
+    return f"{kind} {times(shape.kernel)}, {channels}, {extents}"

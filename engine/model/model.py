@@ -21,6 +21,7 @@ from ..decoding import Json, encode
 from ..errors import EngineError, ModelFileError
 from ..network.architectures import build
 from ..network.graph import LARGEST_WEIGHTS, Graph, Network
+from ..network.layer_shapes import times
 from ..network.layers import FloatArray
 from ..network.receptive_field import sees_whole_patch
 from ..options import Inference
@@ -127,7 +128,7 @@ def _reference_shapes(graph: Graph, stored: tuple[int, ...]) -> dict[str, tuple[
 
 
 def _times(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "a single number"
+    return times(shape) or "a single number"
 
 
 safetensors_numpy: Any = _safetensors_numpy  # the package ships no types

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from ..errors import ModelFileError
 from ..network.flops import flops, held_bytes
 from ..network.graph import Graph, Network
+from ..network.layer_shapes import times
 from ..network.layers import FloatArray, Triple, triple
 from ..onnxruntime.session import open_cpu_generator
 from ..options import Precision
@@ -82,7 +83,7 @@ def check_reference_cost(graph: Graph, extents: Triple) -> None:
     work, held = flops(graph, extents), held_bytes(graph, extents)
     if work > MOST_FLOPS or held > MOST_BYTES:
         raise ModelFileError(
-            f"A reference patch of {'x'.join(map(str, extents))} takes {work / 1e12:.1f} TFLOP and "
+            f"A reference patch of {times(extents)} takes {work / 1e12:.1f} TFLOP and "
             f"{held / 2**30:.1f} GiB on this generator, where {MOST_FLOPS / 1e12:.1f} and "
             f"{MOST_BYTES >> 30} are allowed; import the checkpoint again with a smaller one."
         )

@@ -5,6 +5,7 @@ from math import prod
 
 import numpy as np
 
+from ...network.layer_shapes import times
 from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, triple
 from .builder import Builder
 from .file import Operator
@@ -131,7 +132,7 @@ def _ones_of_cells(
     cell: extents in the order in which channels follow each other. places: of D, H and W in it.
     """
     if max(cell) > _MOST_FACTOR or min(cell) < 1:
-        raise operator.refusal(f"has cells of {'x'.join(map(str, cell))}, which is not supported")
+        raise operator.refusal(f"has cells of {times(cell)}, which is not supported")
     ones = np.eye(prod(cell), dtype=np.float32).reshape(prod(cell), 1, *cell)
     ones = ones.transpose(0, 1, *(2 + place for place in places))
     return np.tile(ones, (channels, 1, 1, 1, 1))

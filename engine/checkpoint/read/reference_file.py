@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CheckpointError, ModelFileError
+from ...network.layer_shapes import times
 from ...network.layers import FloatArray
 from .checkpoint import read_checkpoint
 from .file_formats import ZIP_FAULTS
@@ -103,5 +104,5 @@ def _check_shape(name: str, element: str, shape: tuple[int, ...]) -> None:
     if "float" not in element or len(shape) != 5 or shape[0] != 1 or min(shape) < 1:
         raise ModelFileError(
             f"{name!r} must be floating point of shape [1, C, D, H, W], not {element} of "
-            f"{'x'.join(map(str, shape)) or 'no axes'}"
+            f"{times(shape) or 'no axes'}"
         )

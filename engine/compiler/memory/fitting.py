@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from ...errors import DeviceMemoryError
 from ...network.flops import flops
 from ...network.graph import Graph, Network
+from ...network.layer_shapes import times
 from ...network.layers import Triple
 from ...network.patches import largest_patch
 from ...options import Precision
@@ -150,8 +151,7 @@ class MemoryBudget:
         if fitting:
             smaller = f"use smaller patches (setting patch={','.join(map(str, fitting))} fits)"
         wants = (
-            f"The network needs {_mib(needed)} MiB of device memory for patches of "
-            f"{'x'.join(map(str, patch))}"
+            f"The network needs {_mib(needed)} MiB of device memory for patches of {times(patch)}"
         )
         if needed > self.free - _RESERVE:
             return DeviceMemoryError(

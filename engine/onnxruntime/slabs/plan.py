@@ -12,7 +12,7 @@ from math import prod
 
 from ...errors import DeviceMemoryError
 from ...network.graph import Graph
-from ...network.layer_shapes import TensorShape
+from ...network.layer_shapes import TensorShape, times
 from ...network.layers import Triple
 from ...sliding_window import Rows
 from ...whole_volume import padded_extents
@@ -62,7 +62,7 @@ def plan_slabs(graph: Graph, extents: Triple, limit: int) -> SlabPlan:
     working = max(_working_bytes(piece, shapes, rows[piece.made]) for piece in pieces.pieces)
     if working > limit:
         raise DeviceMemoryError(
-            f"A volume of {'x'.join(map(str, extents))} at once needs {_gib(working)} GiB of "
+            f"A volume of {times(extents)} at once needs {_gib(working)} GiB of "
             f"memory, and {_gib(limit)} GiB may be used; use setting inference=patches.",
             working,
             limit,
@@ -71,7 +71,7 @@ def plan_slabs(graph: Graph, extents: Triple, limit: int) -> SlabPlan:
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if in_files > free:
         raise DeviceMemoryError(
-            f"A volume of {'x'.join(map(str, extents))} at once needs {_gib(in_files)} GiB for "
+            f"A volume of {times(extents)} at once needs {_gib(in_files)} GiB for "
             f"temporary files, and {tempfile.gettempdir()} has {_gib(free)} GiB free; name a "
             "larger folder with TMPDIR, or use setting inference=patches.",
             in_files,
