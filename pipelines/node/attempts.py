@@ -1,5 +1,6 @@
 """What cannot be done now: it is said once, and tried again after a backoff."""
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from .events import NodeEvent, Trouble
 _TROUBLES = (PipelineError, ScanError, EngineError, OSError)
 AGAIN_SECONDS = 5.0
 """After what went wrong, the same is tried again."""
+ROUND_SECONDS = 1.0
+"""Between two looks at what is due, if nothing says that there is more."""
 
 
 @dataclass
@@ -36,6 +39,42 @@ class Backoff:
     def is_over(self) -> bool:
         """Whether the next try may begin."""
         return time.monotonic() >= self.until
+
+
+class Rounds:
+    """Does something again and again in a thread of its own, from the first `wake` to `stop`.
+
+    name: of the thread. do: what is due now; whether more of it may be due at once. is_open: until
+    `stop`.
+    """
+
+    def __init__(self, name: str, do: Callable[[], bool]) -> None:
+        self.is_open = True
+        self._do = do
+        self._woken = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def wake(self) -> None:
+        """Something new may be due."""
+        if self._thread.ident is None:
+            self._thread.start()
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Begin nothing else; `join` waits for what is under way."""
+        self.is_open = False
+        self._woken.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait for what is under way."""
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while self.is_open:
+            self._woken.clear()
+            if not self._do():
+                self._woken.wait(ROUND_SECONDS)
 
 
 class Attempts:

@@ -1,7 +1,6 @@
 """Results to their destinations: a thread for each, an object at a time, each confirmed on disk."""
 
 import ssl
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Self
 from ...io.dicom_network.errors import NetworkError, RefusedError
 from ...io.dicom_network.sending import Peer, Transmission, instance_of, sending_to
 from ...io.dicom_network.tls import Certificates
-from .attempts import Backoff
+from .attempts import Backoff, Rounds
 from .events import GaveUp, NodeEvent, NotSent, Resumed, Sent
 from .inbox import SUFFIX, StudyName
 from .ledger import Ledger, SeriesRecord, StudyRecord
@@ -122,8 +121,7 @@ class Deliveries:
         for destination in self._due():
             if destination not in self._deliverers:
                 self._deliverers[destination] = self._deliverer(destination)
-                self._deliverers[destination].start()
-            self._deliverers[destination].wake()
+            self._deliverers[destination].rounds.wake()
 
     def resume(self) -> None:
         """Take up what was given up, where a route says longer by now. Raises OSError."""
@@ -132,9 +130,9 @@ class Deliveries:
     def close(self) -> None:
         """Begin no other object, and wait a little for those under way."""
         for deliverer in self._deliverers.values():
-            deliverer.stop()
+            deliverer.rounds.stop()
         for deliverer in self._deliverers.values():
-            deliverer.join(10.0)
+            deliverer.rounds.join(10.0)
 
     def _due(self) -> dict[Destination, list[Result]]:
         return results_to_send(self._ledger.present(), self.routes, self._results)
@@ -153,10 +151,10 @@ class Deliveries:
 
 
 class Deliverer:
-    """Sends to one destination in a thread of its own, between `start` and `stop`.
+    """Sends to one destination.
 
     due: what is to be sent there now. secured: the context of TLS for it, or None. sent: told of
-    each job whose result is sent, and from when to when.
+    each job whose result is sent, and from when to when. rounds: the thread in which it does so.
     """
 
     def __init__(
@@ -173,40 +171,23 @@ class Deliverer:
         self._sent = sent
         self._due, self._ledger, self._tell = due, ledger, tell
         self._secured, self._clock = secured, clock
-        self._backoff = _backoff()
+        self._backoff = sending_backoff()
         self._backoffs: dict[str, Backoff] = {}
-        self._is_open = True
-        self._woken = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
+        self.rounds = Rounds("delivery", self._round)
 
-    def start(self) -> None:
-        """Begin with what is due."""
-        self._thread.start()
+    def _round(self) -> bool:
+        try:
+            if self._backoff.is_over and (ready := self._ready()):
+                self._deliver(ready)
+                return True
+        except OSError as error:  # the ledger has no room
+            if self._is_open:
+                self._hold_on(f"{error.filename or 'a file'} cannot be used ({error.strerror})")
+        return False
 
-    def stop(self) -> None:
-        """Begin no other object; `join` waits for the one under way."""
-        self._is_open = False
-        self._woken.set()
-
-    def join(self, seconds: float) -> None:
-        """Wait for the object that is under way."""
-        self._thread.join(seconds)
-
-    def wake(self) -> None:
-        """Something new may be due."""
-        self._woken.set()
-
-    def _run(self) -> None:
-        while self._is_open:
-            self._woken.clear()
-            try:
-                if self._backoff.is_over and (ready := self._ready()):
-                    self._deliver(ready)
-                    continue
-            except OSError as error:  # the ledger has no room
-                if self._is_open:
-                    self._hold_on(f"{error.filename or 'a file'} cannot be used ({error.strerror})")
-            self._woken.wait(FIRST_PAUSE)
+    @property
+    def _is_open(self) -> bool:
+        return self.rounds.is_open
 
     def _hold_on(self, reason: str) -> None:
         self._backoff.lengthen()
@@ -221,7 +202,7 @@ class Deliverer:
         for result in self._due():
             if self._clock() - result.series.done > result.route.retry:
                 self._give_up(result)
-            elif self._backoffs.get(result.name, _backoff()).is_over:
+            elif self._backoffs.get(result.name, sending_backoff()).is_over:
                 ready.append(result)
         return sorted(ready, key=lambda result: result.name in self._backoffs)
 
@@ -254,7 +235,7 @@ class Deliverer:
 
     def _put_off(self, result: Result, reason: str) -> Backoff:
         """Try a result again after a pause, and after all others."""
-        backoff = self._backoffs.setdefault(result.name, _backoff())
+        backoff = self._backoffs.setdefault(result.name, sending_backoff())
         backoff.lengthen()
         self._note([result], reason)
         return backoff
@@ -276,7 +257,7 @@ class Deliverer:
             backoff = self._put_off(result, str(error))
             self._tell(NotSent(result.name, str(error), backoff.seconds))
             return
-        self._backoff = _backoff()
+        self._backoff = sending_backoff()
         self._backoffs.pop(result.name, None)
         ended = self._clock()
         self._change(result, state="sent", reason="", begun=began, sent=ended)
@@ -312,5 +293,6 @@ def _files_of(result: Result) -> Iterator[Path]:
         yield from files
 
 
-def _backoff() -> Backoff:
+def sending_backoff() -> Backoff:
+    """Between tries to reach a destination."""
     return Backoff(FIRST_PAUSE, LONGEST_PAUSE)
