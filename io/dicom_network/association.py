@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ..dicom.kinds import SCANS
 from . import commands
-from .classes import COMMITMENT, COMMITMENT_INSTANCE
+from .classes import COMMITMENT
 from .commands import DimseStatus, Elements, Field
 from .connection import Connection, Fragment, Pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError
@@ -36,8 +36,15 @@ class Session(Protocol):
         """Take over an object that is on disk, and its file; what the peer is told."""
         ...
 
-    def holds(self, referenced: Sequence[Referenced]) -> Sequence[Referenced]:
-        """Those of the objects that are safe here, which completes their studies."""
+    def commit(self, asked: Commitment) -> Sequence[Referenced] | DimseStatus:
+        """Those of the objects that are safe here, or the status that refuses to say so.
+
+        Asking completes their studies.
+        """
+        ...
+
+    def reported(self, transaction: str) -> None:
+        """The peer has taken the report of what it asked for so."""
         ...
 
     def end(self, reason: str) -> None:
@@ -78,7 +85,8 @@ class Association:
         self._most = 0
         self._session: Session
         self._message = _Message()
-        self._objects = self._bytes = 0
+        self._reports: dict[int, str] = {}
+        self._objects = self._bytes = self._sent = 0
 
     def serve(self, request: AssociationRequest, session: Session) -> None:
         """Accept, and do what the peer asks for; raises nothing of the network."""
@@ -204,8 +212,10 @@ class Association:
                 self._commit(message)
             case Field.CANCEL:
                 pass
+            case Field.EVENT_REPORT_ANSWER:
+                self._note_reported(message.request)
             case found if found & commands.ANSWER:
-                pass  # to a report, which may come late
+                pass  # to nothing that was asked
             case _:
                 self._answer(message, DimseStatus.UNRECOGNISED)
 
@@ -234,30 +244,27 @@ class Association:
         if asked is None:
             self._answer(message, DimseStatus.NOT_UNDERSTOOD)
             return
+        safe = self._session.commit(asked)
+        if isinstance(safe, DimseStatus):
+            self._answer(message, safe)
+            return
         self._answer(message, DimseStatus.SUCCESS)
-        safe = self._session.holds(asked.referenced)
-        self._report(message.context, context, asked, safe)
+        self._report(context, asked, safe)
 
     def _report(
-        self,
-        number: int,
-        context: PresentationContext,
-        asked: Commitment,
-        safe: Sequence[Referenced],
+        self, context: PresentationContext, asked: Commitment, safe: Sequence[Referenced]
     ) -> None:
-        event, data = report_of(asked, safe, context.syntax)
-        request = commands.encoded(
-            {
-                commands.SOP_CLASS: COMMITMENT,
-                commands.FIELD: Field.EVENT_REPORT,
-                commands.MESSAGE: 1,
-                commands.DATA_SET: commands.WITH_DATA_SET,
-                commands.INSTANCE: COMMITMENT_INSTANCE,
-                commands.EVENT: event,
-            }
-        )
-        self._connection.send_message(number, request, self._most, is_command=True)
-        self._connection.send_message(number, data, self._most, is_command=False)
+        self._sent = self._sent % 0xFFFF + 1
+        self._reports[self._sent] = asked.transaction
+        command, data = report_of(asked, safe, context.syntax, self._sent)
+        self._connection.send_message(context.number, command, self._most, is_command=True)
+        self._connection.send_message(context.number, data, self._most, is_command=False)
+
+    def _note_reported(self, answer: Elements) -> None:
+        """A peer that refuses the report here may take it on an association of its own."""
+        transaction = self._reports.pop(commands.number(answer, commands.ANSWERED), None)
+        if transaction and commands.number(answer, commands.STATUS) == DimseStatus.SUCCESS:
+            self._session.reported(transaction)
 
     def _answer(self, message: _Message, status: DimseStatus) -> None:
         assert message.request is not None

@@ -38,6 +38,7 @@ class Field(IntEnum):
     EVENT_REPORT = 0x0100
     ACTION = 0x0130
     CANCEL = 0x0FFF
+    EVENT_REPORT_ANSWER = 0x8100
 
 
 class DimseStatus(IntEnum):
@@ -47,6 +48,7 @@ class DimseStatus(IntEnum):
     FAILED = 0x0110
     CLASS_NOT_SUPPORTED = 0x0122
     UNRECOGNISED = 0x0211
+    TOO_MUCH = 0x0213
     OUT_OF_RESOURCES = 0xA700
     OTHER_CLASS = 0xA900
     NOT_UNDERSTOOD = 0xC000

@@ -108,16 +108,23 @@ def abortion(source: int = 2) -> bytes:
     return bytes([7, 0, 0, 0, 0, 4, 0, 0, source, 0])
 
 
-def association_request(calling: str, called: str, classes: Iterable[str], longest: int) -> bytes:
-    """The PDU that asks a peer for an association."""
+def association_request(
+    calling: str, called: str, classes: Iterable[str], longest: int, *, as_provider: bool = False
+) -> bytes:
+    """The PDU that asks a peer for an association.
+
+    as_provider: of the service of these classes, which the peer uses.
+    """
     request = primitives.A_ASSOCIATE()
     request.application_context_name = APPLICATION_CONTEXT
     request.calling_ae_title, request.called_ae_title = calling, called
     request.calling_presentation_address = request.called_presentation_address = None
+    offered = tuple(classes)
     request.presentation_context_definition_list = [
-        _context(sop_class, PLAIN, 2 * at + 1) for at, sop_class in enumerate(classes)
+        _context(sop_class, PLAIN, 2 * at + 1) for at, sop_class in enumerate(offered)
     ]
-    request.user_information = _about_us(longest)
+    roles = [_provider_of(sop_class) for sop_class in offered] if as_provider else []
+    request.user_information = [*_about_us(longest), *roles]
     return _encoded(pdu.A_ASSOCIATE_RQ(request))
 
 
@@ -184,6 +191,13 @@ def _about_us(longest: int) -> list[Any]:
     name = primitives.ImplementationVersionNameNotification()
     name.implementation_version_name = IMPLEMENTATION_NAME
     return [most, uid, name]
+
+
+def _provider_of(sop_class: str) -> Any:
+    role = primitives.SCP_SCU_RoleSelectionNegotiation()
+    role.sop_class_uid = sop_class
+    role.scu_role, role.scp_role = False, True
+    return role
 
 
 def _longest(primitive: Any) -> int:

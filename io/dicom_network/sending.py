@@ -1,10 +1,10 @@
-"""Objects sent to a peer over one association, each confirmed by it before the next."""
+"""Objects, and reports about objects, sent to a peer, each confirmed by it before the next."""
 
 import socket
 import ssl
 import struct
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -14,12 +14,13 @@ from pydicom.uid import ExplicitVRLittleEndian
 from ..dicom.instance import DataSet, word
 from ..dicom.library import PARSING_ERRORS, encoded, pydicom, tag_of
 from . import commands
-from .classes import RESULTS, VERIFICATION
+from .classes import COMMITMENT, RESULTS, VERIFICATION
 from .commands import Elements, Field
 from .connection import Connection, Pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError, RefusedError
 from .limits import LONGEST_COMMAND, LONGEST_REQUEST
 from .negotiation import PresentationContext, abortion, accepted, association_request, rejected
+from .storage_commitment import Commitment, Referenced, report_of
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
@@ -41,7 +42,7 @@ class Peer:
 
 
 class Transmission:
-    """An association that was made, from `sending_to`."""
+    """An association that was made, from `sending_to` or `reporting_to`."""
 
     def __init__(
         self, connection: Connection, contexts: Mapping[str, PresentationContext], longest: int
@@ -72,6 +73,17 @@ class Transmission:
         if not commands.is_success(status):
             raise RefusedError(f"it answers C-STORE with status {status:04X}")
 
+    def report(self, asked: Commitment, safe: Sequence[Referenced]) -> None:
+        """Tell a peer which of the objects that it asked about are safe.
+
+        Raises NetworkError, or RefusedError if it does not want to know.
+        """
+        context = self._context(COMMITMENT)
+        command, data = report_of(asked, safe, context.syntax, self._next_message())
+        status = self._exchange(context, command, data)
+        if status:
+            raise RefusedError(f"it answers N-EVENT-REPORT with status {status:04X}")
+
     def _context(self, sop_class: str) -> PresentationContext:
         if sop_class not in self._contexts:
             name = pydicom.uid.UID(sop_class).name
@@ -79,16 +91,19 @@ class Transmission:
         return self._contexts[sop_class]
 
     def _command(self, asked: Field, sop_class: str, instance: str = "") -> bytes:
-        self._sent = self._sent % 0xFFFF + 1
         elements: dict[int, int | str] = {
             commands.SOP_CLASS: sop_class,
             commands.FIELD: asked,
-            commands.MESSAGE: self._sent,
+            commands.MESSAGE: self._next_message(),
             commands.DATA_SET: commands.WITH_DATA_SET if instance else commands.NO_DATA_SET,
         }
         if instance:
             elements |= {commands.INSTANCE: instance, commands.PRIORITY: _MEDIUM}
         return commands.encoded(elements)
+
+    def _next_message(self) -> int:
+        self._sent = self._sent % 0xFFFF + 1
+        return self._sent
 
     def _exchange(
         self, context: PresentationContext, request: bytes, data: bytes | memoryview
@@ -124,13 +139,32 @@ class Transmission:
             raise ProtocolError("it did not release the association")
 
 
-@contextmanager
 def sending_to(
     peer: Peer, calling: str, tls: ssl.SSLContext | None = None
-) -> Generator[Transmission]:
-    """An association with a peer for the block. calling: our AE title. Raises NetworkError."""
+) -> AbstractContextManager[Transmission]:
+    """An association for objects, for the block. calling: our AE title. Raises NetworkError."""
+    classes = (VERIFICATION, *RESULTS)
+    asked = association_request(calling, peer.title, classes, LONGEST_REQUEST)
+    return _associated(peer, asked, tls)
+
+
+def reporting_to(
+    peer: Peer, calling: str, tls: ssl.SSLContext | None = None
+) -> AbstractContextManager[Transmission]:
+    """An association for reports of storage commitment, for the block.
+
+    calling: the AE title of ours that was asked. Raises NetworkError.
+    """
+    asked = association_request(
+        calling, peer.title, (COMMITMENT,), LONGEST_REQUEST, as_provider=True
+    )
+    return _associated(peer, asked, tls)
+
+
+@contextmanager
+def _associated(peer: Peer, asked: bytes, tls: ssl.SSLContext | None) -> Generator[Transmission]:
+    """asked: the request. Raises NetworkError."""
     with _connected(peer, tls) as connection:
-        asked = association_request(calling, peer.title, (VERIFICATION, *RESULTS), LONGEST_REQUEST)
         connection.send(asked)
         kind, body = connection.read(ANSWER_SECONDS)
         if kind == Pdu.ASSOCIATE_RJ:

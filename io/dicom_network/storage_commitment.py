@@ -7,8 +7,9 @@ from typing import Any
 
 from ..dicom.instance import items, word
 from ..dicom.library import PARSING_ERRORS, encoded, pydicom
-from .classes import PLAIN
-from .commands import is_uid
+from . import commands
+from .classes import COMMITMENT, COMMITMENT_INSTANCE, PLAIN
+from .commands import Field, is_uid
 
 _ALL_SAFE, _SOME_LOST = 1, 2
 _NO_SUCH_OBJECT = 0x0112
@@ -50,8 +51,13 @@ def asked_for(data: bytes, syntax: str) -> Commitment | None:
     return Commitment(transaction, referenced) if all(map(is_uid, named)) else None
 
 
-def report_of(asked: Commitment, safe: Sequence[Referenced], syntax: str) -> tuple[int, bytes]:
-    """The event's type and the data set of the report; all others are told as missing."""
+def report_of(
+    asked: Commitment, safe: Sequence[Referenced], syntax: str, message: int
+) -> tuple[bytes, bytes]:
+    """The command and the data set of the report; all others are told as missing.
+
+    message: its number on the association.
+    """
     kept = set(safe)
     lost = [one for one in asked.referenced if one not in kept]
     dataset = pydicom.Dataset()
@@ -60,8 +66,15 @@ def report_of(asked: Commitment, safe: Sequence[Referenced], syntax: str) -> tup
         dataset.ReferencedSOPSequence = [*_items(safe)]
     if lost:
         dataset.FailedSOPSequence = [*_items(lost, _NO_SUCH_OBJECT)]
-    data = encoded(dataset, is_implicit=syntax == PLAIN[1])
-    return _SOME_LOST if lost else _ALL_SAFE, data
+    command = {
+        commands.SOP_CLASS: COMMITMENT,
+        commands.FIELD: Field.EVENT_REPORT,
+        commands.MESSAGE: message,
+        commands.DATA_SET: commands.WITH_DATA_SET,
+        commands.INSTANCE: COMMITMENT_INSTANCE,
+        commands.EVENT: _SOME_LOST if lost else _ALL_SAFE,
+    }
+    return commands.encoded(command), encoded(dataset, is_implicit=syntax == PLAIN[1])
 
 
 def _items(objects: Iterable[Referenced], failure: int | None = None) -> Iterable[Any]:

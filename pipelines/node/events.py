@@ -113,6 +113,31 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class Reported:
+    """A peer knows which of the objects that it asked about are safe.
+
+    route: its called AE title. peer: who asked. safe, asked: how many objects.
+    """
+
+    route: str
+    peer: str
+    safe: int
+    asked: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotReported:
+    """A peer will not hear of the objects that it asked about. route, peer: as in `Reported`.
+
+    reason: why not.
+    """
+
+    route: str
+    peer: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Emptied:
     """A study was removed from the inbox, with its results. study: its name."""
 
@@ -137,6 +162,8 @@ NodeEvent: TypeAlias = (
     | NotSent
     | GaveUp
     | Resumed
+    | Reported
+    | NotReported
     | Emptied
     | Trouble
 )

@@ -17,6 +17,7 @@ from ...io.dicom_network.tls import Certificates
 from ..errors import ConfigError
 from ..jobs.queue.location import QueuePlace
 from .attempts import Attempts
+from .commitment import OwedReports, Reporter
 from .delivery import Deliveries
 from .emptying import Emptier
 from .events import NodeEvent, Trouble
@@ -91,7 +92,9 @@ class DicomNode:
         known = [StudyName.parse(record.study) for record in ledger.studies()]
         inbox = Inbox(settings.folder, settings.most, settings.reserve, known)
         self._arriving = Arriving(_unseen(inbox), clock)
-        self._reception = Reception(routes, inbox, self._arriving, tell)
+        owed = OwedReports(settings.folder, clock)
+        self._reporter = Reporter(owed, inbox, routes, settings.certificates, tell, clock)
+        self._reception = Reception(routes, inbox, self._arriving, owed, tell)
         self._submitter = Submitter(inbox, ledger, results, tell, clock)
         self._emptier = Emptier(inbox, ledger, self._arriving, results, tell, clock)
         self._emptier.finish()
@@ -100,6 +103,7 @@ class DicomNode:
     def close(self) -> None:
         """Stop sending, and leave the queue."""
         self._deliveries.close()
+        self._reporter.close()
         self._link.close()
 
     @property
@@ -111,6 +115,7 @@ class DicomNode:
         """Go on with other routes, and with certificates as they are now. Raises ConfigError."""
         self.listener.use_tls(self._server_context())
         self._routes = self._reception.routes = self._deliveries.routes = routes
+        self._reporter.routes = routes
         self._attempts.forget()  # some may have been of routes that are no more
         for record in self.ledger.present():
             if record.left_out:
@@ -123,6 +128,7 @@ class DicomNode:
         attempt("outcomes", self._exchange.note)
         attempt("given up", self._deliveries.resume)
         self._deliveries.wake()
+        self._reporter.wake()
         attempt("sent", self._exchange.tell_sent)
         attempt("emptying", lambda: self._emptier.step(self._routes))
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from ...io.dicom_network.commands import DimseStatus
 from ...io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
 from ...io.dicom_network.objects import ReceivedObject
-from ...io.dicom_network.storage_commitment import Referenced
-from .events import NodeEvent, Received, TurnedAway
+from ...io.dicom_network.storage_commitment import Commitment, Referenced
+from ...io.errors import WriteError
+from .commitment import OwedReports, held
+from .events import NodeEvent, Received, Reported, TurnedAway
 from .inbox import Inbox, StudyName
 from .routes import Route
 
@@ -111,10 +113,12 @@ class Reception:
         routes: Mapping[str, Route],
         inbox: Inbox,
         arriving: Arriving,
+        owed: OwedReports,
         tell: Callable[[NodeEvent], None],
     ) -> None:
         self.routes = routes
         self._inbox = inbox
+        self._owed = owed
         self._arriving = arriving
         self._tell = tell
         self._lock = threading.Lock()
@@ -128,7 +132,7 @@ class Reception:
             return UNKNOWN_CALLED
         if not route.admits(calling, address):
             return UNKNOWN_CALLING
-        return _Session(route.title, calling, self._inbox, self._arriving, self._tell)
+        return _Session(route.title, calling, self._inbox, self._arriving, self._owed, self._tell)
 
     def turned_away(self, address: str, reason: str) -> None:
         """Tell of a connection that came to nothing, but of many alike only now and then."""
@@ -152,11 +156,13 @@ class _Session:
         caller: str,
         inbox: Inbox,
         arriving: Arriving,
+        owed: OwedReports,
         tell: Callable[[NodeEvent], None],
     ) -> None:
         self._route, self._caller = route, caller
-        self._inbox, self._arriving, self._tell = inbox, arriving, tell
+        self._inbox, self._arriving, self._owed, self._tell = inbox, arriving, owed, tell
         self._studies: set[StudyName] = set()
+        self._reports: dict[str, tuple[str, int, int]] = {}
         self._began = time.monotonic()
         self._new = self._known = self._offered = self._bytes = 0
 
@@ -179,15 +185,31 @@ class _Session:
         self._bytes += received.size
         return DimseStatus.SUCCESS
 
-    def holds(self, referenced: Sequence[Referenced]) -> Sequence[Referenced]:
+    def commit(self, asked: Commitment) -> Sequence[Referenced] | DimseStatus:
         """Those of the objects that are in the inbox, which completes their studies."""
-        found = self._inbox.holding(self._route, {one.instance for one in referenced})
+        found = held(self._inbox, self._route, asked)
+        try:
+            name = self._owed.offer(self._route, self._caller, asked)
+        except WriteError:
+            return DimseStatus.FAILED
+        if name is None:
+            return DimseStatus.TOO_MUCH
+        self._reports[asked.transaction] = name, len(found), len(asked.referenced)
         for study in set(found.values()):
             self._arriving.committed(study)
-        return [one for one in referenced if one.instance in found]
+        return list(found)
+
+    def reported(self, transaction: str) -> None:
+        """The caller has taken the report of what it asked for so."""
+        if found := self._reports.pop(transaction, None):
+            name, safe, asked = found
+            self._owed.settle(name)
+            self._tell(Reported(self._route, self._caller, safe, asked))
 
     def end(self, reason: str) -> None:
         """The association is over."""
+        for name, *_ in self._reports.values():
+            self._owed.ended(name)
         self._arriving.left(self._studies, broke_off=bool(reason))
         if not (self._offered or reason):
             return  # an echo

@@ -22,7 +22,7 @@ from cuda_cyclegan.io.dicom_network.listener import Listener
 from cuda_cyclegan.io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
 from cuda_cyclegan.io.dicom_network.objects import ReceivedObject
 from cuda_cyclegan.io.dicom_network.sending import Peer
-from cuda_cyclegan.io.dicom_network.storage_commitment import Referenced
+from cuda_cyclegan.io.dicom_network.storage_commitment import Commitment, Referenced
 
 pynetdicom: Any = _pynetdicom
 LIMITS = Limits(request_seconds=ENOUGH, pdu_seconds=ENOUGH, idle_seconds=ENOUGH)
@@ -40,6 +40,7 @@ class Store:
     answers: list[DimseStatus] = field(default_factory=list[DimseStatus])
     full: bool = False
     received: list[ReceivedObject] = field(default_factory=list[ReceivedObject])
+    reports: list[str] = field(default_factory=list[str])
     ended: list[str] = field(default_factory=list[str])
     turned_away: list[str] = field(default_factory=list[str])
     over: threading.Condition = field(default_factory=threading.Condition)
@@ -63,9 +64,12 @@ class Store:
         self.received.append(received)
         return DimseStatus.SUCCESS
 
-    def holds(self, referenced: Sequence[Referenced]) -> Sequence[Referenced]:
+    def commit(self, asked: Commitment) -> Sequence[Referenced] | DimseStatus:
         held = {received.offer.instance for received in self.received}
-        return [one for one in referenced if one.instance in held]
+        return [one for one in asked.referenced if one.instance in held]
+
+    def reported(self, transaction: str) -> None:
+        self.reports.append(transaction)
 
     def end(self, reason: str) -> None:
         with self.over:

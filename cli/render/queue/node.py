@@ -12,9 +12,11 @@ from ....pipelines.node.events import (
     GaveUp,
     LeftOut,
     NodeEvent,
+    NotReported,
     NotSent,
     Queued,
     Received,
+    Reported,
     Resumed,
     Sent,
     SeriesTranslated,
@@ -65,6 +67,11 @@ def _words(event: NodeEvent) -> str:
             return f"{series}: given up: {reason}; a longer retry of its route has it sent still"
         case Resumed(series):
             return f"{series}: to be sent after all, as its route says a longer retry now"
+        case Reported(route, peer, safe, asked):
+            held = "all are here" if safe == asked else f"{safe} are here"
+            return f"{route}: storage commitment for {counted(asked, 'object')} of {peer}: {held}"
+        case NotReported(route, peer, reason):
+            return f"{route}: {peer} does not hear of its storage commitment: {reason}"
         case Emptied(study):
             return f"{study}: removed from the inbox"
         case Trouble(reason):

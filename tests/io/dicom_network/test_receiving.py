@@ -196,7 +196,7 @@ def test_storage_commitment_reports_what_is_held_and_what_is_not(tmp_path: Path)
         heard.set()
         return 0, None
 
-    with listening(tmp_path) as (_, port):
+    with listening(tmp_path) as (store, port):
         association = associate(
             port,
             MRImageStorage,
@@ -218,6 +218,8 @@ def test_storage_commitment_reports_what_is_held_and_what_is_not(tmp_path: Path)
         assert status.Status == 0
         assert heard.wait(ENOUGH)
         association.release()
+        store.wait_for_ends(1)
+    assert store.reports == ["1.2.3.4"]
     [(event, told)] = reports
     assert event == 2
     assert told.TransactionUID == "1.2.3.4"

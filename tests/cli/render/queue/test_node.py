@@ -41,6 +41,15 @@ TOLD = {
         f"{SERIES}: given up: nothing answers; a longer retry of its route has it sent still"
     ),
     events.Resumed(SERIES): f"{SERIES}: to be sent after all, as its route says a longer retry now",
+    events.Reported("T1TOT2", "PACS@host:104", 8, 8): (
+        "T1TOT2: storage commitment for 8 objects of PACS@host:104: all are here"
+    ),
+    events.Reported("T1TOT2", "CT1", 7, 8): (
+        "T1TOT2: storage commitment for 8 objects of CT1: 7 are here"
+    ),
+    events.NotReported("T1TOT2", "CT1", "it left"): (
+        "T1TOT2: CT1 does not hear of its storage commitment: it left"
+    ),
     events.Emptied("S"): "S: removed from the inbox",
     events.Trouble("the disk is\nfull"): "the disk is\\nfull",
 }

@@ -1,0 +1,212 @@
+"""Storage commitment: each report is owed, on disk, until whoever asked for it has taken it.
+
+It is offered on the association that asked for it. Many askers end that one at once, as Orthanc
+does, and wait for another (PS3.4, J.3.3): which goes to a destination of that AE title, if a route
+names one, and nowhere else.
+"""
+
+import hashlib
+import json
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...engine.decoding import FieldError, decode_known, encode, parse
+from ...io.dicom_network.errors import NetworkError, RefusedError
+from ...io.dicom_network.sending import reporting_to
+from ...io.dicom_network.storage_commitment import Commitment, Referenced
+from ...io.dicom_network.tls import Certificates
+from ...io.files.atomic import whole_file
+from .attempts import Backoff, Rounds
+from .delivery import Destination, sending_backoff
+from .events import NodeEvent, NotReported, NotSent, Reported, Trouble
+from .inbox import Inbox, StudyName
+from .routes import Route
+
+MOST = 1000
+"""Reports that are owed at a time; of more, the asker is told that it is too much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asked for storage commitment.
+
+    route: called AE title. title: its own. moment: when, in seconds since 1970.
+    """
+
+    route: str
+    title: str
+    moment: float
+
+
+@dataclass(frozen=True, slots=True)
+class OwedReport:
+    """asker: who waits for it. commitment: what it asked about."""
+
+    asker: Asker
+    commitment: Commitment
+
+    @property
+    def name(self) -> str:
+        """Of its file; the same for what is asked twice."""
+        words = (self.asker.route, self.asker.title, self.commitment.transaction)
+        return hashlib.sha256("\n".join(words).encode()).hexdigest()[:32] + ".json"
+
+
+class OwedReports:
+    """The folder of reports that nobody has taken yet; any thread may call.
+
+    clock: seconds since 1970. damaged: files in it that cannot be read.
+    """
+
+    def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
+        self._folder, self._clock = folder / "reports", clock
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._lock = threading.Lock()
+        self._offered: dict[str, Asker] = {}
+        self._due: dict[str, Asker] = {}
+        self.damaged: list[Path] = []
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                self._due[path.name] = self.read(path.name).asker
+            except FieldError:
+                self.damaged.append(path)
+
+    def offer(self, route: str, title: str, asked: Commitment) -> str | None:
+        """Keep a report that its asker may take on the association that it has; its name.
+
+        None if there are too many. Raises WriteError.
+        """
+        report = OwedReport(Asker(route, title, self._clock()), asked)
+        with self._lock:
+            if len(self._offered) + len(self._due) >= MOST:
+                return None
+            with whole_file(self._folder / report.name) as part:
+                part.chmod(0o600)
+                part.write_text(json.dumps(encode(report)))
+            self._due.pop(report.name, None)
+            self._offered[report.name] = report.asker
+        return report.name
+
+    def ended(self, name: str) -> None:
+        """The association on which it was offered is over; if it was not taken, it is due now."""
+        with self._lock:
+            asker = self._offered.pop(name, None)
+            if asker and (self._folder / name).exists():
+                self._due[name] = asker
+
+    def settle(self, name: str) -> None:
+        """It was taken, or is given up."""
+        with self._lock:
+            self._offered.pop(name, None)
+            self._due.pop(name, None)
+            (self._folder / name).unlink(missing_ok=True)
+
+    def due(self) -> Mapping[str, Asker]:
+        """Who waits for another association, by name, the first to ask first."""
+        with self._lock:
+            return dict(sorted(self._due.items(), key=lambda item: item[1].moment))
+
+    def read(self, name: str) -> OwedReport:
+        """Raises FieldError or OSError."""
+        return decode_known(OwedReport, parse((self._folder / name).read_bytes()))
+
+
+def held(inbox: Inbox, route: str, asked: Commitment) -> Mapping[Referenced, StudyName]:
+    """Which of the objects that were asked about lie in the inbox, and in which study."""
+    found = inbox.holding(route, {one.instance for one in asked.referenced})
+    return {one: found[one.instance] for one in asked.referenced if one.instance in found}
+
+
+class Reporter:
+    """Takes reports to those who did not take them where they asked, one after the other.
+
+    routes: as they are now. certificates: for TLS, or None.
+    """
+
+    def __init__(
+        self,
+        owed: OwedReports,
+        inbox: Inbox,
+        routes: Mapping[str, Route],
+        certificates: Certificates | None,
+        tell: Callable[[NodeEvent], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.routes = routes
+        self._owed, self._inbox, self._certificates = owed, inbox, certificates
+        self._tell, self._clock = tell, clock
+        self._backoffs: dict[Destination, Backoff] = {}
+        self._rounds = Rounds("reports", self._round)
+        for path in owed.damaged:
+            self._tell(Trouble(f"{path} is damaged; a report of storage commitment is lost"))
+
+    def wake(self) -> None:
+        """Something new may be due."""
+        if self._owed.due():
+            self._rounds.wake()
+
+    def close(self) -> None:
+        """Begin no other report, and wait a little for the one under way."""
+        self._rounds.stop()
+        self._rounds.join(10.0)
+
+    def _round(self) -> bool:
+        for name, asker in self._owed.due().items():
+            if self._rounds.is_open:
+                self._try(name, asker)
+        return False
+
+    def _try(self, name: str, asker: Asker) -> None:
+        destination = self._destination(asker)
+        if destination is None:
+            self._give_up(name, asker, "it left before that, and is no route's destination")
+            return
+        backoff = self._backoffs.setdefault(destination, sending_backoff())
+        if not backoff.is_over:
+            return
+        try:
+            self._report(name, asker, destination)
+        except (NetworkError, OSError) as error:
+            if self._clock() - asker.moment > self.routes[asker.route].retry:
+                self._give_up(name, asker, str(error))
+                return
+            backoff.lengthen()
+            what = f"report of storage commitment to {destination.peer}"
+            self._tell(NotSent(what, str(error), backoff.seconds))
+        else:
+            del self._backoffs[destination]
+
+    def _destination(self, asker: Asker) -> Destination | None:
+        """Of the asker's title: of the route that it called, or else of another one."""
+        called = self.routes.get(asker.route)
+        if called is None:
+            return None
+        for route in (called, *self.routes.values()):
+            if route.destination.title == asker.title:
+                return Destination(route.destination, called.title, route.uses_tls)
+        return None
+
+    def _report(self, name: str, asker: Asker, destination: Destination) -> None:
+        """Raises NetworkError if it may be tried again, or OSError."""
+        asked = self._owed.read(name).commitment
+        safe = held(self._inbox, asker.route, asked)
+        peer, secured = destination.peer, self._secured(destination)
+        with reporting_to(peer, destination.calling, secured) as link:
+            try:
+                link.report(asked, list(safe))
+            except RefusedError as error:
+                self._give_up(name, asker, str(error))
+                return
+        self._owed.settle(name)
+        self._tell(Reported(asker.route, str(peer), len(safe), len(asked.referenced)))
+
+    def _secured(self, destination: Destination) -> ssl.SSLContext | None:
+        certificates = self._certificates if destination.uses_tls else None
+        return certificates.client_context() if certificates else None
+
+    def _give_up(self, name: str, asker: Asker, reason: str) -> None:
+        self._owed.settle(name)
+        self._tell(NotReported(asker.route, asker.title, reason))

@@ -1,0 +1,278 @@
+"""Storage commitment: who asked hears which objects are here, on one association or another."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pynetdicom as _pynetdicom
+import pytest
+from pydicom import Dataset
+from pynetdicom import evt
+from pynetdicom.sop_class import StorageCommitmentPushModel
+from support.dicom_network import associate
+from support.dicom_pacs import Pacs, orthanc
+from support.node_in_process import NodeInProcess
+from support.node_world import phantom
+from support.ports import reserved_port
+from support.waiting import ENOUGH, eventually
+
+from cuda_cyclegan.io.dicom_network.sending import Peer
+from cuda_cyclegan.pipelines.node import commitment
+from cuda_cyclegan.pipelines.node.events import NotReported, NotSent, Reported, Trouble
+from cuda_cyclegan.pipelines.node.routes import Caller
+
+pynetdicom: Any = _pynetdicom
+TRANSACTION = "1.2.3.4"
+INSTANCE = "1.2.840.10008.1.20.1.1"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[NodeInProcess]:
+    """Its sender is its destination."""
+    with NodeInProcess(tmp_path) as found:
+        found.with_route(destination=Peer("SENDER", "127.0.0.1", found.destination))
+        yield found
+
+
+def slices() -> list[Any]:
+    return list(phantom(0).datasets())
+
+
+def asked_about(objects: Sequence[Any], transaction: str = TRANSACTION) -> Dataset:
+    found = Dataset()
+    found.TransactionUID = transaction
+    found.ReferencedSOPSequence = []
+    for one in objects:
+        item = Dataset()
+        item.ReferencedSOPClassUID = one.SOPClassUID
+        item.ReferencedSOPInstanceUID = one.SOPInstanceUID
+        found.ReferencedSOPSequence.append(item)
+    return found
+
+
+def ask(world: NodeInProcess, objects: Sequence[Any], transaction: str = TRANSACTION) -> int:
+    """The status of a request whose association is cut before its report can be taken."""
+    model = StorageCommitmentPushModel
+    association = associate(world.node.port, model, evt_handlers=[(evt.EVT_N_EVENT_REPORT, refuse)])
+    asked = asked_about(objects, transaction)
+    status, _ = association.send_n_action(asked, 1, model, INSTANCE)
+    association.abort()
+    world.wait_until_over()
+    return status.Status
+
+
+def refuse(_: Any) -> tuple[int, None]:
+    """As who expects its reports elsewhere."""
+    return 0x0110, None
+
+
+@contextmanager
+def archive(
+    port: int, status: int = 0, title: str = "SENDER"
+) -> Iterator[list[tuple[int, str, Any]]]:
+    """What it is told: the event's type, by which AE title, and the report."""
+    told: list[tuple[int, str, Any]] = []
+
+    def hear(event: Any) -> tuple[int, None]:
+        [context] = event.assoc.accepted_contexts
+        assert context.as_scu  # the role that was selected: else no report may come
+        told.append((event.event_type, event.assoc.requestor.ae_title, event.event_information))
+        return status, None
+
+    entity = pynetdicom.AE(title)
+    entity.acse_timeout = entity.dimse_timeout = entity.network_timeout = ENOUGH
+    entity.require_called_aet = True
+    entity.add_supported_context(StorageCommitmentPushModel, scu_role=True, scp_role=True)
+    handlers = [(evt.EVT_N_EVENT_REPORT, hear)]
+    server = entity.start_server(("127.0.0.1", port), block=False, evt_handlers=handlers)
+    try:
+        yield told
+    finally:
+        server.shutdown()
+
+
+def reports_on_disk(world: NodeInProcess) -> list[Path]:
+    return list((world.folder / "reports").iterdir())
+
+
+@pytest.fixture
+def orthanc_s_world(tmp_path: Path) -> Iterator[tuple[NodeInProcess, Pacs]]:
+    """Orthanc sends to NODE and gets its results."""
+    with ExitStack() as stack:
+        port = stack.enter_context(reserved_port())
+        pacs = stack.enter_context(orthanc(tmp_path / "orthanc", {"NODE": port}))
+        world = stack.enter_context(NodeInProcess(tmp_path))
+        world.with_settings(port=port)
+        world.with_route(
+            callers=(Caller.parse("ORTHANC@127.0.0.1"),),
+            destination=Peer("ORTHANC", "127.0.0.1", pacs.dicom_port),
+        )
+        yield world, pacs
+
+
+def test_orthanc_hears_that_what_it_sent_is_here(
+    orthanc_s_world: tuple[NodeInProcess, Pacs], tmp_path: Path
+) -> None:
+    world, pacs = orthanc_s_world
+    files = phantom(0).write(tmp_path / "sources")
+    for file in files:
+        pacs.post("/instances", file.read_bytes())
+    done = pacs.post(
+        "/modalities/NODE/store",
+        {"Resources": pacs.ask("/series"), "StorageCommitment": True},
+    )
+    transaction = done["StorageCommitmentTransactionUID"]
+
+    def answer() -> Any:
+        world.node.step()
+        return pacs.ask(f"/storage-commitment/{transaction}")
+
+    eventually(lambda: answer()["Status"] != "Pending")
+    assert answer()["Status"] == "Success"
+    assert len(answer()["Success"]) == len(files)
+    [told] = world.events(Reported)
+    assert (told.safe, told.asked) == (8, 8)
+    assert reports_on_disk(world) == []
+
+
+def test_a_report_that_was_not_taken_where_it_was_asked_for_comes_on_another_association(
+    world: NodeInProcess,
+) -> None:
+    *sent, missing = slices()
+    world.send(sent)
+    with archive(world.destination) as told:
+        assert ask(world, [*sent, missing]) == 0
+        eventually(lambda: world.node.step() or world.events(Reported))
+    [(event, calling, report)] = told
+    assert (event, calling) == (2, "NODE")
+    assert report.TransactionUID == TRANSACTION
+    assert instances(report.ReferencedSOPSequence) == [one.SOPInstanceUID for one in sent]
+    assert instances(report.FailedSOPSequence) == [missing.SOPInstanceUID]
+    assert [(one.safe, one.asked) for one in world.events(Reported)] == [(7, 8)]
+    assert reports_on_disk(world) == []
+
+
+def instances(items: Any) -> list[str]:
+    return [item.ReferencedSOPInstanceUID for item in items]
+
+
+def test_a_report_that_was_taken_where_it_was_asked_for_is_not_given_again(
+    world: NodeInProcess,
+) -> None:
+    here: list[Any] = []
+
+    def hear(event: Any) -> tuple[int, None]:
+        here.append(event.event_information)
+        return 0, None
+
+    with archive(world.destination) as told:
+        model = StorageCommitmentPushModel
+        handlers = [(evt.EVT_N_EVENT_REPORT, hear)]
+        association = associate(world.node.port, model, evt_handlers=handlers)
+        association.send_n_action(asked_about(slices()), 1, model, INSTANCE)
+        eventually(lambda: world.events(Reported))
+        association.release()
+        world.wait_until_over()
+        world.node.step()
+        assert reports_on_disk(world) == []
+    assert (len(here), told) == (1, [])
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_report_waits_for_an_asker_that_is_away(world: NodeInProcess, is_restarted: bool) -> None:
+    world.send(slices())
+    ask(world, slices())
+    eventually(lambda: world.node.step() or world.events(NotSent))
+    assert "nothing answers" in world.events(NotSent)[0].reason
+    if is_restarted:
+        world.stop()
+        world.start()
+    with archive(world.destination) as told:
+        eventually(lambda: world.node.step() or world.events(Reported))
+    [(event, _, report)] = told
+    assert event == 1
+    assert len(report.ReferencedSOPSequence) == 8
+
+
+def test_a_report_goes_nowhere_but_to_a_destination_of_its_asker(world: NodeInProcess) -> None:
+    world.with_route(destination=Peer("PACS", "127.0.0.1", world.destination))
+    with archive(world.destination, title="PACS") as told:
+        ask(world, slices())
+        eventually(lambda: world.node.step() or world.events(NotReported))
+    [event] = world.events(NotReported)
+    assert (event.route, event.peer) == ("NODE", "SENDER")
+    assert "no route's destination" in event.reason
+    assert told == []
+    assert reports_on_disk(world) == []
+
+
+def test_a_report_goes_to_its_asker_also_where_another_route_sends_there(
+    world: NodeInProcess,
+) -> None:
+    other = replace(world.route, title="OTHER")
+    own = replace(world.route, destination=Peer("PACS", "127.0.0.1", 1))
+    world.node.use({"OTHER": other, "NODE": own})
+    with archive(world.destination) as told:
+        ask(world, slices())
+        eventually(lambda: world.node.step() or world.events(Reported))
+    assert [calling for _, calling, _ in told] == ["NODE"]
+
+
+def test_a_report_that_its_asker_refuses_is_not_tried_again(world: NodeInProcess) -> None:
+    with archive(world.destination, status=0x0110) as told:
+        ask(world, slices())
+        eventually(lambda: world.node.step() or world.events(NotReported))
+    [event] = world.events(NotReported)
+    assert event.reason == "it answers N-EVENT-REPORT with status 0110"
+    assert (len(told), reports_on_disk(world)) == (1, [])
+
+
+def test_a_report_is_given_up_after_as_long_as_the_route_says(world: NodeInProcess) -> None:
+    ask(world, slices())
+    eventually(lambda: world.node.step() or world.events(NotSent))
+    world.pass_time(world.route.retry + 1)
+    eventually(lambda: world.node.step() or world.events(NotReported))
+    assert "nothing answers" in world.events(NotReported)[0].reason
+    assert reports_on_disk(world) == []
+
+
+def test_what_is_removed_before_its_report_is_not_told_to_be_here(world: NodeInProcess) -> None:
+    world.send(slices()[:3])  # of which nothing can be made
+    ask(world, slices()[:3])
+    world.queue_up()
+    world.pass_time(world.route.keep + 1)
+    assert world.objects() == []
+    with archive(world.destination) as told:
+        eventually(lambda: world.node.step() or world.events(Reported))
+    [(event, _, report)] = told
+    assert (event, len(report.FailedSOPSequence)) == (2, 3)
+
+
+def test_more_reports_than_can_be_owed_are_refused(
+    world: NodeInProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commitment, "MOST", 2)
+    assert [ask(world, slices(), f"1.2.{at}") for at in range(3)] == [0, 0, 0x0213]
+
+
+def test_a_report_that_no_disk_can_keep_is_not_promised(world: NodeInProcess) -> None:
+    folder = world.folder / "reports"
+    folder.rmdir()
+    folder.write_bytes(b"")
+    assert ask(world, slices()) == 0x0110
+
+
+def test_a_damaged_report_is_told_and_holds_up_no_other(world: NodeInProcess) -> None:
+    ask(world, slices())
+    ask(world, slices(), "1.2.5")
+    world.stop()
+    damaged, _ = sorted(reports_on_disk(world))
+    damaged.write_bytes(b"{")
+    world.start()
+    [trouble] = world.events(Trouble)
+    assert f"{damaged} is damaged" in trouble.reason
+    with archive(world.destination) as told:
+        eventually(lambda: world.node.step() or world.events(Reported))
+    assert len(told) == 1
