@@ -21,8 +21,8 @@ class Listener:
     """Accepts connections in a thread of its own; a context manager.
 
     address, port: to listen at; port 0 takes a free one. policy: who may do what. turned_away: told
-    of the address of each connection that came to no association, and why. tls: a server's context,
-    or None.
+    of the address of each connection that came to no association, why, and the AE titles that it
+    gave, where they are the reason. tls: a server's context, or None.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Listener:
         port: int,
         policy: Policy,
         limits: Limits,
-        turned_away: Callable[[str, str], None],
+        turned_away: Callable[[str, str, str], None],
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._policy = policy
@@ -112,9 +112,10 @@ class Listener:
             with self._secured(number, link) as connection:
                 self._negotiate(number, connection, address)
         except (NetworkError, OSError) as error:
-            self._turned_away(address, _reason(error))
+            self._turned_away(address, _reason(error), "")
         except Exception as error:  # its own words may quote what came
-            self._turned_away(address, f"what came could not be handled ({type(error).__name__})")
+            reason = f"what came could not be handled ({type(error).__name__})"
+            self._turned_away(address, reason, "")
         finally:
             cut(link)
             self._forget(number, threading.current_thread())
@@ -148,12 +149,12 @@ class Listener:
         session = self._policy.session(request.called, request.calling, address)
         if isinstance(session, Rejection):
             reject(connection, session)
-            self._turned_away(address, session.reason)
+            self._turned_away(address, session.reason, session.titles)
             return
         if not self._serves(number, connection):
             session.end(TOO_MANY.reason)
             reject(connection, TOO_MANY)
-            self._turned_away(address, TOO_MANY.reason)
+            self._turned_away(address, TOO_MANY.reason, "")
             return
         Association(connection, self._limits).serve(request, session)
 

@@ -44,13 +44,15 @@ class PresentationContext:
 class Rejection:
     """Why there is no association.
 
-    result, source, diagnostic: as PS3.8 section 9.3.4 has them. reason: in words.
+    result, source, diagnostic: as PS3.8 section 9.3.4 has them. reason: in words. titles: that were
+    given, where they are the reason.
     """
 
     result: int
     source: int
     diagnostic: int
     reason: str
+    titles: str = ""
 
 
 UNKNOWN_CALLED = Rejection(1, 1, 7, "the called AE title is none of the routes")

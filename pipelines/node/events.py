@@ -27,10 +27,12 @@ class Received:
 class TurnedAway:
     """Connections that came to no association.
 
-    address: from which. reason: why not. count: since the last time.
+    address: from which. titles: calling and called AE title of the last one, where they are the
+    reason. reason: why not. count: since the last time.
     """
 
     address: str
+    titles: str
     reason: str
     count: int
 

@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...io.dicom_network.commands import DimseStatus
@@ -128,14 +129,18 @@ class Reception:
     def session(self, called: str, calling: str, address: str) -> "_Session | Rejection":
         """Where the objects of an association go, or why there is none."""
         route = self.routes.get(called)
+        titles = f"{calling} to {called}"
         if route is None:
-            return UNKNOWN_CALLED
+            return replace(UNKNOWN_CALLED, titles=titles)
         if not route.admits(calling, address):
-            return UNKNOWN_CALLING
+            return replace(UNKNOWN_CALLING, titles=titles)
         return _Session(route.title, calling, self._inbox, self._arriving, self._owed, self._tell)
 
-    def turned_away(self, address: str, reason: str) -> None:
-        """Tell of a connection that came to nothing, but of many alike only now and then."""
+    def turned_away(self, address: str, reason: str, titles: str) -> None:
+        """Tell of a connection that came to nothing, but of many alike only now and then.
+
+        A stranger may give as many titles as it likes: they make none unlike another.
+        """
         now = time.monotonic()
         with self._lock:
             self._turned_away[address, reason] += 1
@@ -146,7 +151,7 @@ class Reception:
                 self._turned_away = Counter({(address, reason): 1})
             self._told[address, reason] = now
             count = self._turned_away.pop((address, reason))
-        self._tell(TurnedAway(address, reason, count))
+        self._tell(TurnedAway(address, titles, reason, count))
 
 
 class _Session:

@@ -76,7 +76,7 @@ class Store:
             self.ended.append(reason)
             self.over.notify_all()
 
-    def note_turned_away(self, _address: str, reason: str) -> None:
+    def note_turned_away(self, _address: str, reason: str, _titles: str) -> None:
         with self.over:
             self.turned_away.append(reason)
             self.over.notify_all()

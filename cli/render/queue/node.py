@@ -44,9 +44,10 @@ def _words(event: NodeEvent) -> str:
     match event:
         case Received():
             return _received(event)
-        case TurnedAway(address, reason, count):
+        case TurnedAway(address, titles, reason, count):
+            who = f"{titles} from {address}" if titles else address
             many = f" ({count} times)" if count > 1 else ""
-            return f"turned away {address}{many}: {reason}"
+            return f"turned away {who}{many}: {reason}"
         case Queued(series, job, images, 0):
             return f"{series}: {counted(images, 'image')}, queued as {job}"
         case Queued(series, job, images, before):

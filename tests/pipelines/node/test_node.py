@@ -33,6 +33,7 @@ from cuda_cyclegan.pipelines.node.events import (
     Resumed,
     Sent,
     Trouble,
+    TurnedAway,
 )
 from cuda_cyclegan.pipelines.node.folder import status_of
 from cuda_cyclegan.pipelines.node.outcomes import LOOK_SECONDS, SELDOM_SECONDS
@@ -650,6 +651,17 @@ def test_what_is_left_out_is_told_once_however_often_it_is_sent(world: NodeInPro
     world.queue_up()
     assert len(world.events(LeftOut)) == 1
     assert [record.looked for record in world.node.ledger.studies()] == [looked]
+
+
+def test_titles_that_are_not_known_are_told_as_they_came(world: NodeInProcess) -> None:
+    for _ in range(3):
+        assert not associate(world.node.port, MRImageStorage, calling="sender").is_established
+    associate(world.node.port, MRImageStorage, called="node")
+    eventually(lambda: len(world.events(TurnedAway)) == 2)
+    assert [event.titles for event in world.events(TurnedAway)] == [
+        "sender to NODE",
+        "SENDER to node",
+    ]
 
 
 def test_what_it_keeps_is_private(world: NodeInProcess) -> None:

@@ -18,11 +18,14 @@ TOLD = {
         "T1TOT2 from CT1: 1 object, 2 known already, 3 refused, 2.05 kB in 1.50 s; it broke off: "
         "it aborted the association"
     ),
-    events.TurnedAway("10.0.0.1", "it sent no request", 1): (
+    events.TurnedAway("10.0.0.1", "", "it sent no request", 1): (
         "turned away 10.0.0.1: it sent no request"
     ),
-    events.TurnedAway("10.0.0.1", "it sent no request", 9): (
+    events.TurnedAway("10.0.0.1", "", "it sent no request", 9): (
         "turned away 10.0.0.1 (9 times): it sent no request"
+    ),
+    events.TurnedAway("10.0.0.1", "ct1 to T1TOT2", "the title is not known", 2): (
+        "turned away ct1 to T1TOT2 from 10.0.0.1 (2 times): the title is not known"
     ),
     events.Queued(SERIES, "b/00001", 20, 0): f"{SERIES}: 20 images, queued as b/00001",
     events.Queued(SERIES, "b/00002", 24, 20): (
