@@ -24,6 +24,7 @@ COMPRESSION_LEVEL = 1
 # ITK would store its own note under the first key, refuses units beside directions, and cannot hand
 # over values that are not text.
 _NOT_AGAIN = ("ITK_InputFilterName", "NRRD_units[")
+_UNIT_OF_METAIMAGE = "ITK_VoxelUnits"
 _NOT_TEXT = "[UNKNOWN_PRINT_CHARACTERISTICS]"
 _NUMBERS = ("Int8", "UInt8", "Int16", "UInt16", "Int32", "UInt32", "Int64", "UInt64")
 _TYPES: dict[int, np.dtype[Any]] = {
@@ -33,10 +34,12 @@ _TYPES: dict[int, np.dtype[Any]] = {
 }
 
 
-_KNOWN_SPACES = (
-    *("left-posterior-superior", "lps", "right-anterior-superior", "ras"),
-    *("left-anterior-superior", "las"),
-)
+_LPS_OF: dict[str, tuple[float, float, float]] = {
+    **dict.fromkeys(("left-posterior-superior", "lps"), (1.0, 1.0, 1.0)),
+    **dict.fromkeys(("right-anterior-superior", "ras"), (-1.0, -1.0, 1.0)),
+    **dict.fromkeys(("left-anterior-superior", "las"), (1.0, -1.0, 1.0)),
+}
+"""To each space that tells left from right, the signs of its axes in LPS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ def read(study: Study, volume_index: int | None) -> Volume:
     index = pick_volume(path, extents, volume_index)
     notes = _check_voxel_bytes(text, math.prod(extents) * _voxel_type(reader, path).itemsize)
     header = ItkHeader(
-        *_geometry(reader, MILLIMETRES.get(text.unit, 1.0)),
+        *_geometry(reader, text),
         _metadata(reader),
         text.encoding in ("gzip", "zlib"),
     )
@@ -79,8 +82,7 @@ def read_grid(study: Study) -> Grid:
     reader, extents = _opened(path, study.format)
     if text.encoding in ("plain", "text"):  # which takes no unpacking
         _check_voxel_bytes(text, math.prod(extents) * _voxel_type(reader, path).itemsize)
-    geometry = _geometry(reader, MILLIMETRES.get(text.unit, 1.0))
-    affine = _affine(ItkHeader(*geometry, {}, compressed=False), path)
+    affine = _affine(ItkHeader(*_geometry(reader, text), {}, compressed=False), path)
     notes = *unit_notes(text.unit), *shear_notes(affine), *_space_notes(text, affine)
     return Grid(extents, affine, notes)
 
@@ -228,16 +230,18 @@ def _voxel_type(reader: Any, path: Path) -> np.dtype[Any]:
 
 
 def _geometry(
-    reader: Any, unit: float
+    reader: Any, text: TextHeader
 ) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
-    """Origin, spacing and direction; unit: millimetres in one of the file's.
+    """Origin, spacing and direction in LPS and millimetres.
 
-    ITK cannot write the unit again, so a result is in millimetres.
+    ITK leaves the unit to its caller and does not write that of NRRD again, so a result is in
+    millimetres. It turns spaces into LPS, but not those with time.
     """
-    axes = reader.GetDimension()
-    direction = np.reshape(reader.GetDirection(), (axes, axes))[:3, :3]
+    unit, axes = MILLIMETRES.get(text.unit, 1.0), reader.GetDimension()
+    signs = np.array(_LPS_OF.get(text.space, (1.0, 1.0, 1.0)) if text.has_time else (1.0, 1.0, 1.0))
+    direction = np.reshape(reader.GetDirection(), (axes, axes))[:3, :3] * signs[:, None]
     return (
-        tuple(place * unit for place in reader.GetOrigin()[:3]),
+        tuple(float(place) * unit for place in reader.GetOrigin()[:3] * signs),
         tuple(spacing * unit for spacing in reader.GetSpacing()[:3]),
         tuple(float(cosine) for cosine in direction.ravel()),
     )
@@ -245,7 +249,7 @@ def _geometry(
 
 def _space_notes(text: TextHeader, affine: Affine) -> tuple[str, ...]:
     """What about the axes of space has to be believed."""
-    if text.space.removesuffix("-time") in _KNOWN_SPACES:
+    if text.space in _LPS_OF:
         return ()
     if text.space and text.space.isprintable():
         said = f'its header names the space "{text.space}", which does not say which side is left'
@@ -257,6 +261,8 @@ def _space_notes(text: TextHeader, affine: Affine) -> tuple[str, ...]:
 def _metadata(reader: Any) -> dict[str, str]:
     keys = (key for key in reader.GetMetaDataKeys() if _is_utf8(key))
     pairs = {key: str(reader.GetMetaData(key)) for key in keys}
+    if _UNIT_OF_METAIMAGE in pairs:
+        pairs[_UNIT_OF_METAIMAGE] = "mm"
     return {
         key: value
         for key, value in pairs.items()

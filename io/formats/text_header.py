@@ -54,7 +54,8 @@ class TextHeader:
     data_file: holds the voxels; the header's own file where they follow it.
     offset: the first byte in `data_file` at which the voxels may begin.
     packed_bytes: how many bytes the packed voxels take, where the header says it.
-    unit: of lengths. space: what the axes of space are said to be; empty if nothing is said.
+    unit: of lengths. space: what the axes of space are said to be, as NRRD names them without the
+    time that may come with them; empty if nothing is said. has_time: whether it does.
     is_exact: whether the voxels begin at `offset` and nowhere behind it.
     """
 
@@ -64,6 +65,7 @@ class TextHeader:
     packed_bytes: int | None = None
     unit: str = "mm"
     space: str = ""
+    has_time: bool = False
     is_exact: bool = False
 
 
@@ -80,6 +82,7 @@ def _nrrd(file: BinaryIO, path: Path) -> TextHeader:
         raise UnreadableScanError(f"{path} is not a NRRD file although its name says so; check it.")
     fields = {key.lower(): value for key, value in _fields(file, ":", path)}
     _check_places(fields, NRRD_PLACES, path)
+    _check_time(fields, path)
     named = fields.get("encoding", "raw").lower()
     if named not in NRRD_ENCODINGS:
         raise UnsupportedScanError(
@@ -94,8 +97,33 @@ def _nrrd(file: BinaryIO, path: Path) -> TextHeader:
     name = fields.get("data file", fields.get("datafile"))
     data_file, offset = (path, file.tell()) if name is None else (_beside(path, name), 0)
     space = fields.get("space", "").lower()
-    unit = _nrrd_unit(fields, path)
-    return TextHeader(encoding, data_file, offset, unit=unit, space=space, is_exact=not skips)
+    spatial = _WITH_TIME.get(space, space.removesuffix("-time"))
+    return TextHeader(
+        encoding,
+        data_file,
+        offset,
+        unit=_nrrd_unit(fields, path),
+        space=spatial,
+        has_time=spatial != space,
+        is_exact=not skips,
+    )
+
+
+_WITH_TIME = {"rast": "ras", "last": "las", "lpst": "lps"}
+"""Short names of spaces with time, and of those without."""
+
+
+def _check_time(fields: dict[str, str], path: Path) -> None:
+    """Refuse moments before an axis of space, which ITK would take for the first one of them."""
+    kinds = fields.get("kinds", "").lower().split()
+    if "time" in kinds and any(kind in _OF_SPACE for kind in kinds[kinds.index("time") :]):
+        raise UnsupportedScanError(
+            f"{path} puts time before an axis of space; save it with time as the last axis."
+        )
+
+
+_OF_SPACE = ("domain", "space", "none", "???")
+"""Kinds of axes, and what says nothing of one, which then is of space too."""
 
 
 def _nrrd_unit(fields: dict[str, str], path: Path) -> str:
@@ -164,9 +192,16 @@ def _metaimage_voxels(file: BinaryIO, path: Path, fields: dict[str, str]) -> Tex
         path if local else _beside(path, name),
         file.tell() if local else max(skipped, 0),
         size or None,
+        unit=_metaimage_unit(fields),
         space="lps" if any(key in fields for key in METAIMAGE_DIRECTIONS) else "",
         is_exact=local or skipped >= 0,
     )
+
+
+def _metaimage_unit(fields: dict[str, str]) -> str:
+    """Of lengths; MetaIO knows ? for an unknown one, which is taken as nothing said."""
+    unit = fields.get("DistanceUnits", "").lower()
+    return unit if unit not in ("", "?") else "mm"
 
 
 def _check_places(fields: dict[str, str], keys: Sequence[str], path: Path) -> None:

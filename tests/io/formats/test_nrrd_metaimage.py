@@ -10,9 +10,10 @@ import pytest
 import SimpleITK
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.io_files import ramp, read_file
+from support.io_files import ramp, read_file, study_of
 
 from cuda_cyclegan.io.errors import UnsupportedScanError, WriteError
+from cuda_cyclegan.io.formats.nrrd_metaimage import read_grid
 from cuda_cyclegan.io.writing import write
 
 SUFFIXES = (".nrrd", ".nhdr", ".mha", ".mhd")
@@ -159,6 +160,74 @@ def test_nrrd_spaces_end_in_ras(tmp_path: Path, space: str, affine: Any) -> None
     head = NRRD.format(space=space, endian="little", encoding="raw", more="")
     path.write_bytes(head.encode() + ramp().tobytes(order="F"))
     assert np.allclose(read_file(path).affine[:3], affine)
+
+
+@pytest.mark.parametrize(
+    ("space", "signs"),
+    [
+        ("left-posterior-superior-time", (-1, -1, 1)),
+        ("right-anterior-superior-time", (1, 1, 1)),
+        ("RAST", (1, 1, 1)),
+        ("left-anterior-superior-time", (-1, 1, 1)),
+        ("LAST", (-1, 1, 1)),
+        ("LPST", (-1, -1, 1)),
+    ],
+)
+def test_nrrd_spaces_with_time_end_in_ras(
+    tmp_path: Path, space: str, signs: tuple[int, int, int]
+) -> None:
+    source, target = tmp_path / "a.nrrd", tmp_path / "b.nrrd"
+    stored = ramp((3, 4, 5, 2))
+    source.write_bytes(_with_time(space).encode() + stored.tobytes(order="F"))
+    volume = read_file(source, 1)
+    affine = np.diag([*signs, 1]) @ [[0, 0.5, 0, 1], [2, 0, 0, 2], [0, 0, 3, 3], [0, 0, 0, 1]]
+    np.testing.assert_array_equal(volume.affine, affine)
+    np.testing.assert_array_equal(read_grid(study_of(source)).affine, affine)
+    assert volume.notes == ()
+    write(volume, target)
+    written = SimpleITK.ReadImage(str(target))
+    np.testing.assert_allclose(affine_of(written), affine)
+    assert np.array_equal(SimpleITK.GetArrayFromImage(written).T, stored[..., 1])
+
+
+def _with_time(space: str) -> str:
+    return (
+        f"NRRD0005\ntype: int16\ndimension: 4\nspace: {space}\nsizes: 3 4 5 2\nendian: little\n"
+        "space directions: (0,2,0,0) (0.5,0,0,0) (0,0,3,0) (0,0,0,1.5)\n"
+        "kinds: space space space time\nencoding: raw\nspace origin: (1,2,3,9)\n\n"
+    )
+
+
+@pytest.mark.parametrize("kinds", ["time domain domain domain", "space time space space"])
+def test_time_before_an_axis_of_space_is_refused(tmp_path: Path, kinds: str) -> None:
+    head = (
+        "NRRD0005\ntype: int16\ndimension: 4\nsizes: 2 3 4 5\nspacings: 1 1 1 1\n"
+        f"kinds: {kinds}\nendian: little\nencoding: raw\n\n"
+    )
+    (tmp_path / "a.nrrd").write_bytes(head.encode() + ramp((2, 3, 4, 5)).tobytes(order="F"))
+    with pytest.raises(UnsupportedScanError, match="time before an axis of space"):
+        read_file(tmp_path / "a.nrrd", 1)
+    with pytest.raises(UnsupportedScanError, match="time before an axis of space"):
+        read_grid(study_of(tmp_path / "a.nrrd"))
+
+
+@pytest.mark.parametrize(("unit", "in_mm"), [("?", 1.0), ("mm", 1.0), ("cm", 10.0), ("um", 0.001)])
+def test_lengths_of_metaimage_are_in_the_unit_of_its_header(
+    tmp_path: Path, unit: str, in_mm: float
+) -> None:
+    source, target = tmp_path / "a.mha", tmp_path / "b.mha"
+    head = METAIMAGE.format(msb=False, skipped=0, data_file="LOCAL")
+    head = head.replace("DimSize", f"DistanceUnits = {unit}\nDimSize")
+    source.write_bytes(head.encode() + ramp().tobytes(order="F"))
+    volume = read_file(source)
+    np.testing.assert_allclose(volume.spacing, np.array([0.75, 1.25, 2.5]) * in_mm)
+    np.testing.assert_allclose(volume.affine[:3, 3], np.array([-1, -2, 3]) * in_mm)
+    told = (f"its header gives lengths in {unit}, and they are converted to mm",)
+    assert volume.notes == (() if in_mm == 1 else told)
+    write(volume, target)
+    np.testing.assert_allclose(affine_of(SimpleITK.ReadImage(str(target))), volume.affine)
+    assert b"DistanceUnits = um" not in target.read_bytes()
+    np.testing.assert_allclose(read_file(target).affine, volume.affine)
 
 
 def test_gzip_of_several_members(tmp_path: Path) -> None:
