@@ -8,6 +8,8 @@ from math import prod
 from time import monotonic
 from traceback import format_exception
 
+import numpy as np
+
 from ...engine.cores import usable_cores
 from ...io.dicom.series import Series
 from ...io.file_headers import read_file_header
@@ -18,7 +20,7 @@ from ..execution.concurrency import StoppedError, WeightedSemaphore
 from ..host.memory import available_memory
 from ..report.failures import failure_of
 from ..study.voxels.grids import grid_difference
-from .images import BLOCK_VOXELS, Images, StoredImage
+from .images import BLOCK_VOXELS, Flags, Images, StoredImage
 from .pairs import ScanPair
 from .picture import draw
 from .protocols import MeasuredPair, Protocol, measure
@@ -139,7 +141,7 @@ def _compared(pair: ScanPair, protocol: Protocol, row: PairRow, *, draws: bool) 
     truth = read(pair.truth)
     result = _on_grid_of(truth, pair.result, "result")
     mask = _on_grid_of(truth, pair.mask, "mask") if pair.mask else None
-    inside = mask.voxels.T != 0 if mask else None
+    inside = _inside(mask) if mask else None
     measured = measure(Images(StoredImage.of(truth), StoredImage.of(result), inside), protocol)
     notes = (
         *_notes("result", pair.result, result),
@@ -174,6 +176,14 @@ def _on_grid_of(truth: Volume, study: Study, kind: str) -> Volume:
             "bring both onto one grid."
         )
     return volume
+
+
+def _inside(mask: Volume) -> Flags:
+    """Where [k, j, i] a mask holds a value, and neither 0 nor NaN, which SPM has for it."""
+    stored, zero = mask.voxels.T, -mask.intercept / mask.slope
+    if stored.dtype.kind == "f":
+        return (stored != zero) & ~np.isnan(stored)
+    return stored != round(zero)
 
 
 def _notes(kind: str, study: Study, volume: Volume) -> list[str]:

@@ -169,6 +169,22 @@ def test_voxels_outside_the_mask_change_nothing(tmp_path: Path) -> None:
     assert after.picture
 
 
+@pytest.mark.parametrize("kind", ["scaled", "nan"])
+def test_a_mask_counts_by_its_values(tmp_path: Path, kind: str) -> None:
+    """As nibabel scales floats to int16, where 0 is not stored as 0, and as SPM has masks."""
+    inside = CUBE >= 300
+    sources = one(tmp_path, CUBE, CUBE + 1, inside.astype(np.uint8))
+    assert sources.masks
+    if kind == "nan":
+        stored(sources.masks / "a.nii", np.where(inside, np.float32(1), np.float32(np.nan)))
+    else:
+        image = nibabel.Nifti1Image(inside.astype(np.float32), np.eye(4))
+        image.set_data_dtype(np.int16)
+        image.to_filename(sources.masks / "a.nii")
+        assert np.asarray(nibabel.load(sources.masks / "a.nii").dataobj.get_unscaled()).all()
+    assert row_of(sources).voxels == 700
+
+
 def test_an_empty_mask_and_one_too_small_for_boxes_are_told(tmp_path: Path) -> None:
     mask = np.zeros((10, 10, 10), np.uint8)
     assert row_of(one(tmp_path, CUBE, CUBE, mask)).reason == (
