@@ -7,7 +7,7 @@ MADE_BY = "cuda-cyclegan"
 IS_RESULT = "it was made by this program"
 """Manufacturer of every object that this program makes, by which it knows them again."""
 
-MAP_TYPE, MAP_MODALITY = "MAP", "OT"
+MAP_TYPE, OTHER_MODALITY = "MAP", "OT"
 """What marks a map beside a result: a value of ImageType, and Modality's word for others."""
 
 IS_MAP = "it is a map beside a result"

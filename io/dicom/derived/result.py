@@ -7,7 +7,7 @@ from ...contrasts import Contrasts
 from ...maps import MapKind
 from ...volume import Derivation, Volume
 from ..instance import DataSet, number, word
-from ..kinds import MAP_MODALITY
+from ..kinds import OTHER_MODALITY
 from ..library import pydicom
 from ..pixels.reading import DicomHeader
 from ..series import HASH_DIGITS, Series
@@ -64,11 +64,13 @@ class DerivedSeries:
 def result_of(volume: Volume, header: DicomHeader, derivation: Derivation) -> DerivedSeries:
     """The series that a translated volume becomes, of the target's modality where that is known.
 
-    A map is of no modality, so that nobody takes its values for those of a scan.
+    A target that names several, as "CT (from MR)" does, is said to be of none of them. A map is of
+    no modality either, so that nobody takes its values for those of a scan.
     """
-    modality = Contrasts.named_in(derivation.target).modality or header.series.modality
+    target = Contrasts.named_in(derivation.target)
+    modality = target.modality or (OTHER_MODALITY if target.modalities else header.series.modality)
     if derivation.shows:
-        modality = MAP_MODALITY
+        modality = OTHER_MODALITY
     # Zero may be padding in an MR, and is water in a CT.
     padding = header.padding if modality == header.series.modality else None
     return DerivedSeries(

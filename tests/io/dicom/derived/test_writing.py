@@ -279,11 +279,12 @@ def test_a_resampled_series_says_so_and_lies_where_its_voxels_do(tmp_path: Path)
     np.testing.assert_allclose(image.affine, expected.affine, atol=1e-4)
 
 
-@pytest.mark.parametrize("target", ["PET", "something else"])
+@pytest.mark.parametrize("target", ["PET", "CT (from MR)", "something else"])
 def test_other_modalities_are_written_as_secondary_capture(tmp_path: Path, target: str) -> None:
     MR.write(tmp_path / "in")
     made = written(source(tmp_path / "in"), tmp_path / "out", replace(TO_CT, target=target))
-    expected = {"PET": ("PT", "1.2.840.10008.5.1.4.1.1.7")}
+    other = "1.2.840.10008.5.1.4.1.1.7"
+    expected = {"PET": ("PT", other), "CT (from MR)": ("OT", other)}
     same = ("MR", pydicom.uid.MRImageStorage)
     assert (made[0].Modality, made[0].SOPClassUID) == expected.get(target, same)
 
