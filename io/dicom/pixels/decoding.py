@@ -185,7 +185,10 @@ def padding_mask(dataset: DataSet, stored: AnyArray) -> AnyArray | None:
 
 
 def _whole_bits(dataset: DataSet, stored: AnyArray) -> Pixels:
-    """The values without what old files keep in the bits that are not theirs."""
+    """The values without what old files keep in the bits that are not theirs.
+
+    Padding stays what it is: it may be a number that no value can be, such as -2000 in 12 bits.
+    """
     if stored.dtype.kind not in "iu":
         return Pixels(stored)
     bits = stored.dtype.itemsize * 8
@@ -197,6 +200,8 @@ def _whole_bits(dataset: DataSet, stored: AnyArray) -> Pixels:
     if high + 1 == used and stored.min() >= low and stored.max() <= top:
         return Pixels(stored)
     values = (stored << (bits - high - 1)) >> (bits - used)
+    if high + 1 == used and (padding := padding_mask(dataset, stored)) is not None:
+        values[padding] = stored[padding]
     return Pixels(values, _loses_bits(dataset, stored, values, used, high))
 
 

@@ -331,6 +331,31 @@ def test_padding_takes_the_lowest_value_of_the_rest(tmp_path: Path, as_unsigned:
     assert set(found[padded]) == {values[~padded].min()}
 
 
+@pytest.mark.parametrize(("signed", "padding"), [(False, 63536), (True, -32768)])
+def test_padding_may_be_a_number_beyond_the_bits_of_values(
+    tmp_path: Path, signed: bool, padding: int
+) -> None:
+    """As -2000 in CT of 12 bits; cut to them, it would be 2096, which is bone."""
+    kind = np.dtype(np.int16 if signed else np.uint16)
+    values = PHANTOM.voxels().astype(kind)
+    values[:, :4] = padding
+
+    def edit(data: Any, at: int) -> None:
+        data.BitsStored, data.HighBit, data.PixelRepresentation = 12, 11, int(signed)
+        data.PixelData = values[at].tobytes()
+        data.add_new("PixelPaddingValue", "SS" if signed else "US", padding)
+
+    PHANTOM.write(tmp_path / "in", edit)
+    volume = volume_of(tmp_path / "in")
+    found = volume.voxels.transpose(2, 1, 0)
+    np.testing.assert_array_equal(found[:, 4:], values[:, 4:])
+    assert set(found[:, :4].ravel()) == {values[:, 4:].min()}
+    assert volume.notes == ()
+    assert isinstance(volume.header, dicom.DicomHeader)
+    assert volume.header.padding
+    assert volume.header.padding.value == padding
+
+
 def test_a_cut_file_fails_its_series_with_the_reason(tmp_path: Path) -> None:
     paths = PHANTOM.write(tmp_path / "in")
     paths[5].write_bytes(paths[5].read_bytes()[:-300])
