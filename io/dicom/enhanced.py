@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .instance import Contrast, DataSet, Frame, Moment, items, number, numbers, places, word, words
+from .kinds import modality_in
 from .library import pydicom, tag_of
 
 SHARED = "SharedFunctionalGroupsSequence"
@@ -18,7 +19,8 @@ _OF_PLACES = {tag_of("StackID"), tag_of("InStackPositionNumber"), tag_of("ImageP
 
 def enhanced_frames(path: Path, uid: str, dataset: DataSet) -> Iterator[Frame]:
     """The frames of one file; none at all if any of them does not say where it lies."""
-    reference, dimensions = word(dataset, "FrameOfReferenceUID"), _other_dimensions(dataset)
+    reference, modality = word(dataset, "FrameOfReferenceUID"), modality_in(dataset)
+    dimensions = _other_dimensions(dataset)
     rows, columns = int(number(dataset, "Rows")), int(number(dataset, "Columns"))
     frames: list[Frame] = []
     for index, groups in enumerate(frame_groups(dataset)):
@@ -38,7 +40,7 @@ def enhanced_frames(path: Path, uid: str, dataset: DataSet) -> Iterator[Frame]:
                 orientation=orientation,
                 position=position,
                 reference=reference,
-                contrast=_contrast(groups),
+                contrast=_contrast(groups, modality),
                 moment=_moment(groups, dimensions),
                 image=float(index),
             )
@@ -90,9 +92,10 @@ def _moment(groups: FrameGroups, dimensions: tuple[int, ...]) -> Moment:
     )
 
 
-def _contrast(groups: FrameGroups) -> Contrast:
+def _contrast(groups: FrameGroups, modality: str) -> Contrast:
     types: DataSet = next((found for kind in _FRAME_TYPES if (found := groups(kind))), None)
     return Contrast(
+        modality=modality,
         flags=words(types, "FrameType")[2:] if types else (),
         echo=number(groups("MREchoSequence"), "EffectiveEchoTime"),
         stack=word(groups("FrameContentSequence"), "StackID"),

@@ -204,6 +204,7 @@ def _frames(path: Path, uid: str, dataset: DataSet) -> Iterable[Frame]:
         position=position,
         reference=word(dataset, "FrameOfReferenceUID"),
         contrast=Contrast(
+            modality=modality_in(dataset),
             flags=words(dataset, "ImageType")[2:],
             echo=number(dataset, "EchoTime"),
             echo_number=word(dataset, "EchoNumbers"),

@@ -33,10 +33,11 @@ class Moment:
 class Contrast:
     """What the frames of one volume share besides geometry.
 
-    flags: values of the image type from the third on. echo: its time in milliseconds.
-    echo_number: EchoNumbers. stack: StackID, of an enhanced object.
+    modality: such as MR. flags: values of the image type from the third on. echo: its time in
+    milliseconds. echo_number: EchoNumbers. stack: StackID, of an enhanced object.
     """
 
+    modality: str
     flags: tuple[str, ...]
     echo: float
     echo_number: str = ""

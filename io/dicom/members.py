@@ -3,7 +3,7 @@
 import filecmp
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -106,13 +106,16 @@ def _places(same: Sequence[Instance]) -> Iterator[Members]:
             left_over = []
 
 
-def _image(instance: Instance) -> tuple[str, tuple[tuple[float, ...], ...]]:
+def _image(instance: Instance) -> Hashable:
     """What two files of one image have in common.
 
-    Some programs that take patients out of headers give all slices one identifier; the places of
-    their pixels still tell them apart.
+    Some programs that take patients out of headers give all images one identifier; the places of
+    their pixels still tell slices apart, and their numbers, echoes and moments those of one place.
     """
-    return instance.uid, tuple(frame.position for frame in instance.frames)
+    return instance.uid, tuple(
+        (frame.position, frame.orientation, frame.contrast, frame.moment, frame.image)
+        for frame in instance.frames
+    )
 
 
 def _without_copies(members: Members, found: Sequence[Instance]) -> Members:

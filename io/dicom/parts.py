@@ -101,8 +101,8 @@ def _split(frames: Sequence[Frame]) -> list[Part]:
     for frame in frames:
         contrast = frame.contrast
         key = (
-            *(contrast.flags, echoes[contrast.echo], contrast.echo_number, contrast.stack),
-            frame.reference,
+            *(contrast.modality, contrast.flags, echoes[contrast.echo], contrast.echo_number),
+            *(contrast.stack, frame.reference),
         )
         classes[key].append(frame)
     return [Part(tuple(alike)) for same in classes.values() for alike in _grouped(same, _parallel)]
@@ -132,7 +132,8 @@ def _by_add_ons(parts: Sequence[Part]) -> Iterable[list[Part]]:
     def is_like(one: Part, other: Part) -> bool:
         a, b = one.frames[0], other.frames[0]
         return (
-            quantity_of(a.contrast) == quantity_of(b.contrast)
+            a.contrast.modality == b.contrast.modality
+            and quantity_of(a.contrast) == quantity_of(b.contrast)
             and echoes[a.contrast.echo] == echoes[b.contrast.echo]
             and a.contrast.echo_number == b.contrast.echo_number
             and a.contrast.stack == b.contrast.stack
@@ -197,8 +198,10 @@ def _differences(parts: Sequence[Part]) -> str:
     references = {frame.reference for frame in firsts}
     angle = max(_angle(firsts[0], frame) for frame in firsts)
     shown = dict.fromkeys(quantity_of(frame.contrast) or "unnamed" for frame in firsts)
+    modalities = dict.fromkeys(frame.contrast.modality or "unnamed" for frame in firsts)
     numbers = {frame.contrast.echo_number for frame in firsts}
     found = [
+        f"modality ({', '.join(modalities)})" if len(modalities) > 1 else "",
         f"what they show ({', '.join(shown)})" if len(shown) > 1 else "",
         f"echo time ({echoes[0]:g} to {echoes[-1]:g} ms)" if len(_echoes(firsts)) > 1 else "",
         f"echo number ({', '.join(sorted(numbers))})" if len(numbers) > 1 else "",
@@ -232,6 +235,7 @@ def _words(frame: Frame) -> tuple[str, ...]:
     contrast = frame.contrast
     shown = quantity_of(contrast)
     return (
+        contrast.modality,
         shown,
         "" if shown else " ".join(contrast.flags),
         f"echo {contrast.echo_number}" if contrast.echo_number else "",

@@ -149,11 +149,15 @@ def _identifiers_told(members: Members) -> Iterator[str]:
             told += f"; {members.unlike} of other content than the image that is taken"
         yield told
     images = len(members.instances)
-    if images > (identifiers := len({each.uid for each in members.instances})):
+    if images > (identifiers := _identifiers_in(members)):
         yield (
             f"its {images} images have {identifiers} SOPInstanceUID between them; they are told "
             "apart by their places"
         )
+
+
+def _identifiers_in(members: Members) -> int:
+    return len({each.uid for each in members.instances})
 
 
 def _digest(text: str) -> str:
@@ -193,6 +197,12 @@ def _lost(members: Members) -> str | None:
     if lost:
         told = "cannot be read, and may be slices of it; restore or remove what is damaged"
         return f"{len(lost)} beside its {len(members.instances)} images {told}: {_first(lost)}"
+    if members.unlike and len(members.instances) > _identifiers_in(members):
+        return (
+            f"{members.unlike} more images have the SOPInstanceUID and the place of one of its "
+            f"{len(members.instances)} images, and other content, so nobody knows which of them "
+            "belong together; export it again with identifiers of their own"
+        )
     classes = {each.sop_class for each in members.instances if each.frames}
     for obstacles, told in _AMONG_SLICES.items():
         blind = [
@@ -252,7 +262,8 @@ def _part(
     normal = normal_of(part.frames[0])
     frames = sorted(part.frames, key=lambda frame: depth_of(frame, normal))
     files = tuple(dict.fromkeys(frame.file for frame in frames))
-    row = replace(row, files=files, reference=frames[0].reference)
+    first = frames[0]
+    row = replace(row, files=files, reference=first.reference, modality=first.contrast.modality)
     if left_out := choice.refusal(row.modality, row.description, row.label):
         return replace(row, reason=left_out)
     if missing:

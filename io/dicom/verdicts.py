@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -190,7 +190,7 @@ def _volumes_of(places: Sequence[Sequence[Frame]]) -> tuple[Stack, ...] | None:
 def _by_signs(places: Sequence[Sequence[Frame]], signs: Sequence[str]) -> tuple[Stack, ...] | None:
     """Volumes whose slices share these signs, if each then has one slice a place."""
     told = attrgetter(*signs)
-    groups: dict[object, list[Frame]] = defaultdict(list)
+    groups: dict[Any, list[Frame]] = defaultdict(list)
     for place in places:
         told_here = [told(frame.moment) for frame in place]
         if len(set(told_here)) < len(place):
@@ -199,7 +199,9 @@ def _by_signs(places: Sequence[Sequence[Frame]], signs: Sequence[str]) -> tuple[
             groups[sign].append(frame)
     if any(len(group) != len(places) for group in groups.values()):
         return None
-    return tuple(sorted(map(tuple, groups.values()), key=_first_number))
+    # Some scanners number the images of each volume from 1, and the sign alone tells their order.
+    in_order = sorted(groups, key=lambda sign: (_first_number(groups[sign]), sign))
+    return tuple(tuple(groups[sign]) for sign in in_order)
 
 
 def _by_number(places: Sequence[Sequence[Frame]]) -> tuple[Stack, ...] | None:
@@ -213,5 +215,5 @@ def _by_number(places: Sequence[Sequence[Frame]]) -> tuple[Stack, ...] | None:
     return volumes if one_after_another or place_after_place else None
 
 
-def _first_number(volume: Stack) -> float:
+def _first_number(volume: Sequence[Frame]) -> float:
     return min(frame.image for frame in volume)

@@ -214,6 +214,63 @@ def test_slices_with_one_identifier_are_told_apart_by_their_places(tmp_path: Pat
     assert "1 of 12 slices are missing" in str(only(tmp_path / "in").reason)
 
 
+@pytest.mark.parametrize("what", ["time", "echo", "number"])
+def test_images_of_one_place_and_identifier_that_differ_are_no_copies(
+    tmp_path: Path, what: str
+) -> None:
+    """As of an anonymised series over time, of which one volume of all moments would be made."""
+    for at in range(3):
+
+        def edit(data: Any, slice_: int, at: int = at) -> None:
+            data.SOPInstanceUID, data.InstanceNumber = "1.2.3.4", slice_ + 1
+            if what == "time":
+                data.TemporalPositionIdentifier = at + 1
+            elif what == "echo":
+                data.EchoTime, data.EchoNumbers = 10 * (at + 1), at + 1
+            else:
+                data.InstanceNumber = 12 * at + slice_ + 1
+
+        replace(MR, seed=at).write(tmp_path / "in", edit, prefix="cab"[at])
+    found = discover([tmp_path / "in"], None).series
+    assert [each.verdict for each in found] == ["taken"] * len(found)
+    volumes = [volume for each in found for volume in each.volumes]
+    in_order = "abc" if what == "echo" else "cab"
+    assert [{frame.file.name[0] for frame in each} for each in volumes] == list(map(set, in_order))
+
+
+def test_images_that_nothing_but_their_pixels_tells_apart_are_refused(tmp_path: Path) -> None:
+    def edit(data: Any, at: int) -> None:
+        data.SOPInstanceUID, data.InstanceNumber = "1.2.3.4", at + 1
+
+    for seed in range(2):
+        replace(MR, seed=seed).write(tmp_path / "in", edit, prefix=f"{seed}-")
+    series = only(tmp_path / "in")
+    assert series.is_incomplete
+    assert str(series.reason).startswith(
+        "12 more images have the SOPInstanceUID and the place of one of its 12 images, and other"
+    )
+
+
+@pytest.mark.parametrize("beside", [0.0, 24.0])
+def test_modalities_of_one_series_are_apart(tmp_path: Path, beside: float) -> None:
+    """As of a PET/CT of which some program gave all series one identifier."""
+
+    def edit(data: Any, _: int) -> None:
+        data.SeriesInstanceUID, data.ImageType = CT.series, ["ORIGINAL", "PRIMARY", "AXIAL"]
+        del data.EchoTime, data.EchoNumbers
+
+    x, y, z = CT.origin
+    CT.write(tmp_path / "in")
+    other = replace(MR, origin=(x, y, z + beside), series="1.2.3.4.5.99")
+    other.write(tmp_path / "in", edit, prefix="mr")
+    found = discover([tmp_path / "in"], None).series
+    assert [(each.modality, each.verdict, each.images) for each in found] == [
+        ("CT", "taken", 12),
+        ("MR", "taken", 12),
+    ]
+    assert [each.kind for each in found] == ["CT", "MR"]
+
+
 def kind(modality: str = "CT", **values: Any) -> Callable[[Any, int], None]:
     def edit(data: Any, _: int) -> None:
         data.Modality = modality
