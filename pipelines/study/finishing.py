@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...engine.cores import beside_each_other
+from ...engine.model.card import NetworkRange
 from ...engine.network.layers import FloatArray
 from ...engine.scaling import Scaling, Stored
 from ...io.volume import Empty, Volume
@@ -82,6 +83,30 @@ def note_of_one_value(made: Volume) -> str:
         return ""
     value = float(first) * made.slope + made.intercept
     return f"its result is {value:g} throughout, so the model makes nothing of this scan"
+
+
+def note_of_cut_values(made: Volume, outward: Scaling, network: NetworkRange) -> str:
+    """That a result may have been cut off at an end of its voxel type, which is the scan's; or
+    nothing, as where all that the network makes has room in it.
+
+    outward: from the network's values to those of the result. network: its range. The lowest number
+    of an unsigned type is not counted: it is the background of most scans that have one.
+    """
+    dtype = made.voxels.dtype
+    if dtype.kind not in "iu":
+        return ""
+    limits = np.iinfo(dtype)
+    low, high = outward.of_stored(made.slope, made.intercept).ends
+    if network != "open" and limits.min - 0.5 <= low and high <= limits.max + 0.5:
+        return ""
+    ends = (limits.max,) if dtype.kind == "u" else (limits.min, limits.max)
+    cut = sum(int(np.count_nonzero(made.voxels == end)) for end in ends)
+    if not cut:
+        return ""
+    return (
+        f"{cut} of {made.voxels.size} voxels of its result are at an end of the scan's voxel type "
+        f"({dtype}), where larger values are cut off; save the scan as float32 to keep them"
+    )
 
 
 def _finished(prepared: Prepared, channel: int, network: FloatArray, empty: Empty) -> Volume:

@@ -1,6 +1,6 @@
 """One study from its files to a translated volume, stage by stage."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -19,7 +19,15 @@ from ...io.writing import notes_of_result
 from ..errors import UnexpectedInputError
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
-from .finishing import Canvas, canvas, finish, finish_map, map_canvas, note_of_one_value
+from .finishing import (
+    Canvas,
+    canvas,
+    finish,
+    finish_map,
+    map_canvas,
+    note_of_cut_values,
+    note_of_one_value,
+)
 from .maps.flips import UNFLIPPED, Flip, flips
 from .maps.spread import SpreadMoments, mean_in_foreground
 from .maps.study_map import StudyMap, is_shown, spread_marks
@@ -362,8 +370,16 @@ def finish_study(
             given, made = study.prepared.given.values, inferred.made.target.values
             seams = seam_score(given, made, tiling, options.blend)
         tiles = options.passes * study.prepared.plan.tiles
-        notes = tuple(note for each in volumes if (note := note_of_one_value(each)))
+        notes = tuple(_notes_of_values(volumes, study.prepared, model.card))
         return Translated(volumes, tiles, preview, seams, maps, figures, study.resampled, notes)
+
+
+def _notes_of_values(
+    volumes: Sequence[Volume], prepared: Prepared, card: ModelCard
+) -> Iterator[str]:
+    for volume, outward in zip(volumes, prepared.fit.outward, strict=True):
+        found = note_of_one_value(volume), note_of_cut_values(volume, outward, card.output_range)
+        yield from filter(None, found)
 
 
 def _finish_spread(

@@ -7,15 +7,25 @@ import nibabel
 import numpy as np
 import pytest
 import SimpleITK
-from support.numerics_models import FunctionGenerator, card
+from support.numerics_models import FunctionGenerator, card, prepared_scan
 
-from cuda_cyclegan.engine.model.card import Identity, IntensityMap, MinMax, Percentiles, Window
+from cuda_cyclegan.engine.model.card import (
+    Identity,
+    IntensityMap,
+    MinMax,
+    NetworkRange,
+    Percentiles,
+    Window,
+    ZScore,
+)
 from cuda_cyclegan.engine.model.model import Model
 from cuda_cyclegan.engine.network.graph import Network
-from cuda_cyclegan.io.volume import Format, Study
+from cuda_cyclegan.engine.scaling import Stored
+from cuda_cyclegan.io.volume import Format, Study, Volume
 from cuda_cyclegan.io.writing import write
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.study.finishing import Canvas, finish, note_of_cut_values
 from cuda_cyclegan.pipelines.study.plan import plan_study
 from cuda_cyclegan.pipelines.study.translation import (
     OpenModel,
@@ -37,9 +47,16 @@ def translate_unchanged(
     intensity: IntensityMap,
     result: Path,
     intensity_out: IntensityMap | None = None,
-) -> None:
+    made: NetworkRange = "-1..1",
+) -> tuple[str, ...]:
+    """Store the result; returns the notes on it."""
     empty = np.empty(0, np.float32)
-    of = card(axes="SPL", intensity_in=intensity, intensity_out=intensity_out or intensity)
+    of = card(
+        axes="SPL",
+        intensity_in=intensity,
+        intensity_out=intensity_out or intensity,
+        output_range=made,
+    )
     generator = FunctionGenerator()
     model = Model(of, Network(generator.graph, {}), empty, empty, "")
     options = TranslateOptions((8, 8, 8), 0.25, precision="fp32")
@@ -50,8 +67,51 @@ def translate_unchanged(
     plan = plan_study(scans.volumes, of, options.settings(), generator.graph.stride)
     prepared = prepare_study(scans, plan, model, options, watch)
     inferred = infer_study(prepared, translator, watch, lambda *_: None)
-    [volume] = finish_study(inferred, model, options, watch).volumes
-    write(volume, result)
+    translated = finish_study(inferred, model, options, watch)
+    write(translated.volumes[0], result)
+    return translated.notes
+
+
+@pytest.mark.parametrize(
+    ("dtype", "slope", "made", "cut"),
+    [
+        ("uint8", 1.0, "open", True),
+        ("int16", 1.0, "open", False),
+        ("int16", -0.01, "open", True),
+        ("float32", 1.0, "open", False),
+        ("uint8", 1.0, "-1..1", False),
+    ],
+)
+def test_values_that_a_voxel_type_cut_off_have_a_note(
+    dtype: str, slope: float, made: NetworkRange, cut: bool
+) -> None:
+    """Of a network that makes twice the deviation from the mean, if no range bounds it."""
+    stored = (voxels("uint8") / abs(slope)).astype(dtype)
+    scan = Volume(stored, np.eye(4), None, "nifti", slope)
+    intensity = MinMax() if made == "-1..1" else ZScore()
+    of = card(intensity_in=intensity, intensity_out=intensity, output_range=made)
+    prepared = prepared_scan(scan, of, in_network=True)
+    factor = 2 if made == "open" else 1
+    [volume] = finish(prepared, Canvas(Stored(factor * prepared.given.values)))
+    note = note_of_cut_values(volume, prepared.fit.outward[0], made)
+    assert bool(note) == cut
+    if cut:
+        limits = np.iinfo(dtype)
+        found = np.isin(volume.voxels, [limits.max, *([limits.min] if limits.min else [])]).sum()
+        assert note.startswith(f"{found} of {stored.size} voxels of its result are at an end")
+
+
+def test_a_note_on_values_that_were_cut_off_is_of_the_study(tmp_path: Path) -> None:
+    stored = voxels("uint8")
+    stored[3, 4, 5] = 255
+    nibabel.Nifti1Image(stored, OBLIQUE).to_filename(tmp_path / "a.nii")
+    notes = translate_unchanged(
+        tmp_path / "a.nii", "nifti", ZScore(), tmp_path / "b.nii", made="open"
+    )
+    assert notes == (
+        "1 of 1989 voxels of its result are at an end of the scan's voxel type (uint8), where "
+        "larger values are cut off; save the scan as float32 to keep them",
+    )
 
 
 def voxels(dtype: str) -> np.ndarray[Any, Any]:
