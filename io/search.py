@@ -25,7 +25,12 @@ SUFFIXES: dict[str, Format] = {
     ".mhd": "metaimage",
 }
 IMAGE_SUFFIXES = (".img", ".img.gz")
-OTHER_SCANS = (".mgz", ".mgh", ".mnc", ".gipl", ".gipl.gz", ".par", ".brik", ".brik.gz", ".nrrd.gz")
+OTHER_SCANS = (
+    *(".mgz", ".mgh", ".mnc", ".gipl", ".gipl.gz", ".par", ".brik", ".brik.gz", ".nrrd.gz"),
+    *(".mif", ".mif.gz", ".mih"),
+)
+PACKED = (".zip", ".7z", ".rar", ".tar", ".tar.gz", ".tgz", ".bz2", ".xz", ".zst")
+"""Which may hold scans, as what a PACS hands out does."""
 DICOM_SUFFIXES = (".dcm", ".dicom", ".ima", ".dcm.gz", ".dicom.gz", ".ima.gz")
 APPLE_DOUBLE = "._"  # macOS keeps a file's attributes in ._NAME on disks of other systems
 SYSTEM_FILES = (".ds_store", "thumbs.db", "desktop.ini", "dicomdir")
@@ -180,6 +185,8 @@ class FileSearch:
             self.ignored += 1
         elif suffix in OTHER_SCANS:
             self._skip(path, f"{suffix} scans are not read; convert it to .nii.gz")
+        elif suffix in PACKED:
+            self._skip(path, f"{suffix} files are not opened; if it holds scans, unpack it")
         elif suffix in SUFFIXES:
             self._meet_scan(path, self.files)
         elif suffix not in IMAGE_SUFFIXES or not is_there(header_beside(path)):

@@ -149,7 +149,7 @@ def test_unfinished_and_hidden_system_files_are_no_scans(tmp_path: Path) -> None
 
 
 def test_what_looks_like_a_scan_is_named_with_its_reason(tmp_path: Path) -> None:
-    lay(tmp_path, "a.mgz", "b.img", "c.hdr", "d.brik.gz")
+    lay(tmp_path, "a.mgz", "b.img", "c.hdr", "d.brik.gz", "e.nii.bz2", "f.ZIP", "g.tar.gz", "h.mif")
     os.mkfifo(tmp_path / "pipe.nii")
     found = search(tmp_path)
     assert names(found) == []
@@ -158,6 +158,10 @@ def test_what_looks_like_a_scan_is_named_with_its_reason(tmp_path: Path) -> None
         "b.img": "the .hdr that describes it is missing",
         "c.hdr": "its voxels are missing: c.img",
         "d.brik.gz": ".brik.gz scans are not read; convert it to .nii.gz",
+        "e.nii.bz2": ".bz2 files are not opened; if it holds scans, unpack it",
+        "f.ZIP": ".zip files are not opened; if it holds scans, unpack it",
+        "g.tar.gz": ".tar.gz files are not opened; if it holds scans, unpack it",
+        "h.mif": ".mif scans are not read; convert it to .nii.gz",
         "pipe.nii": "it is a pipe, socket or device, not a file",
     }
 
