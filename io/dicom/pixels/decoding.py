@@ -51,16 +51,20 @@ MODALITIES_WITH_UNIT = ("CT", "PT")
 """Of which each image says by its rescale line what its values are."""
 
 
+_BOTH = frozenset({"slope", "intercept"})
+
+
 @dataclass(frozen=True, slots=True)
 class Scale:
     """``value = stored * slope + intercept``.
 
-    is_told: whether the header says so. unit: of the values, where the header names one.
+    told: which of slope and intercept the header says. unit: of the values, where the header names
+    one.
     """
 
     slope: float
     intercept: float
-    is_told: bool = field(default=True, compare=False)
+    told: frozenset[str] = field(default=_BOTH, compare=False)
     unit: str = field(default="", compare=False)
 
 
@@ -138,12 +142,13 @@ def scale_of(dataset: DataSet, groups: FrameGroups | None, path: Path) -> Scale:
             f"{path} has a damaged header: its rescale slope and intercept are no numbers; export "
             "it again."
         )
-    told = number(source, "RescaleSlope")
-    slope, intercept = told or 1.0, number(source, "RescaleIntercept")
+    slope, intercept = number(source, "RescaleSlope"), number(source, "RescaleIntercept")
+    has = {"slope": slope != 0, "intercept": bool(numbers(source, "RescaleIntercept", 1))}
+    told, slope = frozenset(name for name in has if has[name]), slope or 1.0
     if is_inverted(dataset, groups):
         ends = _stored_ends(dataset, path)
-        return Scale(-slope, slope * sum(ends) + intercept, bool(told))
-    return Scale(slope, intercept, bool(told), _unit(dataset, source))
+        return Scale(-slope, slope * sum(ends) + intercept, told)
+    return Scale(slope, intercept, told, _unit(dataset, source))
 
 
 def _transformation(dataset: DataSet, groups: FrameGroups | None) -> DataSet:

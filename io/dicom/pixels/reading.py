@@ -170,14 +170,15 @@ class _SliceStack:
 
     def check_scales(self, place: Path) -> None:
         """Refuse slices whose values cannot be in one unit, by what their headers say."""
-        told = [scale for scale in self._scales if scale.is_told]
-        silent = len(self._scales) - len(told)
-        if told and silent and any(scale != self._scales[0] for scale in self._scales):
+        told = frozenset[str]().union(*(scale.told for scale in self._scales))
+        silent = [scale for scale in self._scales if scale.told != told]
+        if silent and any(scale != self._scales[0] for scale in self._scales):
+            lacking = " or ".join(sorted(told - silent[0].told, reverse=True))
             raise UnreadableScanError(
-                f"{place} has {silent} of {len(self._scales)} slices without a rescale slope, so "
-                "their values are in another unit than those of the rest; export it again."
+                f"{place} has {len(silent)} of {len(self._scales)} slices without a rescale "
+                f"{lacking}, so their values are in another unit than those of the rest; export it "
+                "again."
             )
-
         if len(units := {scale.unit for scale in self._scales if scale.unit}) > 1:
             raise UnreadableScanError(
                 f"{place} gives the values of its slices in {len(units)} units (RescaleType or "
@@ -187,9 +188,12 @@ class _SliceStack:
     def notes(self) -> Iterator[str]:
         """What of the values a header leaves to be believed."""
         images = f"of its {len(self.headers)} images"
-        is_told = any(scale.is_told for scale in self._scales)
-        if modality_in(self.headers[0]) in MODALITIES_WITH_UNIT and not is_told:
-            yield "its headers give no rescale slope; it is taken as 1"
+        told = frozenset[str]().union(*(scale.told for scale in self._scales))
+        if modality_in(self.headers[0]) in MODALITIES_WITH_UNIT:
+            if "slope" not in told:
+                yield "its headers give no rescale slope; it is taken as 1"
+            elif "intercept" not in told:
+                yield "its headers give no rescale intercept; it is taken as 0"
         if self._inverted:
             yield (
                 f"{self._inverted} {images} have inverted grey (MONOCHROME1); their values are "

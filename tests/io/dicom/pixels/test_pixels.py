@@ -258,6 +258,31 @@ def test_slices_without_the_scale_of_the_others_are_refused(tmp_path: Path) -> N
     assert volume_of(tmp_path / "same").notes == ()
 
 
+def test_a_slice_without_the_intercept_of_the_others_is_refused(tmp_path: Path) -> None:
+    """Its values would lie 1024 beside those of its neighbours."""
+
+    def silent(data: Any, at: int) -> None:
+        if at == 4:
+            del data.RescaleIntercept
+
+    PHANTOM.write(tmp_path / "in", silent)
+    told = "has 1 of 12 slices without a rescale intercept, so"
+    with pytest.raises(UnreadableScanError, match=told):
+        volume_of(tmp_path / "in")
+
+
+def test_slopes_without_any_intercept_are_taken(tmp_path: Path) -> None:
+    def edit(data: Any, at: int) -> None:
+        data.RescaleSlope = 1 + at / 8
+        del data.RescaleIntercept
+
+    PHANTOM.write(tmp_path / "in", edit)
+    volume = volume_of(tmp_path / "in")
+    slopes = 1 + np.arange(12) / 8
+    np.testing.assert_array_equal(volume.voxels.T, PHANTOM.voxels() * slopes[:, None, None])
+    assert volume.notes == ("its headers give no rescale intercept; it is taken as 0",)
+
+
 @pytest.mark.parametrize(
     ("element", "units", "refused"),
     [
