@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 
 from .errors import UnreadableScanError, UnsupportedScanError
 from .files.header_limits import check_start
-from .formats.geometry import Grid
 from .reading import causes_named
-from .volume import Study, spacing_of
+from .volume import Grid, Study, spacing_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,24 @@ class Derivation:
 
 
 @dataclass(frozen=True, slots=True)
+class Grid:
+    """Where the voxels of a scan lie, and what they are, by its header alone.
+
+    extents: along all axes, those of space first. affine: (4, 4), RAS+, millimetres. notes: what of
+    it has to be believed. voxel_type: of the voxels as they are read. reading_bytes: held at most
+    while one of its volumes is read, that included. slope, intercept: as of a volume.
+    """
+
+    extents: tuple[int, ...]
+    affine: Affine
+    notes: tuple[str, ...]
+    voxel_type: "np.dtype[Any]"
+    reading_bytes: int
+    slope: float = 1.0
+    intercept: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Volume:
     """One 3D image in its file's own grid.
 

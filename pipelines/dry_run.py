@@ -38,6 +38,7 @@ from .study.preparation import network_room
 from .study.sliding_window import window_grid
 from .study.tiling import Tiling
 from .study.translation import foresee_study, plan_read_study, read_study
+from .study.unread import look_at_study
 from .study.verification import tiles_again, volume_again_bytes
 from .translate import Job, concurrency_of
 
@@ -178,6 +179,7 @@ class _CostEstimator:
         job, watch, notes = self._job, Stopwatch(), planned.study.notes
         try:
             scans = read_study(planned.study, job.options, watch)
+            reading_bytes = look_at_study(planned.study, job.options).reading_bytes
             notes = *notes, *scans.notes
             plan = plan_read_study(scans, job.model, job.options, watch)
             given, told = foresee_study(scans, plan, job.model, job.options, watch)
@@ -197,7 +199,7 @@ class _CostEstimator:
             planned,
             notes,
             grid,
-            peak + _in_memory(volume, volume_back) + again_bytes,
+            max(reading_bytes, peak + _in_memory(volume, volume_back) + again_bytes),
             _on_a_card(volume, volume_back) if volume else self._on_card(grid, back),
             again=again,
             back=back,

@@ -220,6 +220,7 @@ MAY_IMPORT = {
     "io.file_headers": "io.errors io.files io.formats io.reading io.volume",
     "io.reading": "io.dicom.pixels io.errors io.files io.formats io.volume",
     "io.search": "io.files io.formats io.links io.maps io.volume",
+    "io.unread": "io.dicom.pixels io.file_headers io.reading io.volume",
     "io.volume": "io.maps",
     "io.writing": (
         "io.dicom.derived io.dicom.pixels io.files io.formats io.maps io.search io.volume"
@@ -341,7 +342,7 @@ MAY_IMPORT = {
         "engine.cores engine.errors engine.generator engine.model engine.network "
         "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.scaling "
         "engine.sliding_window engine.whole_volume io.channels io.choice io.contrasts "
-        "io.discovery io.errors io.reading io.volume io.writing pipelines.errors "
+        "io.discovery io.errors io.reading io.unread io.volume io.writing pipelines.errors "
         "pipelines.settings pipelines.stopwatch pipelines.study.maps pipelines.study.pictures "
         "pipelines.study.voxels"
     ),

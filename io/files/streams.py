@@ -36,6 +36,9 @@ parts it may wait for whatever Python does meanwhile.
 PACKED_BYTES = 1 << 19
 """Of a gzip file, read at once."""
 
+UNPACKING_BYTES = 2 << 20
+"""Held beside the voxels while a file is read: what is packed, and what is passed over."""
+
 LARGEST_PADDING_BYTES = 4096
 GOES_ON = "its file goes on behind its packed voxels; what follows is not read"
 _UNPACKED_BY: dict[Packing, int] = {

@@ -1,6 +1,5 @@
 """Units of length in headers, and notes on geometry that a header leaves to be believed."""
 
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -31,19 +30,6 @@ MILLIMETRES = {
     "nm": 1e-6,
 }
 """In one of each unit of length, as NIfTI and NRRD headers name them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Where the voxels of a file lie.
-
-    extents: along all axes, those of space first. affine: (4, 4), RAS+, millimetres. notes: what of
-    it has to be believed.
-    """
-
-    extents: tuple[int, ...]
-    affine: Affine
-    notes: tuple[str, ...]
 
 
 def unit_notes(unit: str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from ..files.header_limits import check_extents, check_size, pick_volume, storag
 from ..files.streams import (
     GOES_ON,
     GZIP_ERRORS,
+    UNPACKING_BYTES,
     end_of_gzip,
     expect_end,
     fill,
@@ -26,8 +27,8 @@ from ..files.streams import (
     read_exactly,
     skip,
 )
-from ..volume import Affine, AnyArray, Empty, Study, Volume
-from .geometry import MILLIMETRES, Grid, assumed, shear_notes, unit_notes
+from ..volume import Affine, AnyArray, Empty, Grid, Study, Volume
+from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
 from .spm import read_mat
 
 nibabel: Any = _nibabel  # typed only in part
@@ -144,17 +145,25 @@ def read_grid(study: Study) -> Grid:
         header = _header_at(path, end)
     extents = tuple(int(extent) for extent in header.get_data_shape())
     check_extents(path, extents)
-    stored_bytes = math.prod(extents) * _voxel_type(header, path).itemsize
+    voxel_type = _voxel_type(header, path)
+    stored_bytes = math.prod(extents) * voxel_type.itemsize
     check_size(image, int(header["vox_offset"]) + stored_bytes, storage_of(image))
     affine = affine_of(header, path)
-    notes = _header_notes(header, affine)
+    grid = Grid(
+        extents,
+        affine,
+        _header_notes(header, affine),
+        voxel_type.newbyteorder("="),
+        math.prod(extents[:3]) * voxel_type.itemsize + UNPACKING_BYTES,
+        *scaling_of(header, path),
+    )
     mats = () if is_single_file(path) or not _is_analyze(header) else study.files[2:]
     if not mats:
-        return Grid(extents, affine, notes)
+        return grid
     placed = read_mat(mats[0], 0)
     if placed is None:
-        return Grid(extents, affine, (*notes, _NOT_OF_SPM))
-    return Grid(extents, placed, _spm_notes(placed))
+        return replace(grid, notes=(*grid.notes, _NOT_OF_SPM))
+    return replace(grid, affine=placed, notes=_spm_notes(placed))
 
 
 def _header_at(path: Path, end: int | None) -> Header:

@@ -11,9 +11,16 @@ import SimpleITK as _SimpleITK
 from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, WriteError
 from ..files.disk import reserve
 from ..files.header_limits import check_extents, check_size, check_start, pick_volume
-from ..files.streams import GOES_ON, GZIP_ERRORS, TooManyBytesError, expect_end, expect_packed
-from ..volume import LPS_TO_RAS, Affine, AnyArray, Format, Study, Volume
-from .geometry import MILLIMETRES, Grid, assumed, shear_notes, unit_notes
+from ..files.streams import (
+    GOES_ON,
+    GZIP_ERRORS,
+    UNPACKING_BYTES,
+    TooManyBytesError,
+    expect_end,
+    expect_packed,
+)
+from ..volume import LPS_TO_RAS, Affine, AnyArray, Format, Grid, Study, Volume
+from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
 from .text_header import TextHeader, read_text_header
 
 sitk: Any = _SimpleITK  # typed only in part
@@ -21,6 +28,8 @@ sitk.ProcessObject.SetGlobalWarningDisplay(False)
 
 _IMAGE_IO: dict[Format, str] = {"nrrd": "NrrdImageIO", "metaimage": "MetaImageIO"}
 COMPRESSION_LEVEL = 1
+_COPIES = 2
+"""Of all of a file's voxels while it is read: the image of ITK, and what is taken out of it."""
 # ITK would store its own note under the first key, refuses units beside directions, and cannot hand
 # over values that are not text.
 _NOT_AGAIN = ("ITK_InputFilterName", "NRRD_units[")
@@ -80,11 +89,15 @@ def read_grid(study: Study) -> Grid:
     path = study.files[0]
     text = _text_header(path)
     reader, extents = _opened(path, study.format)
+    voxel_type = _voxel_type(reader, path)
+    stored_bytes = math.prod(extents) * voxel_type.itemsize
     if text.encoding in ("plain", "text"):  # which takes no unpacking
-        _check_voxel_bytes(text, math.prod(extents) * _voxel_type(reader, path).itemsize)
+        _check_voxel_bytes(text, stored_bytes)
     affine = _affine(ItkHeader(*_geometry(reader, text), {}, compressed=False), path)
     notes = *unit_notes(text.unit), *shear_notes(affine), *_space_notes(text, affine)
-    return Grid(extents, affine, notes)
+    packed = text.data_file.stat().st_size if text.encoding in ("gzip", "zlib") else 0
+    reading_bytes = _COPIES * stored_bytes + packed + UNPACKING_BYTES
+    return Grid(extents, affine, notes, voxel_type, reading_bytes)
 
 
 def _text_header(path: Path) -> TextHeader:

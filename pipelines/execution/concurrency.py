@@ -34,6 +34,12 @@ class WeightedSemaphore:
             self._used -= amount
             self._changed.notify_all()
 
+    def exchange(self, taken: int, needed: int) -> None:
+        """Have another amount than the one taken, without waiting for what is more: who waits with
+        something in hand, beside others who do, may wait for ever.
+        """
+        self.release(taken - needed)
+
     def close(self) -> None:
         """Let nobody wait any more; nothing is to be had from now on."""
         with self._changed:

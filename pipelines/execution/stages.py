@@ -41,9 +41,11 @@ from ..study.translation import (
     infer_spread,
     infer_study,
     plan_read_study,
+    plan_volumes,
     prepare_study,
     read_study,
 )
+from ..study.unread import look_at_study
 from ..study.verification import (
     StudyVerifier,
     check_verified,
@@ -156,6 +158,7 @@ class StudyStages:
     def _draw(self, progress: StudyProgress) -> StudyReport:
         task, planned, watch = self._task, progress.planned, progress.watch
         task.store.record.place.check()
+        self._take_memory(progress)
         picture = preview_from_files(
             planned.study,
             planned.targets,
@@ -257,13 +260,14 @@ class StudyStages:
         task, study, watch = self._task, progress.planned.study, progress.watch
         task.store.record.place.check()  # before hours are spent on what could not be stored
         self._disk_space.check(study.files)
+        self._take_memory(progress)
         files = InputFiles(study)
         with running_in_background(files.states) as states:
             with files.unchanged():
                 scans = read_study(study, task.options, watch, self._arrays.empty)
             progress.note(*scans.notes)
             plan = plan_read_study(scans, task.model, task.options, watch)
-            self._under_way.take_memory(progress, self._needed(scans.volumes[0], plan))
+            self._under_way.settle_memory(progress, self._needed(scans.volumes[0], plan))
             with self._preparing:
                 prepared = prepare_study(
                     scans, plan, task.model, task.options, watch, self._arrays.empty
@@ -272,6 +276,18 @@ class StudyStages:
             # To hash takes longer than to read, and only what is stored needs it.
             progress.hashed = lambda: files.confirmed(states())
         return prepared
+
+    def _take_memory(self, progress: StudyProgress) -> None:
+        """Wait for what a study needs by its headers; what is wrong with them is told when it is
+        read.
+        """
+        task, foreseen = self._task, 0
+        with progress.watch.time("read"), suppress(ScanError, PreparationError, EngineError):
+            unread = look_at_study(progress.planned.study, task.options)
+            foreseen = unread.reading_bytes
+            plan = plan_volumes(unread.volumes, task.model, task.options)
+            foreseen = max(foreseen, self._needed(unread.volumes[0], plan))
+        self._under_way.take_memory(progress, foreseen)
 
     def _needed(self, volume: Volume, plan: StudyPlan) -> int:
         back, options = self._task.back, self._task.options

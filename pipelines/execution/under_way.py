@@ -119,15 +119,21 @@ class StudiesUnderWay:
         self._tell(StudyStarted(planned))
         return StudyProgress(planned, row, Stopwatch(row.name, self._record))
 
-    def take_memory(self, progress: StudyProgress, needed: int) -> None:
-        """Wait until a study may have so many bytes.
+    def take_memory(self, progress: StudyProgress, foreseen: int) -> None:
+        """Wait until a study may have what its headers let expect. Raises StoppedError."""
+        progress.held = foreseen
+        if not self._memory.acquire(foreseen):
+            raise StoppedError
 
-        Raises StoppedError, and PreparationError if there never will be so many.
+    def settle_memory(self, progress: StudyProgress, needed: int) -> None:
+        """Have a study hold what it needs in the end, once it is read.
+
+        Raises LeftError, StoppedError, and PreparationError if there never will be so many bytes.
         """
         require_memory(needed)
+        self._memory.exchange(progress.held, needed)
         progress.held = needed
-        if not self._memory.acquire(needed):
-            raise StoppedError
+        self.check(progress)
 
     def check(self, progress: StudyProgress) -> None:
         """Raise LeftError or StoppedError if a study is not to be gone on with."""

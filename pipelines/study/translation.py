@@ -192,17 +192,22 @@ def plan_read_study(
     Raises PreparationError, and PatchShapeError for a volume that cannot be translated at once.
     """
     with watch.time("prepare"):
-        graph = model.network.graph
-        plan = plan_study(
-            scans.volumes,
-            model.card,
-            options.settings(),
-            graph.stride,
-            in_network=options.seam_score,
-            spreads=options.spread > 0,
-        )
-        check_volume(plan, graph)
-        return plan
+        return plan_volumes(scans.volumes, model, options)
+
+
+def plan_volumes(volumes: Sequence[Volume], model: Model, options: TranslateOptions) -> StudyPlan:
+    """As `plan_read_study`, of volumes on one grid whose voxels need not be there."""
+    graph = model.network.graph
+    plan = plan_study(
+        volumes,
+        model.card,
+        options.settings(),
+        graph.stride,
+        in_network=options.seam_score,
+        spreads=options.spread > 0,
+    )
+    check_volume(plan, graph)
+    return plan
 
 
 def prepare_study(

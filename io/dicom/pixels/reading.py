@@ -88,18 +88,8 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     Slices whose slopes differ become float32 values. Padding takes the lowest value of the rest.
     A stack that the user takes although it is uneven or tilted comes on an even grid.
     """
-    series = study.series
-    if not isinstance(series, Series):
-        raise TypeError(f"{study.name} is no DICOM series")
-    place = study.files[0].parent / series.label
-    if series.is_incomplete:
-        raise UnreadableScanError(f"{place} is not translated: {series.told}.")
-    if series.verdict != "taken":
-        raise UnsupportedScanError(f"{place} is not translated: {series.told}.")
-    first = series.volumes[0][0]
-    extents = (first.columns, first.rows, len(series.volumes[0]), len(series.volumes))
-    frames = series.volumes[pick_volume(place, extents, volume_index)]
-    _check_size(frames, place)
+    series, place = series_of(study), place_of(study)
+    frames = frames_of(study, volume_index)
     stack = _SliceStack(frames, empty)
     for dataset, groups, frame in _opened(frames, series.keep_private):
         stack.add(dataset, groups, frame)
@@ -114,12 +104,38 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     header = DicomHeader(series, frames, tuple(stack.headers), padding, stack.enhanced)
     grid = grid_of(frames)
     if grid.trouble:
-        even = _even_grid(frames, grid, place)
+        even = even_over(frames, grid, place)
         voxels = resampled(voxels, grid.depths, even)
         headers = tuple(stack.headers[at] for at in even.nearest)
         header = DicomHeader(series, even.frames, headers, None, stack.enhanced, resampled=True)
         grid = grid_of(even.frames)
     return Volume(voxels.T, grid.affine, header, "dicom", scale.slope, scale.intercept, notes=notes)
+
+
+def series_of(study: Study) -> Series:
+    """What the search learnt about a series that is to be read."""
+    if not isinstance(study.series, Series):
+        raise TypeError(f"{study.name} is no DICOM series")
+    return study.series
+
+
+def place_of(study: Study) -> Path:
+    """What errors call a series by."""
+    return study.files[0].parent / series_of(study).label
+
+
+def frames_of(study: Study, volume_index: int | None) -> Stack:
+    """The slices of the volume to be read. Raises ScanError, also for more than memory can hold."""
+    series, place = series_of(study), place_of(study)
+    if series.is_incomplete:
+        raise UnreadableScanError(f"{place} is not translated: {series.told}.")
+    if series.verdict != "taken":
+        raise UnsupportedScanError(f"{place} is not translated: {series.told}.")
+    first = series.volumes[0][0]
+    extents = (first.columns, first.rows, len(series.volumes[0]), len(series.volumes))
+    frames = series.volumes[pick_volume(place, extents, volume_index)]
+    _check_size(frames, place)
+    return frames
 
 
 def beside_each_other(volumes: Sequence[Volume]) -> Volume:
@@ -309,7 +325,8 @@ def _strip(dataset: DataSet | None, keep_private: bool) -> None:
             del dataset[tag]
 
 
-def _even_grid(frames: Sequence[Frame], grid: SliceGrid, place: Path) -> Even:
+def even_over(frames: Sequence[Frame], grid: SliceGrid, place: Path) -> Even:
+    """The even grid over slices that form none. Raises UnreadableScanError."""
     try:
         return even_grid(frames, grid)
     except ValueError as error:

@@ -13,6 +13,8 @@ from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
 
+from cuda_cyclegan.pipelines.execution import stages
+from cuda_cyclegan.pipelines.execution.under_way import StudiesUnderWay, StudyProgress
 from cuda_cyclegan.pipelines.results.manifest import load
 
 sitk: Any = _SimpleITK
@@ -61,6 +63,26 @@ def test_what_is_drawn_of_files_is_what_the_translation_draws(
     after = load(world.output)
     assert {name: entry.outputs[:1] for name, entry in after.items()} == before
     assert "2 up to date\n" in world.command("translate", "--preview").stdout
+
+
+def test_memory_is_awaited_before_files_are_read(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.command("translate")
+    taken: list[int] = []
+    take, draw = StudiesUnderWay.take_memory, stages.preview_from_files
+
+    def takes(self: StudiesUnderWay, progress: StudyProgress, foreseen: int) -> None:
+        take(self, progress, foreseen)
+        taken.append(foreseen)
+
+    def draws(*arguments: Any) -> bytes:
+        assert taken.pop() > 0
+        return draw(*arguments)
+
+    monkeypatch.setattr(StudiesUnderWay, "take_memory", takes)
+    monkeypatch.setattr(stages, "preview_from_files", draws)
+    assert "2 previews drawn" in world.command("translate", "--preview").stdout
 
 
 def test_the_report_of_the_batch_has_them(world: QueueWorld) -> None:

@@ -4,10 +4,12 @@ import json
 import os
 import struct
 import threading
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 from support.batch_world import scan
@@ -20,17 +22,16 @@ from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines.execution import stages, study_pipeline, under_way
 from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency
+from cuda_cyclegan.pipelines.execution.under_way import StudiesUnderWay, StudyProgress
 from cuda_cyclegan.pipelines.host import memory
-from cuda_cyclegan.pipelines.progress.events import (
-    Event,
-    Worked,
-)
+from cuda_cyclegan.pipelines.progress.events import Event, StudyDone, Worked
 from cuda_cyclegan.pipelines.progress.timeline import Timeline
 from cuda_cyclegan.pipelines.progress.trace import Trace
 from cuda_cyclegan.pipelines.results import storing
 from cuda_cyclegan.pipelines.results.input_files import InputFiles
 from cuda_cyclegan.pipelines.results.manifest import load
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.study.translation import Scans
 
 
 @pytest.fixture
@@ -217,6 +218,77 @@ def test_studies_that_do_not_fit_together_are_worked_on_one_by_one(world: Pipeli
     rows = world.run(network, Concurrency(host_bytes=1))
     assert [row.status for row in rows] == ["translated"] * 5
     assert under_way == [0, 1, 2, 3, 4]
+
+
+def test_readers_hold_no_more_than_the_limit(
+    world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of three studies have room: the third waits before its scan is read, not behind that."""
+    for name in "abc":
+        scan(world.root / "scans" / f"{name}.nii", 1, (128, 128, 96))
+    for name in "de":
+        (world.root / "scans" / f"{name}.nii").unlink()
+    held, most, lock = 0, 0, threading.Lock()
+    asked, third_asked, needs = iter(range(9)), threading.Event(), list[int]()
+    read, real = stages.read_study, StudiesUnderWay
+    take, settle, done = real.take_memory, real.settle_memory, real._done
+
+    def counted(amount: int) -> None:
+        nonlocal held, most
+        with lock:
+            held += amount
+            most = max(most, held)
+
+    def takes(self: StudiesUnderWay, progress: StudyProgress, foreseen: int) -> None:
+        needs.append(foreseen)
+        if next(asked) == 2:
+            third_asked.set()
+        take(self, progress, foreseen)
+
+    def reads(*arguments: Any) -> Scans:
+        scans = read(*arguments)
+        counted(scans.volumes[0].voxels.nbytes)
+        return scans
+
+    def settles(self: StudiesUnderWay, progress: StudyProgress, needed: int) -> None:
+        settle(self, progress, needed)
+        counted(needed - SCAN_BYTES)
+
+    def ends(self: StudiesUnderWay, progress: StudyProgress, *arguments: Any) -> StudyDone:
+        counted(-progress.held)
+        return done(self, progress, *arguments)
+
+    def network(patches: FloatArray) -> FloatArray:
+        assert third_asked.wait(ENOUGH)
+        return patches
+
+    monkeypatch.setattr(stages, "read_study", reads)
+    monkeypatch.setattr(real, "take_memory", takes)
+    monkeypatch.setattr(real, "settle_memory", settles)
+    monkeypatch.setattr(real, "_done", ends)
+    need = 5 * SCAN_BYTES  # the scan, and in float32 what the network makes, and the result
+    rows = world.run(network, Concurrency(2 * need + SCAN_BYTES // 2, readers=3))
+    assert [row.status for row in rows] == ["translated"] * 3
+    assert set(needs) == {need}
+    assert (most, held) == (2 * need, 0)
+
+
+SCAN_BYTES = 128 * 128 * 96 * 2
+
+
+def test_a_scan_that_is_more_than_its_header_let_expect_waits_for_nobody(
+    world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would wait for what the other holds."""
+    look = stages.look_at_study
+
+    def too_little(*arguments: Any) -> Any:
+        return replace(look(*arguments), volumes=(), reading_bytes=0)
+
+    monkeypatch.setattr(stages, "look_at_study", too_little)
+    rows = world.run(concurrency=Concurrency(1, readers=3, writers=2))
+    assert [row.status for row in rows] == ["translated"] * 5
+    assert threads_at_work() == []
 
 
 @pytest.mark.parametrize(

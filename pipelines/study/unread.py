@@ -1,0 +1,54 @@
+"""A study before its scans are read, by their headers: what is planned, and what reading takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...io.unread import UnreadScan, look_at
+from ...io.volume import Study, Volume
+from ..settings import TranslateOptions
+from .voxels.grids import grid_difference
+
+_FLOAT = np.dtype(np.float32)
+_COPIES_OF_SCAN, _COPIES_OF_RESULT = 3, 2
+"""Of values in float32 while a channel is resampled: what it is made of, and what becomes of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadStudy:
+    """What reading a study gives, and takes.
+
+    volumes: as of Scans, each with one voxel in the place of all. reading_bytes: of memory, held at
+    most until all of them are there.
+    """
+
+    volumes: tuple[Volume, ...]
+    reading_bytes: int
+
+
+def look_at_study(study: Study, options: TranslateOptions) -> UnreadStudy:
+    """A study that `read_study` would read. Raises ScanError."""
+    scans = [look_at(scan, options.volume_index) for scan in study.channels]
+    first = scans[0].volume
+    moved = first.with_voxels(np.broadcast_to(np.zeros((), _FLOAT), first.shape))
+    volumes, resampling = list[Volume](), 0
+    for scan in scans:
+        is_moved = grid_difference(scan.volume, first) is not None
+        volumes.append(moved if is_moved else scan.volume)
+        if is_moved:
+            copies = (
+                _COPIES_OF_SCAN * scan.volume.voxels.size + _COPIES_OF_RESULT * moved.voxels.size
+            )
+            resampling += copies * _FLOAT.itemsize
+    read = sum(scan.volume.voxels.nbytes for scan in scans)
+    return UnreadStudy(tuple(volumes), max(_one_after_another(scans), read + resampling))
+
+
+def _one_after_another(scans: Sequence[UnreadScan]) -> int:
+    """Bytes held at most while scans are read, all of which stay."""
+    stay = most = 0
+    for scan in scans:
+        most = max(most, stay + scan.reading_bytes)
+        stay += scan.volume.voxels.nbytes
+    return most
