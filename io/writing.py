@@ -1,19 +1,23 @@
 """Write a volume the way its source was written, whole or not at all."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
+from .errors import ScanError
 from .files.atomic import whole_files, whole_folder
 from .files.parts import NO_GATE, Gate
 from .files.streams import Arrival, all_there
 from .formats import nifti_writing
 from .formats.nifti import as_nifti, image_beside, is_single_file
 from .formats.spm import mat_beside
+from .formats.text_header import PACKINGS, read_text_header
 from .maps import MapKind, map_name
 from .search import SUFFIXES, suffix_of
-from .volume import Derivation, Format, Volume
+from .volume import Derivation, Format, Study, Volume
 
 _VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
+"""Suffixes of the file of voxels that are stored as they are, and of packed ones."""
 
 
 def write(
@@ -93,6 +97,19 @@ def places(target: Path) -> tuple[Path, ...]:
     if target.name.lower().endswith((".hdr", ".hdr.gz")):
         return target, image_beside(target), mat_beside(target)
     return target, *(target.with_suffix(voxels) for voxels in _VOXELS_BESIDE.get(suffix, ()))
+
+
+def places_made(target: Path, source: Study) -> tuple[Path, ...]:
+    """Those of `places` that `write` makes of a source, whose voxels may be packed: as far as its
+    header can be read.
+    """
+    if target.suffix.lower() not in _VOXELS_BESIDE:
+        return places(target)
+    with suppress(ScanError, OSError):
+        is_packed = read_text_header(source.files[0]).encoding in PACKINGS
+        _, plain, packed = places(target)
+        return target, packed if is_packed else plain
+    return (target,)
 
 
 def map_beside(target: Path, kind: MapKind) -> Path:

@@ -223,7 +223,7 @@ MAY_IMPORT = {
     "io.unread": "io.dicom.pixels io.file_headers io.reading io.volume",
     "io.volume": "io.maps",
     "io.writing": (
-        "io.dicom.derived io.dicom.pixels io.files io.formats io.maps io.search io.volume"
+        "io.dicom.derived io.dicom.pixels io.errors io.files io.formats io.maps io.search io.volume"
     ),
     "pipelines": "",
     "pipelines.api": (

@@ -21,7 +21,7 @@ from ..files.streams import (
 )
 from ..volume import LPS_TO_RAS, Affine, AnyArray, Format, Grid, Study, Volume
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
-from .text_header import TextHeader, read_text_header
+from .text_header import PACKINGS, TextHeader, read_text_header
 
 sitk: Any = _SimpleITK  # typed only in part
 sitk.ProcessObject.SetGlobalWarningDisplay(False)
@@ -76,7 +76,7 @@ def read(study: Study, volume_index: int | None) -> Volume:
     header = ItkHeader(
         *_geometry(reader, text),
         _metadata(reader),
-        text.encoding in ("gzip", "zlib"),
+        text.encoding in PACKINGS,
     )
     voxels = _read_voxels(reader, path, reader.GetSize(), index)
     affine = _affine(header, path)
@@ -95,7 +95,7 @@ def read_grid(study: Study) -> Grid:
         _check_voxel_bytes(text, stored_bytes)
     affine = _affine(ItkHeader(*_geometry(reader, text), {}, compressed=False), path)
     notes = *unit_notes(text.unit), *shear_notes(affine), *_space_notes(text, affine)
-    packed = text.data_file.stat().st_size if text.encoding in ("gzip", "zlib") else 0
+    packed = text.data_file.stat().st_size if text.encoding in PACKINGS else 0
     reading_bytes = _COPIES * stored_bytes + packed + UNPACKING_BYTES
     return Grid(extents, affine, notes, voxel_type, reading_bytes)
 

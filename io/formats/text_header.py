@@ -16,6 +16,7 @@ from ..files.streams import Packing
 from ..volume import FARTHEST_PLACE_MM
 
 Encoding: TypeAlias = Packing | Literal["plain", "text"]
+PACKINGS: tuple[Encoding, ...] = ("gzip", "zlib")
 
 NRRD_SUFFIXES = (".nrrd", ".nhdr")
 LONGEST_LINE_BYTES = 1 << 16

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, cast
 from ...io.files.disk import takes_name
 from ...io.maps import MapKind, MapMark
 from ...io.volume import Obstacle, Study
-from ...io.writing import files_at, map_beside, places
+from ...io.writing import files_at, map_beside, places, places_made
 from ..cycle.cycle_error import CycleRule
 from ..report.report import Failure, StudyReport
 from .manifest import FileState, ManifestEntry, MapRecord, Recipe, content_of
@@ -196,12 +196,14 @@ class Planner:
         return self._judge(ours, entry)
 
     def _named(self, study: Study) -> Study:
-        """The study, with an obstacle if the disk takes no name as long as one of its results'."""
+        """The study, with an obstacle if the disk takes no name as long as that of a file of its
+        results.
+        """
         results = [self.output / name for name in study.results]
         maps = (map_beside(results[0], mark.kind) for mark in self.maps)
         for place in (*results, *maps):
-            if not takes_name(place):
-                reason = f"{place} has a name that is too long for its disk; choose a shorter one"
+            if long := next((p for p in places_made(place, study) if not takes_name(p)), None):
+                reason = f"{long} has a name that is too long for its disk; choose a shorter one"
                 return replace(study, obstacle=Obstacle("write", reason))
         return study
 

@@ -3,14 +3,18 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+import numpy as np
 import pytest
+import SimpleITK as _SimpleITK
 
 from cuda_cyclegan.io.maps import MapMark
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.results.manifest import FileState, ManifestEntry, Recipe
 from cuda_cyclegan.pipelines.results.resume import MOVED, NO_PICTURE, PlannedStudy, Planner
 
+sitk: Any = _SimpleITK
 RECIPE = Recipe("model", "settings")
 LONGEST = 255
 """Bytes of a name on every file system that tests run on."""
@@ -185,6 +189,26 @@ def test_a_result_or_map_whose_name_would_be_too_long_is_refused_before_it_is_ma
         "has a name that is too long for its disk; choose a shorter one" in planned.refusal.reason
     )
     assert plan_named(folder, spare + 1, maps=maps).action == "translate"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "beside", "packed"),
+    [(".mhd", ".raw", False), (".mhd", ".zraw", True), (".nhdr", ".raw.gz", True)],
+)
+def test_voxels_beside_a_header_have_room_for_their_name(
+    tmp_path: Path, suffix: str, beside: str, packed: bool
+) -> None:
+    """Packed voxels have a longer name than their header; others never have."""
+    source = tmp_path / f"a{suffix}"
+    image = sitk.GetImageFromArray(np.zeros((8, 8, 8), np.int16))
+    sitk.WriteImage(image, str(source), packed)
+    for length, is_refused in ((LONGEST, False), (LONGEST + 1, True)):
+        name = "a" * (length - len(max(beside, suffix, key=len))) + suffix
+        study = Study(PurePosixPath(name), (source,), "metaimage")
+        [planned] = Planner(tmp_path / "out", {}, RECIPE, False).plan([study])
+        reason = planned.refusal.reason if planned.refusal else ""
+        assert ("has a name that is too long for its disk" in reason) == is_refused
+        assert (beside in reason) == (is_refused and packed)
 
 
 def plan_named(
