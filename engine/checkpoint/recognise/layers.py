@@ -68,13 +68,19 @@ class LayerTensors:
         weight, left, right = (
             self.read(f"weight_{part}").astype(np.float64) for part in ("orig", "u", "v")
         )
-        # A transposed convolution keeps its output channels on axis 1.
-        rows = weight if weight.shape[0] == left.size else weight.swapaxes(0, 1)
-        if rows.shape[0] != left.size or rows[0].size != right.size:
+        # A transposed convolution keeps its output channels on axis 1. Where that has as many as
+        # axis 0, the vectors tell which it is, as W v lies along u.
+        images = [
+            rows.reshape(left.size, -1) @ right
+            for rows in (weight, weight.swapaxes(0, 1))
+            if rows.shape[0] == left.size and rows[0].size == right.size
+        ]
+        if not images:
             raise CheckpointError(
                 f"{self.path} has spectral norm of another shape than its weight."
             )
-        sigma = left @ rows.reshape(left.size, -1) @ right
+        image = max(images, key=lambda image: abs(left @ image) / (np.linalg.norm(image) or 1))
+        sigma = left @ image
         if not sigma:
             raise CheckpointError(f"{self.path} has spectral norm of zero.")
         return finite_float32(weight / sigma, f"{self.path}.weight")
