@@ -1,6 +1,7 @@
 """NRRD and MetaImage through SimpleITK, in this program's RAS+ affine."""
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -34,6 +35,15 @@ _COPIES = 2
 # over values that are not text.
 _NOT_AGAIN = ("ITK_InputFilterName", "NRRD_units[")
 _UNIT_OF_METAIMAGE = "ITK_VoxelUnits"
+_DICOM_KEY = re.compile(r"(?:DICOM_)?([0-9a-f]{4})[|_]([0-9a-f]{4})(?:_.*)?", re.IGNORECASE)
+"""As ITK and dcm2niix name elements of the DICOM series that a file was made of."""
+_OF_PATIENT = "0010"
+_OF_STUDY = {
+    *("0008|0020", "0008|0030", "0008|0050", "0008|1030"),
+    *("0020|000d", "0020|0010", "0020|0052"),
+}
+"""Date, time, accession number and description; identifiers of study and frame of reference."""
+_MODALITY = "modality"
 _NOT_TEXT = "[UNKNOWN_PRINT_CHARACTERISTICS]"
 _NUMBERS = ("Int8", "UInt8", "Int16", "UInt16", "Int32", "UInt32", "Int64", "UInt64")
 _TYPES: dict[int, np.dtype[Any]] = {
@@ -279,8 +289,21 @@ def _metadata(reader: Any) -> dict[str, str]:
     return {
         key: value
         for key, value in pairs.items()
-        if not key.startswith(_NOT_AGAIN) and not value.startswith(_NOT_TEXT)
+        if not key.startswith(_NOT_AGAIN)
+        and not value.startswith(_NOT_TEXT)
+        and not _is_of_acquisition(key)
     }
+
+
+def _is_of_acquisition(key: str) -> bool:
+    """Whether a field tells how or as which object the scan was made, which is untrue of a result:
+    its modality, say, or its SOPInstanceUID.
+    """
+    found = _DICOM_KEY.fullmatch(key)
+    if found is None:
+        return key.lower() == _MODALITY
+    group, element = found[1].lower(), found[2].lower()
+    return group != _OF_PATIENT and f"{group}|{element}" not in _OF_STUDY
 
 
 def _affine(header: ItkHeader, path: Path) -> Affine:

@@ -284,6 +284,25 @@ def test_metadata_is_kept(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".nrrd", ".mha"])
+def test_what_dicom_said_of_the_acquisition_is_not_said_of_a_result(
+    tmp_path: Path, suffix: str
+) -> None:
+    """A synthetic CT would be called MR, and have the identifier of another image."""
+    image = image_of(ramp())
+    kept = {"0010|0010": "Doe^Jane", "0020|000d": "1.2.3", "0008|0020": "20200102", "made": "here"}
+    dropped = {"0008|0060": "MR", "0008|0018": "1.2.3.4", "0020|000e": "1.2.3.5", "0018|0081": "3"}
+    dropped |= {"DICOM_0008_0060_Modality": "MR", "modality": "DWMRI"}
+    for key, value in {**kept, **dropped}.items():
+        image.SetMetaData(key, value)
+    SimpleITK.WriteImage(image, str(tmp_path / f"a{suffix}"))
+    write(read_file(tmp_path / f"a{suffix}"), tmp_path / f"b{suffix}")
+    found = SimpleITK.ReadImage(str(tmp_path / f"b{suffix}"))
+    keys = set(found.GetMetaDataKeys())
+    assert {key: found.GetMetaData(key) for key in kept} == kept
+    assert not keys & dropped.keys()
+
+
+@pytest.mark.parametrize("suffix", [".nrrd", ".mha"])
 def test_four_axes_need_a_choice(tmp_path: Path, suffix: str) -> None:
     source, target = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
     stored = ramp((3, 4, 5, 6))
