@@ -1,5 +1,6 @@
 """The picture of a study: truth, result and their difference where they differ most."""
 
+from dataclasses import replace
 from io import BytesIO
 from math import ceil
 
@@ -10,7 +11,7 @@ from ..report.previews import small_webp
 from ..study.pictures.drawing import Column, difference_shades, drawn, grey_shades
 from ..study.pictures.slices import slices_through
 from ..study.voxels.statistics import Range
-from .images import Flags, Images, StoredImage
+from .images import Flags, StoredImage
 
 _SAMPLED_VOXELS = 1 << 18
 _OUTLIERS = 0.5
@@ -26,7 +27,7 @@ def draw(
     column i that the planes go through. Raises PreparationError if the affine is unusable.
     """
     voxel = at[2], at[1], at[0]
-    window = _grey_window(Images(StoredImage.of(truth), StoredImage.of(result), inside))
+    window = _grey_window(StoredImage.of(truth), inside)
     true, made = slices_through(truth, voxel), slices_through(result, voxel)
     before, after = ([_finite(plane.values, window) for plane in each] for each in (true, made))
     changes = [b - a for a, b in zip(before, after, strict=True)]
@@ -43,15 +44,14 @@ def draw(
     return small_webp(BytesIO(drawn(true, columns)))
 
 
-def _grey_window(images: Images) -> Range:
+def _grey_window(truth: StoredImage, inside: Flags | None) -> Range:
     """All but the outliers of the truth's voxels that count, by a sample of them."""
-    step = ceil((images.truth.voxels.size / _SAMPLED_VOXELS) ** (1 / 3))
+    step = ceil((truth.voxels.size / _SAMPLED_VOXELS) ** (1 / 3))
     thinned = (slice(None, None, step),) * 3
-    sample = StoredImage(images.truth.voxels[thinned], images.truth.slope, images.truth.intercept)
-    values = sample.values(slice(None))
+    values = replace(truth, voxels=truth.voxels[thinned]).values(slice(None))
     flags = np.isfinite(values)
-    if images.inside is not None:
-        flags &= images.inside[thinned]
+    if inside is not None:
+        flags &= inside[thinned]
     if not flags.any():
         return Range(0.0, 1.0)
     low, high = np.percentile(values[flags], [_OUTLIERS, 100 - _OUTLIERS])

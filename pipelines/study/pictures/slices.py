@@ -25,23 +25,19 @@ class Slice:
 
 
 def mid_slices(volume: Volume) -> tuple[Slice, Slice, Slice]:
-    """Axial, coronal and sagittal slice through the middle of the grid, in the scan's unit.
+    """As `slices_through`, through the middle of the grid."""
+    return slices_through(volume)
 
-    As `slices_through`.
+
+def slices_through(
+    volume: Volume, voxel: tuple[int, int, int] | None = None
+) -> tuple[Slice, Slice, Slice]:
+    """Axial, coronal and sagittal slice, in the scan's unit.
+
+    voxel: [i, j, k], through which they go; None takes the middle of the grid. An oblique scan is
+    shown along its own axes, under the letters of the nearest patient axes. Raises PreparationError
+    if the affine is unusable.
     """
-    return _slices(volume, None)
-
-
-def slices_through(volume: Volume, voxel: tuple[int, int, int]) -> tuple[Slice, Slice, Slice]:
-    """Axial, coronal and sagittal slice through a voxel [i, j, k], in the scan's unit.
-
-    An oblique scan is shown along its own axes, under the letters of the nearest patient axes.
-    Raises PreparationError if the affine is unusable.
-    """
-    return _slices(volume, voxel)
-
-
-def _slices(volume: Volume, voxel: tuple[int, int, int] | None) -> tuple[Slice, Slice, Slice]:
     turned = orientation(volume.affine, "RAS")
     seen = turned.oriented(volume.voxels)
     right, front, top = (
