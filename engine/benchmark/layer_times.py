@@ -60,7 +60,7 @@ def layer_times(
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class StepWork:
     """What a step is there for, however it is done.
 
     layer: of the graph, that it belongs to. text: what it does, with its shapes. bytes: every input
@@ -73,7 +73,7 @@ class Work:
     voxels: int = 0
 
 
-def work_of(step: Step) -> Work:
+def work_of(step: Step) -> StepWork:
     """What a step is there for."""
     match step:
         case Convolve(layer=layer, shape=shape, source=source):
@@ -108,7 +108,7 @@ def work_of(step: Step) -> Work:
             return _convolution(layer, kind, (3, 3, 3), sources, made, measured)
         case Statistics(source=source, target=table):
             text = f"statistics, {source.channels}, {times(source.extents)}"
-            return Work(table.name.removesuffix(".table"), text, _seen(source).bytes)
+            return StepWork(table.name.removesuffix(".table"), text, _seen(source).bytes)
         case Normalise(pointwise=pointwise):
             work = work_of(pointwise)
             return replace(work, text=f"statistics, {work.text}")
@@ -118,25 +118,25 @@ def work_of(step: Step) -> Work:
             size = sum(replace(tensor, batch=patches.count).bytes for tensor in moved)
             kind = ("normalise" if step.table else "activate") + (" and add" if residual else "")
             text = f"{kind}, {source.channels}, {times(step.target_extents)}"
-            return Work(_layer_of(target), text, size)
+            return StepWork(_layer_of(target), text, size)
         case Pack(target=target, channels=channels, extents=(depth, height, width)):
             planes = min(target.extents[0], depth)
             read = Tensor(PATCHES, target.batch, (planes, height, width), channels, "fp32")
             text = f"pack, {target.channels}, {times(target.extents)}"
-            return Work(_layer_of(target), text, read.bytes + target.bytes)
+            return StepWork(_layer_of(target), text, read.bytes + target.bytes)
         case SumTaps(source=source, channels=channels, extents=extents):
             summed = source.extents[0], *extents[1:]
             made = Tensor(TRANSLATED, source.batch, summed, channels, "fp32")
             text = f"sum of taps, {source.channels}, {times(extents)}"
-            return Work(_OUTPUT, text, source.bytes + made.bytes)
+            return StepWork(_OUTPUT, text, source.bytes + made.bytes)
         case Unpack(source=source, count=count):
             read = replace(_seen(source), channels=count)
             text = f"unpack, {count}, {times(source.extents)}"
-            return Work(_OUTPUT, text, read.bytes + replace(read, precision="fp32").bytes)
+            return StepWork(_OUTPUT, text, read.bytes + replace(read, precision="fp32").bytes)
         case AddPatches(channels=channels, patches=patches, extents=extents):
             added = Tensor(TRANSLATED, patches.count, extents, channels, "fp32")
             text = f"add patches, {channels}, {times(extents)}"
-            return Work(_OUTPUT, text, 3 * added.bytes)
+            return StepWork(_OUTPUT, text, 3 * added.bytes)
 
 
 _OUTPUT = "output"
@@ -156,13 +156,13 @@ def _convolution(
     measured: Statistics | None = None,
     weight: Precision | None = None,
     groups: int = 1,
-) -> Work:
+) -> StepWork:
     """kind: what its text begins with. weight: its precision, None for that of what is made."""
     channels = sum(source.channels for source in sources)
     numbers = prod(kernel) * channels // groups * made.channels
     moved = sum(tensor.bytes for tensor in (*sources, made))
     shape = f"{channels} to {made.channels}, {times(made.extents)}"
-    return Work(
+    return StepWork(
         layer,
         f"{kind} {times(kernel)}, {shape}" + (", statistics" if measured else ""),
         moved + numbers * NUMBER_BYTES[weight or made.precision],
