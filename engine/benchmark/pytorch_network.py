@@ -198,4 +198,4 @@ def _padding(mode: PadMode, before: Triple, after: Triple) -> Any:
 
 def _set(parameter: Any, array: FloatArray) -> None:
     with torch.no_grad():
-        parameter.copy_(torch.from_numpy(np.ascontiguousarray(array)))
+        parameter.copy_(torch.from_numpy(np.array(array)))  # of its own, as some are read-only
