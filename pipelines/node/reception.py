@@ -216,8 +216,8 @@ class _Session:
         for name, *_ in self._reports.values():
             self._owed.ended(name)
         self._arriving.left(self._studies, broke_off=bool(reason))
-        if not (self._offered or reason):
-            return  # an echo
+        if not self._offered and (self._reports or not reason):
+            return  # who only asks for storage commitment may cut off its report; others only echo
         self._tell(
             Received(
                 self._route,

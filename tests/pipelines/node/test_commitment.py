@@ -20,7 +20,7 @@ from support.waiting import ENOUGH, eventually
 
 from cuda_cyclegan.io.dicom_network.sending import Peer
 from cuda_cyclegan.pipelines.node import commitment
-from cuda_cyclegan.pipelines.node.events import NotReported, NotSent, Reported, Trouble
+from cuda_cyclegan.pipelines.node.events import NotReported, NotSent, Received, Reported, Trouble
 from cuda_cyclegan.pipelines.node.routes import Caller
 
 pynetdicom: Any = _pynetdicom
@@ -134,6 +134,7 @@ def test_orthanc_hears_that_what_it_sent_is_here(
     assert len(answer()["Success"]) == len(files)
     [told] = world.events(Reported)
     assert (told.safe, told.asked) == (8, 8)
+    assert [event.reason for event in world.events(Received)] == [""]
     assert reports_on_disk(world) == []
 
 
