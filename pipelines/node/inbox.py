@@ -2,7 +2,7 @@
 
 `incoming/` has what is being received, `inbox/ROUTE/DAY-HASH/` the studies, `removed/` what is on
 its way out. A name is made of hashes of the object's UID and of its bytes, so that the same object
-has the same place however often it comes.
+has the same place however often it comes; in another encoding it stays as it came first.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ...io.dicom_network.commands import DimseStatus
 from ...io.dicom_network.objects import ReceivedObject
+from ...io.dicom_network.sameness import is_same_object
 from ...io.files.atomic import flush_folder
 
 SUFFIX = ".dcm"
@@ -107,11 +108,12 @@ class Inbox:
             stem = _hash(received.offer.instance)
             name = f"{stem}-{received.digest[:_DIGITS]}{SUFFIX}"
             held = self._held_by(study)
-            is_new = held.get(stem) != name
+            other = held.get(stem)
+            is_new = other != name and not (other and is_same_object(received.path, folder / other))
             if is_new:
                 received.path.replace(folder / name)
                 self.bytes += received.size
-                if other := held.get(stem):
+                if other:
                     self.bytes -= (folder / other).stat().st_size
                     (folder / other).unlink()
                 held[stem] = name

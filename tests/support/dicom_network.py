@@ -146,9 +146,16 @@ def archive(
 
 
 def associate(
-    port: int, *classes: str, called: str = "NODE", calling: str = "SENDER", **how: Any
+    port: int,
+    *classes: str,
+    called: str = "NODE",
+    calling: str = "SENDER",
+    syntaxes: Sequence[str] = (),
+    **how: Any,
 ) -> Any:
-    """An association by pynetdicom, made or not. how: further arguments of `AE.associate`.
+    """An association by pynetdicom, made or not.
+
+    syntaxes: that it offers, if not the plain ones. how: further arguments of `AE.associate`.
 
     Its thread, which is there for the peer's requests, would at times take answers as well, before
     the method that waits for them.
@@ -156,7 +163,7 @@ def associate(
     entity = pynetdicom.AE(calling)
     entity.acse_timeout = entity.dimse_timeout = entity.network_timeout = ENOUGH
     for sop_class in classes or (MRImageStorage, Verification):
-        entity.add_requested_context(sop_class)
+        entity.add_requested_context(sop_class, list(syntaxes) or None)
     association = entity.associate("127.0.0.1", port, ae_title=called, **how)
     messages = association.dimse
     take = messages.get_msg

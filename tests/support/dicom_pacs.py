@@ -36,10 +36,14 @@ class Pacs:
 
     def post(self, path: str, body: Any) -> Any:
         """The JSON answer to a request of the REST interface; raises HTTPError."""
+        return json.loads(self.posted(path, body))
+
+    def posted(self, path: str, body: Any) -> bytes:
+        """The same as it came."""
         url = f"http://127.0.0.1:{self.http_port}{path}"
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         with urllib.request.urlopen(urllib.request.Request(url, data)) as answer:
-            return json.load(answer)
+            return answer.read()
 
     def start(self, folder: Path) -> None:
         """Start it with what its folder holds, and wait until it answers."""

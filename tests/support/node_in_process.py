@@ -77,9 +77,9 @@ class NodeInProcess:
         """End it in order."""
         self._stack.close()
 
-    def send(self, datasets: Iterable[Any]) -> list[int]:
-        """The statuses of objects sent on one association."""
-        association = associate(self.node.port, MRImageStorage)
+    def send(self, datasets: Iterable[Any], *syntaxes: str) -> list[int]:
+        """The statuses of objects sent on one association. syntaxes: to offer, if not the plain."""
+        association = associate(self.node.port, MRImageStorage, syntaxes=syntaxes)
         statuses = [association.send_c_store(one).Status for one in datasets]
         association.release()
         self.wait_until_over()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pydicom import Dataset
+from pydicom.uid import RLELossless
 from pynetdicom.sop_class import MRImageStorage, StorageCommitmentPushModel
 from support import queue_postgres
 from support.dicom_network import archive, associate
@@ -651,6 +652,23 @@ def test_what_is_left_out_is_told_once_however_often_it_is_sent(world: NodeInPro
     world.queue_up()
     assert len(world.events(LeftOut)) == 1
     assert [record.looked for record in world.node.ledger.studies()] == [looked]
+
+
+def test_a_series_that_comes_in_another_encoding_is_known(world: NodeInProcess) -> None:
+    """From an archive beside the scanner, or from two archives, while its job waits."""
+    packed = slices()
+    for one in packed:
+        one.compress(RLELossless, generate_instance_uid=False)
+    with archive(port=world.destination) as (_, held):
+        world.send(slices())
+        world.queue_up()
+        assert world.send(packed, RLELossless) == [0] * 8
+        world.queue_up()
+        world.translate()
+        world.wait_for_sends(1)
+    assert [event.known for event in world.events(Received)] == [0, 8]
+    assert len(world.events(Queued)) == 1
+    assert len(held) == 8
 
 
 def test_titles_that_are_not_known_are_told_as_they_came(world: NodeInProcess) -> None:

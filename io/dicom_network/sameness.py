@@ -1,0 +1,47 @@
+"""Whether two files hold the same object, though it came in another encoding.
+
+An archive hands on what a scanner sent, in a transfer syntax and with lengths of its own choice.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ..dicom.library import PARSING_ERRORS, encoded, pydicom, tag_of
+
+_HOW_IT_WAS_PACKED = tag_of("DerivationDescription")
+"""Where dcmtk, and so Orthanc, says by what method and how well."""
+
+
+def is_same_object(one: Path, other: Path) -> bool:
+    """Whether headers are equal, and the pixels too where they are in one transfer syntax.
+
+    In two, they are not looked at: whoever changes an image gives it another UID (PS3.3,
+    C.12.1.1), and decoders are not for a process that listens to strangers. Raises OSError.
+    """
+    try:
+        (syntax, header, pixels), (syntax_of_other, header_of_other, pixels_of_other) = (
+            _parts(path) for path in (one, other)
+        )
+    except PARSING_ERRORS:
+        return False
+    is_packed_alike = syntax == syntax_of_other
+    return header == header_of_other and (not is_packed_alike or pixels == pixels_of_other)
+
+
+def _parts(path: Path) -> tuple[str, bytes, bytes]:
+    """Transfer syntax, header in one encoding for all, and all else as it is in the file."""
+    with path.open("rb") as file:
+        dataset = pydicom.dcmread(file, stop_before_pixels=True)
+        pixels = file.read()
+    dataset.pop(_HOW_IT_WAS_PACKED, None)
+    dataset.walk(_tell_length)
+    dataset.set_original_encoding(True, True, dataset.original_character_set)
+    return str(dataset.file_meta.TransferSyntaxUID), encoded(dataset, is_implicit=True), pixels
+
+
+def _tell_length(_dataset: Any, element: Any) -> None:
+    """Of a sequence and its items, which may have an end mark in its place."""
+    if element.VR == "SQ":
+        element.is_undefined_length = False
+        for item in element.value:
+            item.is_undefined_length_sequence_item = False
