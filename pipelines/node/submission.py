@@ -121,6 +121,8 @@ class Submitter:
             self._ledger.put(*(record for _, record in news))
         for one, record in news:
             self._tell_of(one, record)
+            for job in _superseded(one.before, record):
+                queue.cancel(job)
 
     def _is_news(self, record: StudyRecord) -> bool:
         """Whether a record differs from what is known by more than when it was looked at."""
@@ -166,6 +168,12 @@ class Submitter:
         for reason in record.left_out:
             if reason not in told_before:
                 self._tell(LeftOut(record.study, reason))
+
+
+def _superseded(before: StudyRecord | None, now: StudyRecord) -> set[str]:
+    """Jobs whose results nobody waits for any more, as their series have changed."""
+    waiting = {one.job for one in (before.series if before else ()) if one.state == "queued"}
+    return waiting - {one.job for one in now.series}
 
 
 _EMPTIED = (

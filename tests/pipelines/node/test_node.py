@@ -225,6 +225,19 @@ def test_a_result_that_was_not_sent_when_its_series_grew_is_not_sent_any_more(
     assert len(held) == 12
 
 
+def test_a_job_whose_series_grew_meanwhile_is_cancelled(world: NodeInProcess) -> None:
+    world.send(slices(8))
+    world.send(slices(number=1))
+    world.queue_up()
+    world.send(slices(12)[8:])
+    world.queue_up()
+    with open_queue(world.place) as queue:
+        rows = [row for event in world.events(Queued) for row in queue.jobs(event.job)]
+    grown, *others = [row.state for row in rows]
+    assert (grown, set(others)) == ("cancelled", {"queued"})
+    assert world.states() == ["queued", "queued"]
+
+
 def another_series() -> list[Any]:
     """Of the study of `slices`."""
     first = phantom(0)
