@@ -238,8 +238,8 @@ def unit_of(header: Header) -> str:
 def _header_notes(header: Header, affine: Affine) -> tuple[str, ...]:
     """What about the place and the kind of the voxels has to be believed."""
     notes = *unit_notes(unit_of(header)), *shear_notes(affine)
-    if not _is_analyze(header) and int(header["intent_code"]) in _LABELS:
-        notes = *notes, "its header says that its voxels are labels, as of a segmentation"
+    if not _is_analyze(header) and (kind := _NO_SCANS.get(int(header["intent_code"]))):
+        notes = *notes, f"its header says that its voxels are {kind}"
     if _is_analyze(header):
         return *notes, f"Analyze does not say which side is left; {assumed(affine)}"
     if int(header["sform_code"]) == int(header["qform_code"]) == 0:
@@ -248,8 +248,13 @@ def _header_notes(header: Header, affine: Affine) -> tuple[str, ...]:
     return *notes, *_disagreement(header)
 
 
-_LABELS = (1002, 1003)
-"""Intents of NIfTI, LABEL and NEURONAME."""
+_NO_SCANS = {
+    **dict.fromkeys(range(2, 25), "values of a statistic"),
+    **dict.fromkeys((1002, 1003), "labels, as of a segmentation"),
+    1006: "displacements",
+    1007: "vectors",
+}
+"""Intents of NIfTI that voxels of a scan do not have."""
 
 APART_BEYOND = 0.5
 """Edges of a voxel between its places by sform and qform; less may come from rounding."""

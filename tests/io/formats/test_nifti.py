@@ -212,12 +212,24 @@ def test_an_infinite_slope_is_refused(tmp_path: Path) -> None:
         read_file(source)
 
 
-def test_a_segmentation_has_a_note(tmp_path: Path) -> None:
-    image: Any = nibabel.Nifti1Image(ramp(), OBLIQUE)
-    image.header.set_intent("label")
+@pytest.mark.parametrize(
+    ("intent", "kind"),
+    [
+        ("label", "labels, as of a segmentation"),
+        ("t test", "values of a statistic"),
+        ("log10 p value", "values of a statistic"),
+        ("vector", "vectors"),
+        ("displacement vector", "displacements"),
+        ("estimate", None),
+        ("none", None),
+    ],
+)
+def test_voxels_that_are_no_scan_have_a_note(tmp_path: Path, intent: str, kind: str | None) -> None:
+    image: Any = nibabel.Nifti1Image(ramp(), np.eye(4))
+    image.header.set_intent(intent, allow_unknown=True)
     image.to_filename(tmp_path / "a.nii")
-    note = "its header says that its voxels are labels, as of a segmentation"
-    assert note in read_file(tmp_path / "a.nii").notes
+    note = f"its header says that its voxels are {kind}"
+    assert read_file(tmp_path / "a.nii").notes == ((note,) if kind else ())
 
 
 @pytest.mark.parametrize("keeps_unit", [True, False])
