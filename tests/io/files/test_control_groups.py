@@ -8,7 +8,7 @@ import pytest
 
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.io.errors import UnreadableScanError
-from cuda_cyclegan.io.files import control_groups
+from cuda_cyclegan.io.files import control_groups, machine_memory
 from cuda_cyclegan.io.files.control_groups import cores_granted, memory_left
 from cuda_cyclegan.io.files.header_limits import check_size
 from cuda_cyclegan.io.files.machine_memory import most_memory
@@ -26,6 +26,8 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which `lay` makes control groups."""
     monkeypatch.setattr(control_groups, "ROOT", tmp_path / "cgroup")
     monkeypatch.setattr(control_groups, "MEMBERSHIP", tmp_path / "membership")
+    unkept = machine_memory.most_memory_in.__wrapped__
+    monkeypatch.setattr(machine_memory, "most_memory_in", unkept)
     return tmp_path
 
 
