@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from sys import intern
 from typing import Any, TypeAlias
 
 from ..volume import FARTHEST_PLACE_MM
@@ -153,7 +154,8 @@ def words(dataset: DataSet, keyword: str) -> tuple[str, ...]:
     if value is None or value == "":
         return ()
     values = [value] if isinstance(value, str) or not hasattr(value, "__iter__") else value
-    return tuple(str(each).strip(" \0") for each in values)
+    # A search holds the words of many thousand images, most of which the images of a series share.
+    return tuple(intern(str(each).strip(" \0")) for each in values)
 
 
 def word(dataset: DataSet, keyword: str) -> str:

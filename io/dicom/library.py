@@ -5,7 +5,8 @@ import logging
 import struct
 import warnings
 import zlib
-from functools import cache
+from contextlib import suppress
+from functools import cache, lru_cache
 from typing import Any
 
 import pydicom as _pydicom
@@ -33,6 +34,39 @@ logging.getLogger("pydicom").propagate = False
 def tag_of(keyword: str) -> Any:
     """The number of an element."""
     return pydicom.tag.Tag(keyword)
+
+
+_SHARED_BYTES = 128
+"""Of an element that files may share, at most: a series' identifiers and names are shorter."""
+
+
+def with_shared_values(header: Any) -> Any:
+    """A header that was read, with its short elements decoded; not to be written to a file.
+
+    The images of a series repeat most of their header: a value that many files hold is decoded once
+    and kept once. What cannot be decoded stays as it was stored.
+    """
+    charset = header.original_character_set
+    encoding = charset if isinstance(charset, str) else tuple(charset)
+    elements = {tag: header.get_item(tag, keep_deferred=True) for tag in header.keys()}  # noqa: SIM118
+    for tag, element in elements.items():
+        if element.is_raw and element.value is not None and len(element.value) <= _SHARED_BYTES:
+            with suppress(*PARSING_ERRORS):
+                shared = _decoded(element._replace(value_tell=0), encoding)
+                elements[tag] = element if shared is None else shared
+    decoded = pydicom.Dataset(elements)
+    decoded.set_original_encoding(*header.original_encoding, charset)
+    decoded.file_meta = header.file_meta
+    return decoded
+
+
+@lru_cache(maxsize=1024)
+def _decoded(element: Any, encoding: str | tuple[str, ...]) -> Any:
+    """An element of one value or several; None of those that other elements have a say in."""
+    own = element.tag == tag_of("SpecificCharacterSet")
+    text = "iso8859" if own else encoding if isinstance(encoding, str) else list(encoding)
+    found = pydicom.dataelem.convert_raw_data_element(element, encoding=text)
+    return None if found.VR == "SQ" or " or " in found.VR else found
 
 
 def encoded(dataset: Any, *, is_implicit: bool) -> bytes:

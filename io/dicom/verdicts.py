@@ -151,7 +151,8 @@ def _on_grid(volumes: tuple[Stack, ...], notes: tuple[str, ...], choice: Choice)
 
 def _places(part: Sequence[Frame]) -> list[list[Frame]]:
     """Frames, sorted by depth, at each place; those at one place in the order they were made."""
-    depths = np.array([depth_of(frame, normal_of(part[0])) for frame in part])
+    normal = normal_of(part[0])
+    depths = np.array([depth_of(frame, normal) for frame in part])
     starts = [0, *map(int, np.flatnonzero(np.diff(depths) > SAME_PLACE_MM) + 1)]
     ends = [*starts[1:], len(part)]
     return [sorted(part[start:end], key=when_made) for start, end in zip(starts, ends, strict=True)]
