@@ -10,6 +10,7 @@ import json
 import ssl
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,7 +103,8 @@ class OwedReports:
         with self._lock:
             self._offered.pop(name, None)
             self._due.pop(name, None)
-            (self._folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # else it is offered once more after a restart
+                (self._folder / name).unlink()
 
     def due(self) -> Mapping[str, Asker]:
         """Who waits for another association, by name, the first to ask first."""
@@ -160,8 +162,9 @@ class Reporter:
         return False
 
     def _try(self, name: str, asker: Asker) -> None:
-        destination = self._destination(asker)
-        if destination is None:
+        route = self.routes.get(asker.route)
+        destination = self._destination(route, asker.title) if route else None
+        if route is None or destination is None:
             self._give_up(name, asker, "it left before that, and is no route's destination")
             return
         backoff = self._backoffs.setdefault(destination, sending_backoff())
@@ -169,8 +172,10 @@ class Reporter:
             return
         try:
             self._report(name, asker, destination)
+        except FieldError as error:
+            self._give_up(name, asker, f"its record is damaged: {error}")
         except (NetworkError, OSError) as error:
-            if self._clock() - asker.moment > self.routes[asker.route].retry:
+            if self._clock() - asker.moment > route.retry:
                 self._give_up(name, asker, str(error))
                 return
             backoff.lengthen()
@@ -179,18 +184,15 @@ class Reporter:
         else:
             del self._backoffs[destination]
 
-    def _destination(self, asker: Asker) -> Destination | None:
-        """Of the asker's title: of the route that it called, or else of another one."""
-        called = self.routes.get(asker.route)
-        if called is None:
-            return None
+    def _destination(self, called: Route, title: str) -> Destination | None:
+        """Of a title: of the route that was called, or else of another one."""
         for route in (called, *self.routes.values()):
-            if route.destination.title == asker.title:
+            if route.destination.title == title:
                 return Destination(route.destination, called.title, route.uses_tls)
         return None
 
     def _report(self, name: str, asker: Asker, destination: Destination) -> None:
-        """Raises NetworkError if it may be tried again, or OSError."""
+        """Raises NetworkError or OSError if it may be tried again, or FieldError."""
         asked = self._owed.read(name).commitment
         safe = held(self._inbox, asker.route, asked)
         peer, secured = destination.peer, self._secured(destination)

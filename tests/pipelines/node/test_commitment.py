@@ -269,11 +269,15 @@ def test_a_damaged_report_is_told_and_holds_up_no_other(world: NodeInProcess) ->
     ask(world, slices())
     ask(world, slices(), "1.2.5")
     world.stop()
-    damaged, _ = sorted(reports_on_disk(world))
+    damaged, late = sorted(reports_on_disk(world))
     damaged.write_bytes(b"{")
     world.start()
+    late.write_bytes(b"{")
     [trouble] = world.events(Trouble)
     assert f"{damaged} is damaged" in trouble.reason
+    eventually(lambda: world.node.step() or world.events(NotReported))
+    assert "its record is damaged" in world.events(NotReported)[0].reason
     with archive(world.destination) as told:
+        ask(world, slices())
         eventually(lambda: world.node.step() or world.events(Reported))
     assert len(told) == 1
