@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from .choice import EVERYTHING, Choice, OutputFormat
-from .dicom.discovery import dicom_studies, find_series, without_directory
+from .dicom.discovery import KnownHeaders, dicom_studies, find_series, without_directory
 from .errors import ScanError
 from .files.own_files import identity
 from .formats.nifti import image_beside
@@ -41,14 +41,20 @@ class Discovery:
     series: "tuple[Series, ...]" = ()
 
 
-def discover(inputs: Sequence[Path], output: Path | None, choice: Choice = EVERYTHING) -> Discovery:
+def discover(
+    inputs: Sequence[Path],
+    output: Path | None,
+    choice: Choice = EVERYTHING,
+    known: KnownHeaders | None = None,
+) -> Discovery:
     """Find all studies in `inputs`, files or folders, which are searched to any depth.
 
     Results are named relative to the one input folder, or to the folder that all inputs share.
     A DICOMDIR stands for the folder it lies in. Links that `choice` allows are followed, but no
     real file is listed twice; links that it does not are skipped as `missed`. Unfinished files and
     what lies in the folder `output` are left out. A study whose result would overwrite that of
-    another, or cannot have the format that is chosen, has that as its obstacle.
+    another, or cannot have the format that is chosen, has that as its obstacle. known: what
+    earlier searches of the same inputs read of DICOM files.
     Raises ScanError for an input that is missing and for an output over its own source.
     """
     # Not resolve(): a link given by name gives its result that name.
@@ -64,7 +70,7 @@ def discover(inputs: Sequence[Path], output: Path | None, choice: Choice = EVERY
         search.meet(path)
     root = _shared_folder(apart)
     studies, skipped = _studies(sorted(search.files), root, rule)
-    series = find_series(search, choice)
+    series = find_series(search, choice, known)
     studies = in_format([*studies, *dicom_studies(series, root)], choice.format)
     studies.sort(key=lambda study: study.name)
     if search.output:

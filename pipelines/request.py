@@ -1,16 +1,22 @@
 """What a user asks for: which scans become what. A job of now or of a queue comes of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from ..engine.model.card import ModelCard
 from ..engine.options import NO_LIMITS, CudaLimits
 from ..io.choice import EVERYTHING, Choice
-from ..io.discovery import Discovery
+from ..io.discovery import Discovery, KnownHeaders
 from .results.earlier_results import discover_scans
 from .results.named_result import named_result
 from .settings import DEFAULTS, TranslateOptions
 from .study.modality import joined_for_model, modalities_checked
+
+Search: TypeAlias = Callable[[ModelCard], Discovery]
+"""Finds studies, and holds them against a model's card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +37,19 @@ class Request:
     options: TranslateOptions = DEFAULTS
     filters: Choice = EVERYTHING
 
-    def search(self, card: ModelCard) -> Discovery:
-        """Its studies, held against the model's card. Raises ScanError or SettingsError."""
+    def search(self, card: ModelCard, known: KnownHeaders | None = None) -> Discovery:
+        """Its studies, held against the model's card. Raises ScanError or SettingsError.
+
+        known: what earlier searches of this request read of DICOM files.
+        """
         choice = self.options.choice(self.filters)
         # The folder of one result that has a name may hold the scan as well.
-        found = discover_scans(self.inputs, None if self.result else self.output, choice)
+        found = discover_scans(self.inputs, None if self.result else self.output, choice, known)
         found = joined_for_model(found, card, choice.channels)
         if self.result:
             found = named_result(found, self.output / self.result)
         return modalities_checked(found, card, any_modality=self.options.any_modality)
+
+    def search_again_and_again(self) -> Search:
+        """As `search`, to be called many times: DICOM files that do not change are read no more."""
+        return partial(self.search, known=KnownHeaders())

@@ -7,7 +7,7 @@ from ...engine.model.model import Model, load_model
 from ...io.search import Skipped
 from ..cycle.back_model import back_model
 from ..decisions import check_spread, with_inference
-from ..request import Request
+from ..request import Request, Search
 from ..settings import CycleCheck
 from .links import refused_link
 from .queue.job import StudyJob
@@ -32,18 +32,18 @@ class Submission:
     made: tuple[str, ...] = ("",)
 
 
-def jobs_of(request: Request) -> Submission:
+def jobs_of(request: Request, search: Search | None = None) -> Submission:
     """Check a request against its model, and find its studies; reads no scan and needs no device.
 
-    What a device must be able to do is judged by the worker. Raises ModelFileError,
-    PatchShapeError, SettingsError or ScanError.
+    What a device must be able to do is judged by the worker. search: what finds its studies;
+    `request.search` without. Raises ModelFileError, PatchShapeError, SettingsError or ScanError.
     """
     model = load_model(request.model)
     check_spread(model, request.options)
     decided = with_inference(model, request.options)
     model.network.graph.check_patch(decided.patch or model.card.patch)
     options = replace(decided, cycle_check=_cycle_check(model, request))
-    found = request.search(model.card)
+    found = (search or request.search)(model.card)
     found_jobs = (
         StudyJob(
             study=str(study.name),

@@ -7,20 +7,25 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from ...io.choice import Choice
-from ...io.discovery import Discovery, discover
+from ...io.discovery import Discovery, KnownHeaders, discover
 from ...io.search import Skipped
 from ...io.volume import Study
 from ..errors import NewerRecordError, OutputFolderError
 from .manifest import ManifestEntry, load
 
 
-def discover_scans(inputs: Sequence[Path], output: Path | None, choice: Choice) -> Discovery:
+def discover_scans(
+    inputs: Sequence[Path],
+    output: Path | None,
+    choice: Choice,
+    known: KnownHeaders | None = None,
+) -> Discovery:
     """As `discover`, with what an output folder below an input folder says it holds left out.
 
     Who names such a folder, or a file in it, as an input has its results translated again. A file
     that was changed since counts as a scan. Raises ScanError or NewerRecordError.
     """
-    found = discover(inputs, output, choice)
+    found = discover(inputs, output, choice, known)
     named = frozenset(Path(os.path.abspath(path)) for path in inputs)  # noqa: PTH100
     entries = cache(_entries)
     studies: list[Study] = []

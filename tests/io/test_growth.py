@@ -1,5 +1,6 @@
 """How often a search of many scans opens each, and decodes what its header says."""
 
+import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 from support.dicom_phantoms import Phantom
 from support.io_files import save_nifti
 
-from cuda_cyclegan.io.discovery import discover
+from cuda_cyclegan.io.choice import EVERYTHING
+from cuda_cyclegan.io.dicom.discovery import KnownHeaders
+from cuda_cyclegan.io.discovery import Discovery, discover
 from cuda_cyclegan.io.file_headers import read_study_header
 from cuda_cyclegan.io.files import control_groups
 
@@ -59,13 +62,60 @@ def test_files_are_opened_twice_and_limits_of_memory_read_once_a_second(
     assert opened[control_groups.MEMBERSHIP.name] <= 2 * seconds < 2 * SCANS
 
 
+def search(folder: Path, known: KnownHeaders | None = None) -> Discovery:
+    return discover([folder], None, EVERYTHING, known)
+
+
 def test_an_image_is_opened_once_and_what_its_series_shares_is_decoded_once(
     tmp_path: Path, opened: Counter[str], decoded: Counter[str]
 ) -> None:
     files = Phantom(series="1.2.3.4.5.20261123", slices=SLICES).write(tmp_path)
-    [series] = discover([tmp_path], None).series
+    [series] = search(tmp_path).series
     assert series.verdict == "taken"
     assert {file.name: opened[file.name] for file in files} == dict.fromkeys(opened, 1)
     shared = ("SeriesInstanceUID", "ImageOrientationPatient", "Rows", "PixelSpacing", "Modality")
     assert all(decoded[keyword] <= 1 for keyword in shared)
     assert decoded["SOPInstanceUID"] == len(files)
+
+
+def test_a_search_made_again_and_again_reads_what_changed(
+    tmp_path: Path, opened: Counter[str]
+) -> None:
+    """The second time all is read again, as a file may change within a tick of its disk's clock."""
+    files = Phantom().write(tmp_path)
+    known = KnownHeaders()
+    first = search(tmp_path, known)
+    assert search(tmp_path, known) == first
+    opened.clear()
+    assert search(tmp_path, known) == first
+    assert not opened
+
+    dataset = pydicom.dcmread(files[3])
+    dataset.SeriesInstanceUID = "1.2.3.4.9"
+    dataset.save_as(files[3])
+    opened.clear()
+    series = search(tmp_path, known).series
+    assert len(series) == 2
+    assert set(opened) == {files[3].name}
+
+
+def test_a_file_that_was_replaced_with_its_dates_is_read_again(tmp_path: Path) -> None:
+    files = Phantom().write(tmp_path)
+    known = KnownHeaders()
+    for _ in range(3):
+        search(tmp_path, known)
+    state = files[3].stat()
+    content = files[3].read_bytes()
+    files[3].write_bytes(content.replace(b"1.2.3.4.5", b"1.2.3.4.6"))
+    os.utime(files[3], ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert search(tmp_path, known) == search(tmp_path)
+
+
+def test_what_cannot_be_read_is_read_again_each_time(tmp_path: Path, opened: Counter[str]) -> None:
+    files = Phantom().write(tmp_path)
+    files[3].write_bytes(files[3].read_bytes()[:400])
+    known = KnownHeaders()
+    for _ in range(3):
+        opened.clear()
+        search(tmp_path, known)
+    assert set(opened) == {files[3].name}

@@ -76,12 +76,13 @@ def watch(
             raise wrong_value("--output", "more than one study may arrive; name a folder.")
         scheduling = scheduling_of(priority, window)
         arrivals, complaints = Arrivals(settle), Complaints(settle)
+        search = request.search_again_and_again()
         with open_queue(queue_place(queue), create=True) as jobs:
             log(f"watching {folder}")
             while True:
-                stop.check()
+                begun = time.monotonic()
                 try:
-                    found = jobs_of(request)
+                    found = jobs_of(request, search)
                     for left_out, reason in complaints.due(found.refused | _missed(found)).items():
                         log(f"{left_out} is not queued: {flagged(reason)}")
                     if ready := arrivals.complete(found.jobs, found.models, found.words):
@@ -91,7 +92,10 @@ def watch(
                         )
                 except (ScanError, QueueLostError, OSError) as error:
                     log(flagged(str(error)))
-                time.sleep(min(LOOK_SECONDS, max(settle / 2, 0.2)))
+                # A look at a large folder takes long: half of the time it is left alone.
+                took = time.monotonic() - begun
+                stop.check()
+                time.sleep(max(took, min(LOOK_SECONDS, max(settle / 2, 0.2))))
 
 
 def _missed(found: "Submission") -> dict[str, str]:
