@@ -71,7 +71,7 @@ def discover(
     root = _shared_folder(apart)
     studies, skipped = _studies(sorted(search.files), root, rule)
     series = find_series(search, choice, known)
-    studies = in_format([*studies, *dicom_studies(series, root)], choice.format)
+    studies = in_format([*studies, *dicom_studies(series, root, search.listed)], choice.format)
     studies.sort(key=lambda study: study.name)
     if search.output:
         _refuse_overwriting(studies, search.output)

@@ -52,7 +52,9 @@ class Study:
     shown. format: of its files. modality: as DICOM has it, such as MR; "" where no header tells.
     scans: of several, each as it was found by itself, in the order of a model's channels; `files`
     are those of all, and all else is as of the first. channel: of a model, that one of several
-    scans is for. other_results: where the results of further channels go, as `name`.
+    scans is for. other_results: where the results of further channels go, as `name`. listed: the
+    folders of a DICOM series, each with the time of its last change before it was searched, in
+    nanoseconds since 1970; none where files were named one by one.
     """
 
     name: PurePosixPath
@@ -66,6 +68,7 @@ class Study:
     scans: "tuple[Study, ...]" = ()
     channel: str = ""
     other_results: tuple[PurePosixPath, ...] = ()
+    listed: tuple[tuple[Path, int], ...] = ()
 
     @property
     def channels(self) -> "tuple[Study, ...]":

@@ -286,9 +286,10 @@ MAY_IMPORT = {
         "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.jobs": (
-        "engine.decoding engine.model io.links io.search pipelines.cycle pipelines.decisions "
-        "pipelines.errors pipelines.jobs.queue pipelines.report pipelines.request "
-        "pipelines.results pipelines.settings pipelines.stopwatch pipelines.timestamps"
+        "engine.decoding engine.model io.files io.links io.search io.volume pipelines.cycle "
+        "pipelines.decisions pipelines.errors pipelines.jobs.queue pipelines.report "
+        "pipelines.request pipelines.results pipelines.settings pipelines.stopwatch "
+        "pipelines.timestamps"
     ),
     "pipelines.jobs.queue": (
         "engine.decoding io.files io.links pipelines.errors pipelines.settings "
@@ -297,8 +298,9 @@ MAY_IMPORT = {
     "pipelines.jobs.worker": (
         "engine.card_startup engine.cuda engine.devices engine.errors engine.generator "
         "engine.model engine.network engine.options engine.probe engine.recovery io.channels "
-        "io.discovery io.errors io.files io.volume pipelines.cycle pipelines.decisions "
-        "pipelines.errors pipelines.execution pipelines.jobs pipelines.jobs.queue "
+        "io.dicom io.discovery io.errors io.files io.reading io.volume pipelines.cycle "
+        "pipelines.decisions pipelines.errors pipelines.execution pipelines.jobs "
+        "pipelines.jobs.queue "
         "pipelines.opening pipelines.progress pipelines.report pipelines.results "
         "pipelines.settings pipelines.study pipelines.study.maps pipelines.translate "
         "pipelines.worker_processes"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -166,17 +166,14 @@ def find_series(search: FileSearch, choice: Choice, known: KnownHeaders | None) 
     from .series import assemble
 
     instances = asked_for(headers.instances, choice)
-    series = [
-        replace(each, listed=_listed(each, search))
-        for each in assemble(members_of(instances, unreadable, closed), choice)
-    ]
+    series = assemble(members_of(instances, unreadable, closed), choice)
     search.skipped += [_skipped(each) for each in series if each.verdict == "skipped"]
     return series
 
 
-def _listed(series: "Series", search: FileSearch) -> tuple[tuple[Path, int], ...]:
+def _listed(series: "Series", listed: Mapping[Path, int]) -> tuple[tuple[Path, int], ...]:
     folders = dict.fromkeys(file.parent for file in series.files)
-    return tuple((each, search.listed[each]) for each in folders if each in search.listed)
+    return tuple((each, listed[each]) for each in folders if each in listed)
 
 
 def _namings(headers: Headers) -> frozenset[str]:
@@ -191,10 +188,12 @@ def _content_of(path: Path) -> str:
         return f"it cannot be opened: {error.strerror}"
 
 
-def dicom_studies(series: "Iterable[Series]", root: Path) -> list[Study]:
+def dicom_studies(
+    series: "Iterable[Series]", root: Path, listed: Mapping[Path, int]
+) -> list[Study]:
     """A study for each series that is or should be a volume; reading it tells what is wrong.
 
-    Its result is a folder beside where the series' files lie together.
+    Its result is a folder beside where the series' files lie together. listed: as of FileSearch.
     """
     return [
         Study(
@@ -206,6 +205,7 @@ def dicom_studies(series: "Iterable[Series]", root: Path) -> list[Study]:
             Obstacle("unreadable", each.told) if each.is_incomplete else None,
             each.text,
             each.modality,
+            listed=_listed(each, listed),
         )
         for each in series
         if each.verdict != "skipped"

@@ -37,9 +37,7 @@ class Series:
     images of its SeriesInstanceUID, in words. is_incomplete: whether some of its images cannot be
     read. uid: its SeriesInstanceUID. study: its StudyInstanceUID. number: SeriesNumber. modality:
     such as MR. files: all of its files. images: how many it has. patient: its identifier, never
-    shown. reference: UID of its frame of reference, empty where none is told. listed: its folders,
-    each with the time of its last change before it was searched, in nanoseconds since 1970; none
-    where files were named one by one.
+    shown. reference: UID of its frame of reference, empty where none is told.
     """
 
     label: str
@@ -65,7 +63,6 @@ class Series:
     is_incomplete: bool = False
     patient: str = ""
     reference: str = ""
-    listed: tuple[tuple[Path, int], ...] = ()
 
     @property
     def folder(self) -> Path:

@@ -4,9 +4,12 @@ import os
 from dataclasses import dataclass, replace
 
 from ...engine.model.model import Model, load_model
+from ...io.files.disk import takes_name
 from ...io.search import Skipped
+from ...io.volume import Study
 from ..cycle.back_model import back_model
 from ..decisions import check_spread, with_inference
+from ..errors import OutputFolderError
 from ..request import Request, Search
 from ..settings import CycleCheck
 from .links import refused_link
@@ -36,8 +39,13 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
     """Check a request against its model, and find its studies; reads no scan and needs no device.
 
     What a device must be able to do is judged by the worker. search: what finds its studies;
-    `request.search` without. Raises ModelFileError, PatchShapeError, SettingsError or ScanError.
+    `request.search` without. Raises ModelFileError, PatchShapeError, SettingsError,
+    OutputFolderError or ScanError.
     """
+    if not takes_name(request.output):
+        raise OutputFolderError(
+            f"{request.output} has a name that is too long for its disk; choose a shorter one."
+        )
     model = load_model(request.model)
     check_spread(model, request.options)
     decided = with_inference(model, request.options)
@@ -52,6 +60,7 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
             model=os.path.abspath(request.model),  # noqa: PTH100
             model_sha256=model.sha256,
             options=options,
+            listed=_listed(study),
         )
         for study in found.studies
         if study.obstacle is None
@@ -63,6 +72,11 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
     card = model.card
     established, made = card.established.in_words, card.output_channels
     return Submission(jobs, found.skipped, refused, model.known_as, card.words, established, made)
+
+
+def _listed(study: Study) -> tuple[tuple[str, int], ...]:
+    """The folders of all its scans, each once."""
+    return tuple({str(at): when for scan in study.channels for at, when in scan.listed}.items())
 
 
 def _cycle_check(model: Model, request: Request) -> CycleCheck | None:

@@ -93,7 +93,7 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     stack = _SliceStack(frames, empty)
     for dataset, groups, frame in _opened(frames, series.keep_private):
         stack.add(dataset, groups, frame)
-    if new := came_since(series):
+    if new := came_since(study):
         raise UnreadableScanError(
             f"{place} is not translated: {len(new)} more of its images came since it was found "
             f"({new[0].name}); translate it again when it is complete."

@@ -11,7 +11,9 @@ from ....engine.decoding import FieldError, decode, decode_known, parse
 from ...errors import QueueError
 from ...settings import ADDED, TranslateOptions, added_at_default
 
-VERSION = max(version for version in ADDED.values() if version)
+_LISTED = 6
+"""Version of the first worker that heeds what was listed."""
+VERSION = max(_LISTED, *(version for version in ADDED.values() if version))
 """The newest job that a worker of this program does right."""
 
 _OPTIONS = TranslateOptions.__dataclass_fields__
@@ -27,7 +29,8 @@ class StudyJob:
     """All that a worker needs to know; the paths are absolute and must be the same on every host.
 
     study: place of the result below `output`. files: what the study is stored in. model_sha256:
-    the model file's hash when the job was made. options: with a patch.
+    the model file's hash when the job was made. options: with a patch. listed: as of a study, by
+    which images show that came since.
     """
 
     study: str
@@ -36,6 +39,7 @@ class StudyJob:
     model: str
     model_sha256: str
     options: TranslateOptions
+    listed: tuple[tuple[str, int], ...] = ()
 
     def to_json(self) -> str:
         """The job as text in ASCII, all its fields and options side by side.
@@ -47,6 +51,10 @@ class StudyJob:
         needed = {name: version for name, version in ADDED.items() if version}
         for name in needed.keys() & added_at_default(options):
             del options[name], needed[name]
+        if self.listed:
+            needed["listed"] = _LISTED
+        else:
+            del fields["listed"]
         return json.dumps({"version": max(needed.values(), default=1), **fields, **options})
 
     @classmethod
@@ -66,22 +74,28 @@ class StudyJob:
                 raise FieldError("patch", "is missing")
             if not job.files:
                 raise FieldError("files", "must name a file")
+            paths = {"study": job.study, "output": job.output, "model": job.model}
+            for name, path in (*paths.items(), *(("files", file) for file in job.files)):
+                if "\0" in path:
+                    raise FieldError(name, "holds a zero byte, which no name may have")
             return job
         except FieldError as error:
             raise QueueError(f"This job cannot be read: {error}; submit it again.") from error
 
     def key(self) -> str:
-        """A name that equal work has in common: same files as they stand now, model and settings.
+        """A name that equal work has in common: same files as they stand now, model and settings,
+        whatever else is listed beside the files.
 
         Raises OSError for a file that is gone.
         """
         states = [os.stat(file) for file in self.files]  # noqa: PTH116
         marks = [(state.st_size, state.st_mtime_ns) for state in states]
-        return hashlib.sha256(json.dumps([self.to_json(), marks]).encode()).hexdigest()
+        work = replace(self, listed=()).to_json()
+        return hashlib.sha256(json.dumps([work, marks]).encode()).hexdigest()
 
     def is_like(self, other: "StudyJob") -> bool:
         """Whether another job differs in its study only: same model, settings and folder."""
-        return replace(self, study=other.study, files=other.files) == other
+        return replace(self, study=other.study, files=other.files, listed=other.listed) == other
 
     @property
     def target(self) -> Path:

@@ -23,6 +23,7 @@ from ....io.errors import UnreadableScanError
 from ....io.files.atomic import refused
 from ....io.files.own_files import user_name
 from ....io.files.parts import remove_leftovers
+from ....io.reading import causes_named
 from ....io.volume import Study
 from ...cycle.back_model import back_model, back_options, cycle_rule
 from ...cycle.back_translation import BackTask
@@ -263,7 +264,8 @@ class WarmDevice:
 def find_study(job: StudyJob, card: ModelCard | None) -> Study:
     """The study of a job, found again among its files, which stand in the order of the channels.
 
-    card: of its model, if that can be read. Raises ScanError.
+    card: of its model, if that can be read. Raises ScanError, also for a series that has grown
+    since it was submitted.
     """
     for file in job.files:
         _check_there(file)
@@ -276,9 +278,28 @@ def find_study(job: StudyJob, card: ModelCard | None) -> Study:
     if study:
         name = PurePosixPath(job.study)
         others = other_results(name, card.output_channels) if card else ()
-        return replace(study, name=name, other_results=others)
+        return _as_listed(replace(study, name=name, other_results=others), job)
     why = f" ({found.skipped[0].reason})" if found.skipped else ""
     raise UnreadableScanError(f"{job.files[0]} is no study any more{why}; submit it again.")
+
+
+def _as_listed(study: Study, job: StudyJob) -> Study:
+    """The study as its folders were when it was submitted; a part of it is no study."""
+    if not job.listed:
+        return study
+    from ....io.dicom.growth import came_since
+
+    listed = tuple((Path(folder), when) for folder, when in job.listed)
+    scans = tuple(replace(scan, listed=listed) for scan in study.scans)
+    study = replace(study, scans=scans, listed=listed)
+    with causes_named(study.files[0]):
+        new = came_since(study)
+    if new:
+        raise UnreadableScanError(
+            f"{study.files[0].parent} holds {len(new)} more images of this series than when it was "
+            f"submitted ({new[0].name}); submit it again when it is complete."
+        )
+    return study
 
 
 def _check_there(file: str) -> None:

@@ -89,6 +89,19 @@ def test_options_that_came_later_are_stored_in_one_order() -> None:
     assert json.loads(text)["version"] == 4
 
 
+def test_what_was_listed_asks_for_a_worker_that_heeds_it_and_makes_no_other_job(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "a"
+    file.touch()
+    plain = replace(JOB, files=(str(file),))
+    listed = replace(plain, listed=(("/in", 1_700_000_000_000_000_000),))
+    assert json.loads(listed.to_json())["version"] == 6
+    assert StudyJob.from_json(listed.to_json()) == listed
+    assert listed.key() == plain.key()
+    assert listed.is_like(plain)
+
+
 def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
     fields = json.loads(STORED)
     for name in ("output_format", "fewest_slices", "preview", "keep_private"):
@@ -102,7 +115,7 @@ def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"version": 6}, "newer version"),
+        ({"version": 7}, "newer version"),
         ({"version": None}, "'version' must be a whole number"),
         ({"patch": None}, "'patch' is missing"),
         ({"patch": [16, 16]}, "'patch' must be a list of length 3"),
@@ -110,6 +123,8 @@ def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
         ({"precision": "fp8"}, "'precision' must be one of bf16, fp16, fp32, tf32"),
         ({"files": []}, "'files' must name a file"),
         ({"files": "a"}, "'files' must be a list, not text"),
+        ({"files": ["/in/a\0"]}, "'files' holds a zero byte, which no name may have"),
+        ({"output": "/out\0"}, "'output' holds a zero byte"),
         ({"rotate": True}, "'rotate' is not known to this version"),
     ],
 )
