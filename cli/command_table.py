@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from .errors import errors_reported
 from .options.help_panels import PanelledCommand
 
 _MODULES = {
@@ -36,6 +37,16 @@ class CommandTable(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = _LoadedCommands(_MODULES)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was named. What the system says of a path, even where a command only
+        asks whether that is there, is told in one sentence.
+        """
+        try:
+            return super().invoke(ctx)
+        except OSError:
+            with errors_reported(verbose=False):
+                raise
 
 
 class _LoadedCommands(UserDict[str, Any]):

@@ -74,7 +74,7 @@ MAY_IMPORT = {
         "cli.command_table cli.errors cli.options cli.render.terminal pipelines.host "
         "pipelines.report"
     ),
-    "cli.command_table": "cli.options",
+    "cli.command_table": "cli.errors cli.options",
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
         "cli.render.terminal cli.signals engine.card_startup engine.checkpoint.recognise "
@@ -99,7 +99,7 @@ MAY_IMPORT = {
     "cli.command_line": "pipelines.jobs.queue",
     "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
-        "cli.render.terminal engine.model engine.options io.choice io.formats io.links "
+        "cli.render.terminal engine.model engine.options io.choice io.files io.formats io.links "
         "pipelines.config pipelines.errors pipelines.jobs pipelines.jobs.queue "
         "pipelines.model_import pipelines.node pipelines.request pipelines.results "
         "pipelines.settings"

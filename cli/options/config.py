@@ -117,8 +117,11 @@ class ConfigValues:
             if not isinstance(stated, bool):
                 raise ConfigError(f"{self._place}{key} must be true or false.")
             return stated
-        if isinstance(stated, list):
-            words = [str(each) for each in cast("list[Any]", stated)]
+        several = isinstance(stated, list)
+        words = [str(each) for each in (cast("list[Any]", stated) if several else (stated,))]
+        if any("\0" in word for word in words):
+            raise ConfigError(f"{self._place}{key} holds a zero byte, which no name may have.")
+        if several:
             return words if option.multiple else ",".join(words)
         if option.multiple:
             raise ConfigError(f'{self._place}{key} must be a list: {key} = ["{stated}"].')

@@ -6,6 +6,7 @@ from pathlib import Path
 import typer
 
 from ...engine.options import CudaLimits, Effort, device_name
+from ...io.files.disk import takes_name
 from ...pipelines.settings import FEWEST_FLIPS
 
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
@@ -78,6 +79,10 @@ def checked_value(option: str, value: float | None) -> float | None:
 
 def checked_json(option: str, path: Path | None) -> Path | None:
     """A file that can be made in a folder that is there."""
+    if path and not takes_name(path):
+        raise typer.BadParameter(
+            f"{str(path)!r} is a name that is too long for its disk.", param_hint=f"'{option}'"
+        )
     if path and (path.is_dir() or not path.parent.is_dir()):
         raise wrong_value(option, f"{str(path)!r} is not a file in an existing folder.")
     return path

@@ -1,0 +1,102 @@
+"""Names that no file can have, wherever a path is given: one sentence, and nothing is begun."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from support.batch_world import scan, tiny_model
+from typer.testing import CliRunner, Result
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE
+
+LONG = "a" * 300
+SCANS = ("in", "--model", "m.safetensors", "--output", "out")
+COMMANDS = {
+    "translate": ("translate", *SCANS),
+    "plan": ("plan", *SCANS),
+    "submit": ("submit", *SCANS),
+    "evaluate": ("evaluate", "in", "--truth", "in"),
+    "report": ("report", "r.json"),
+    "import": ("model", "import", "m.safetensors", "--output", "x.safetensors"),
+    "calibrate": ("model", "calibrate", "m.safetensors", "--scans", "in", "--output", "x"),
+    "export": ("model", "export-onnx", "m.safetensors", "--output", "x.onnx"),
+    "edit": ("model", "edit", "m.safetensors", "--target", "T2", "--output", "x.safetensors"),
+    "summary": ("jobs", "summary", "batch"),
+    "bench": ("bench", "--model", "m.safetensors", "--device", "cpu"),
+}
+WRITTEN = [
+    *(("translate", option) for option in ("--output", "--report", "--trace")),
+    *((command, "--output") for command in ("plan", "submit", "import", "export", "edit")),
+    *(("evaluate", option) for option in ("--json", "--csv", "--html")),
+    *(("summary", option) for option in ("--report", "--html")),
+    *(("bench", option) for option in ("--json", "--plot")),
+    ("report", "--html"),
+    ("calibrate", "--output"),
+]
+READ = [
+    *((command, "--model") for command in ("translate", "plan", "submit", "bench")),
+    *(("translate", option) for option in ("--cycle-check", "--input")),
+    *(("evaluate", option) for option in ("--truth", "--mask", "--pairs")),
+    *(("calibrate", option) for option in ("--scans", "--cycle")),
+    ("import", "--reference"),
+]
+
+
+@pytest.fixture(autouse=True)
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    scan(tmp_path / "in" / "a.nii")
+    tiny_model(tmp_path / "m.safetensors")
+    (tmp_path / "r.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "private" / "queue.db"))
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments])
+
+
+def with_option(command: Sequence[str], option: str, value: str) -> list[str]:
+    given = list(command)
+    if option in given:
+        given[given.index(option) + 1] = value
+        return given
+    return [*given, option, value]
+
+
+def refused(result: Result) -> str:
+    """What was said, once, of a command that ended in good order."""
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == 2
+    assert "fault of the program" not in result.output
+    return " ".join(result.output.replace("\n", "").split())
+
+
+@pytest.mark.parametrize("name", [LONG, f"{LONG}.nii.gz", f"{LONG}/x.json"])
+@pytest.mark.parametrize(("command", "option"), [*WRITTEN, *READ])
+def test_a_name_that_is_too_long_is_refused(
+    world: Path, command: str, option: str, name: str
+) -> None:
+    before = sorted(world.rglob("*"))
+    refused(run(*with_option(COMMANDS[command], option, name)))
+    left = [path for path in sorted(world.rglob("*")) if "private" not in path.parts]
+    assert left == before
+
+
+@pytest.mark.parametrize("option", ["--report", "--trace"])
+def test_a_report_that_could_not_be_written_is_refused_before_anything_is_computed(
+    option: str,
+) -> None:
+    told = refused(run(*with_option(COMMANDS["translate"], option, f"{LONG}.json")))
+    assert "is a name that is too long for its disk" in told.replace("│", "").replace("  ", " ")
+    assert not os.path.lexists("out")
+
+
+@pytest.mark.parametrize("line", ['model = "a\\u0000b"', 'input = ["in", "a\\u0000"]'])
+def test_a_zero_byte_in_a_config_file_is_told_with_its_place(world: Path, line: str) -> None:
+    (world / "c.toml").write_text(f"[translate]\n{line}\n")
+    told = refused(run("--config", "c.toml", *COMMANDS["plan"]))
+    key = line.split()[0]
+    assert f"c.toml: [translate] {key} holds a zero byte, which no name may have." in told
