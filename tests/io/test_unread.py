@@ -135,7 +135,10 @@ def test_itk_takes_what_was_foreseen(
     return_free_memory()
     before, meter = resident(), PeakMeter()
     volume = read(study, 0)
-    taken = meter.read().bytes - before
+    peak = meter.read()
+    if peak.of_run:
+        pytest.skip("the kernel resets no peak here")
+    taken = peak.bytes - before
     agree(foreseen.volume, volume)
     assert taken <= foreseen.reading_bytes + 4 * SLACK_BYTES
     assert foreseen.reading_bytes <= 3 * noise(shape).nbytes + 3 * SLACK_BYTES
