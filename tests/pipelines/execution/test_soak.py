@@ -1,7 +1,9 @@
 """Many studies in one process: nothing piles up. benchmarks/soak_on_a_card.py does 500."""
 
+import gc
 import os
 import threading
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from cuda_cyclegan.pipelines.translate import open_job, run_job
 STUDIES = 60
 SETTLED = 20
 """Studies after which caches and pools have their size."""
+
+MEASURED = 30
 
 SLACK, SLACK_BYTES = 3, 6 << 20
 """What a process of this size goes up and down by itself."""
@@ -67,6 +71,40 @@ def test_descriptors_threads_and_memory_stay_level(
         assert max(row[index] for row in late) <= max(row[index] for row in settled) + SLACK
     assert min(row[2] for row in late) < max(row[2] for row in settled) + SLACK_BYTES
     assert (descriptors() - before[0], threads() - before[1]) == (set(), set())
+
+
+MOST_BYTES_A_STUDY = 8 << 10
+"""That stay of one: its row and its moments have some 2 KB, and its scan as stored has 12 KB."""
+
+
+def test_of_a_study_no_more_stays_than_its_row(tmp_path: Path) -> None:
+    """By the accounts of Python, which know each array and nothing of what the system keeps."""
+    for number in range(SETTLED + MEASURED):
+        scan_of(tmp_path / "scans" / f"{number:02}.nii.gz", number)
+    held: list[int] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, StudyDone):
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+
+    model = tiny_model(tmp_path / "model.safetensors")
+    request = Request(
+        (tmp_path / "scans",),
+        model,
+        tmp_path / "results",
+        device="cpu",
+        options=TranslateOptions(seam_score=True),
+    )
+    job = open_job(request)
+    tracemalloc.start()
+    try:
+        assert len(run_job(job, listen).translated()) == SETTLED + MEASURED
+    finally:
+        tracemalloc.stop()
+    # Of the studies beside it, more or less is under way at a time: the least of some is compared.
+    before, behind = min(held[SETTLED - 5 : SETTLED]), min(held[-6:-1])
+    assert behind - before < MOST_BYTES_A_STUDY * (MEASURED - 1)
 
 
 def scan_of(path: Path, seed: int) -> None:
