@@ -44,13 +44,16 @@ class Backoff:
 class Rounds:
     """Does something again and again in a thread of its own, from the first `wake` to `stop`.
 
-    name: of the thread. do: what is due now; whether more of it may be due at once. is_open: until
-    `stop`.
+    name: of the thread. do: what is due now; whether more of it may be due at once. tell: hears of
+    what no one expected, after which it goes on. is_open: until `stop`.
     """
 
-    def __init__(self, name: str, do: Callable[[], bool]) -> None:
+    def __init__(
+        self, name: str, do: Callable[[], bool], tell: Callable[[NodeEvent], None]
+    ) -> None:
         self.is_open = True
-        self._do = do
+        self._name, self._do, self._tell = name, do, tell
+        self._unexpected = ""
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -73,8 +76,19 @@ class Rounds:
     def _run(self) -> None:
         while self.is_open:
             self._woken.clear()
-            if not self._do():
+            if not self._done():
                 self._woken.wait(ROUND_SECONDS)
+
+    def _done(self) -> bool:
+        """Whether more may be due at once; the same unexpected error is said once."""
+        try:
+            return self._do()
+        except Exception as error:  # its own words may quote a scan
+            kind = type(error).__name__
+            if kind != self._unexpected:
+                self._tell(Trouble(f"{self._name} met an unexpected {kind}, and is tried again"))
+            self._unexpected = kind
+            return False
 
 
 class Attempts:

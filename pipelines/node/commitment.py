@@ -141,7 +141,7 @@ class Reporter:
         self._owed, self._inbox, self._certificates = owed, inbox, certificates
         self._tell, self._clock = tell, clock
         self._backoffs: dict[Destination, Backoff] = {}
-        self._rounds = Rounds("reports", self._round)
+        self._rounds = Rounds("reports", self._round, tell)
         for path in owed.damaged:
             self._tell(Trouble(f"{path} is damaged; a report of storage commitment is lost"))
 

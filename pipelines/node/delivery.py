@@ -173,7 +173,7 @@ class Deliverer:
         self._secured, self._clock = secured, clock
         self._backoff = sending_backoff()
         self._backoffs: dict[str, Backoff] = {}
-        self.rounds = Rounds("delivery", self._round)
+        self.rounds = Rounds("delivery", self._round, tell)
 
     def _round(self) -> bool:
         try:
