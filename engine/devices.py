@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 from .cuda.plan_cache import Progress, cache_folder, ignore_progress
 from .errors import DeviceUnavailableError
-from .network.layer_shapes import times
 from .options import NO_LIMITS, CudaLimits, Precision
 from .probe.cards import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
 
@@ -188,8 +187,9 @@ def volume_obstacle(graph: "Graph", device: Device) -> str | None:
     """
     advice = "use setting inference=patches"
     if graph.patch is not None:
-        edges = times(graph.patch)
-        return f"The network is for patches of {edges} alone; {advice}."
+        from .network.layer_shapes import times  # late, as NumPy comes with it
+
+        return f"The network is for patches of {times(graph.patch)} alone; {advice}."
     if device.kind == "cuda":
         from .whole_volume import volume_refusal
 

@@ -147,9 +147,11 @@ class ManifestEntry:
         """
         if self.recipe.model not in models:
             return "the model changed"
-        if words and self.words and self.words != words:
-            return "the model's words changed"
-        return None
+        return "the model's words changed" if self.says_other(words) else None
+
+    def says_other(self, words: tuple[str, ...]) -> bool:
+        """Whether it says other words of its model, where both are known."""
+        return bool(words and self.words) and self.words != words
 
     @property
     def files(self) -> tuple[FileState, ...]:

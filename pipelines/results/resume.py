@@ -10,13 +10,15 @@ from typing import Literal, TypeAlias, cast
 from ...io.files.disk import takes_name
 from ...io.maps import MapKind, MapMark
 from ...io.volume import Obstacle, Study
-from ...io.writing import files_at, map_beside, places, places_made
+from ...io.writing import files_at, is_series, map_beside, places, places_made
 from ..cycle.cycle_error import CycleRule
 from ..report.report import Failure, StudyReport
 from .manifest import FileState, ManifestEntry, MapRecord, Recipe, content_of
 
 Action: TypeAlias = Literal["translate", "keep", "preview", "refuse"]
-"""Of what is kept, a preview that is asked for and not there is drawn from the files."""
+"""Of what is kept, a preview that is asked for is drawn from the files if it is not there, or says
+other words of the model.
+"""
 
 
 MOVED = "its earlier result has another name"
@@ -224,7 +226,8 @@ class Planner:
             return _refused(ours, ours.target, f"cannot be checked ({error.strerror})")
         if _hashes(outputs) != _hashes(recorded):
             return _refused(ours, ours.target, "was changed after this program wrote it")
-        if changed := entry.change_of((self.recipe.model, *self.models), self.words):
+        told = self.words if is_series(ours.study.format, ours.target) else ()
+        if changed := entry.change_of((self.recipe.model, *self.models), told):
             return replace(ours, reason=changed)
         if entry.recipe.settings != self.recipe.settings:
             return replace(ours, reason="the settings changed")
@@ -242,12 +245,13 @@ class Planner:
         judged = self._judge_maps(ours, entry)
         if isinstance(judged, PlannedStudy):
             return judged
-        draws = ours.picture is not None and not is_drawn
-        written = outputs if draws else (*outputs, *unasked)
-        now = replace(entry, inputs=inputs, outputs=written, maps=judged, cycle=cycle)
-        refreshed = now if now != entry else None
-        action = "preview" if draws else "keep"
-        return replace(ours, action=action, refreshed=refreshed, kept=now)
+        now = replace(entry, inputs=inputs, outputs=(*outputs, *unasked), maps=judged, cycle=cycle)
+        if ours.picture is None or (is_drawn and not entry.says_other(self.words)):
+            return replace(ours, action="keep", refreshed=now if now != entry else None, kept=now)
+        bare = tuple(state for state in outputs if state.name != picture.name)
+        drawn = replace(now, outputs=bare, words=self.words or entry.words)
+        stale = picture if is_drawn else None
+        return replace(ours, action="preview", kept=drawn, stale=stale)
 
     def _judge_maps(
         self, ours: PlannedStudy, entry: ManifestEntry

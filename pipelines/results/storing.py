@@ -69,13 +69,14 @@ class Store:
         Returns those of the result's files. Raises WriteError, or OccupiedError if a file appeared
         since the study was planned.
         """
+        is_told = planned.picture or is_series(planned.study.format, planned.target)
         entry = ManifestEntry(
             output=str(planned.study.name),
             status="writing",
             program=program_version(),
             recipe=self.recipe,
             inputs=(),
-            words=self.card.words if is_series(planned.study.format, planned.target) else (),
+            words=self.card.words if is_told else (),
         )
         place, target = self.record.place, planned.target
         maps = tuple(MapRecord(each.mark.kind, each.mark.recipe) for each in made.maps)
@@ -191,7 +192,7 @@ class Store:
         place, file, entry = self.record.place, planned.picture, planned.kept
         assert file is not None
         assert entry is not None
-        if os.path.lexists(file):
+        if planned.stale is None and os.path.lexists(file):
             raise OccupiedError(
                 f"{file} appeared while it was drawn; move it away or use setting overwrite"
             )
@@ -208,6 +209,8 @@ class Store:
 
         try:
             place.check()
+            if planned.stale:
+                remove(planned.stale)
             save(file, picture, Gate(recorded, place.output))
         except OSError as error:
             raise refused(f"{file} was not stored", error) from error

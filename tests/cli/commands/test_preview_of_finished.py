@@ -65,6 +65,34 @@ def test_what_is_drawn_of_files_is_what_the_translation_draws(
     assert "2 up to date\n" in world.command("translate", "--preview").stdout
 
 
+def test_a_preview_that_says_other_words_of_the_model_is_drawn_anew(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert world.command("translate", "--preview").exit_code == 0
+    before, results = pictures(world), results_of(world)
+    other = world.folder / "other.safetensors"
+    world.did("model", "edit", str(world.model), "--output", str(other), "--target", "PET")
+    world.model = other
+    monkeypatch.setattr("cuda_cyclegan.pipelines.opening.open_generator", no_network)
+    assert "2 up to date\n" in world.command("translate").stdout
+    again = world.command("translate", "--preview")
+    assert "2 up to date, 2 previews drawn from the files" in again.stdout, again.output
+    after = pictures(world)
+    assert after.keys() == before.keys()
+    assert all(after[name] != before[name] for name in before)
+    assert results_of(world) == results
+    assert "2 up to date\n" in world.command("translate", "--preview").stdout
+    for name in after:
+        (world.output / name).write_bytes(b"a user's own")
+    assert (
+        "was changed after this program wrote it" in world.command("translate", "--preview").output
+    )
+
+
+def results_of(world: QueueWorld) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(world.output.rglob("*.nii"))}
+
+
 def test_memory_is_awaited_before_files_are_read(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

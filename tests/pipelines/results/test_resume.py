@@ -102,11 +102,7 @@ OLD, NEW = ("name", "T1", "T2"), ("name", "T1", "CT")
 def test_a_result_that_tells_other_words_of_its_model_is_due(
     folder: Folder, told: tuple[str, ...], now: tuple[str, ...], reason: str | None
 ) -> None:
-    entries = {folder.entry.output: replace(folder.entry, words=told)}
-    study = Study(PurePosixPath("sub/a.nii"), (folder.source,), "nifti")
-    planner = Planner(folder.output, entries, RECIPE, overwrite=False, words=now)
-    [planned] = planner.plan([study])
-    assert (planned.action, planned.reason) == ("translate" if reason else "keep", reason)
+    assert replace(folder.entry, words=told).change_of((RECIPE.model,), now) == reason
 
 
 def test_a_changed_input_is_due(folder: Folder) -> None:
