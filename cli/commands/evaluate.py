@@ -11,7 +11,7 @@ import typer
 from ...io.errors import WriteError
 from ..errors import Exit, complain, errors_reported
 from ..options.printing import Traceback
-from ..options.values import checked_json, wrong_value
+from ..options.values import checked_file, wrong_value
 from ..render.missed import missed
 from ..render.report_file import STDOUT, save_page, screen, write_json
 from ..render.terminal.spinner import SEARCHING, counting, spinner
@@ -120,9 +120,9 @@ class _Wanted:
     def check(self) -> None:
         """Raises BadParameter."""
         if self.json != STDOUT:
-            checked_json("--json", self.json)
+            checked_file("--json", self.json)
         for option, file in (("--csv", self.csv), ("--html", self.html)):
-            checked_json(option, file)
+            checked_file(option, file)
 
     def check_free(self, sources: "Sources", *, replace: bool) -> None:
         """Raises OccupiedError."""

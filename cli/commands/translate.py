@@ -18,7 +18,7 @@ from ..options.groups import DeviceOptions, InputOptions, grouped
 from ..options.help_panels import REPORTS
 from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose
-from ..options.values import checked_device, checked_json, wrong_value
+from ..options.values import checked_device, checked_file, wrong_value
 from ..render.missed import missed
 from ..render.report_file import STDOUT, screen, write_report
 from ..render.terminal.spinner import SEARCHING, counting, spinner
@@ -100,7 +100,7 @@ def translate(
     """
     for name, file in (("--report", report), ("--trace", trace)):
         if file != STDOUT:
-            checked_json(name, file)
+            checked_file(name, file)
         if dry_run and file:
             raise wrong_value(name, "a dry run writes nothing.")
     begins = not dry_run and _is_all_due(study)

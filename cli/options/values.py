@@ -77,12 +77,10 @@ def checked_value(option: str, value: float | None) -> float | None:
     return value
 
 
-def checked_json(option: str, path: Path | None) -> Path | None:
+def checked_file(option: str, path: Path | None) -> Path | None:
     """A file that can be made in a folder that is there."""
     if path and not takes_name(path):
-        raise typer.BadParameter(
-            f"{str(path)!r} is a name that is too long for its disk.", param_hint=f"'{option}'"
-        )
+        raise wrong_value(option, f"{str(path)!r} is a name that is too long for its disk.")
     if path and (path.is_dir() or not path.parent.is_dir()):
         raise wrong_value(option, f"{str(path)!r} is not a file in an existing folder.")
     return path

@@ -8,7 +8,7 @@ import typer
 from ....engine.options import CudaLimits, Effort
 from ...errors import errors_reported
 from ...options.translate import Arithmetic, DeviceName, Verbose, VramLimit
-from ...options.values import checked_device, checked_json, parsed_patch, parsed_size, wrong_value
+from ...options.values import checked_device, checked_file, parsed_patch, parsed_size, wrong_value
 from ...render.bench.outputs import View
 from ...render.report_file import STDOUT
 from ...signals import stop_signals
@@ -181,10 +181,10 @@ def _parsed_scan(text: str) -> tuple[int, int, int]:
 
 
 def _checked_json(path: Path | None) -> Path | None:
-    return path if path == STDOUT else checked_json("--json", path)
+    return path if path == STDOUT else checked_file("--json", path)
 
 
 def _checked_plot(path: Path | None) -> Path | None:
     if path and path.suffix.lower() not in (".png", ".svg"):
         raise wrong_value("--plot", f"{str(path)!r} is no .png or .svg.")
-    return checked_json("--plot", path)
+    return checked_file("--plot", path)

@@ -16,7 +16,7 @@ from ...command_line import command_line
 from ...errors import Exit, complain, errors_reported
 from ...options.printing import AsJson
 from ...options.queue import QueueOption
-from ...options.values import checked_json
+from ...options.values import checked_file
 from ...render.report_file import STDOUT, save_page, screen, write_report, written
 from ...render.terminal.streams import columns_of, say, tell
 from ...render.terminal.text import counted
@@ -121,8 +121,8 @@ def summary(
       2  there is no such batch, the queue cannot be used, or a file is there
     """
     if report != STDOUT:
-        checked_json("--report", report)
-    checked_json("--html", html)
+        checked_file("--report", report)
+    checked_file("--html", html)
     with _open(queue) as jobs:
         from ....pipelines.jobs.summary import report_of
         from ...render import batch_summary
