@@ -97,11 +97,13 @@ def test_of_a_study_no_more_stays_than_its_row(tmp_path: Path) -> None:
         options=TranslateOptions(seam_score=True),
     )
     job = open_job(request)
+    gc.freeze()  # else each collection goes through all that other tests have loaded
     tracemalloc.start()
     try:
         assert len(run_job(job, listen).translated()) == SETTLED + MEASURED
     finally:
         tracemalloc.stop()
+        gc.unfreeze()
     # Of the studies beside it, more or less is under way at a time: the least of some is compared.
     before, behind = min(held[SETTLED - 5 : SETTLED]), min(held[-6:-1])
     assert behind - before < MOST_BYTES_A_STUDY * (MEASURED - 1)
