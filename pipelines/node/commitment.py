@@ -194,9 +194,9 @@ class Reporter:
     def _report(self, name: str, asker: Asker, destination: Destination) -> None:
         """Raises NetworkError or OSError if it may be tried again, or FieldError."""
         asked = self._owed.read(name).commitment
-        safe = held(self._inbox, asker.route, asked)
         peer, secured = destination.peer, self._secured(destination)
         with reporting_to(peer, destination.calling, secured) as link:
+            safe = held(self._inbox, asker.route, asked)  # as late as can be
             try:
                 link.report(asked, list(safe))
             except RefusedError as error:
