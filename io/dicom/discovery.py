@@ -1,9 +1,8 @@
 """DICOM series among the files that a search has met."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias
@@ -48,6 +47,9 @@ class Headers:
     others: tuple[Path, ...]
 
 
+_Found: TypeAlias = "Instance | Unreadable | None"
+"""What a file came to; None for no DICOM."""
+
 _Marks: TypeAlias = tuple[int, int, int, int]
 """Inode, size, and times of the last change of content and of anything, in nanoseconds."""
 
@@ -73,19 +75,12 @@ class KnownHeaders:
     def __init__(self) -> None:
         self._files: dict[Path, _Known] = {}
 
-    def read(self, files: Sequence[Path]) -> "list[Instance | Unreadable | None]":
+    def read(self, files: Sequence[Path]) -> list[_Found]:
         """What each of the files came to; all others are forgotten."""
         before, self._files = self._files, {}
-        portions = [files[at : at + _AT_ONCE] for at in range(0, len(files), _AT_ONCE)]
-        with ThreadPoolExecutor(SCANNING_THREADS) as pool:
-            return list(chain.from_iterable(pool.map(partial(self._read, before), portions)))
+        return _each(files, lambda file: self._found(before.get(file), file))
 
-    def _read(
-        self, before: Mapping[Path, _Known], files: Iterable[Path]
-    ) -> "list[Instance | Unreadable | None]":
-        return [self._found(before.get(file), file) for file in files]
-
-    def _found(self, known: _Known | None, file: Path) -> "Instance | Unreadable | None":
+    def _found(self, known: _Known | None, file: Path) -> _Found:
         marks = _marks(file)
         if known and known.is_sure and known.marks == marks:
             self._files[file] = known
@@ -105,9 +100,20 @@ def _marks(file: Path) -> _Marks | None:
     return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
+def _each(files: Sequence[Path], read: Callable[[Path], _Found]) -> list[_Found]:
+    """What each of the files comes to, in their order, by several threads."""
+
+    def read_some(first: int) -> list[_Found]:
+        return [read(file) for file in files[first : first + _AT_ONCE]]
+
+    with ThreadPoolExecutor(SCANNING_THREADS) as pool:
+        portions = pool.map(read_some, range(0, len(files), _AT_ONCE))
+        return list(chain.from_iterable(portions))
+
+
 def scan(files: Sequence[Path], known_headers: KnownHeaders | None = None) -> Headers:
     """Read the headers of those files that are DICOM, in their order, unless they are known."""
-    found = (known_headers or KnownHeaders()).read(files)
+    found = known_headers.read(files) if known_headers else _each(files, _read)
     known = [each for each in found if each is not None]
     return Headers(
         tuple(each for each in known if not isinstance(each, Unreadable)),
@@ -116,7 +122,7 @@ def scan(files: Sequence[Path], known_headers: KnownHeaders | None = None) -> He
     )
 
 
-def _read(path: Path) -> "Instance | Unreadable | None":
+def _read(path: Path) -> _Found:
     """Of one file; what knows DICOM's headers is loaded with the first that may have one."""
     try:
         with path.open("rb") as file:

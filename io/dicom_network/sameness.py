@@ -19,24 +19,31 @@ def is_same_object(one: Path, other: Path) -> bool:
     C.12.1.1), and decoders are not for a process that listens to strangers. Raises OSError.
     """
     try:
-        (syntax, header, pixels), (syntax_of_other, header_of_other, pixels_of_other) = (
-            _parts(path) for path in (one, other)
+        (syntax, header, start), (syntax_of_other, header_of_other, start_of_other) = (
+            _header(path) for path in (one, other)
         )
     except PARSING_ERRORS:
         return False
-    is_packed_alike = syntax == syntax_of_other
-    return header == header_of_other and (not is_packed_alike or pixels == pixels_of_other)
+    if header != header_of_other:
+        return False
+    return syntax != syntax_of_other or _from(one, start) == _from(other, start_of_other)
 
 
-def _parts(path: Path) -> tuple[str, bytes, bytes]:
-    """Transfer syntax, header in one encoding for all, and all else as it is in the file."""
+def _header(path: Path) -> tuple[str, bytes, int]:
+    """Transfer syntax, header in one encoding for all, and where all else begins in the file."""
     with path.open("rb") as file:
         dataset = pydicom.dcmread(file, stop_before_pixels=True)
-        pixels = file.read()
+        start = file.tell()
     dataset.pop(_HOW_IT_WAS_PACKED, None)
     dataset.walk(_tell_length)
     dataset.set_original_encoding(True, True, dataset.original_character_set)
-    return str(dataset.file_meta.TransferSyntaxUID), encoded(dataset, is_implicit=True), pixels
+    return str(dataset.file_meta.TransferSyntaxUID), encoded(dataset, is_implicit=True), start
+
+
+def _from(path: Path, start: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read()
 
 
 def _tell_length(_dataset: Any, element: Any) -> None:

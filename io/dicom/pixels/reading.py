@@ -184,9 +184,14 @@ class _SliceStack:
         self.headers.append(dataset)
         self.enhanced = groups is not None
 
+    @property
+    def _told(self) -> frozenset[str]:
+        """Which of slope and intercept any slice's header says."""
+        return frozenset[str]().union(*(scale.told for scale in self._scales))
+
     def check_scales(self, place: Path) -> None:
         """Refuse slices whose values cannot be in one unit, by what their headers say."""
-        told = frozenset[str]().union(*(scale.told for scale in self._scales))
+        told = self._told
         silent = [scale for scale in self._scales if scale.told != told]
         if silent and any(scale != self._scales[0] for scale in self._scales):
             lacking = " or ".join(sorted(told - silent[0].told, reverse=True))
@@ -204,7 +209,7 @@ class _SliceStack:
     def notes(self) -> Iterator[str]:
         """What of the values a header leaves to be believed."""
         images = f"of its {len(self.headers)} images"
-        told = frozenset[str]().union(*(scale.told for scale in self._scales))
+        told = self._told
         if modality_in(self.headers[0]) in MODALITIES_WITH_UNIT:
             if "slope" not in told:
                 yield "its headers give no rescale slope; it is taken as 1"
