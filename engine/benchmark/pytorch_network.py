@@ -56,6 +56,7 @@ def as_module(network: Network) -> Any:
     readers = Counter(name for node in network.graph.nodes for name in node.inputs)
     channels = network.graph.channels()
     values: dict[str, Any] = {INPUT: graph.placeholder("patches")}
+    views = {INPUT}
     for node in network.graph.nodes:
         inputs = tuple(values[name] for name in node.inputs)
         match node.layer:
@@ -71,6 +72,7 @@ def as_module(network: Network) -> Any:
                 made = graph.call_function(torch.erf, inputs)
             case Crop() | Channels() as piece:
                 made = graph.call_function(operator.getitem, (*inputs, _place(piece)))
+                views.add(node.name)
             case Downsample() as layer:
                 name = node.name.replace(".", "_")
                 root.add_module(name, _downsample(layer, channels[node.name]))
@@ -78,7 +80,7 @@ def as_module(network: Network) -> Any:
             case _:
                 source = node.inputs[0]
                 # As the repositories do: nobody else reads what an activation replaces.
-                in_place = source != INPUT and readers[source] == 1
+                in_place = source not in views and readers[source] == 1
                 name = node.name.replace(".", "_")
                 root.add_module(name, _module(node, network, in_place=in_place))
                 made = graph.call_module(name, inputs)

@@ -235,6 +235,8 @@ def _pass(
     blocks: _LaunchedBlocks,
     copy_of: Addresses | None,
 ) -> Launch:
+    if blocks.stored is not None:
+        step = replace(step, patches=replace(step.patches, first=0))
     [launch] = launches(step, at, card)
     level = step.source.extents
     return _in_blocks(

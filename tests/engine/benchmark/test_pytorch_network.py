@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from support.gpu_networks import ODD_GRAPHS, random_network
+from support.gpu_networks import ODD_GRAPHS, chain, random_network
 from support.network_features import FEATURES
 
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
-from cuda_cyclegan.engine.network.graph import Graph
+from cuda_cyclegan.engine.network.graph import INPUT, Graph
+from cuda_cyclegan.engine.network.layers import Channels, Concat, Crop, Elu
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 torch = pytest.importorskip("torch")
@@ -20,6 +21,13 @@ GRAPHS = {
     ),
     "unet": build(UNetSpec(1, 2, 8, 3, upsampling="trilinear_corners", norm="instance_affine")),
     "unet, nearest": build(UNetSpec(1, 1, 8, 3, upsampling="nearest")),
+    "parts of what is read again, activated": chain(
+        2,
+        ("channel", Channels(1, 1)),
+        ("inner", Crop((0, 0, 0), (0, 0, 0))),
+        ("elu", Elu()),
+        ("join", Concat(), (INPUT, "elu")),
+    ),
 }
 
 

@@ -134,6 +134,20 @@ def test_low_resolutions_at_once(folder: Path, name: str, extents: Triple) -> No
     assert made(volume, least(made)).tobytes() == wanted.tobytes()
 
 
+def test_low_resolutions_at_once_of_which_slabs_of_several_blocks_read(folder: Path) -> None:
+    """Each finds its block in what holds all of them, although it is not the run's first one."""
+    network = random_network(build(RESNET), seed=1)
+    grid = BlockGrid((16, 8, 16), (8, 8, 8))
+    volume = noise(network.graph, grid.extents)
+    made = volume_on_cpu(network, grid, "fp32", folder, undivided=200_000, slab_bytes=60_000)
+    assert made.program.lowered.undivided is not None
+    reader = made.program.lowered.steps[-3]
+    assert isinstance(reader, Pointwise)
+    assert reader.patches.first > 0
+    for memory in (made.memory(), made.memory_recomputed()):
+        assert error(network, volume, made(volume, memory=memory)) <= LIMITS["fp32"]
+
+
 def test_low_resolutions_at_once_whose_last_layer_reads_more_than_blocks_do(folder: Path) -> None:
     """For all blocks as one its kernel finds activated cells, for narrow ones a bordered copy."""
     spec = ResNetSpec(1, 1, 32, 1, 1, first_kernel=3, last_kernel=5, activation=Elu())
