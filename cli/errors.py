@@ -43,10 +43,20 @@ def errors_reported(*, verbose: bool) -> Generator[None]:
     except (typer.Exit, typer.BadParameter):
         raise
     except Exception as error:
+        if _is_interruption(error):
+            raise KeyboardInterrupt from error
         if verbose:
             say(printable_lines(traceback.format_exc()), sys.stderr)
         complain(sentence(error))
         raise typer.Exit(status(error)) from error
+
+
+def _is_interruption(error: Exception) -> bool:
+    """Whether a Ctrl-C hit a lock of Python's while it was taken or given back."""
+    before: BaseException | None = error if isinstance(error, RuntimeError) else None
+    while before is not None and not isinstance(before, KeyboardInterrupt):
+        before = before.__context__
+    return before is not None
 
 
 def status(error: Exception) -> Exit:

@@ -66,12 +66,12 @@ def run(world: QueueWorld, server: queue_postgres.Server, trial: Trial) -> dict[
         eventually(go_on)
     load.append(_work_for(trial.seconds / 2, world, batches))
     deaths = sum(worker.deaths + (worker.process.poll() is not None) for worker in workers)
-    for worker in workers:
+    starts = Counter(job for worker in workers for _, job in worker.starts)
+    for worker in workers:  # the one may take, before it hears, what the other hands back
         worker.process.terminate()
     for worker in workers:
         worker.process.wait()
     rows = [row for batch in batches for row in world.jobs(batch)]
-    starts = Counter(job for worker in workers for _, job in worker.starts)
     return {
         "seconds": trial.seconds,
         "seconds without a server": trial.outage_seconds,

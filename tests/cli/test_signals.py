@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from support.processes import started
 from support.waiting import ENOUGH
 
 from cuda_cyclegan.cli import signals
+from cuda_cyclegan.cli.errors import errors_reported
 from cuda_cyclegan.cli.signals import stop_signals
 
 LONG = ENOUGH  # seconds; only a stop that is lost lets so much pass
@@ -163,6 +165,22 @@ def test_a_stop_that_was_lost_in_a_library_is_raised_again() -> None:
         stop.hear(signal.SIGTERM, None)
     with pytest.raises(KeyboardInterrupt):
         stop.check()
+
+
+@pytest.mark.parametrize("is_hit", [True, False])
+def test_a_stop_that_hits_a_lock(is_hit: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """Python gives back a lock that it does not hold any more, which is an error of its own."""
+    lock = threading.Lock()
+    with pytest.raises(typer.Exit) as left, stop_signals(), errors_reported(verbose=False), lock:
+        lock.release()
+        if is_hit:
+            signal.raise_signal(signal.SIGINT)
+    said = capsys.readouterr().err
+    if is_hit:
+        assert (left.value.exit_code, said) == (130, "Stopped.\n")
+    else:
+        assert left.value.exit_code == 1
+        assert "release unlocked lock" in said
 
 
 def test_who_asks_again_after_a_while_does_not_wait_for_what_hangs(

@@ -9,6 +9,7 @@ import numpy as np
 from pydicom.uid import (
     HTJ2K,
     JPEG2000,
+    UID,
     HTJ2KLossless,
     HTJ2KLosslessRPCL,
     JPEG2000Lossless,
@@ -236,7 +237,7 @@ def _ends(bits: int, *, signed: bool) -> tuple[int, int]:
 
 def _undecodable(dataset: DataSet, path: Path, error: Exception) -> Exception:
     syntax = getattr(getattr(dataset, "file_meta", None), "TransferSyntaxUID", None)
-    if syntax is None:
+    if not isinstance(syntax, UID):
         return UnreadableScanError(
             f"{path} does not say how its pixels are packed; export it again."
         )
@@ -252,7 +253,7 @@ def _undecodable(dataset: DataSet, path: Path, error: Exception) -> Exception:
 
 def tell_losses(dataset: DataSet) -> None:
     """Add to a header, which has its pixels still, how lossy they are packed."""
-    syntax = dataset.file_meta.get("TransferSyntaxUID")
+    syntax = word(dataset.file_meta, "TransferSyntaxUID")
     if syntax not in _METHODS:
         return
     if syntax in _ALWAYS_LOSSY:

@@ -41,6 +41,9 @@ def damages(draw: st.DrawFn, size: int) -> list[tuple[int, int]]:
     return draw(st.lists(st.tuples(offsets, st.integers(0, 255)), min_size=1, max_size=6))
 
 
+EXPLICIT = b"1.2.840.10008.1.2.1"
+
+
 def damaged(content: bytes, changes: list[tuple[int, int]]) -> bytes:
     changed = bytearray(content)
     for offset, value in changes:
@@ -72,6 +75,16 @@ def test_any_bytes_in_an_enhanced_object_are_survived(tmp_path: Path, data: st.D
     content = path.read_bytes()
     path.write_bytes(damaged(content, data.draw(damages(len(content)))))
     survives(tmp_path / "in")
+
+
+def test_several_transfer_syntaxes(tmp_path: Path) -> None:
+    for path in PHANTOM.write(tmp_path / "in"):
+        content = path.read_bytes()
+        assert content.count(EXPLICIT) == 1
+        path.write_bytes(content.replace(EXPLICIT, EXPLICIT[:-2] + b"\\1"))
+    [study] = discover([tmp_path / "in"], None, TWO).studies
+    with pytest.raises(UnreadableScanError, match="does not say how its pixels are packed"):
+        read(study, 0)
 
 
 def by_dcmtk(*command: str) -> Callable[[Path], None]:
