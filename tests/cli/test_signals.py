@@ -167,14 +167,19 @@ def test_a_stop_that_was_lost_in_a_library_is_raised_again() -> None:
         stop.check()
 
 
-@pytest.mark.parametrize("is_hit", [True, False])
-def test_a_stop_that_hits_a_lock(is_hit: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    """Python gives back a lock that it does not hold any more, which is an error of its own."""
+def give_back_twice(is_hit: bool) -> None:
     lock = threading.Lock()
-    with pytest.raises(typer.Exit) as left, stop_signals(), errors_reported(verbose=False), lock:
+    with lock:
         lock.release()
         if is_hit:
             signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("is_hit", [True, False])
+def test_a_stop_that_hits_a_lock(is_hit: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """Python gives back a lock that it does not hold any more, which is an error of its own."""
+    with pytest.raises(typer.Exit) as left, stop_signals(), errors_reported(verbose=False):
+        give_back_twice(is_hit)
     said = capsys.readouterr().err
     if is_hit:
         assert (left.value.exit_code, said) == (130, "Stopped.\n")
