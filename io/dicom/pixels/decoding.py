@@ -36,7 +36,7 @@ _CODED = (
 )
 """Whose frames claim extents of their own."""
 _ALWAYS_LOSSY = (JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLSNearLossless)
-_METHODS = {
+_METHODS: dict[str, str] = {
     JPEGBaseline8Bit: "ISO_10918_1",
     JPEGExtended12Bit: "ISO_10918_1",
     JPEGLSNearLossless: "ISO_14495_1",
