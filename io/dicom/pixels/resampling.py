@@ -17,6 +17,9 @@ MOST_GROWTH = 100
 """Times the pixels of its slices that an even grid may have: tilt may double them, and a gap is
 filled, but a damaged position among them tells of any distance."""
 
+_UNMOVED = 0.01
+"""Pixels by which slices may lie apart sideways by the digits of their positions alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Even:
@@ -47,9 +50,11 @@ def even_grid(frames: Sequence[Frame], grid: SliceGrid) -> Even:
     shifts = np.stack(
         [sideways @ along_rows / between_rows, sideways @ along_columns / between_columns], axis=1
     )
-    base = np.floor(shifts.min(axis=0) + 1e-6)
+    whole = np.rint(shifts)
+    shifts = np.where(np.abs(shifts - whole) < _UNMOVED, whole, shifts)
+    base = np.floor(shifts.min(axis=0))
     shifts -= base
-    extra_rows, extra_columns = (float(extra) for extra in np.ceil(shifts.max(axis=0) - 1e-6))
+    extra_rows, extra_columns = (float(extra) for extra in np.ceil(shifts.max(axis=0)))
     pixels = (first.rows + extra_rows) * (first.columns + extra_columns) * (last / spacing + 1)
     if not pixels <= MOST_GROWTH * first.rows * first.columns * len(frames):
         raise ValueError(f"an even grid would have {pixels:.3g} pixels")
@@ -112,7 +117,7 @@ def _shifted(
     canvas = np.full(extents, fill, np.float32)
     canvas[rows : rows + pixels.shape[0], columns : columns + pixels.shape[1]] = pixels
     for axis, part in enumerate(shift - np.floor(shift)):
-        if part > 1e-6:
+        if part:
             moved = np.roll(canvas, 1, axis)
             moved[(slice(None),) * axis + (0,)] = fill
             canvas += np.float32(part) * (moved - canvas)

@@ -166,26 +166,55 @@ def test_resampling_puts_values_where_they_are_in_the_patient(
     assert covered[~filled].sum() > 64 * 64 * 10
 
 
+ANY_UPRIGHT = {
+    "seed": st.integers(0, 1 << 30),
+    "spacing": st.floats(0.3, 8),
+    "pixel": st.tuples(st.floats(0.2, 3), st.floats(0.2, 3)),
+}
+
+
+def upright(seed: int, spacing: float, pixel: tuple[float, float]) -> Phantom:
+    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(3, 3)))[0]
+    orientation = tuple(turn[:, :2].T.ravel())
+    return replace(PHANTOM, orientation=orientation, spacing=spacing, pixel=pixel)
+
+
 @settings(max_examples=25, deadline=None)
-@given(
-    angles=st.tuples(*[st.floats(-3, 3)] * 3),
-    spacing=st.floats(0.3, 8),
-    pixel=st.tuples(st.floats(0.2, 3), st.floats(0.2, 3)),
-)
+@given(**ANY_UPRIGHT)
 def test_any_upright_stack_is_taken_as_it_is(
     tmp_path_factory: pytest.TempPathFactory,
-    angles: tuple[float, float, float],
+    seed: int,
     spacing: float,
     pixel: tuple[float, float],
 ) -> None:
     folder = tmp_path_factory.mktemp("series")
-    turn = np.linalg.qr(np.random.default_rng(int(abs(sum(angles)) * 1e6)).normal(size=(3, 3)))[0]
-    phantom = replace(
-        PHANTOM, orientation=tuple(turn[:, :2].T.ravel()), spacing=spacing, pixel=pixel
-    )
+    phantom = upright(seed, spacing, pixel)
     phantom.write(folder)
     volume = volume_of(folder)
     np.testing.assert_allclose(volume.affine, phantom.affine(), atol=1e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(**ANY_UPRIGHT, digits=st.sampled_from([4, 6, 10]))
+def test_what_is_there_of_any_upright_stack_stays_where_it_is(
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    spacing: float,
+    pixel: tuple[float, float],
+    digits: int,
+) -> None:
+    """Positions are rounded, but that moves no slice sideways; a missing one is between others."""
+    folder, missing = tmp_path_factory.mktemp("series"), 4
+    phantom = upright(seed, spacing, pixel)
+
+    def rounded(data: Any, _: int) -> None:
+        set_position(data, np.round(np.array(data.ImagePositionPatient, float), digits))
+
+    phantom.write(folder, rounded)[missing].unlink()
+    volume = volume_of(folder, UNEVEN)
+    there = np.delete(np.arange(phantom.slices), missing)
+    np.testing.assert_allclose(volume.affine, phantom.affine(), atol=2e-3)
+    np.testing.assert_array_equal(volume.voxels.transpose(2, 1, 0)[there], phantom.voxels()[there])
 
 
 def test_repeated_slices_are_refused_with_the_figures_or_taken_once(tmp_path: Path) -> None:

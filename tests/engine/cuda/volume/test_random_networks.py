@@ -29,12 +29,19 @@ _LIMIT = 1e-3
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.randoms(use_true_random=False), st.booleans(), st.booleans(), st.sampled_from([0, 1 << 30])
+    st.randoms(use_true_random=False),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0, 1 << 30]),
+    st.sampled_from([1 << 12, 1 << 27]),
 )
 def test_any_network(
-    folder: Path, random: Random, widens: bool, twice: bool, undivided: int
+    folder: Path, random: Random, widens: bool, twice: bool, undivided: int, slab_bytes: int
 ) -> None:
-    """widens, undivided: see `volume_on_cpu`. twice: see `VolumeOnCpu.memory_recomputed`."""
+    """widens, undivided, slab_bytes: see `volume_on_cpu`.
+
+    twice: see `VolumeOnCpu.memory_recomputed`.
+    """
     graph = random_graph(random, EXTENTS)
     assume(graph is not None and volume_refusal(graph) is None)
     assert graph is not None
@@ -44,7 +51,15 @@ def test_any_network(
     with open_cpu_generator(network, threads=1) as generator:
         [wanted] = generator(volume[None])
     grid = BlockGrid(EXTENTS, BLOCK)
-    made = volume_on_cpu(network, grid, "fp32", folder, widens=widens, undivided=undivided)
+    made = volume_on_cpu(
+        network,
+        grid,
+        "fp32",
+        folder,
+        widens=widens,
+        undivided=undivided,
+        slab_bytes=slab_bytes,
+    )
     by_card = made(volume)
     assert made(volume, memory=made.memory_away()).tobytes() == by_card.tobytes()
     for memory in (made.memory(), made.memory_recomputed(twice=twice)):
