@@ -230,6 +230,41 @@ def test_source_voxels_are_not_held() -> None:
     assert prepared_scan(study, card()).source.voxels.strides == (0, 0, 0)
 
 
+@settings(deadline=None, max_examples=30)
+@given(
+    affines,
+    st.sampled_from(AXES),
+    st.one_of(st.none(), st.tuples(*[st.floats(0.8, 3)] * 3)),
+    st.tuples(*[st.sampled_from([-1, 0, 1])] * 3),
+)
+def test_a_network_that_moves_voxels_moves_the_patient_by_the_models_millimetres(
+    affine: np.ndarray[Any, Any],
+    axes: str,
+    spacing: tuple[float, float, float] | None,
+    moved: Triple,
+) -> None:
+    """Linear interpolation keeps what is linear in the patient's space, which needs no oracle."""
+    shape, gradient = (26, 24, 28), (7.0, -3.0, 11.0)
+    ras = np.moveaxis(np.indices(shape), 0, -1) @ affine[:3, :3].T + affine[:3, 3]
+    study = volume((ras @ gradient + 500).astype(np.float32), affine)
+
+    def rolled(patches: FloatArray) -> FloatArray:
+        return np.roll(patches, [-step for step in moved], (2, 3, 4))
+
+    of = card(axes=axes, spacing=spacing, intensity_in=Identity(), intensity_out=Identity())
+    result = run(study, of, FunctionGenerator(rolled), (96, 96, 96), 0)
+    turn = nibabel_orientations.ornt_transform(
+        nibabel_orientations.io_orientation(affine), nibabel_orientations.axcodes2ornt(axes)
+    )
+    turned = (affine @ nibabel_orientations.inv_ornt_aff(turn, shape))[:3, :3]
+    voxel = np.linalg.norm(turned, axis=0)
+    way = turned / voxel @ (np.array(voxel if spacing is None else spacing) * moved)
+    margin = [int(np.ceil(2.2 * max(spacing or voxel) / have)) + 2 for have in study.spacing]
+    inside = tuple(slice(edge, -edge) for edge in margin)
+    expected = (ras + way) @ gradient + 500
+    np.testing.assert_allclose(result.values()[inside], expected[inside], rtol=0, atol=0.02)
+
+
 def test_equal_spacing_means_no_resampling() -> None:
     study = volume(np.arange(8**3, dtype=np.int16).reshape(8, 8, 8), np.diag([0.8, 1, 2, 1]))
     assert prepared_scan(study, card(spacing=(0.8, 1.0004, 2.0))).plan.resampling is None
