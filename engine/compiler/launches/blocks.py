@@ -235,9 +235,8 @@ def _pass(
     blocks: _LaunchedBlocks,
     copy_of: Addresses | None,
 ) -> Launch:
-    if blocks.stored is not None:
-        step = replace(step, patches=replace(step.patches, first=0))
-    [launch] = launches(step, at, card)
+    beyond = _bytes_before(step) if blocks.stored else {}
+    [launch] = launches(step, lambda name: at(name) - beyond.get(name, 0), card)
     level = step.source.extents
     return _in_blocks(
         launch,
@@ -248,6 +247,15 @@ def _pass(
         source_copy=_to_copy(step.source, at, copy_of),
         residual_copy=_to_copy(step.residual, at, copy_of),
     )
+
+
+def _bytes_before(step: Pointwise) -> dict[str, int]:
+    """Bytes of the blocks before the region's first one, in maps that are read by blocks' numbers:
+    the address of these is that of the first block of all.
+    """
+    views = (step.source, step.around), (step.residual, step.residual_around)
+    tensors = [view.tensor for view, around in views if view is not None and around is None]
+    return {item.name: step.patches.first * (item.bytes // item.batch) for item in tensors}
 
 
 def _last_layer(
