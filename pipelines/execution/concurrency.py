@@ -1,5 +1,9 @@
 """What the threads of a batch share: a semaphore of bytes or places, the barrier that writers
 pass until a stopped batch shuts it, and background tasks of a study.
+
+The thread that stops a batch may be interrupted while it does so. An interrupt that comes while a
+`Condition` or an `Event` takes its lock leaves that locked for good; one that comes while a `with`
+takes a lock does not.
 """
 
 import threading
@@ -19,18 +23,19 @@ class WeightedSemaphore:
         self._size = size
         self._used = 0
         self._closed = False
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
 
     def acquire(self, amount: int = 1) -> bool:
         """Wait until so much is free, and take it; False once it is closed."""
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._closed or self._fits(amount))
             self._used += amount
             return not self._closed
 
     def release(self, amount: int = 1) -> None:
         """Give so much back."""
-        with self._changed:
+        with self._lock:
             self._used -= amount
             self._changed.notify_all()
 
@@ -42,7 +47,7 @@ class WeightedSemaphore:
 
     def close(self) -> None:
         """Let nobody wait any more; nothing is to be had from now on."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify_all()
 
@@ -63,7 +68,8 @@ class CommitBarrier:
     def __init__(self) -> None:
         self._inside = 0
         self._is_shut = False
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
 
     @property
     def is_shut(self) -> bool:
@@ -73,20 +79,20 @@ class CommitBarrier:
     @contextmanager
     def __call__(self) -> Generator[None]:
         """Pass with a short step that is not to be halved. Raises StoppedError once it is shut."""
-        with self._changed:
+        with self._lock:
             if self._is_shut:
                 raise StoppedError
             self._inside += 1
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._inside -= 1
                 self._changed.notify_all()
 
     def shut(self) -> None:
         """Let nobody in any more, and wait for those who are inside."""
-        with self._changed:
+        with self._lock:
             self._is_shut = True
             self._changed.wait_for(lambda: not self._inside)
 

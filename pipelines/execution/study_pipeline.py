@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from queue import SimpleQueue
 
 from ...engine.recovery import SharedGenerator
@@ -55,10 +54,10 @@ class StudyPipeline:
             WeightedSemaphore(concurrency.readers),
             WeightedSemaphore(concurrency.writers),
         )
-        self._stopped, self._commits = threading.Event(), CommitBarrier()
+        self._is_stopped, self._commits = False, CommitBarrier()
         self._loaded: SimpleQueue[PlannedStudy | Loaded | None] = SimpleQueue()
         self._inferred: SimpleQueue[Inferred | None] = SimpleQueue()
-        self._events = BatchEvents(Outcomes(), partial(_is_fault, self._stopped))
+        self._events = BatchEvents(Outcomes(), self._is_fault)
         self._stages = StudyStages(
             task, WeightedSemaphore(concurrency.host_bytes), self._events.tell, self._commits
         )
@@ -99,7 +98,7 @@ class StudyPipeline:
 
     def stop(self) -> None:
         """Begin nothing more; what the network has done with is still stored."""
-        self._stopped.set()
+        self._is_stopped = True
         self._stages.stop()
         self._ahead.close()
         self._behind.close()
@@ -215,7 +214,7 @@ class StudyPipeline:
 
         The first volume to be translated at once is announced before it is read.
         """
-        while not self._stopped.is_set():
+        while not self._is_stopped:
             loaded = self._loaded.get()
             if isinstance(loaded, PlannedStudy):
                 self._stages.make_ready(loaded, generator)
@@ -264,8 +263,7 @@ class StudyPipeline:
         for _ in range(self._concurrency.writers):
             self._inferred.put(None)
 
-
-def _is_fault(stopped: threading.Event, error: BaseException) -> bool:
-    """Whether what ended a thread is more than what a stop brings about."""
-    expected = (StoppedError, DeviceLostError) if stopped.is_set() else StoppedError
-    return not isinstance(error, expected)
+    def _is_fault(self, error: BaseException) -> bool:
+        """Whether what ended a thread is more than what a stop brings about."""
+        expected = (StoppedError, DeviceLostError) if self._is_stopped else StoppedError
+        return not isinstance(error, expected)

@@ -1,6 +1,5 @@
 """Studies under way: what is known of each, and how it leaves, done or not."""
 
-import threading
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -97,12 +96,12 @@ class StudiesUnderWay:
         self._commits = commits
         self._hands_over = hands_over
         self._peaks = PeakMeters()
-        self._stopped = threading.Event()
+        self._is_stopped = False
         self._left: set[str] = set()
 
     def stop(self) -> None:
         """End all that is not stored yet at its next tile, or where it waits for memory."""
-        self._stopped.set()
+        self._is_stopped = True
         self._memory.close()
 
     def leave(self, study: str) -> None:
@@ -138,7 +137,7 @@ class StudiesUnderWay:
     def check(self, progress: StudyProgress) -> None:
         """Raise LeftError or StoppedError if a study is not to be gone on with."""
         self._check_wanted(progress)
-        if self._stopped.is_set():
+        if self._is_stopped:
             raise StoppedError
 
     def stage(

@@ -52,17 +52,19 @@ def _by_thread(seconds: float) -> Generator[Interrupter]:
     """By a Ctrl-C of its own, which whoever hears Ctrl-C does not see; nothing if nobody does."""
     before = signal.getsignal(signal.SIGINT)
     timers: list[threading.Timer] = []
-    is_due = threading.Event()
+    is_due = False
 
     def hear(number: int, frame: FrameType | None) -> None:
-        if is_due.is_set() and not _is_dropped(frame):
-            is_due.clear()
+        nonlocal is_due
+        if is_due and not _is_dropped(frame):
+            is_due = False
             raise KeyboardInterrupt
         if callable(before):
             before(number, frame)
 
     def interrupt() -> None:
-        is_due.set()
+        nonlocal is_due
+        is_due = True
         signal.raise_signal(signal.SIGINT)
 
     def later() -> None:
@@ -79,7 +81,7 @@ def _by_thread(seconds: float) -> Generator[Interrupter]:
         for timer in timers:
             timer.cancel()
             timer.join()
-        is_due.clear()
+        is_due = False
         signal.signal(signal.SIGINT, before)
 
 

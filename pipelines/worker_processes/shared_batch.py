@@ -73,7 +73,7 @@ class SharedBatch:
         self._awaits_ends = spares is None
         self._recorded: set[str] = set()
         self._trouble = ""
-        self._stopped = threading.Event()
+        self._is_stopped = False
         self._events = BatchEvents(self.outcomes)
         launches = {setup.name: partial(_launched, setup, spares) for setup in setups}
         self._supervisor: Supervisor[BatchOrder, BatchNews]
@@ -89,7 +89,7 @@ class SharedBatch:
 
     def stop(self) -> None:
         """Begin nothing more; what the networks have done with is still stored."""
-        self._stopped.set()
+        self._is_stopped = True
         self._supervisor.post(lambda: self._end(StopWork()))
 
     def rest(self, seconds: float) -> Iterator[Event]:
@@ -112,7 +112,7 @@ class SharedBatch:
             self._events.fail(error)
 
     def _abort(self) -> None:
-        self._stopped.set()
+        self._is_stopped = True
         self._end(StopStoring())
         self._supervisor.kill_in(LAST_MOMENT)
 
@@ -140,12 +140,12 @@ class SharedBatch:
         dead, self._at_work[device] = self._at_work[device], _AtWork()
         self._asking = deque(other for other in self._asking if other != device)
         self._trouble = dead.trouble or _death(device, status)
-        if not self._stopped.is_set():
+        if not self._is_stopped:
             self._blame(dead)
         if dead.in_hand:
             remove_leftovers(self._manifest.output)
         may_open = dead.has_device or dead.trouble is None
-        is_needed = bool(self._waiting) and not self._stopped.is_set()
+        is_needed = bool(self._waiting) and not self._is_stopped
         self._hand_out()
         if not (may_open and is_needed):
             return "none"
@@ -180,11 +180,11 @@ class SharedBatch:
 
     def _hand_out(self) -> None:
         """Give waiting studies to workers that ask, and the end once nobody's can come back."""
-        if not self._stopped.is_set():
+        if not self._is_stopped:
             self._asking = deque(
                 device for device in self._asking if not self._was_given_one(device)
             )
-        if self._stopped.is_set() or not any(one.in_hand for one in self._at_work.values()):
+        if self._is_stopped or not any(one.in_hand for one in self._at_work.values()):
             while self._asking:
                 self._supervisor.tell(self._asking.popleft(), StudyGiven(None))
 
@@ -226,7 +226,7 @@ class SharedBatch:
 
     def _give_up(self) -> None:
         """Nobody is left: what still waits cannot be done."""
-        if self._stopped.is_set() or not self._waiting:
+        if self._is_stopped or not self._waiting:
             return
         if not self.outcomes.any_ended:
             raise EngineError(self._trouble)

@@ -4,6 +4,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 ENOUGH = 300.0
 """Seconds that only a test that fails waits; machines may be busy."""
@@ -40,8 +41,8 @@ def wait_for(process: "subprocess.Popen[str]", *words: str) -> str:
 class ToldCondition(threading.Condition):
     """A condition that calls `tell` whenever somebody begins to wait for it."""
 
-    def __init__(self, tell: Callable[[], object]) -> None:
-        super().__init__()
+    def __init__(self, tell: Callable[[], object], lock: Any = None) -> None:
+        super().__init__(lock)
         self._tell = tell
 
     def wait(self, timeout: float | None = None) -> bool:

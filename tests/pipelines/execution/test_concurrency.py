@@ -1,14 +1,16 @@
 """Back-pressure."""
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.interrupts import done_at_last, interrupted
 from support.waiting import ENOUGH
 
-from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
+from cuda_cyclegan.pipelines.execution.concurrency import CommitBarrier, WeightedSemaphore
 
 
 @pytest.fixture
@@ -57,6 +59,28 @@ def test_a_closed_room_lets_nobody_wait(amount: int, waits: threading.Event) -> 
         assert not taking.done()
         places.close()
         assert taking.result(timeout=ENOUGH) is False
+
+
+def close_one() -> Callable[[], None]:
+    return WeightedSemaphore(1).close
+
+
+def shut_one() -> Callable[[], None]:
+    return CommitBarrier().shut
+
+
+@pytest.mark.parametrize("end_one", [close_one, shut_one])
+def test_an_interrupt_while_it_is_ended_keeps_no_thread_from_it(
+    end_one: Callable[[], Callable[[], None]],
+) -> None:
+    for _ in range(1500):
+        end = end_one()
+        interrupted(end)
+        other = threading.Thread(target=end, daemon=True)
+        other.start()
+        other.join(ENOUGH)
+        assert not other.is_alive()
+        done_at_last(end)
 
 
 @given(st.lists(st.integers(1, 12), max_size=30))

@@ -2,24 +2,30 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.pipeline_world import PipelineWorld, threads_at_work
+from support.interrupts import done_at_last, interrupted
+from support.numerics_models import CARD
+from support.pipeline_world import OPTIONS, PLENTY, RECIPE, PipelineWorld, threads_at_work
 from support.waiting import ENOUGH
 
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.io.formats import nifti_writing
 from cuda_cyclegan.pipelines.execution import batch, stages, study_pipeline
+from cuda_cyclegan.pipelines.execution.stages import StudyTask
+from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.progress.events import (
     StudyStarted,
     TilesDone,
 )
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results import storing
-from cuda_cyclegan.pipelines.results.manifest import load
+from cuda_cyclegan.pipelines.results.manifest import Manifest, load
+from cuda_cyclegan.pipelines.results.storing import Store
 
 
 @pytest.fixture
@@ -127,3 +133,17 @@ def test_a_result_that_is_in_place_at_a_stop_is_recorded(
     assert [row.status for row in stop.run(world)] == ["translated", "interrupted"]
     assert world.made() == ["a.nii"]
     assert load(world.root / "results")["a.nii"].status == "written"
+
+
+def test_a_stop_that_is_interrupted_can_be_asked_for_again(tmp_path: Path) -> None:
+    nothing: Any = None
+    with Manifest(tmp_path) as manifest:
+        store = Store(manifest, RECIPE, CARD)
+        task = StudyTask(
+            nothing, OPTIONS, None, store, share_verifier=lambda _: nullcontext(nothing)
+        )
+        for _ in range(500):
+            pipeline = StudyPipeline(task, (), Concurrency(PLENTY))
+            interrupted(pipeline.stop)
+            done_at_last(pipeline.stop)
+            assert list(pipeline.run()) == []

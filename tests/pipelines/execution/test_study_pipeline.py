@@ -190,7 +190,7 @@ def test_no_more_is_under_way_than_the_concurrency_allows(
         def __init__(self, size: int) -> None:
             super().__init__(size)
             self._asked = 0
-            self._changed = ToldCondition(lambda: waits.put(self._asked))
+            self._changed = ToldCondition(lambda: waits.put(self._asked), self._lock)
 
         def acquire(self, amount: int = 1) -> bool:
             self._asked += 1

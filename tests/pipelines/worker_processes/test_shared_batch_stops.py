@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.interrupts import done_at_last, interrupted
 from support.processes import children_of, processes_left, runs
 from support.shared_batch_world import NAMES, SharedBatchWorld
 from support.waiting import ENOUGH, eventually
@@ -16,8 +17,9 @@ from cuda_cyclegan.pipelines.progress.events import (
     StudyDone,
     TilesDone,
 )
-from cuda_cyclegan.pipelines.results.manifest import load
+from cuda_cyclegan.pipelines.results.manifest import Manifest, load
 from cuda_cyclegan.pipelines.worker_processes.messages import StopStoring
+from cuda_cyclegan.pipelines.worker_processes.shared_batch import SharedBatch
 from cuda_cyclegan.pipelines.worker_processes.supervisor import Supervisor
 
 
@@ -156,3 +158,12 @@ def test_workers_end_when_their_holder_is_gone(world: SharedBatchWorld) -> None:
     os.kill(holder, signal.SIGKILL)
     os.waitpid(holder, 0)
     eventually(lambda: not any(map(runs, workers)))
+
+
+def test_a_stop_that_is_interrupted_can_be_asked_for_again(tmp_path: Path) -> None:
+    with Manifest(tmp_path) as manifest:
+        for _ in range(500):
+            batch = SharedBatch((), (), manifest)
+            interrupted(batch.stop)
+            done_at_last(batch.stop)
+            assert list(batch.run()) == []

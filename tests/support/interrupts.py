@@ -1,0 +1,49 @@
+"""A Ctrl-C at any moment of what the main thread does."""
+
+import random
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+
+from support.waiting import ENOUGH
+
+_LATEST_SECONDS = 40e-6
+"""After which the longest act that is interrupted here is over."""
+
+
+def interrupted(act: Callable[[], object]) -> None:
+    """Do it, with an interrupt at some moment of it or right behind it."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with _alarms(interrupt):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, _LATEST_SECONDS))
+            act()
+            while True:
+                pass
+        except KeyboardInterrupt:
+            pass
+
+
+def done_at_last(act: Callable[[], object]) -> None:
+    """Do what must not wait for ever. Raises AssertionError if it does."""
+
+    def complain(_number: int, _frame: FrameType | None) -> None:
+        raise AssertionError("it waits for what never comes")
+
+    with _alarms(complain):
+        signal.setitimer(signal.ITIMER_REAL, ENOUGH)
+        act()
+
+
+@contextmanager
+def _alarms(hear: Callable[[int, FrameType | None], None]) -> Generator[None]:
+    before = signal.signal(signal.SIGALRM, hear)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
