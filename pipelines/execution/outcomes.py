@@ -1,7 +1,7 @@
 """What became of the studies of a batch, and the way of its events to the thread that listens."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from time import monotonic
@@ -58,15 +58,13 @@ class BatchEvents:
     """Events from the threads where they happen to the one that listens.
 
     outcomes: hear each event where it happens, so that an interrupt of the thread that listens may
-    cost it an event, but no outcome. is_fault: whether an error ends the batch.
+    cost it an event, but no outcome. expected: errors that end a thread and not the batch.
     """
 
-    def __init__(
-        self, outcomes: Outcomes, is_fault: Callable[[BaseException], bool] = lambda _: True
-    ) -> None:
+    def __init__(self, outcomes: Outcomes, expected: tuple[type[BaseException], ...] = ()) -> None:
         self.outcomes = outcomes
         self.is_over = False
-        self._is_fault = is_fault
+        self.expected = expected
         self._heard: SimpleQueue[Event | BaseException | None] = SimpleQueue()
 
     def tell(self, event: Event) -> None:
@@ -83,7 +81,7 @@ class BatchEvents:
         self._heard.put(None)
 
     def listen(self, seconds: float = threading.TIMEOUT_MAX) -> Iterator[Event]:
-        """What happens until the end, or for so long; raises an error that is a fault."""
+        """What happens until the end, or for so long; raises an error that is not expected."""
         end = monotonic() + seconds
         while not self.is_over and (left := end - monotonic()) > 0:
             try:
@@ -94,5 +92,5 @@ class BatchEvents:
                 self.is_over = True
             elif not isinstance(heard, BaseException):
                 yield heard
-            elif self._is_fault(heard):
+            elif not isinstance(heard, self.expected):
                 raise heard

@@ -57,7 +57,7 @@ class StudyPipeline:
         self._is_stopped, self._commits = False, CommitBarrier()
         self._loaded: SimpleQueue[PlannedStudy | Loaded | None] = SimpleQueue()
         self._inferred: SimpleQueue[Inferred | None] = SimpleQueue()
-        self._events = BatchEvents(Outcomes(), self._is_fault)
+        self._events = BatchEvents(Outcomes(), (StoppedError,))
         self._stages = StudyStages(
             task, WeightedSemaphore(concurrency.host_bytes), self._events.tell, self._commits
         )
@@ -99,6 +99,7 @@ class StudyPipeline:
     def stop(self) -> None:
         """Begin nothing more; what the network has done with is still stored."""
         self._is_stopped = True
+        self._events.expected = StoppedError, DeviceLostError
         self._stages.stop()
         self._ahead.close()
         self._behind.close()
@@ -262,8 +263,3 @@ class StudyPipeline:
     def _end_writers(self) -> None:
         for _ in range(self._concurrency.writers):
             self._inferred.put(None)
-
-    def _is_fault(self, error: BaseException) -> bool:
-        """Whether what ended a thread is more than what a stop brings about."""
-        expected = (StoppedError, DeviceLostError) if self._is_stopped else StoppedError
-        return not isinstance(error, expected)

@@ -105,7 +105,7 @@ def test_a_signal_that_another_thread_receives_ends_the_wait_for_events() -> Non
 
 
 def test_a_fault_is_raised_and_what_follows_can_still_be_heard() -> None:
-    events = BatchEvents(Outcomes(), lambda error: isinstance(error, ValueError))
+    events = BatchEvents(Outcomes(), (KeyError,))
     events.fail(KeyError())
     events.fail(ValueError("a fault"))
     events.tell(DONE)

@@ -1,7 +1,9 @@
 """What an interrupt leaves of studies on their way to the disk."""
 
+import gc
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,15 +137,38 @@ def test_a_result_that_is_in_place_at_a_stop_is_recorded(
     assert load(world.root / "results")["a.nii"].status == "written"
 
 
-def test_a_stop_that_is_interrupted_can_be_asked_for_again(tmp_path: Path) -> None:
+@pytest.fixture
+def task(tmp_path: Path) -> Iterator[StudyTask]:
+    """Of a batch without studies."""
     nothing: Any = None
     with Manifest(tmp_path) as manifest:
         store = Store(manifest, RECIPE, CARD)
-        task = StudyTask(
+        yield StudyTask(
             nothing, OPTIONS, None, store, share_verifier=lambda _: nullcontext(nothing)
         )
-        for _ in range(500):
-            pipeline = StudyPipeline(task, (), Concurrency(PLENTY))
-            interrupted(pipeline.stop)
-            done_at_last(pipeline.stop)
-            assert list(pipeline.run()) == []
+
+
+def test_a_stop_that_is_interrupted_can_be_asked_for_again(task: StudyTask) -> None:
+    for _ in range(500):
+        pipeline = StudyPipeline(task, (), Concurrency(PLENTY))
+        interrupted(pipeline.stop)
+        done_at_last(pipeline.stop)
+        assert list(pipeline.run()) == []
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_pipeline_that_is_over_needs_no_collector_to_go(
+    task: StudyTask, is_stopped: bool
+) -> None:
+    """With all the memory that it keeps for its studies' volumes."""
+    pipeline = StudyPipeline(task, (), Concurrency(PLENTY))
+    gone = weakref.ref(pipeline)
+    assert list(pipeline.run()) == []
+    if is_stopped:
+        pipeline.stop()
+    gc.disable()
+    try:
+        del pipeline
+        assert gone() is None
+    finally:
+        gc.enable()
