@@ -88,7 +88,7 @@ def test_one_job_at_most_is_taken_ahead(world: QueueWorld, monkeypatch: pytest.M
         def __init__(self, size: int) -> None:
             super().__init__(size)
             self._asked = 0
-            self._changed = ToldCondition(lambda: self._asked == 3 and waits.set())
+            self._changed = ToldCondition(lambda: self._asked == 3 and waits.set(), self._lock)
 
         def acquire(self, amount: int = 1) -> bool:
             self._asked += 1
