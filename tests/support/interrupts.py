@@ -2,6 +2,7 @@
 
 import random
 import signal
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
@@ -13,17 +14,23 @@ _LATEST_SECONDS = 40e-6
 
 
 def interrupted(act: Callable[[], object]) -> None:
-    """Do it, with an interrupt at some moment of it or right behind it."""
+    """Do it, with an interrupt at some moment of it or right behind it.
+
+    One in what Python calls around the collection of garbage is heard there and ends nothing.
+    """
+    has_come = False
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
+        nonlocal has_come
+        has_come = True
         raise KeyboardInterrupt
 
     with _alarms(interrupt):
         try:
             signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, _LATEST_SECONDS))
             act()
-            while True:
-                pass
+            while not has_come:
+                time.sleep(0)  # of a signal that another thread took, only this tells
         except KeyboardInterrupt:
             pass
 
