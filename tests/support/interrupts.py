@@ -2,6 +2,7 @@
 
 import random
 import signal
+import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ _LATEST_SECONDS = 40e-6
 def interrupted(act: Callable[[], object]) -> None:
     """Do it, with an interrupt at some moment of it or right behind it.
 
-    One in what Python calls around the collection of garbage is heard there and ends nothing.
+    One in what Python calls when an object is collected is dropped there and ends nothing.
     """
     has_come = False
 
@@ -25,7 +26,7 @@ def interrupted(act: Callable[[], object]) -> None:
         has_come = True
         raise KeyboardInterrupt
 
-    with _alarms(interrupt):
+    with _dropped_interrupts_untold(), _alarms(interrupt):
         try:
             signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, _LATEST_SECONDS))
             act()
@@ -44,6 +45,22 @@ def done_at_last(act: Callable[[], object]) -> None:
     with _alarms(complain):
         signal.setitimer(signal.ITIMER_REAL, ENOUGH)
         act()
+
+
+@contextmanager
+def _dropped_interrupts_untold() -> Generator[None]:
+    """pytest fails a test for each error that Python drops."""
+    tell = sys.unraisablehook
+
+    def tell_of_others(dropped: sys.UnraisableHookArgs) -> None:
+        if dropped.exc_type is not KeyboardInterrupt:
+            tell(dropped)
+
+    sys.unraisablehook = tell_of_others
+    try:
+        yield
+    finally:
+        sys.unraisablehook = tell
 
 
 @contextmanager
