@@ -52,7 +52,7 @@ def _dropped_interrupts_untold() -> Generator[None]:
     """pytest fails a test for each error that Python drops."""
     tell = sys.unraisablehook
 
-    def tell_of_others(dropped: sys.UnraisableHookArgs) -> None:
+    def tell_of_others(dropped: "sys.UnraisableHookArgs") -> None:
         if dropped.exc_type is not KeyboardInterrupt:
             tell(dropped)
 
