@@ -4,6 +4,7 @@ import json
 import os
 import struct
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -29,7 +30,7 @@ from cuda_cyclegan.pipelines.progress.timeline import Timeline
 from cuda_cyclegan.pipelines.progress.trace import Trace
 from cuda_cyclegan.pipelines.results import storing
 from cuda_cyclegan.pipelines.results.input_files import InputFiles
-from cuda_cyclegan.pipelines.results.manifest import load
+from cuda_cyclegan.pipelines.results.manifest import FileState, load
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.translation import Scans
 
@@ -144,8 +145,21 @@ def test_a_scan_that_gets_other_rights_while_it_is_translated_is_the_same(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As every file does of which a backup makes another hard link."""
-    path = world.root / "scans" / "b.nii"
-    watch_calls(monkeypatch, "infer_study", lambda number: number == 1 and path.chmod(0o600))
+    path, hashed, states = world.root / "scans" / "b.nii", threading.Event(), InputFiles.states
+
+    def told_states(files: InputFiles, go_on: Callable[[], None]) -> tuple[FileState, ...]:
+        known = states(files, go_on)
+        if known[0].name == path.name:
+            hashed.set()
+        return known
+
+    def change(number: int) -> None:
+        if number == 1:
+            assert hashed.wait(ENOUGH)
+            path.chmod(0o600)
+
+    monkeypatch.setattr(InputFiles, "states", told_states)
+    watch_calls(monkeypatch, "infer_study", change)
     assert [row.status for row in world.run()] == ["translated"] * 5
     assert [row.status for row in world.run()] == ["up to date"] * 5
 
