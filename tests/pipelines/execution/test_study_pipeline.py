@@ -319,9 +319,13 @@ def test_a_study_that_raises_in_any_stage_fails_alone(
     where = InputFiles if function == "states" else stages
     watch_calls(monkeypatch, function, second, where)
     rows = world.run()
-    assert [row.status for row in rows] == ["translated", "failed", *["translated"] * 3]
     assert len({row.name for row in rows}) == 5
-    assert world.made() == ["a.nii", "c.nii", "d.nii", "e.nii"]
+    failed = {row.name for row in rows if row.status == "failed"}
+    translated = [row.name for row in rows if row.status == "translated"]
+    assert (len(failed), len(translated)) == (1, 4)
+    if function != "states":  # Threads that hash begin in any order.
+        assert failed == {"b.nii"}
+    assert world.made() == translated
     assert threads_at_work() == []
 
 
