@@ -84,7 +84,7 @@ def recomputed_convolutions(passes: Sequence[Pass]) -> Iterator[Convolve]:
 def _with_first_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
     """The first layer's result is made with the voxels around a block that its reader sees."""
     maker, *others = passes
-    conv = maker.steps[0]
+    conv, *beside = maker.steps
     if not isinstance(conv, ConvolvePatches) or conv.stride != 1:
         return passes
     found = _only_reader(passes, maker, conv.target)
@@ -106,10 +106,13 @@ def _with_first_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
         for first, seen, extent in zip(origin, extents, conv.target.extents, strict=True)
     )
     measuring = _measuring(maker)  # else nothing is made of which blocks could stay
+    if not measuring and any(conv.target.name in step.flow.touched_names for step in beside):
+        return passes
     kept = KeptBlocks(conv.target, 0, reader.steps) if measuring and not sees_later else None
     recomputing = replace(reader, steps=steps, kept=kept)
     replaced = [recomputing if one is reader else one for one in others]
-    return [*measuring, *replaced]
+    without = [replace(maker, steps=tuple(beside))] if beside else []
+    return [*(measuring or without), *replaced]
 
 
 def _seen(step: ReadsBlocks) -> tuple[Triple, Triple]:

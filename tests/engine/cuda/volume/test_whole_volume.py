@@ -45,6 +45,7 @@ from cuda_cyclegan.engine.network.architectures import (
 from cuda_cyclegan.engine.network.graph import Graph, Network
 from cuda_cyclegan.engine.network.layers import (
     Add,
+    Concat,
     Conv3d,
     ConvTranspose3d,
     Elu,
@@ -215,6 +216,28 @@ def test_maps_made_anew_are_those_that_were_kept(folder: Path, changes: Any) -> 
     assert not any("first" in name for name in recomputing.maps)
     assert made(volume, memory=recomputing).tobytes() == wanted.tobytes()
     assert error(network, volume, wanted) <= LIMITS["fp16"]
+
+
+def test_what_is_made_beside_a_map_that_is_made_anew_stays(folder: Path) -> None:
+    """The volume, which a later layer reads beside the first one's map."""
+    border = Pad("replicate", ONE, ONE)
+    graph = chain(
+        1,
+        ("around", border),
+        ("first", Conv3d(1, 32, (3, 3, 3), "f.weight")),
+        ("both", Concat(), ("input", "first")),
+        ("pad", border),
+        ("last", Conv3d(33, 2, (3, 3, 3), "l.weight")),
+    )
+    network = random_network(graph, seed=1)
+    grid = BlockGrid((8, 8, 10), (4, 8, 8))
+    volume = noise(graph, grid.extents)
+    made = volume_on_cpu(network, grid, "fp16", folder, **MATRIX_KERNELS)
+    wanted = made(volume)
+    assert error(network, volume, wanted) <= LIMITS["fp16"]
+    recomputing = made.memory_recomputed()
+    assert any("recomputed" in name for one in recomputing.passes for name in one.made)
+    assert made(volume, memory=recomputing).tobytes() == wanted.tobytes()
 
 
 def test_layers_by_warp_groups_measure_the_volume(folder: Path) -> None:
