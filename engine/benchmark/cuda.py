@@ -14,8 +14,10 @@ from ..cuda.cudnn import Cudnn
 from ..cuda.driver import Context, DeviceBuffer, Stream
 from ..cuda.kernel_images import Kernels
 from ..cuda.patches.generator import CudaGenerator, CudaOptions, open_cuda_generator
+from ..cuda.plan_bench import bench_bytes
 from ..cuda.plan_cache import TuningCache
 from ..cuda.plan_search import PlanSearch, SearchSettings
+from ..cuda.trial_memory import TrialMemory
 from ..errors import CudaError, DeviceMemoryError
 from ..network.flops import flops, layer_flops
 from ..network.graph import Network
@@ -126,7 +128,8 @@ def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: i
     with ExitStack() as opened:
         library = opened.enter_context(Cudnn(stream))
         kernels = opened.enter_context(Kernels(precision, context.card, None))
-        search = PlanSearch(library, kernels, stream, TuningCache(None, {}))
+        memory = TrialMemory(room)
+        search = PlanSearch(library, kernels, stream, TuningCache(None, {}), memory)
         algorithm = search.algorithms([shape], _WORKSPACE, SearchSettings("quick", _SECONDS))[shape]
         size = _matrix_bytes(shape)
         buffer = opened.enter_context(DeviceBuffer(3 * size + _WORKSPACE))
@@ -149,7 +152,7 @@ def _matrix_bytes(shape: Convolution) -> int:
 
 
 def _bytes(shape: Convolution) -> int:
-    return 3 * _matrix_bytes(shape) + _WORKSPACE
+    return bench_bytes(shape, _WORKSPACE)
 
 
 def _bandwidth(context: Context, stream: Stream, room: int) -> float:

@@ -13,6 +13,12 @@ from ..network.layers import FloatArray
 from ..options import Precision
 from .convolution import Convolution
 
+RUNS = 96
+"""Of what is to be used. A plan that is wrong in one of 20 of its runs passes them and those of its
+verdict in 6 of 1,000 trials; more would cost slow plans of fp32 more of a first start than the rest
+of their check.
+"""
+
 FillKind: TypeAlias = Literal["noise", "signs", "paired", "opposed"]
 """How numbers are made; `enum Numbers` of check.cu."""
 
@@ -178,8 +184,21 @@ def rounding_bound(shape: Convolution) -> Bound:
 
 
 _MOST_SAMPLES, _MOST_SUMS = 1024, 1 << 18
+_BORDERS = 5**3
+"""Voxels of a patch that are looked at for its borders, at most."""
+
 _TILE = 64
 """Voxels that blocks of kernels make in whole multiples."""
+
+
+def most_samples(shape: Convolution) -> int:
+    """How many voxels `sampled_voxels` chooses at most."""
+    most = _samples(shape)
+    return max(most, 2 * _BORDERS + most // 4 + 1)
+
+
+def _samples(shape: Convolution) -> int:
+    return max(64, min(_MOST_SAMPLES, _MOST_SUMS // shape.target_channels))
 
 
 def sampled_voxels(shape: Convolution) -> npt.NDArray[np.int64]:
@@ -188,7 +207,7 @@ def sampled_voxels(shape: Convolution) -> npt.NDArray[np.int64]:
     Of the first and the last patch the corners, and middles of edges and faces, each with the voxel
     beside it; of all patches some beside the ends of tiles, and others at random.
     """
-    most = max(64, min(_MOST_SAMPLES, _MOST_SUMS // shape.target_channels))
+    most = _samples(shape)
     each = prod(shape.target_extents)
     count = shape.batch * each
     random = np.random.default_rng(0)

@@ -7,7 +7,6 @@ with those of a pass of their own. Each layer is checked once on a card.
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from math import prod, sqrt
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ import numpy as np
 from ..compiler.blocks import BlockGrid, BlockRun
 from ..compiler.card_properties import CardProperties
 from ..compiler.checks import (
+    RUNS,
     Filling,
     host_signs,
     kernel_numbers,
@@ -25,28 +25,27 @@ from ..compiler.checks import (
 )
 from ..compiler.launches import checks
 from ..compiler.launches.blocks import block_launches, measured_volume
-from ..compiler.launches.launch import OVERFLOW, Launch
-from ..compiler.launches.steps import launches, scratch_bytes
+from ..compiler.launches.launch import Launch
+from ..compiler.launches.steps import launches
 from ..compiler.launches.variants import anywhere
 from ..compiler.layer_trials import PLAIN_WEIGHT, LayerTrial, TriedStep, of_one_patch, trial_of
 from ..compiler.lowered import Lowered
-from ..compiler.memory.plan import aligned
+from ..compiler.memory.trials import FINGERPRINTS, PARTIALS, layer_blocks
 from ..compiler.steps import ConvolvePatches, Statistics
 from ..compiler.tensors import COUNTERS, NUMBER_BYTES, PATCHES, TRANSLATED, TensorView
 from ..compiler.weight_layout import encoded
 from ..errors import DeviceMemoryError
 from ..network.layers import FloatArray, triple
 from ..options import Precision
-from .driver import DeviceBuffer, Stream
+from .driver import Stream
 from .kernel_images import Kernels
 from .plan_cache import TuningCache
-from .plan_check import RUNS, Fingerprints, downloaded
+from .plan_check import Fingerprints, downloaded
+from .trial_memory import NAN, TrialMemory
 
 _Result = TypeVar("_Result")
 
 _SIGNS = Filling("signs", 0.75)
-_TAKEN, _PARTIALS = "fingerprints", "partial sums"
-_NAN = 0xFF
 
 _VERSION = "2"
 """Raised when the check finds more than before, so that layers are checked again."""
@@ -106,11 +105,16 @@ def with_right_kernels(
 
 
 def check_outer_layers(
-    lowered: Lowered, kernels: Kernels, stream: Stream, cache: TuningCache
+    lowered: Lowered,
+    kernels: Kernels,
+    stream: Stream,
+    cache: TuningCache,
+    memory: TrialMemory,
 ) -> None:
     """Raise WrongKernelError if a step of the outermost layers is wrong; each is checked once.
 
     For blocks of a volume their kernels are compiled anew, so they are checked in one block, too.
+    Raises DeviceMemoryError if there is no room to try the step of a single patch.
     """
     layout = lowered.layout
     grid = BlockGrid(layout.patch, layout.patch) if layout.in_blocks else None
@@ -122,9 +126,9 @@ def check_outer_layers(
         key = f"{source} {kernels.image_key(source)} {shape}"
         if key not in cache.kernels:
             try:
-                wrong = wrong_step(step, kernels, stream, grid)
+                wrong = wrong_step(step, kernels, stream, memory, grid)
             except DeviceMemoryError:
-                wrong = wrong_step(of_one_patch(step), kernels, stream, grid)
+                wrong = wrong_step(of_one_patch(step), kernels, stream, memory, grid)
             if wrong:
                 raise WrongKernelError(source, wrong)
             cache.put_kernel(key, "")
@@ -137,7 +141,11 @@ def _source(step: TriedStep, card: CardProperties) -> str:
 
 
 def wrong_step(
-    step: TriedStep, kernels: Kernels, stream: Stream, grid: BlockGrid | None = None
+    step: TriedStep,
+    kernels: Kernels,
+    stream: Stream,
+    memory: TrialMemory,
+    grid: BlockGrid | None = None,
 ) -> str | None:
     """What is wrong with a step of an outermost layer; None if nothing is.
 
@@ -145,11 +153,7 @@ def wrong_step(
     volume that ends inside its block, too.
     """
     trial = trial_of(of_one_patch(step) if grid else step)
-    with ExitStack() as opened:
-        places = {
-            name: opened.enter_context(DeviceBuffer(aligned(size))).address
-            for name, size in _sizes(trial, kernels).items()
-        }
+    with memory.opened(stream, layer_blocks(trial, kernels.card)) as places:
         bench = _LayerBench(trial, places, kernels, stream, grid)
         bench.fill(_SIGNS)
         [right] = bench.results(bench.plainly, 1)
@@ -197,18 +201,6 @@ def _wrong_statistics(bench: "_LayerBench", measured: Statistics) -> str | None:
     return f"other statistics in {wrong} of {RUNS} runs" if wrong else None
 
 
-def _sizes(trial: LayerTrial, kernels: Kernels) -> dict[str, int]:
-    """Bytes by name of all that a trial takes, and of what is noted of its runs."""
-    sizes = {**trial.sizes, _TAKEN: 8 * RUNS, OVERFLOW: 4}
-    sizes.update((table.name, table.bytes) for table in trial.tables)
-    if measured := trial.measured:
-        table, card = measured.target, kernels.card
-        sizes[table.name] = table.bytes
-        sizes[COUNTERS] = 4 * table.patches * table.channels
-        sizes[_PARTIALS] = max(scratch_bytes(step, card) for step in (trial.step, measured))
-    return sizes
-
-
 class _LayerBench:
     """Memory with a trial's numbers in it; places: device addresses by name. grid: of one block."""
 
@@ -225,7 +217,7 @@ class _LayerBench:
         self._places = places
         self._kernels = kernels
         self._stream = stream
-        self._fingerprints = Fingerprints(kernels, stream, places[_TAKEN])
+        self._fingerprints = Fingerprints(kernels, stream, places[FINGERPRINTS])
 
     def fill(self, numbers: Filling) -> None:
         """Whole numbers in the source, and few enough in the kernel for exact sums."""
@@ -271,7 +263,7 @@ class _LayerBench:
     def as_used(self) -> None:
         """Queue the step on the matrix units."""
         step, card, at = self._trial.step, self._kernels.card, self._at
-        partials = self._places.get(_PARTIALS, 0)
+        partials = self._places.get(PARTIALS, 0)
         if not self._grid:
             self._launch(launches(step, at, card, partials))
             return
@@ -283,7 +275,7 @@ class _LayerBench:
         """Queue the pass that takes statistics of what was made."""
         table, card, at = measured.target, self._kernels.card, self._at
         self._stream.fill(self._places[COUNTERS], 0, 4 * table.patches * table.channels)
-        partials = self._places[_PARTIALS]
+        partials = self._places[PARTIALS]
         if not self._grid:
             self._launch(launches(measured, at, card, partials))
             return
@@ -294,14 +286,14 @@ class _LayerBench:
         """Factors and summands [2, patches x channels], once the queue is done."""
         table = measured.target
         numbers = downloaded(self._stream, self._places[table.name], table.bytes // 4, np.float32)
-        self._stream.fill(self._places[table.name], _NAN, table.bytes)
+        self._stream.fill(self._places[table.name], NAN, table.bytes)
         return numbers.reshape(2, -1)
 
     def tables_taken(self, measured: Statistics, runs: int) -> Any:
         """Fingerprints of the statistics of each of many runs of the step."""
         place, size = self._places[measured.target.name], measured.target.bytes
         for _ in range(runs):
-            self._stream.fill(place, _NAN, size)
+            self._stream.fill(place, NAN, size)
             self.as_used()
             self._fingerprints.take(place, size, 4)
         return self._fingerprints.read()
@@ -317,7 +309,7 @@ class _LayerBench:
             NUMBER_BYTES[made.precision] if made else 4,
         )
         for _ in range(runs):
-            self._stream.fill(self._places[self._made], _NAN, size)
+            self._stream.fill(self._places[self._made], NAN, size)
             queue()
             self._fingerprints.take(self._places[self._made], size, item)
         return self._fingerprints.read()

@@ -4,7 +4,7 @@ All come to the same bits, which is held against the default one before another 
 """
 
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, prod
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..compiler.card_properties import CardProperties
-from ..compiler.checks import NOISE
+from ..compiler.checks import NOISE, RUNS
 from ..compiler.convolution import Convolution
 from ..compiler.launches import checks
 from ..compiler.launches.launch import OVERFLOW
@@ -25,17 +25,19 @@ from ..compiler.lowered import Lowered
 from ..compiler.lowering.forms import ComparedStep, other_forms, passes_over
 from ..compiler.memory.fitting import ChosenAlgorithm
 from ..compiler.memory.plan import aligned
+from ..compiler.memory.trials import FINGERPRINTS, GUARD, PARTIALS
 from ..compiler.steps import ConvTransposeToPatches, Step
 from ..compiler.tensors import NUMBER_BYTES, TRANSLATED, AffineTable, Tensor
 from ..errors import DeviceMemoryError
 from ..network.graph import Network
 from .device_plan import OWN_FORM, form_key, own_launch_variants
-from .driver import DeviceBuffer, Stream
+from .driver import Stream
 from .kernel_images import Kernels
-from .plan_bench import GUARD, run_time
+from .plan_bench import run_time
 from .plan_cache import Candidate, Findings, Progress, TuningCache, worth_keeping
-from .plan_check import RUNS, Fingerprints
+from .plan_check import Fingerprints
 from .plan_search import PlanSearch, SearchSettings
+from .trial_memory import NAN, TrialMemory
 
 _VERSION = "1"
 """Raised when the check finds more than before, so that what was kept is checked again."""
@@ -46,17 +48,17 @@ _GAIN = 0.97
 _WORKSPACE = 64 << 20
 """Bytes besides its tensors that a plan may take that an own kernel is compared with."""
 
-_SCRATCH = "partial sums"
-_NAN = 0xFF  # every byte of one, in all precisions
-
 
 class LaunchSearch:
     """The steps of programs as they are fastest, checked and measured where not known yet."""
 
-    def __init__(self, kernels: Kernels, stream: Stream, cache: TuningCache) -> None:
+    def __init__(
+        self, kernels: Kernels, stream: Stream, cache: TuningCache, memory: TrialMemory
+    ) -> None:
         self._kernels = kernels
         self._stream = stream
         self._cache = cache
+        self._memory = memory
 
     def tuned(
         self,
@@ -123,8 +125,11 @@ class LaunchSearch:
         return sum(self._time(step, lowered) for step in steps)
 
     def _time(self, step: Step, lowered: Lowered) -> float:
-        with _open_bench(step, lowered, self._kernels, self._stream) as bench:
+        with self._bench(step, lowered) as bench:
             return bench.time(step, inf)
+
+    def _bench(self, step: Step, lowered: Lowered) -> AbstractContextManager["_LaunchBench"]:
+        return _open_bench(step, lowered, self._kernels, self._stream, self._memory)
 
     def _proven(self, variants: LaunchVariants) -> str | None:
         """The kept variant, if it was checked as the kernel is compiled now."""
@@ -141,7 +146,7 @@ class LaunchSearch:
     ) -> str | None:
         """The fastest variant that is right; None where there is no memory to try any."""
         try:
-            with _open_bench(step, lowered, self._kernels, self._stream) as bench:
+            with self._bench(step, lowered) as bench:
                 self._measure(variants, bench)
                 return self._checked(variants, bench, progress)
         except DeviceMemoryError:
@@ -207,7 +212,7 @@ class _LaunchBench:
     def _results(self, variant: Step, runs: int) -> npt.NDArray[Any]:
         made = self.made
         for _ in range(runs):
-            self.stream.fill(self.places[made.name], _NAN, made.fenced_bytes)
+            self.stream.fill(self.places[made.name], NAN, made.fenced_bytes)
             self._queue(variant)
             place = self.places[made.name]
             self.fingerprints.take(place, made.fenced_bytes, made.number_bytes)
@@ -217,38 +222,41 @@ class _LaunchBench:
         return self.places[name]
 
     def _queue(self, variant: Step) -> None:
-        for launch in launches(variant, self._at, self.card, self.places[_SCRATCH]):
+        for launch in launches(variant, self._at, self.card, self.places[PARTIALS]):
             self.kernels.launch(self.stream, launch)
 
 
 @contextmanager
 def _open_bench(
-    step: Step, lowered: Lowered, kernels: Kernels, stream: Stream
+    step: Step, lowered: Lowered, kernels: Kernels, stream: Stream, memory: TrialMemory
 ) -> Generator[_LaunchBench]:
     """Memory for all that a step reads and writes, with noise in what other steps make."""
-    made = _made_by(step, lowered)
-    with ExitStack() as opened:
-
-        def place(size: int) -> int:
-            return opened.enter_context(DeviceBuffer(aligned(size) + GUARD)).address
-
-        places = {made.name: place(made.bytes)}
-        for name in sorted(_named(step, lowered.card) & lowered.constant_bytes().keys()):
-            content = lowered.encoded_constant(name)
-            places[name] = place(len(content))
+    made, card = _made_by(step, lowered), lowered.card
+    constants = {
+        name: lowered.encoded_constant(name)
+        for name in sorted(_named(step, card) & lowered.constant_bytes().keys())
+    }
+    others = {item.name: item for item in step.flow.touches}
+    for name in (made.name, *constants):
+        others.pop(name, None)
+    blocks = {
+        made.name: made.bytes,
+        **{name: len(content) for name, content in constants.items()},
+        **{name: item.bytes for name, item in others.items()},
+        OVERFLOW: 4,
+        PARTIALS: scratch_bytes(step, card),
+        FINGERPRINTS: 8 * RUNS,
+    }
+    with memory.opened(stream, blocks) as places:
+        for name, content in constants.items():
             stream.upload_now(places[name], content)
-        for item in step.flow.touches:
-            if item.name in places:
-                continue
-            places[item.name] = place(item.bytes)
+        for name, item in others.items():
             if isinstance(item, Tensor):
-                fill = checks.fill_tensor(item, NOISE.source, places[item.name], lowered.card)
-                kernels.launch(stream, fill)
+                kernels.launch(stream, checks.fill_tensor(item, NOISE.source, places[name], card))
             else:
-                stream.upload_now(places[item.name], _table(item))
-        places[OVERFLOW], places[_SCRATCH] = place(4), place(scratch_bytes(step, lowered.card))
-        fingerprints = Fingerprints(kernels, stream, place(8 * RUNS))
-        yield _LaunchBench(step, lowered.card, places, made, kernels, stream, fingerprints)
+                stream.upload_now(places[name], _table(item))
+        fingerprints = Fingerprints(kernels, stream, places[FINGERPRINTS])
+        yield _LaunchBench(step, card, places, made, kernels, stream, fingerprints)
 
 
 @dataclass(frozen=True, slots=True)

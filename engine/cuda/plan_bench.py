@@ -4,18 +4,13 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 from statistics import median
 
 from ..compiler.convolution import Convolution
-from ..compiler.memory.plan import ALIGNMENT, aligned
-from ..compiler.tensors import NUMBER_BYTES
-from .driver import CapturedGraph, DeviceBuffer, Stream
-
-GUARD = ALIGNMENT
-"""Bytes of NaN on both sides of what a convolution may read or write."""
-
-_NAN = 0xFF  # every byte of one, in all precisions
+from ..compiler.memory.plan import aligned
+from ..compiler.memory.trials import GUARD, bytes_of_blocks, convolution_blocks
+from .driver import CapturedGraph, Stream
+from .trial_memory import NAN, TrialMemory
 
 _SHORT = 100
 """Microseconds up to which the time of a run is hidden by what the host takes to launch it."""
@@ -23,9 +18,11 @@ _SHORT = 100
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Device addresses of a convolution's tensors.
+    """Device addresses of a convolution's tensors, and of what its check notes.
 
-    source, weight, target, workspace: addresses. target_bytes: of the target alone.
+    source, weight, target, workspace: of the tensors. target_bytes: of the target alone.
+    fingerprints: of results. found: where they were furthest off. voxels, sums: what is compared in
+    double.
     """
 
     source: int
@@ -33,6 +30,10 @@ class Places:
     target: int
     workspace: int
     target_bytes: int
+    fingerprints: int
+    found: int
+    voxels: int
+    sums: int
 
     @property
     def fenced_bytes(self) -> int:
@@ -45,22 +46,19 @@ class Places:
         return self.source, self.weight, self.target, self.workspace
 
 
+def bench_bytes(shape: Convolution, workspace: int) -> int:
+    """What `open_bench` takes of the card."""
+    return bytes_of_blocks(convolution_blocks(shape, workspace))
+
+
 @contextmanager
-def open_bench(stream: Stream, shape: Convolution, workspace: int) -> Generator["PlanBench"]:
+def open_bench(
+    memory: TrialMemory, stream: Stream, shape: Convolution, workspace: int
+) -> Generator["PlanBench"]:
     """Memory for a convolution and so many bytes of workspace, all NaN."""
-    item = NUMBER_BYTES[shape.precision]
-    source = shape.batch * prod(shape.source_extents) * shape.source_channels * item
-    target = shape.batch * prod(shape.target_extents) * shape.target_channels * item
-    weight = shape.weights * item
-    sizes = (source, weight, target, workspace)
-    places, end = list[int](), GUARD
-    for size in sizes:
-        places.append(end)
-        end += aligned(size) + GUARD
-    with DeviceBuffer(end) as buffer:
-        stream.fill(buffer.address, _NAN, end)
-        at = [buffer.address + place for place in places]
-        yield PlanBench(stream, Places(*at, target_bytes=target))
+    blocks = convolution_blocks(shape, workspace)
+    with memory.opened(stream, blocks) as places:
+        yield PlanBench(stream, Places(**places, target_bytes=blocks["target"]))
 
 
 class PlanBench:
@@ -73,9 +71,9 @@ class PlanBench:
     def spoil(self, workspace: int) -> None:
         """Queue filling target, what lies behind it, and so much of the workspace with NaN."""
         places = self.places
-        self._stream.fill(places.target, _NAN, places.fenced_bytes)
+        self._stream.fill(places.target, NAN, places.fenced_bytes)
         if workspace:
-            self._stream.fill(places.workspace, _NAN, workspace)
+            self._stream.fill(places.workspace, NAN, workspace)
 
     def time(self, queue: Callable[[], None], best: float) -> float:
         """Microseconds of one run, median; fewer runs where it is far from the best."""

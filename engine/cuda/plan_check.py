@@ -5,8 +5,7 @@ usual numbers it must be within the bound of rounding of sums in double. A plan 
 does the same again and again, as one that is wrong once in a while is found by that alone.
 """
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from ..compiler.checks import (
     NOISE,
+    RUNS,
     NumberSet,
     exposing_sets,
     rounding_bound,
@@ -25,23 +25,14 @@ from ..compiler.convolution import Convolution
 from ..compiler.launches import checks
 from ..compiler.launches.launch import Launch
 from ..compiler.launches.steps import launches
-from ..compiler.memory.plan import aligned
 from ..compiler.steps import Convolve
 from ..compiler.tensors import NUMBER_BYTES, Region, Tensor
-from .driver import DeviceBuffer, Stream
+from .driver import Stream
 from .kernel_images import Kernels
 from .plan_bench import PlanBench
 
 VERSION = "1"
 """Raised when the check finds more than before, so that kept plans are checked again."""
-
-RUNS = 96
-"""A plan that is wrong in one of 20 of its runs passes them and those of its verdict in 6 of 1,000
-trials; more would cost slow plans of fp32 more of a first start than the rest of their check.
-"""
-
-_NOTED = 1024
-"""Fingerprints that there is room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,49 +85,23 @@ def downloaded(stream: Stream, address: int, count: int, kind: type[Any]) -> npt
     return numbers
 
 
-@dataclass(frozen=True, slots=True)
-class _Notes:
-    """Device addresses of what a check writes down."""
-
-    fingerprints: int
-    found: int
-    voxels: int
-    sums: int
-
-
-@contextmanager
-def open_check(
-    kernels: Kernels, stream: Stream, shape: Convolution, bench: PlanBench
-) -> Generator["PlanCheck"]:
-    """What the convolution must give is computed first; leaves usual numbers on the bench."""
-    voxels = sampled_voxels(shape)
-    sizes = [8 * _NOTED, 8, voxels.nbytes, 16 * len(voxels) * shape.target_channels]
-    starts = np.cumsum([0, *map(aligned, sizes)])
-    with DeviceBuffer(int(starts[-1])) as buffer:
-        notes = _Notes(*(buffer.address + int(start) for start in starts[:-1]))
-        stream.upload_now(notes.voxels, voxels.tobytes())
-        yield PlanCheck(kernels, stream, shape, bench, notes, len(voxels))
-
-
 class PlanCheck:
-    """Compares plans of one convolution with what the plain own kernel made of the same numbers."""
+    """Compares plans of one convolution with what the plain own kernel made of the same numbers.
+
+    What that makes is computed first; usual numbers are left on the bench.
+    """
 
     def __init__(
-        self,
-        kernels: Kernels,
-        stream: Stream,
-        shape: Convolution,
-        bench: PlanBench,
-        notes: _Notes,
-        samples: int,
+        self, kernels: Kernels, stream: Stream, shape: Convolution, bench: PlanBench
     ) -> None:
+        voxels = sampled_voxels(shape)
+        stream.upload_now(bench.places.voxels, voxels.tobytes())
         self._kernels = kernels
         self._stream = stream
         self._shape = shape
         self._bench = bench
-        self._notes = notes
-        self._samples = samples
-        self._fingerprints = Fingerprints(kernels, stream, notes.fingerprints)
+        self._samples = len(voxels)
+        self._fingerprints = Fingerprints(kernels, stream, bench.places.fingerprints)
         self._sets = exposing_sets(shape)
         self._right = self._expected()
 
@@ -150,7 +115,7 @@ class PlanCheck:
         way.queue()
         self._compare()
         made = self._fingerprints.read()
-        found = downloaded(self._stream, self._notes.found, 2, np.uint32)
+        found = downloaded(self._stream, self._bench.places.found, 2, np.uint32)
         wrong, error = int(found[0]), float(found.view(np.float32)[1])
         for numbers, right, got in zip(self._sets, self._right, made, strict=True):
             if right != got:
@@ -158,11 +123,11 @@ class PlanCheck:
         return PlanVerdict(f"{error:.2g} times the error of rounding" if wrong else None, error)
 
     def _compare(self) -> None:
-        shape, notes = self._shape, self._notes
-        self._stream.fill(notes.found, 0, 8)
-        places = self._bench.places.target, notes.voxels, notes.sums
+        shape, places = self._shape, self._bench.places
+        self._stream.fill(places.found, 0, 8)
+        compared = places.target, places.voxels, places.sums
         bound = rounding_bound(shape)
-        self._launch(checks.compare(shape, *places, self._samples, bound, notes.found))
+        self._launch(checks.compare(shape, *compared, self._samples, bound, places.found))
 
     def unsteady(self, way: QueuedPlan) -> str | None:
         """What is wrong in many runs on the same numbers; None if nothing is."""
@@ -182,7 +147,7 @@ class PlanCheck:
 
     def _expected(self) -> npt.NDArray[Any]:
         """Fingerprints of right results; the sums for usual numbers are written down beside."""
-        shape, places, notes = self._shape, self._bench.places, self._notes
+        shape, places = self._shape, self._bench.places
         few = unlike_patches(replace(shape, split_fp16=False))
         plain = checks.plain(few, places.addresses[:3])
 
@@ -195,7 +160,7 @@ class PlanCheck:
             self._run(QueuedPlan(queue, 0))
         self._fill(shape, NOISE)
         given = places.source, places.weight
-        self._launch(checks.expect(shape, given, notes.voxels, notes.sums, self._samples))
+        self._launch(checks.expect(shape, given, places.voxels, places.sums, self._samples))
         return self._fingerprints.read()
 
     def _fill_alike(self, shape: Convolution, numbers: NumberSet) -> None:

@@ -27,7 +27,8 @@ from .plan_cache import (
     key_of,
     worth_keeping,
 )
-from .plan_check import VERSION, PlanCheck, PlanVerdict, QueuedPlan, open_check, run_own
+from .plan_check import VERSION, PlanCheck, PlanVerdict, QueuedPlan, run_own
+from .trial_memory import TrialMemory
 
 _Result = TypeVar("_Result")
 
@@ -86,11 +87,13 @@ class PlanSearch:
         kernels: Kernels,
         stream: Stream,
         cache: TuningCache,
+        memory: TrialMemory,
     ) -> None:
         self._library = library
         self._kernels = kernels
         self._stream = stream
         self._cache = cache
+        self._memory = memory
 
     def algorithms(
         self, shapes: list[Convolution], workspace: int, search: SearchSettings
@@ -98,7 +101,7 @@ class PlanSearch:
         """An algorithm for each shape that takes at most `workspace` bytes besides its tensors.
 
         Each was compared with the plain own kernel on this card. Raises WrongKernelError if the own
-        kernel for split fp16 failed that.
+        kernel for split fp16 failed that, and DeviceMemoryError if there is no room to try it in.
         """
         deadline = monotonic() + search.seconds
         found: dict[Convolution, Algorithm] = {}
@@ -142,10 +145,8 @@ class PlanSearch:
     ) -> Algorithm:
         """The fastest right algorithm, of those that were kept before or else of all."""
         plans = self._plans(shape)
-        with (
-            open_bench(self._stream, shape, workspace) as bench,
-            open_check(self._kernels, self._stream, shape, bench) as check,
-        ):
+        with open_bench(self._memory, self._stream, shape, workspace) as bench:
+            check = PlanCheck(self._kernels, self._stream, shape, bench)
             trial = _Trial(shape, plans, workspace, search, bench, check, set())
             ready = self._checked(trial)
             for _ in range(1 + (plans.count if plans else 0)):

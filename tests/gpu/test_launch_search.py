@@ -48,6 +48,7 @@ def test_all_ways_come_to_the_same_bits(name: str) -> None:
 def wrong_ways(lowered: Lowered, card: "OpenCard") -> Iterator[tuple[tuple[str, str], int]]:
     """Wrong runs of each variant of each own launch."""
     from cuda_cyclegan.engine.cuda.launch_search import _open_bench
+    from cuda_cyclegan.engine.cuda.trial_memory import TrialMemory
 
     seen: set[str] = set()
     for step in lowered.steps:
@@ -57,6 +58,7 @@ def wrong_ways(lowered: Lowered, card: "OpenCard") -> Iterator[tuple[tuple[str, 
         if variants is None or variants.key in seen:
             continue
         seen.add(variants.key)
-        with _open_bench(step, lowered, card.kernels, card.stream) as bench:
+        memory = TrialMemory(1 << 34)
+        with _open_bench(step, lowered, card.kernels, card.stream, memory) as bench:
             for name, variant in variants.steps.items():
                 yield (variants.key, name), bench.wrong_runs(variant)

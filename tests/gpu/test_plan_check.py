@@ -87,9 +87,11 @@ def card(tmp_path_factory):
 def search_on(card, precision):
     from cuda_cyclegan.engine.cuda.plan_cache import TuningCache
     from cuda_cyclegan.engine.cuda.plan_search import PlanSearch
+    from cuda_cyclegan.engine.cuda.trial_memory import TrialMemory
 
     library, kernels, stream = card
-    return PlanSearch(library, kernels[precision], stream, TuningCache(None, {}))
+    cache, memory = TuningCache(None, {}), TrialMemory(1 << 34)
+    return PlanSearch(library, kernels[precision], stream, cache, memory)
 
 
 def found(card, shape, told, effort="full"):
@@ -127,6 +129,13 @@ def test_the_kernel_for_split_fp16_is_right(card, precision):
     for name in ("same", "strided", "deep"):
         found(card, replace(SHAPES[name], precision=precision, split_fp16=True), told)
     assert told == []
+
+
+def wrong_in(step, kernels, stream, grid=None):
+    from cuda_cyclegan.engine.cuda.kernel_check import wrong_step
+    from cuda_cyclegan.engine.cuda.trial_memory import TrialMemory
+
+    return wrong_step(step, kernels, stream, TrialMemory(1 << 34), grid)
 
 
 def last_channel_dropped(result):
@@ -221,14 +230,14 @@ def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
     outer = [s for s in tried if not isinstance(s, ConvTransposeToCells | ConvolveByPlanes)]
     assert len(outer) == 2
     for step in outer:
-        assert kernel_check.wrong_step(step, kernels[precision], stream) is None
+        assert wrong_in(step, kernels[precision], stream) is None
         if isinstance(step, ConvTransposeToPatches):
             continue
         other = replace(step, origin=(step.origin[0], step.origin[1] + 1, step.origin[2]))
         moved = replace(trial_of(step), step=trial_of(other).step)
         with monkeypatch.context() as patched:
             patched.setattr(kernel_check, "trial_of", lambda _, moved=moved: moved)
-            assert kernel_check.wrong_step(step, kernels[precision], stream) is not None
+            assert wrong_in(step, kernels[precision], stream) is not None
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -243,10 +252,10 @@ def test_kernels_of_halving_and_doubling_layers(card, extents, precision, monkey
     inner = [s for s in lowered.steps if isinstance(s, ConvTransposeToCells | ConvolveByPlanes)]
     assert len(inner) == (3 if wanted.card.capability == WGMMA_CAPABILITY else 0)
     for step in inner:
-        assert kernel_check.wrong_step(step, kernels[precision], stream) is None
+        assert wrong_in(step, kernels[precision], stream) is None
         with monkeypatch.context() as patched:
             patched.setattr(kernel_check, "trial_of", with_turned_weights)
-            assert "wrong results" in kernel_check.wrong_step(step, kernels[precision], stream)
+            assert "wrong results" in wrong_in(step, kernels[precision], stream)
 
 
 def with_turned_weights(step):
@@ -268,9 +277,9 @@ def test_kernels_of_cells_of_single_voxels(card, cells, channels, precision, mon
     made = Tensor("target", 2, cells, 8 * 64, precision)
     view = TensorView(made, tuple(2 * extent for extent in cells), shuffled=True)
     step = ConvTransposeVoxels("up", read, view, "weight")
-    assert kernel_check.wrong_step(step, kernels[precision], stream) is None
+    assert wrong_in(step, kernels[precision], stream) is None
     monkeypatch.setattr(kernel_check, "trial_of", with_turned_weights)
-    assert "wrong results" in kernel_check.wrong_step(step, kernels[precision], stream)
+    assert "wrong results" in wrong_in(step, kernels[precision], stream)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -286,7 +295,7 @@ def test_statistics_of_layers_by_own_kernels(card, edge, precision, monkeypatch)
     measured = [s for s in lowered.steps if isinstance(s, kinds) and s.statistics is not None]
     assert isinstance(measured[0], ConvolvePatches)
     for step in measured:
-        assert kernel_check.wrong_step(step, kernels[precision], stream) is None
+        assert wrong_in(step, kernels[precision], stream) is None
     launches = kernel_check.launches
 
     def without_the_last_block(*given):
@@ -298,14 +307,13 @@ def test_statistics_of_layers_by_own_kernels(card, edge, precision, monkeypatch)
 
     monkeypatch.setattr(kernel_check, "launches", without_the_last_block)
     for step in measured:
-        assert "wrong statistics" in kernel_check.wrong_step(step, kernels[precision], stream)
+        assert "wrong statistics" in wrong_in(step, kernels[precision], stream)
 
 
 @pytest.mark.parametrize("extents", [(40, 48, 56), (96, 96, 96), (128, 128, 60)])
 @pytest.mark.parametrize("edge", [7, 3])
 def test_what_kernels_of_blocks_measure(card, edge, extents):
     """Of a volume that fills its block, and of one that ends within it and within their boxes."""
-    from cuda_cyclegan.engine.cuda import kernel_check
 
     _, kernels, stream = card
     network = random_network(build(ResNetSpec(1, 1, 32, 1, first_kernel=edge)), 0)
@@ -317,7 +325,7 @@ def test_what_kernels_of_blocks_measure(card, edge, extents):
     assert isinstance(measuring[0], ConvolvePatches)
     for step in measuring:
         grid = BlockGrid(extents, extents)
-        assert kernel_check.wrong_step(step, kernels["fp16"], stream, grid) is None
+        assert wrong_in(step, kernels["fp16"], stream, grid) is None
 
 
 def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path):

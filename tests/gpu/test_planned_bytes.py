@@ -4,6 +4,7 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,30 @@ def test_every_limit_is_kept_or_refused_and_the_result_stays(
         _opened(replace(options, batch=4, vram_limit=(lowest - 1) * MIB)),
     ):
         pass
+
+
+@pytest.mark.parametrize("effort", ["off", "quick"])
+def test_a_first_start_keeps_to_the_limit_while_it_tries(
+    options: Any, account: Account, translated: np.ndarray, tmp_path: Path, effort: Any
+) -> None:
+    """Down to the smallest limit, and with nothing that an earlier start has found."""
+    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+
+    with pytest.raises(DeviceMemoryError) as refused, _opened(replace(options, vram_limit=MIB)):
+        pass
+    [lowest] = re.findall(r"setting vram-limit of at least (\d+) MiB", str(refused.value))
+    for limit in (int(lowest), 60, 120):
+        account.peak = 0
+        fresh = replace(
+            options,
+            batch=4,
+            cache=tmp_path / str(limit),
+            vram_limit=limit * MIB,
+            search=SearchSettings(effort),
+        )
+        with _opened(fresh) as generator:
+            assert _error(_through(generator), translated) < 5e-3
+        assert account.peak <= limit * MIB
 
 
 def test_a_card_that_is_partly_taken_is_shared(

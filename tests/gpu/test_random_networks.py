@@ -133,7 +133,7 @@ def test_volumes_at_every_limit(seed: int, folder: Path) -> None:
         translated(network, volume, precision, folder, 1 << 20)
     least = refused.value.wanted
     assert least is not None
-    for limit in {least, (least + taken) // 2, max(least, taken - 1)}:
+    for limit in {least, *(max(least, less) for less in ((least + taken) // 2, taken - 1))}:
         again, bytes_taken = translated(network, volume, precision, folder, limit)
         assert bytes_taken <= limit
         assert again.tobytes() == made.tobytes()

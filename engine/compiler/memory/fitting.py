@@ -19,6 +19,7 @@ from ..lowering.lowering import lower
 from ..lowering.split_fp16 import split_fp16_pays
 from ..steps import Convolve
 from .plan import MemoryPlan, plan_memory
+from .trials import bytes_of_trials
 
 _SLABS = (112 << 20, 48 << 20, 16 << 20)
 _MATRIX_CAPABILITY = (8, 0)
@@ -179,7 +180,7 @@ class Fitted(Generic[A_co]):
 def fit(
     network: Network, wanted: ProgramRequest, room: MemoryBudget, choose: Choose[A]
 ) -> Fitted[A]:
-    """The program for the room there is.
+    """The program for the room there is, in which its layers are tried before.
 
     It leaves half of it to the arrays if it can, be it with fewer patches a run, smaller slabs of
     the outer layers or less workspace: cutting and blending on the host costs more than those.
@@ -187,16 +188,39 @@ def fit(
     """
     smallest, tight = 0, None
     for layout in wanted.layouts():
-        lowered = lower(network, layout, wanted.card)
-        least = _laid_out(network, lowered, None)
-        if least.bytes <= room.bytes // 2:
-            return _fastest(network, lowered, least, room.bytes // 2, choose)
-        if least.bytes <= room.bytes and layout.batch == 1 and tight is None:
-            tight = lowered, least
+        least = _least(network, layout, wanted.card)
+        if least.bytes <= room.bytes:
+            if least.memory.bytes <= room.bytes // 2:
+                return _fastest(network, least, room.bytes, room.bytes // 2, choose)
+            if layout.batch == 1 and tight is None:
+                tight = least
         smallest = min(smallest or least.bytes, least.bytes)
     if tight is None:
         raise room.too_small(smallest, wanted.patch, _fitting_patch(network, wanted, room))
-    return _fastest(network, *tight, room.bytes, choose)
+    return _fastest(network, tight, room.bytes, room.bytes, choose)
+
+
+@dataclass(frozen=True, slots=True)
+class _Least:
+    """A network with the least workspace.
+
+    trial: bytes of the largest trial before it is open.
+    """
+
+    lowered: Lowered
+    memory: MemoryPlan
+    trial: int
+
+    @property
+    def bytes(self) -> int:
+        """What it cannot do without."""
+        return max(self.memory.bytes, self.trial)
+
+
+def _least(network: Network, layout: Layout, card: CardProperties) -> _Least:
+    lowered = lower(network, layout, card)
+    memory = _laid_out(network, lowered, None)
+    return _Least(lowered, memory, bytes_of_trials(lowered, _LEAST_WORKSPACE))
 
 
 def _fitting_patch(network: Network, wanted: ProgramRequest, room: MemoryBudget) -> Triple | None:
@@ -204,21 +228,22 @@ def _fitting_patch(network: Network, wanted: ProgramRequest, room: MemoryBudget)
 
     def fits(patch: Triple) -> bool:
         *_, smallest = replace(wanted, patch=patch, batch=1).layouts()
-        return _laid_out(network, lower(network, smallest, wanted.card), None).bytes <= room.bytes
+        return _least(network, smallest, wanted.card).bytes <= room.bytes
 
     return largest_patch(network.graph, wanted.patch, fits)
 
 
 def _fastest(
-    network: Network, lowered: Lowered, least: MemoryPlan, share: int, choose: Choose[A]
+    network: Network, least: _Least, room: int, share: int, choose: Choose[A]
 ) -> Fitted[A]:
+    lowered = least.lowered
     shapes = [step.shape for step in lowered.steps if isinstance(step, Convolve)]
-    spare = min(share - least.bytes, _MOST_WORKSPACE)
+    spare = min(share - least.memory.bytes, room - least.trial, _MOST_WORKSPACE)
     algorithms = choose(shapes, spare + _LEAST_WORKSPACE)
     plan = _laid_out(network, lowered, algorithms)
     if plan.bytes <= share:
         return Fitted(lowered, plan, algorithms)
-    return Fitted(lowered, least, choose(shapes, _LEAST_WORKSPACE))
+    return Fitted(lowered, least.memory, choose(shapes, _LEAST_WORKSPACE))
 
 
 def _laid_out(

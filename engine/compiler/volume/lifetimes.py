@@ -38,7 +38,8 @@ class VolumeRequest:
 
     lowered, passes: the network. grid: of the volume's blocks. channels: of the volume and of its
     translation. voxels: bytes of the rows on their way in, and out. may_recompute: whether maps of
-    full resolution may be recomputed in place of being kept.
+    full resolution may be recomputed in place of being kept. trial: bytes of the card in which its
+    layers are tried before.
     """
 
     lowered: Lowered
@@ -47,6 +48,7 @@ class VolumeRequest:
     channels: tuple[int, int]
     voxels: tuple[int, int]
     may_recompute: bool = True
+    trial: int = 0
 
     @property
     def batch(self) -> int:

@@ -93,6 +93,16 @@ def volume_memory(wanted: VolumeRequest, room: int) -> VolumeMemory:
     To recompute them takes less time than to bring them back. Raises DeviceMemoryError, which names
     the least that would do.
     """
+    try:
+        memory = _memory_within(wanted, room)
+    except DeviceMemoryError as error:
+        raise _too_little(wanted, max(wanted.trial, error.wanted or 0), room) from error
+    if wanted.trial > room:
+        raise _too_little(wanted, wanted.trial, room)
+    return memory
+
+
+def _memory_within(wanted: VolumeRequest, room: int) -> VolumeMemory:
     choices = list(_choices(wanted))
     for choice in choices:
         if (memory := choice.memory()).device_bytes <= room:

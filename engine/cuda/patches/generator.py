@@ -30,6 +30,7 @@ from ..driver import PinnedBuffer
 from ..kernel_check import check_outer_layers, refused_kernels, with_right_kernels
 from ..launch_search import LaunchSearch
 from ..plan_search import Algorithm, PlanSearch, SearchSettings
+from ..trial_memory import TrialMemory
 from .program import Program, open_program
 from .streamed_window import Compiled
 from .window_buffers import WindowBuffers, open_window_buffers
@@ -127,8 +128,9 @@ def _fitted(
     network: Network, options: CudaOptions, card: OpenCard, room: MemoryBudget
 ) -> Fitted[Algorithm]:
     """The program of plans and own kernels that were checked on this card."""
-    search = PlanSearch(card.library, card.kernels, card.stream, card.cache)
-    launches = LaunchSearch(card.kernels, card.stream, card.cache)
+    memory = TrialMemory(room.bytes)
+    search = PlanSearch(card.library, card.kernels, card.stream, card.cache, memory)
+    launches = LaunchSearch(card.kernels, card.stream, card.cache, memory)
 
     def choose(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Algorithm]:
         return search.algorithms(shapes, workspace, options.search)
@@ -139,7 +141,7 @@ def _fitted(
         launches.compare_forms(network, fitted.lowered, search, options.search)
         fitted = in_faster_forms(network, wanted, fitted, room, choose, card.cache)
         lowered = launches.tuned(fitted.lowered, fitted.algorithms, options.search)
-        check_outer_layers(lowered, card.kernels, card.stream, card.cache)
+        check_outer_layers(lowered, card.kernels, card.stream, card.cache, memory)
         return replace(fitted, lowered=lowered)
 
     return with_right_kernels(attempt, card.cache, card.kernels, options.search.progress)

@@ -9,6 +9,7 @@ from math import prod
 from ...compiler.blocks import BlockGrid
 from ...compiler.convolution import Convolution
 from ...compiler.lowered import Lowered
+from ...compiler.memory.trials import bytes_of_trials
 from ...compiler.steps import Convolve, Step
 from ...compiler.volume.lifetimes import WORKSPACE_BYTES, VolumeRequest
 from ...compiler.volume.lowering import lowered_blocks
@@ -19,6 +20,7 @@ from ...network.layers import Triple
 from ..card import OpenCard
 from ..kernel_check import check_outer_layers, refused_kernels, with_right_kernels
 from ..plan_search import Algorithm, PlanSearch, SearchSettings
+from ..trial_memory import TrialMemory
 from .transfer import slot_voxels
 
 
@@ -78,9 +80,9 @@ def memory_of(
     slot = slot_voxels(grid.extents)
     channels = graph.in_channels, graph.out_channels
     rows = 4 * slot, 8 * slot
-    return volume_memory(
-        VolumeRequest(lowered, passes_of(lowered), grid, channels, rows, may_recompute), room
-    )
+    passes, trial = passes_of(lowered), bytes_of_trials(lowered, WORKSPACE_BYTES)
+    wanted = VolumeRequest(lowered, passes, grid, channels, rows, may_recompute, trial)
+    return volume_memory(wanted, room)
 
 
 def compiled_blocks(
@@ -88,13 +90,15 @@ def compiled_blocks(
     card: OpenCard,
     grid: BlockGrid,
     settings: SearchSettings,
+    memory: TrialMemory,
     on_lowered: Callable[[Lowered], None],
 ) -> CompiledBlocks:
     """The program of plans and own kernels that were checked on this card.
 
-    on_lowered: told the steps before plans are looked for, which takes longest.
+    memory: to check them in. on_lowered: told the steps before plans are looked for, which takes
+    longest.
     """
-    search = PlanSearch(card.library, card.kernels, card.stream, card.cache)
+    search = PlanSearch(card.library, card.kernels, card.stream, card.cache, memory)
 
     def attempt() -> CompiledBlocks:
         without = refused_kernels(card.cache, card.kernels)
@@ -102,7 +106,7 @@ def compiled_blocks(
         on_lowered(lowered)
         shapes = [step.shape for step in lowered.steps if isinstance(step, Convolve)]
         algorithms = search.algorithms(shapes, WORKSPACE_BYTES, settings)
-        check_outer_layers(lowered, card.kernels, card.stream, card.cache)
+        check_outer_layers(lowered, card.kernels, card.stream, card.cache, memory)
         return CompiledBlocks(grid, lowered, algorithms)
 
     return with_right_kernels(attempt, card.cache, card.kernels, settings.progress)

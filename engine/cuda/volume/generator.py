@@ -30,6 +30,7 @@ from ..card import OpenCard, open_card
 from ..driver import CapturedGraph, CudaEvent, Stream
 from ..kernel_check import refused_kernels
 from ..plan_search import SearchSettings
+from ..trial_memory import TrialMemory
 from .compiled import (
     CompiledBlocks,
     compiled_blocks,
@@ -356,6 +357,7 @@ class CudaVolumeGenerator:
             self._card,
             grid,
             self.options.search,
+            TrialMemory(self._room),
             lambda lowered: self._take_host_memory(lowered, grid),
         )
         offsets, size = compiled.constants
@@ -368,8 +370,8 @@ class CudaVolumeGenerator:
 
     def _take_host_memory(self, lowered: Lowered, grid: BlockGrid) -> None:
         """Begin to pin what a volume will need, which takes a second for some gigabytes."""
+        memory = self._memory_of(lowered, grid, may_recompute=True)
         with suppress(DeviceMemoryError):  # which is raised when it is needed
-            memory = self._memory_of(lowered, grid, may_recompute=True)
             self._held.begin_host(memory.host_bytes, self._card.context)
 
     def _convolve(self, step: Convolve, places: tuple[int, int, int, int]) -> bool:

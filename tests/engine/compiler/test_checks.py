@@ -12,6 +12,7 @@ from support.described_cards import H200
 from cuda_cyclegan.engine.compiler.checks import (
     depth_of_sum,
     exposing_sets,
+    most_samples,
     rounding_bound,
     sampled_voxels,
     uneven_numbers,
@@ -161,6 +162,14 @@ def test_voxels_that_are_looked_at_have_all_corners_of_the_first_and_last_patch(
             assert np.ravel_multi_index(place, (3, 20, 30, 40)) in voxels
     assert max(voxels) == 3 * 20 * 30 * 40 - 1
     assert len(voxels) > 900
+
+
+@pytest.mark.parametrize("channels", [1, 8, 300, 2048])
+@pytest.mark.parametrize("extents", [(1, 1, 1), (2, 9, 4), (5, 5, 5), (70, 71, 72)])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_there_is_room_for_all_voxels_that_are_looked_at(channels, extents, batch):
+    shape = replace(SHALLOW, batch=batch, target_extents=extents, target_channels=channels)
+    assert len(sampled_voxels(shape)) <= most_samples(shape)
 
 
 @pytest.mark.parametrize("extents", [(9, 20, 130), (128, 128, 128)])

@@ -33,7 +33,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Statistics,
 )
 from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor, TensorView
-from cuda_cyclegan.engine.cuda import kernel_check
+from cuda_cyclegan.engine.cuda import kernel_check, trial_memory
 from cuda_cyclegan.engine.cuda.kernel_check import (
     WrongKernelError,
     check_outer_layers,
@@ -41,8 +41,10 @@ from cuda_cyclegan.engine.cuda.kernel_check import (
     refused_kernels,
 )
 from cuda_cyclegan.engine.cuda.plan_cache import TuningCache
+from cuda_cyclegan.engine.cuda.trial_memory import TrialMemory
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 
+MEMORY = TrialMemory(1 << 30)
 EXTENTS, KERNEL = (2, 3, 20), (3, 1, 3)
 STEP = ConvolvePatches(
     "first",
@@ -82,7 +84,7 @@ compiled = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g
 
 @pytest.fixture(autouse=True)
 def host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
+    monkeypatch.setattr(trial_memory, "DeviceBuffer", HostBuffer)
     monkeypatch.setattr(kernel_check, "RUNS", 2)
 
 
@@ -108,7 +110,7 @@ def wrong_in(trial, step, kernels, grid=None):
     """What is found wrong with a step by a trial that is not its own."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(kernel_check, "trial_of", lambda _: trial)
-        return kernel_check.wrong_step(step, kernels, HostStream(), grid) or ""
+        return kernel_check.wrong_step(step, kernels, HostStream(), MEMORY, grid) or ""
 
 
 @compiled
@@ -126,7 +128,9 @@ def wrong_in(trial, step, kernels, grid=None):
 def test_the_first_layer_is_right_and_found_wrong_when_it_is(step, grid, folder, cache):
     kernels, stream = LaneKernels(folder), HostStream()
     layout = replace(LOWERED.layout, in_blocks=grid is not None)
-    check_outer_layers(replace(LOWERED, layout=layout, steps=(step,)), kernels, stream, cache)
+    check_outer_layers(
+        replace(LOWERED, layout=layout, steps=(step,)), kernels, stream, cache, MEMORY
+    )
     assert list(cache.kernels.values()) == [""]
     assert {launch.in_blocks for launch in kernels.first_layers} == {grid is not None}
     right = trial_of(of_one_patch(step) if grid else step)
@@ -180,7 +184,9 @@ class SpoiltPartials(LaneKernels):
     ],
 )
 def test_a_first_layer_that_measures_wrongly_is_found(fault, words, folder, cache):
-    check = partial(check_outer_layers, replace(LOWERED, steps=(MEASURED,)), cache=cache)
+    check = partial(
+        check_outer_layers, replace(LOWERED, steps=(MEASURED,)), cache=cache, memory=MEMORY
+    )
     with pytest.raises(WrongKernelError, match=words):
         check(kernels=SpoiltPartials(folder, fault), stream=HostStream())
     assert not cache.kernels
@@ -223,7 +229,7 @@ def _by_planes():
 @compiled
 def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(folder, cache):
     kernels, stream, step = LaneKernels(folder), HostStream(), _by_planes()
-    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
+    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
     laid = right.weights[STORED_WEIGHT]
@@ -238,7 +244,7 @@ def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(folder, cac
 @pytest.mark.parametrize("table", [None, AffineTable("first.table", 2, 32)])
 def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, folder, cache):
     kernels, stream, step = LaneKernels(folder), HostStream(), _halving(table)
-    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
+    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
     laid = right.weights[STORED_WEIGHT]
@@ -259,7 +265,7 @@ def test_a_doubling_layer_of_voxels_is_right_and_found_wrong_when_it_is(table, f
     read = ActivatedView(source, table, Activation(0.01) if table else IDENTITY)
     view = TensorView(Tensor("target", 2, cells, 8 * 32, "fp16"), (4, 6, 34), shuffled=True)
     step = ConvTransposeVoxels("up", read, view, "weight")
-    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
+    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
     laid = right.weights[STORED_WEIGHT]
@@ -287,7 +293,9 @@ def _doubling(outputs, beyond=0):
 def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(in_blocks, folder, cache):
     kernels, stream, step = LaneKernels(folder), HostStream(), _doubling(64, int(in_blocks))
     layout = replace(LOWERED.layout, patch=(4, 2, 34), in_blocks=in_blocks)
-    check_outer_layers(replace(LOWERED, layout=layout, steps=(step,)), kernels, stream, cache)
+    check_outer_layers(
+        replace(LOWERED, layout=layout, steps=(step,)), kernels, stream, cache, MEMORY
+    )
     assert list(cache.kernels.values()) == [""]
     assert {launch.in_blocks for launch in kernels.first_layers} == {in_blocks}
     step = of_one_patch(step) if in_blocks else step
@@ -308,7 +316,9 @@ def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(in_blocks, folder,
     ],
 )
 def test_a_doubling_layer_that_measures_wrongly_is_found(fault, words, folder, cache):
-    check = partial(check_outer_layers, replace(LOWERED, steps=(_doubling(32),)), cache=cache)
+    check = partial(
+        check_outer_layers, replace(LOWERED, steps=(_doubling(32),)), cache=cache, memory=MEMORY
+    )
     with pytest.raises(WrongKernelError, match=words):
         check(kernels=SpoiltPartials(folder, fault), stream=HostStream())
     assert not cache.kernels
@@ -327,7 +337,7 @@ class BlindKernels(LaneKernels):
 @compiled
 def test_a_layer_that_measures_what_lies_past_the_volume_is_found(folder):
     step, grid = _doubling(64, 1), BlockGrid((4, 2, 34), (4, 2, 34))
-    check = partial(kernel_check.wrong_step, step, stream=HostStream(), grid=grid)
+    check = partial(kernel_check.wrong_step, step, stream=HostStream(), memory=MEMORY, grid=grid)
     assert check(LaneKernels(folder)) is None
     assert "wrong statistics" in check(BlindKernels(folder))
 
@@ -341,7 +351,7 @@ def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(folder, c
         for name in ("skip", "up")
     )
     step = ConvTransposeToPatches("last", parts, "weight", 1, (2, 4, 6), None, IDENTITY)
-    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
+    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
     swapped = replace(right.step, parts=right.step.parts[::-1])
@@ -366,7 +376,7 @@ def test_the_last_layer_of_warp_groups_is_right_and_found_wrong_when_it_is(
         "last", part, (-3, -3, -3), mode, WIDE, "weight", 1, extents, None, IDENTITY, True
     )
     kernels, stream = LaneKernels(folder), HostStream()
-    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
+    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
     wrong = replace(right, step=replace(right.step, mode="replicate"))
@@ -383,7 +393,7 @@ def test_each_layer_is_checked_once_and_with_one_patch_where_memory_is_short(cac
 
     monkeypatch.setattr(kernel_check, "wrong_step", judged)
     for _ in range(2):
-        check_outer_layers(LOWERED, HostKernels(), HostStream(), cache)
+        check_outer_layers(LOWERED, HostKernels(), HostStream(), cache, MEMORY)
     assert asked == [2, 1]
 
 
@@ -392,7 +402,7 @@ def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch
     monkeypatch.setattr(kernels, "image_key", lambda source: f"first-{source}", raising=False)
     monkeypatch.setattr(kernel_check, "wrong_step", lambda *_: "wrong results")
     with pytest.raises(WrongKernelError) as caught:
-        check_outer_layers(LOWERED, kernels, HostStream(), cache)
+        check_outer_layers(LOWERED, kernels, HostStream(), cache, MEMORY)
     assert refused_kernels(cache, kernels) == frozenset()
     refuse_kernel(cache, kernels, caught.value)
     assert refused_kernels(cache, kernels) == {"convolve_patches"}

@@ -35,7 +35,7 @@ from cuda_cyclegan.engine.compiler.steps import (
 from cuda_cyclegan.engine.compiler.tensors import AffineTable, Region, Tensor, TensorView
 from cuda_cyclegan.engine.cuda.device_plan import form_key
 from cuda_cyclegan.engine.cuda.plan_cache import OWN, Candidate, Findings, TuningCache, key_of
-from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.cuda.trial_memory import TrialMemory
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.layers import Downsample, Upsample
 
@@ -44,6 +44,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no
 SMALL = replace(H200, multiprocessors=1)
 """A card on which rows and runs are long, as they are for large tensors on others."""
 
+MEMORY = TrialMemory(1 << 30)
 EXTENTS = (4, 6, 10)
 SOURCE = TensorView(Tensor("source", 2, EXTENTS, 16, "fp16"), EXTENTS)
 WEIGHT = np.random.default_rng(1).normal(0, 0.1, (32, 1, 4, 4, 4)).astype(np.float32)
@@ -131,10 +132,10 @@ class LaneKernels(HostKernels):
 def searched(monkeypatch, folder, tmp_path):
     """Starts a search on the same card; times: microseconds by name of a variant, 9 for others."""
     with cudnn_where_there_is_none():
-        from cuda_cyclegan.engine.cuda import launch_search
+        from cuda_cyclegan.engine.cuda import launch_search, trial_memory
         from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 
-        monkeypatch.setattr(launch_search, "DeviceBuffer", HostBuffer)
+        monkeypatch.setattr(trial_memory, "DeviceBuffer", HostBuffer)
         monkeypatch.setattr(launch_search, "RUNS", 2)
         told: list[str] = []
 
@@ -142,7 +143,7 @@ def searched(monkeypatch, folder, tmp_path):
             if share is None:
                 told.append(what)
 
-        def start(step, times, effort="full", spoilt=None, image="image"):
+        def start(step, times, effort="full", spoilt=None, image="image", memory=MEMORY):
             variants = launch_variants(step, SMALL)
             names = iter((*variants.steps, variants.default))
 
@@ -154,7 +155,7 @@ def searched(monkeypatch, folder, tmp_path):
             kernels = LaneKernels(folder, spoilt)
             kernels.image = image
             cache = TuningCache(tmp_path, {"card": "host"})
-            search = launch_search.LaunchSearch(kernels, HostStream(), cache)
+            search = launch_search.LaunchSearch(kernels, HostStream(), cache, memory)
             lowered = search.tuned(program(step), {}, SearchSettings(effort, progress=hear))
             return lowered.steps[0], kernels.launched
 
@@ -211,16 +212,9 @@ def test_a_kernel_that_is_compiled_anew_is_tried_anew(searched):
     assert launched
 
 
-def test_without_memory_to_try_in_nothing_is_kept(searched, monkeypatch):
+def test_without_memory_to_try_in_nothing_is_kept(searched):
     start, _ = searched
-    from cuda_cyclegan.engine.cuda import launch_search
-
-    def full(_size):
-        raise DeviceMemoryError("full")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(launch_search, "DeviceBuffer", full)
-        assert start(PASS, {}) == (PASS, 0)
+    assert start(PASS, {}, memory=TrialMemory(100)) == (PASS, 0)
     assert start(PASS, {})[1] > 0
 
 
@@ -247,10 +241,9 @@ def test_forms_of_layers_are_compared_with_the_passes_around_them(folder, monkey
         [step] = queue.args
         return TOOK[work_of(step).text]
 
-    if full:
-        monkeypatch.setattr(launch_search, "DeviceBuffer", FullCard)
+    memory = TrialMemory(100) if full else MEMORY
     monkeypatch.setattr(launch_search, "run_time", run_time)
-    search = launch_search.LaunchSearch(LaneKernels(folder), HostStream(), cache)
+    search = launch_search.LaunchSearch(LaneKernels(folder), HostStream(), cache, memory)
     search.compare_forms(network, lowered, Plans(), SearchSettings("off"))
     assert cache.get(form_key(doubling)).candidates == ()
     for _ in range(2):
@@ -275,11 +268,6 @@ TOOK = {
 """Microseconds of steps; a layer's form also decides what is joined with the pass behind it."""
 
 
-class FullCard:
-    def __init__(self, _size) -> None:
-        raise DeviceMemoryError("full")
-
-
 def test_findings_of_a_version_without_own_launches_are_read(searched, tmp_path):
     start, _ = searched
     cache = TuningCache(tmp_path, {"card": "host"})
@@ -298,7 +286,7 @@ def test_all_ways_of_a_step_come_to_the_same_bits(name, folder):
     step = STEPS[name]
     lowered = program(step)
     kernels = LaneKernels(folder, precision=lowered.layout.precision)
-    with launch_search._open_bench(step, lowered, kernels, HostStream()) as bench:
+    with launch_search._open_bench(step, lowered, kernels, HostStream(), MEMORY) as bench:
         variants = launch_variants(step, SMALL).steps
         assert {
             name: bench.wrong_runs(variant) for name, variant in variants.items()

@@ -63,6 +63,6 @@ def test_short_plans_are_told_apart_and_long_ones_given_up_soon(monkeypatch, wor
     """launched: runs one by one, the first of which is not timed."""
     monkeypatch.setattr(plan_bench, "CapturedGraph", CountingGraph)
     stream = CountingStream(work)
-    bench = PlanBench(stream, Places(0, 0, 0, 0, 0))  # type: ignore[arg-type]
+    bench = PlanBench(stream, Places(*[0] * 9))  # type: ignore[arg-type]
     assert bench.time(stream.queue, best) == pytest.approx(work)
     assert stream.launched == launched

@@ -25,8 +25,10 @@ from cuda_cyclegan.engine.compiler.launches.steps import launches
 from cuda_cyclegan.engine.compiler.steps import Convolve
 from cuda_cyclegan.engine.compiler.tensors import Region, Tensor
 from cuda_cyclegan.engine.cuda.plan_cache import OWN, Candidate, Findings, TuningCache, key_of
+from cuda_cyclegan.engine.cuda.trial_memory import TrialMemory
 from cuda_cyclegan.engine.errors import CudaError
 
+MEMORY = TrialMemory(1 << 30)
 ONE = (1, 1, 1)
 SHAPE = Convolution(3, (4, 5, 3), 8, (4, 5, 3), 8, (3, 3, 3), ONE, ONE, ONE, "fp16")
 GROUPED = {
@@ -82,10 +84,9 @@ FAULTS = {
 def world(monkeypatch):
     """Opens a search on a card that offers plans with faults."""
     with cudnn_where_there_is_none():
-        from cuda_cyclegan.engine.cuda import plan_bench, plan_check, plan_search
+        from cuda_cyclegan.engine.cuda import plan_bench, plan_search, trial_memory
 
-        for module in (plan_bench, plan_check):
-            monkeypatch.setattr(module, "DeviceBuffer", HostBuffer)
+        monkeypatch.setattr(trial_memory, "DeviceBuffer", HostBuffer)
         monkeypatch.setattr(plan_bench, "CapturedGraph", HostGraph)
         yield plan_search, monkeypatch
 
@@ -109,7 +110,7 @@ class Searches:
             if share is None:
                 self.told.append(what)
 
-        search = self._module.PlanSearch(None, HostKernels(), HostStream(), self.cache)
+        search = self._module.PlanSearch(None, HostKernels(), HostStream(), self.cache, MEMORY)
         settings = self._module.SearchSettings(effort, 60, hear)
         return search.algorithms([shape], 0, settings)[shape].name
 

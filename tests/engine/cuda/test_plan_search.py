@@ -73,7 +73,10 @@ def search(monkeypatch):
                 measured.append(plans[-1].built[-1])
                 return PLANS[measured[-1]][1]
 
-        class Check(Bench):
+        class Check:
+            def __init__(self, *_) -> None:
+                pass
+
             def verdict(self, _way):
                 return plan_check.PlanVerdict(None, 0.0)
 
@@ -88,9 +91,9 @@ def search(monkeypatch):
 
         monkeypatch.setattr(plan_search, "ConvolutionPlans", offered)
         monkeypatch.setattr(plan_search, "open_bench", Bench)
-        monkeypatch.setattr(plan_search, "open_check", Check)
+        monkeypatch.setattr(plan_search, "PlanCheck", Check)
         cache = TuningCache(None, {"card": "none"})
-        finder = plan_search.PlanSearch(None, None, None, cache)
+        finder = plan_search.PlanSearch(None, None, None, cache, None)
 
         def find(workspace: int, effort: str = "full", seconds: float = 60) -> str:
             asked = plan_search.SearchSettings(effort, seconds)

@@ -17,12 +17,18 @@ from cuda_cyclegan.engine.compiler.memory.fitting import (
     fit,
     usual_batch,
 )
+from cuda_cyclegan.engine.compiler.memory.trials import (
+    bytes_of_blocks,
+    bytes_of_trials,
+    convolution_blocks,
+)
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 
 MIB = 1 << 20
 RESERVE = 64 * MIB
 NETWORK = random_network(build(ResNetSpec(1, 1, width=16, blocks=1)), 0)
+WITH_OWN_KERNELS = random_network(build(ResNetSpec(1, 1, width=32, blocks=1)), 0)
 WANTED = ProgramRequest((32, 32, 32), 4, "fp16", H200)
 
 
@@ -47,19 +53,37 @@ def bytes_of(allowed: int, choose=modest, wanted: ProgramRequest = WANTED) -> tu
     return fitted.memory.bytes, fitted.lowered.layout.batch
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 40 * MIB), st.sampled_from([hungry, modest]))
-def test_what_is_planned_fits_and_the_named_limit_is_enough(allowed: int, choose) -> None:
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(0, 40 * MIB),
+    st.sampled_from([hungry, modest]),
+    st.sampled_from([(NETWORK, WANTED), (WITH_OWN_KERNELS, replace(WANTED, patch=(64, 64, 64)))]),
+)
+def test_what_is_planned_fits_and_the_named_limit_is_enough(allowed: int, choose, asked) -> None:
+    """Also for the trials that come before a program is open."""
+
+    def held_in(limit: int) -> tuple[int, int]:
+        tried: list[int] = []
+
+        def tries(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Plan]:
+            tried.extend(bytes_of_blocks(convolution_blocks(shape, workspace)) for shape in shapes)
+            return choose(shapes, workspace)
+
+        fitted = fit(*asked, MemoryBudget(1 << 40, limit), tries)
+        tried.append(bytes_of_trials(fitted.lowered, 4096))
+        assert max(tried) <= limit
+        return fitted.memory.bytes, fitted.lowered.layout.batch
+
     try:
-        held, _ = bytes_of(allowed, choose)
+        held, _ = held_in(allowed)
     except DeviceMemoryError as error:
         [lowest] = re.findall(r"setting vram-limit of at least (\d+) MiB", str(error))
         assert int(lowest) * MIB > allowed
-        held, batch = bytes_of(int(lowest) * MIB, choose)
+        held, batch = held_in(int(lowest) * MIB)
         assert batch == 1
         assert held <= int(lowest) * MIB
         with pytest.raises(DeviceMemoryError):
-            bytes_of((int(lowest) - 1) * MIB, choose)
+            held_in((int(lowest) - 1) * MIB)
     else:
         assert held <= allowed
 

@@ -14,6 +14,7 @@ from support.zero_weights import zero_network
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid, grid_of
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.memory.trials import bytes_of_trials
 from cuda_cyclegan.engine.compiler.steps import (
     AddPatches,
     Convolve,
@@ -25,7 +26,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Step,
 )
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
-from cuda_cyclegan.engine.compiler.volume.lifetimes import VolumeRequest
+from cuda_cyclegan.engine.compiler.volume.lifetimes import WORKSPACE_BYTES, VolumeRequest
 from cuda_cyclegan.engine.compiler.volume.lowering import lowered_blocks
 from cuda_cyclegan.engine.compiler.volume.memory import (
     KERNEL_BYTES,
@@ -426,4 +427,19 @@ def test_a_volume_that_fits_nowhere_is_refused_with_what_would_do() -> None:
     size = least(wanted)
     assert volume_memory(wanted, size).device_bytes == size
     with pytest.raises(DeviceMemoryError, match=f"at least {-(-size >> 20)} MiB"):
+        volume_memory(wanted, size - 1)
+
+
+def test_a_volume_has_room_to_try_its_layers_in() -> None:
+    """A last layer is compared with a plain one, which reads a copy with a border of its own."""
+    network = zero_network(build(ResNetSpec(1, 1, 32, 0, downsamplings=0)))
+    grid = grid_of((64, 64, 64), network.graph.stride)
+    lowered = lowered_blocks(network, grid, "fp16", H200, frozenset())
+    trial = bytes_of_trials(lowered, WORKSPACE_BYTES)
+    rows = 1 << 18, 1 << 19
+    wanted = VolumeRequest(lowered, passes_of(lowered), grid, (1, 1), rows, trial=trial)
+    size = least(wanted)
+    assert size == trial
+    assert volume_memory(wanted, size).device_bytes < size
+    with pytest.raises(DeviceMemoryError, match="at least 39 MiB"):
         volume_memory(wanted, size - 1)

@@ -1,0 +1,72 @@
+"""Device memory that layers are tried in, one after another, before their program is open."""
+
+from collections.abc import Mapping
+from math import prod
+
+from ..card_properties import CardProperties
+from ..checks import RUNS, most_samples
+from ..convolution import Convolution
+from ..launches.launch import OVERFLOW
+from ..launches.steps import scratch_bytes
+from ..layer_trials import LayerTrial, TriedStep, of_one_patch, trial_of
+from ..lowered import Lowered
+from ..steps import Convolve
+from ..tensors import COUNTERS, NUMBER_BYTES
+from .plan import ALIGNMENT, aligned
+
+GUARD = ALIGNMENT
+"""Bytes of NaN on both sides of what a trial may read or write."""
+
+FINGERPRINTS, PARTIALS = "fingerprints", "partial sums"
+"""Names of blocks: what is noted of results, and what a step measures by the way."""
+
+_NOTED = 1024
+"""Fingerprints of a convolution that there is room for."""
+
+
+def bytes_of_blocks(sizes: Mapping[str, int]) -> int:
+    """Bytes of blocks of these sizes, each between guards."""
+    return GUARD + sum(aligned(size) + GUARD for size in sizes.values())
+
+
+def convolution_blocks(shape: Convolution, workspace: int) -> Mapping[str, int]:
+    """Bytes by name of what a convolution reads and writes, and of what its check notes."""
+    item = NUMBER_BYTES[shape.precision]
+    samples = most_samples(shape)
+    return {
+        "source": shape.batch * prod(shape.source_extents) * shape.source_channels * item,
+        "weight": shape.weights * item,
+        "target": shape.batch * prod(shape.target_extents) * shape.target_channels * item,
+        "workspace": workspace,
+        FINGERPRINTS: 8 * _NOTED,
+        "found": 8,
+        "voxels": 8 * samples,
+        "sums": 16 * samples * shape.target_channels,
+    }
+
+
+def layer_blocks(trial: LayerTrial, card: CardProperties) -> Mapping[str, int]:
+    """Bytes by name of all that the trial of an outer layer takes, and of what its check notes."""
+    sizes = {**trial.sizes, FINGERPRINTS: 8 * RUNS, OVERFLOW: 4}
+    sizes.update((table.name, table.bytes) for table in trial.tables)
+    if measured := trial.measured:
+        table = measured.target
+        sizes[table.name] = table.bytes
+        sizes[COUNTERS] = 4 * table.patches * table.channels
+        sizes[PARTIALS] = max(scratch_bytes(step, card) for step in (trial.step, measured))
+    return sizes
+
+
+def bytes_of_trials(lowered: Lowered, workspace: int) -> int:
+    """Bytes of the largest trial that no start of a program can do without.
+
+    Convolutions are tried with so many bytes of workspace, outer layers with one patch at least.
+    """
+    blocks = (
+        convolution_blocks(step.shape, workspace)
+        if isinstance(step, Convolve)
+        else layer_blocks(trial_of(of_one_patch(step)), lowered.card)
+        for step in lowered.steps
+        if isinstance(step, Convolve | TriedStep)
+    )
+    return max(map(bytes_of_blocks, blocks), default=0)
