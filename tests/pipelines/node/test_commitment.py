@@ -4,12 +4,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pynetdicom as _pynetdicom
 import pytest
 from pydicom import Dataset
 from pynetdicom import evt
+from pynetdicom.pdu import P_DATA_TF
 from pynetdicom.sop_class import StorageCommitmentPushModel
 from support.dicom_network import associate
 from support.dicom_pacs import Pacs, orthanc
@@ -53,19 +55,30 @@ def asked_about(objects: Sequence[Any], transaction: str = TRANSACTION) -> Datas
 
 
 def ask(world: NodeInProcess, objects: Sequence[Any], transaction: str = TRANSACTION) -> int:
-    """The status of a request whose association is cut before its report can be taken."""
+    """The status of a request whose report is refused there, as by who expects it elsewhere.
+
+    The association is cut once that answer is sent: pynetdicom fails if it overtakes it.
+    """
+    is_heard, is_answered = Event(), Event()
+
+    def refuse(_: Any) -> tuple[int, None]:
+        is_heard.set()
+        return 0x0110, None
+
+    def note_sent(event: Any) -> None:
+        if is_heard.is_set() and isinstance(event.pdu, P_DATA_TF):
+            is_answered.set()
+
     model = StorageCommitmentPushModel
-    association = associate(world.node.port, model, evt_handlers=[(evt.EVT_N_EVENT_REPORT, refuse)])
+    handlers = [(evt.EVT_N_EVENT_REPORT, refuse), (evt.EVT_PDU_SENT, note_sent)]
+    association = associate(world.node.port, model, evt_handlers=handlers)
     asked = asked_about(objects, transaction)
     status, _ = association.send_n_action(asked, 1, model, INSTANCE)
+    if status.Status == 0:
+        assert is_answered.wait(ENOUGH)
     association.abort()
     world.wait_until_over()
     return status.Status
-
-
-def refuse(_: Any) -> tuple[int, None]:
-    """As who expects its reports elsewhere."""
-    return 0x0110, None
 
 
 @contextmanager
