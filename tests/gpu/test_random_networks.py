@@ -81,7 +81,8 @@ def by_torch(network: Network, patches: FloatArray, kind: Any, tf32: bool = Fals
 
 
 def error(made: Any, wanted: Any) -> float:
-    return float(np.linalg.norm(made - wanted) / np.linalg.norm(wanted))
+    size = np.linalg.norm(wanted) or 1.0  # of a last ReLU that sees nothing above 0
+    return float(np.linalg.norm(made - wanted) / size)
 
 
 def allowed(network: Network, patches: FloatArray, wanted: Any, precision: Precision) -> float:
