@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...compiler.blocks import BlockGrid, BlockRun
-from ...compiler.steps import ConvolvePatches, ConvolveToPatches, SumTaps, Unpack
+from ...compiler.steps import ConvolvePatches, ConvolveToPatches, Pack, SumTaps, Unpack
 from ...compiler.volume.passes import Pass
 from .program import PassInRuns
 
@@ -89,13 +89,21 @@ class RunsByRows:
         own = self._written_by(run, axis)
         start, stop = own.start, own.stop
         for step in self.queued.one.steps:
-            if isinstance(step, ConvolvePatches):
-                first = step.origin[axis]
-                seen = step.target.extents[axis] + step.kernel[axis] - 1
+            if isinstance(step, ConvolvePatches | Pack):
+                first, seen = step.origin[axis], _seen(step, axis)
                 start = min(start, own.start + first)
                 stop = max(stop, own.stop - self.queued.grid.block[axis] + first + seen)
         end = self.queued.grid.extents[axis]
         return AxisRows(axis, max(0, start), min(end, stop))
+
+
+def _seen(step: ConvolvePatches | Pack, axis: int) -> int:
+    """Rows of the volume that a step sees for a block, from its origin on."""
+    if isinstance(step, ConvolvePatches):
+        stride, taps = step.stride, step.kernel[axis]
+    else:
+        stride, taps = (1, *step.stride)[axis], (1, *step.taps)[axis]
+    return (step.target.extents[axis] - 1) * stride + taps
 
 
 def _place(grid: BlockGrid, number: int, axis: int) -> int:
