@@ -147,7 +147,7 @@ def translated(
     folder: Path,
     limit: int | None = None,
 ) -> tuple[FloatArray, int]:
-    """In a second run, which finds graphs; and the bytes of the card that it took."""
+    """In a second run, which finds graphs and another volume; and the bytes of the card it took."""
     from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
     from cuda_cyclegan.engine.cuda.volume.generator import (
         CudaVolumeOptions,
@@ -160,7 +160,7 @@ def translated(
     extents: Triple = (volume.shape[1], volume.shape[2], volume.shape[3])
     made = np.full((network.graph.out_channels, *extents), np.nan, np.float32)
     with open_cuda_volume_generator(network, options) as generator:
-        for _ in range(2):
+        for given in (-volume, volume):
             made[:] = np.nan
-            generator.translate_volume(Stored(volume), Stored(made), lambda _: None)
+            generator.translate_volume(Stored(given), Stored(made), lambda _: None)
         return made, generator.memory.device_bytes
