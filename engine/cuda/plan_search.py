@@ -107,16 +107,18 @@ class PlanSearch:
         found: dict[Convolution, Algorithm] = {}
         is_told = False
         different = list(dict.fromkeys(shapes))
-        for index, shape in enumerate(different):
-            known = self._proven(shape, workspace, search.effort)
-            if known is None:
-                search.progress(_described(shape), index / len(different))
-                left = max(0.0, deadline - monotonic()) / (len(different) - index)
-                known = self._found(shape, workspace, search, left)
-                is_told = True
-            found[shape] = known
-        if is_told:
-            search.progress("", 1.0)
+        try:
+            for index, shape in enumerate(different):
+                known = self._proven(shape, workspace, search.effort)
+                if known is None:
+                    is_told = True
+                    search.progress(_described(shape), index / len(different))
+                    left = max(0.0, deadline - monotonic()) / (len(different) - index)
+                    known = self._found(shape, workspace, search, left)
+                found[shape] = known
+        finally:
+            if is_told:
+                search.progress("", 1.0)
         return found
 
     def run(

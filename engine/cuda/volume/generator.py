@@ -369,7 +369,10 @@ class CudaVolumeGenerator:
         return compiled
 
     def _take_host_memory(self, lowered: Lowered, grid: BlockGrid) -> None:
-        """Begin to pin what a volume will need, which takes a second for some gigabytes."""
+        """Begin to pin what a volume will need, which takes a second for some gigabytes.
+
+        Raises DeviceMemoryError where the card has too little for it.
+        """
         memory = self._memory_of(lowered, grid, may_recompute=True)
         with suppress(DeviceMemoryError):  # which is raised when it is needed
             self._held.begin_host(memory.host_bytes, self._card.context)

@@ -26,7 +26,7 @@ from cuda_cyclegan.engine.compiler.steps import Convolve
 from cuda_cyclegan.engine.compiler.tensors import Region, Tensor
 from cuda_cyclegan.engine.cuda.plan_cache import OWN, Candidate, Findings, TuningCache, key_of
 from cuda_cyclegan.engine.cuda.trial_memory import TrialMemory
-from cuda_cyclegan.engine.errors import CudaError
+from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError
 
 MEMORY = TrialMemory(1 << 30)
 ONE = (1, 1, 1)
@@ -238,3 +238,16 @@ def test_right_plans_are_never_refused(world):
             searches.plans._shape = shape
             assert searches.start(shape=shape) == "right 0"
     assert searches.told == []
+
+
+def test_a_search_that_has_no_room_says_so_and_is_over(world):
+    module, patched = world
+    patched.setattr(module, "ConvolutionPlans", lambda *_: HostPlans(SHAPE, {"right": None}))
+    told: list[tuple[str, float | None]] = []
+    cache = TuningCache(None, {"card": "host"})
+    search = module.PlanSearch(None, HostKernels(), HostStream(), cache, TrialMemory(100))
+    settings = module.SearchSettings("full", 60, lambda *what: told.append(what))
+    with pytest.raises(DeviceMemoryError, match="larger setting vram-limit"):
+        search.algorithms([SHAPE], 0, settings)
+    assert [share for _, share in told] == [0.0, 1.0]
+    assert cache.get(key_of(SHAPE)).candidates == ()
