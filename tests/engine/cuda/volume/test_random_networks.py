@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.gpu_networks import random_network
 from support.random_graphs import random_graph
-from support.volume_on_cpu import volume_on_cpu
+from support.volume_on_cpu import convolved_exactly, volume_on_cpu
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 pytest.importorskip("torch")
@@ -65,3 +65,33 @@ def test_any_network(
     for memory in (made.memory(), made.memory_recomputed(twice=twice)):
         difference = np.linalg.norm(made(volume, memory=memory) - wanted)
         assert difference <= _LIMIT * np.linalg.norm(wanted)
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.randoms(use_true_random=False), st.booleans(), st.booleans())
+def test_any_network_on_matrix_units_gives_the_same_bytes_wherever_maps_are(
+    folder: Path, random: Random, wgmma: bool, widens: bool
+) -> None:
+    graph = random_graph(random, EXTENTS, channels=(1, 3, 32, 64))
+    assume(graph is not None and volume_refusal(graph) is None)
+    assert graph is not None
+    noise = np.random.default_rng(2).uniform(-1, 1, (graph.in_channels, *EXTENTS))
+    volume = noise.astype(np.float32)
+    made = volume_on_cpu(
+        random_network(graph, seed=1),
+        BlockGrid(EXTENTS, BLOCK),
+        "fp16",
+        folder,
+        matrix_kernels=True,
+        wgmma=wgmma,
+        widens=widens,
+        convolve=convolved_exactly,
+    )
+    wanted = made(volume)
+    assume(np.isfinite(wanted).all())  # else a value left the range of fp16
+    for memory in (
+        made.memory_away(),
+        made.memory_recomputed(),
+        made.memory_recomputed(twice=True),
+    ):
+        assert made(volume, memory=memory).tobytes() == wanted.tobytes()
