@@ -122,7 +122,7 @@ def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: i
     A convolution of single voxels is one: its voxels are the rows, its channels the columns.
     """
     shapes = [_product(extents, precision) for extents in _EDGES]
-    shape = next((shape for shape in shapes if _bytes(shape) <= room), None)
+    shape = next((shape for shape in shapes if bench_bytes(shape, _WORKSPACE) <= room), None)
     if shape is None:
         raise DeviceMemoryError("There is no room for a matrix product.")
     with ExitStack() as opened:
@@ -149,10 +149,6 @@ def _product(extents: tuple[int, int, int], precision: Precision) -> Convolution
 
 def _matrix_bytes(shape: Convolution) -> int:
     return shape.source_channels**2 * NUMBER_BYTES[shape.precision]
-
-
-def _bytes(shape: Convolution) -> int:
-    return bench_bytes(shape, _WORKSPACE)
 
 
 def _bandwidth(context: Context, stream: Stream, room: int) -> float:

@@ -4,8 +4,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..compiler.memory.plan import aligned
-from ..compiler.memory.trials import GUARD, bytes_of_blocks
+from ..compiler.memory.trials import between_guards
 from ..errors import DeviceMemoryError
 from .driver import DeviceBuffer, Stream
 
@@ -25,18 +24,14 @@ class TrialMemory:
 
         Raises DeviceMemoryError where they are more than may be taken, or than the card has left.
         """
-        size = bytes_of_blocks(sizes)
-        if size > self.bytes:
+        arena = between_guards(sizes)
+        if arena.bytes > self.bytes:
             raise DeviceMemoryError(
-                f"A layer is tried in {-(-size // 2**20)} MiB of device memory, but "
+                f"A layer is tried in {-(-arena.bytes // 2**20)} MiB of device memory, but "
                 f"{self.bytes >> 20} MiB may be used; use a larger setting vram-limit.",
-                wanted=size,
+                wanted=arena.bytes,
                 free=self.bytes,
             )
-        with DeviceBuffer(size) as buffer:
-            stream.fill(buffer.address, NAN, size)
-            addresses, place = dict[str, int](), buffer.address + GUARD
-            for name, each in sizes.items():
-                addresses[name] = place
-                place += aligned(each) + GUARD
-            yield addresses
+        with DeviceBuffer(arena.bytes) as buffer:
+            stream.fill(buffer.address, NAN, arena.bytes)
+            yield {name: buffer.address + offset for name, offset in arena.offsets.items()}

@@ -12,7 +12,7 @@ from ..layer_trials import LayerTrial, TriedStep, of_one_patch, trial_of
 from ..lowered import Lowered
 from ..steps import Convolve
 from ..tensors import COUNTERS, NUMBER_BYTES
-from .plan import ALIGNMENT, aligned
+from .plan import ALIGNMENT, Arena, aligned
 
 GUARD = ALIGNMENT
 """Bytes of NaN on both sides of what a trial may read or write."""
@@ -24,9 +24,18 @@ _NOTED = 1024
 """Fingerprints of a convolution that there is room for."""
 
 
+def between_guards(sizes: Mapping[str, int]) -> Arena:
+    """Blocks of these sizes one behind another, each between guards."""
+    offsets, end = dict[str, int](), GUARD
+    for name, size in sizes.items():
+        offsets[name] = end
+        end += aligned(size) + GUARD
+    return Arena(offsets, end)
+
+
 def bytes_of_blocks(sizes: Mapping[str, int]) -> int:
     """Bytes of blocks of these sizes, each between guards."""
-    return GUARD + sum(aligned(size) + GUARD for size in sizes.values())
+    return between_guards(sizes).bytes
 
 
 def convolution_blocks(shape: Convolution, workspace: int) -> Mapping[str, int]:

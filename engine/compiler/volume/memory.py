@@ -93,10 +93,7 @@ def volume_memory(wanted: VolumeRequest, room: int) -> VolumeMemory:
     To recompute them takes less time than to bring them back. Raises DeviceMemoryError, which names
     the least that would do.
     """
-    try:
-        memory = _memory_within(wanted, room)
-    except DeviceMemoryError as error:
-        raise _too_little(wanted, max(wanted.trial, error.wanted or 0), room) from error
+    memory = _memory_within(wanted, room)
     if wanted.trial > room:
         raise _too_little(wanted, wanted.trial, room)
     return memory
@@ -295,6 +292,7 @@ class _Choice:
 
 
 def _too_little(wanted: VolumeRequest, least: int, room: int) -> DeviceMemoryError:
+    least = max(least, wanted.trial)
     mib = -(-least >> 20)
     return DeviceMemoryError(
         f"The network needs {mib} MiB of device memory for blocks of "
