@@ -3,9 +3,13 @@
 from collections.abc import Iterable, Iterator
 from random import Random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+
+pytest.importorskip("torch")  # of which the networks with features are made
+
 from support.described_cards import H200
 from support.network_features import FEATURES
 from support.random_graphs import random_graph
