@@ -28,6 +28,10 @@ from support.batch_world import recorded, scan
 from support.queue_world import QueueWorld, children
 from support.telling_worker import TELLING_COMMAND
 
+from cuda_cyclegan.pipelines.errors import QueueLostError
+from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
+from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
+
 PATIENCE = 300.0
 ABOUT_A_JOB = re.compile(r" (\d{8}-\w{6}/\d{5}) (\w+)")
 RESULTS = Path(__file__).parent / "results" / "queue_chaos.json"
@@ -130,6 +134,12 @@ class Work:
         """Of all jobs."""
         return [row for batch in self._batches for row in self._world.jobs(batch)]
 
+    def running(self) -> set[str]:
+        """The jobs at work by the queue. Raises QueueLostError."""
+        with open_queue(queue_place(self._world.queue)) as queue:
+            found = [queue.jobs(batch, ["running"]) for batch in self._batches]
+        return {row.job for rows in found for row in rows}
+
     def direct(self) -> Path:
         """The folder of what `translate` makes of the same scans."""
         folder = self._world.folder / "direct"
@@ -152,11 +162,15 @@ def _kill_one_at_work(workers: list[Watched], work: Work, moments: random.Random
 
 
 def _is_killed(process: int, of: Watched, work: Work) -> bool:
-    """Have a process stand still, and end there if it has a job in hand."""
+    """Have a process stand still, and end there if it has a job in hand.
+
+    Where it stands still while it changes the queue's file, nobody else can read that: it goes on.
+    """
     with suppress(ProcessLookupError):
         os.kill(process, signal.SIGSTOP)
-        running = {row["job"] for row in work.rows() if row["state"] == "running"}
-        is_at_work = not running.isdisjoint(of.in_hand)
+        is_at_work = False
+        with suppress(QueueLostError):
+            is_at_work = not work.running().isdisjoint(of.in_hand)
         os.kill(process, signal.SIGKILL if is_at_work else signal.SIGCONT)
         return is_at_work
     return False
