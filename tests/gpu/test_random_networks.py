@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 from support.gpu_networks import random_network
 from support.random_graphs import random_graph
 
 from cuda_cyclegan.engine.errors import DeviceMemoryError
-from cuda_cyclegan.engine.network.architectures import ResNetSpec
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.options import Precision
@@ -42,12 +40,9 @@ def guards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def a_generator(random: Random) -> Network:
     """Of one of the family's features, of any width."""
-    from support.network_features import FEATURES, trained
+    from support.network_features import random_spec, trained
 
-    spec = FEATURES[random.choice(sorted(FEATURES))]
-    spec = replace(spec, width=random.choice((8, 16, 24, 32, 64)))
-    if isinstance(spec, ResNetSpec):
-        spec = replace(spec, blocks=random.choice((1, 2, 3)))
+    spec = random_spec(random, (8, 16, 24, 32, 64), blocks=(1, 2, 3))
     return trained(spec, random.randrange(1 << 30))
 
 

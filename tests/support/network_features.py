@@ -4,7 +4,8 @@ The PyTorch side follows the words of the specs with torch's own functions; it s
 the layer graph, so that the two can prove each other wrong.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,14 @@ FEATURES: Mapping[str, Spec] = {
     "U-Net, added input": _unet(adds_input=True, skip_first=False),
     "U-Net, strides of 1, 2, 2": _unet(stride=(1, 2, 2)),
 }
+
+
+def random_spec(random: Random, widths: Sequence[int], blocks: Sequence[int]) -> Spec:
+    """One of the features, in one of the widths; blocks: how many a ResNet may have."""
+    spec = structs.replace(FEATURES[random.choice(sorted(FEATURES))], width=random.choice(widths))
+    if isinstance(spec, ResNetSpec):
+        return structs.replace(spec, blocks=random.choice(blocks))
+    return spec
 
 
 def trained(spec: Spec, seed: int = 0) -> Network:

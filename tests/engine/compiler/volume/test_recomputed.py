@@ -6,12 +6,11 @@ from random import Random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 pytest.importorskip("torch")  # of which the networks with features are made
 
 from support.described_cards import H200
-from support.network_features import FEATURES
+from support.network_features import random_spec
 from support.random_graphs import random_graph
 from support.zero_weights import zero_network
 
@@ -21,7 +20,7 @@ from cuda_cyclegan.engine.compiler.volume.lifetimes import VolumeRequest
 from cuda_cyclegan.engine.compiler.volume.lowering import lowered_blocks
 from cuda_cyclegan.engine.compiler.volume.memory import _choices
 from cuda_cyclegan.engine.compiler.volume.passes import Pass, passes_of
-from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.architectures import build
 from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.engine.whole_volume import padded_extents, volume_refusal
@@ -33,10 +32,7 @@ WIDTHS = 8, 16, 24, 32, 64, 128
 def a_graph(random: Random) -> Graph | None:
     """Of the family, or of layers in any order; None where the dice gave none for volumes."""
     if random.random() < 0.2:
-        spec = replace(FEATURES[random.choice(sorted(FEATURES))], width=random.choice(WIDTHS))
-        if isinstance(spec, ResNetSpec):
-            spec = replace(spec, blocks=random.choice((0, 1, 2)))
-        graph = build(spec)
+        graph = build(random_spec(random, WIDTHS, blocks=(0, 1, 2)))
     else:
         graph = random_graph(
             random, (32, 16, 24), numbers=30_000_000, weights=3_000_000, channels=(1, 3, *WIDTHS)
