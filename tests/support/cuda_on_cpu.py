@@ -62,12 +62,10 @@ CPU = Path("/proc/cpuinfo")
 OPTIONS = (
     "-std=c++20",
     "-O1",
-    *(
-        ["-mf16c"] if CPU.is_file() and " f16c " in CPU.read_text() else []
-    ),  # converts ten times faster
+    # Converts ten times faster, and multiplies four doubles at once.
+    *(f"-m{unit}" for unit in ("f16c", "avx2") if CPU.is_file() and f" {unit} " in CPU.read_text()),
     "-fno-strict-aliasing",
     "-fno-gnu-unique",  # static memory is each library's own
-    "-U_FORTIFY_SOURCE",  # which takes a jump to another lane's stack for a fault
     "-shared",
     "-fPIC",
     "-w",
