@@ -10,7 +10,6 @@ import pytest
 from hypothesis import settings
 from support.processes import processes_left
 
-from cuda_cyclegan.engine.cores import usable_cores
 from cuda_cyclegan.engine.telemetry import disable_telemetry
 from cuda_cyclegan.pipelines.host.signals import STOP_SIGNALS
 
@@ -35,13 +34,6 @@ def pytest_configure() -> None:
         signal.signal(
             signal.SIGHUP, lambda *_: None
         )  # which processes that we start do not inherit
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int | None:
-    """One more than there are cores: many tests wait for other processes for a while."""
-    is_told = "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ
-    return None if is_told else usable_cores() + 1
 
 
 def pytest_collection_finish() -> None:
