@@ -1,6 +1,5 @@
 """What holds for every test."""
 
-import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -34,12 +33,6 @@ def pytest_configure() -> None:
         signal.signal(
             signal.SIGHUP, lambda *_: None
         )  # which processes that we start do not inherit
-
-
-def pytest_collection_finish() -> None:
-    """What tests have loaded stays; each collection of garbage would go through all of it."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

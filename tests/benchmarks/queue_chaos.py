@@ -29,8 +29,6 @@ from support.queue_world import QueueWorld, children
 from support.telling_worker import TELLING_COMMAND
 
 from cuda_cyclegan.pipelines.errors import QueueLostError
-from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
-from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 
 PATIENCE = 300.0
 ABOUT_A_JOB = re.compile(r" (\d{8}-\w{6}/\d{5}) (\w+)")
@@ -136,9 +134,8 @@ class Work:
 
     def running(self) -> set[str]:
         """The jobs at work by the queue. Raises QueueLostError."""
-        with open_queue(queue_place(self._world.queue)) as queue:
-            found = [queue.jobs(batch, ["running"]) for batch in self._batches]
-        return {row.job for rows in found for row in rows}
+        rows = [self._world.rows(batch, ["running"]) for batch in self._batches]
+        return {row.job for found in rows for row in found}
 
     def direct(self) -> Path:
         """The folder of what `translate` makes of the same scans."""

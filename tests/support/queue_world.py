@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
+from cuda_cyclegan.pipelines.jobs.queue.state import JobRow, JobState
 from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerEvent, WorkerSettings
 from cuda_cyclegan.pipelines.jobs.worker.process import work
 from cuda_cyclegan.pipelines.worker_processes.launch import launch
@@ -108,10 +109,17 @@ class QueueWorld:
     def jobs(self, batch: str) -> list[dict[str, Any]]:
         return json.loads(self.did("jobs", batch, "--json"))["jobs"]
 
-    def states(self, batch: str) -> list[str]:
-        """Of its jobs; also for a worker's threads, where no command may run."""
+    def rows(self, batch: str, states: Collection[JobState] = ()) -> list[JobRow]:
+        """As `Queue.jobs`; also for a worker's threads, where no command may run.
+
+        Raises QueueLostError.
+        """
         with open_queue(queue_place(self.queue)) as queue:
-            return [row.state for row in queue.jobs(batch)]
+            return queue.jobs(batch, states)
+
+    def states(self, batch: str) -> list[str]:
+        """Of its jobs."""
+        return [row.state for row in self.rows(batch)]
 
     def made(self) -> set[str]:
         return {path.name for path in self.output.glob("*.nii")}

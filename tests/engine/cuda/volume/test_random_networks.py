@@ -67,7 +67,7 @@ def test_any_network(
         assert difference <= _LIMIT * np.linalg.norm(wanted)
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False), st.booleans(), st.booleans())
 def test_any_network_on_matrix_units_gives_the_same_bytes_wherever_maps_are(
     folder: Path, random: Random, wgmma: bool, widens: bool
