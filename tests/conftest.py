@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from hypothesis import settings
 from support.processes import processes_left
 
+from cuda_cyclegan.engine.probe.cards import why_no_cuda
 from cuda_cyclegan.engine.telemetry import disable_telemetry
 from cuda_cyclegan.pipelines.host.signals import STOP_SIGNALS
 
@@ -16,11 +16,14 @@ from cuda_cyclegan.pipelines.host.signals import STOP_SIGNALS
 # threads take whole cores from the tests beside this one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+pytest_plugins = ["support.tiers"]
 
-# An example that takes longer on a loaded machine is not wrong. CI tries the same examples each
-# time, so that a change is judged by itself; elsewhere each run looks further.
-settings.register_profile("loaded", deadline=None, derandomize="CI" in os.environ)
-settings.load_profile("loaded")
+_no_gpu = why_no_cuda()
+collect_ignore = ["gpu"] if _no_gpu else []
+
+
+def pytest_report_header() -> str | None:
+    return f"tests/gpu is not collected: {_no_gpu}" if _no_gpu else None
 
 
 def pytest_configure() -> None:

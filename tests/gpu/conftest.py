@@ -1,11 +1,14 @@
-"""Every test in this folder needs a card, and skips itself without one."""
+"""Tests that need a GPU.
+
+Without one the folder is not collected, and its tests are skipped where it is named.
+"""
 
 import pytest
 
 from cuda_cyclegan.engine.probe.cards import why_no_cuda
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     obstacle = why_no_cuda()
     for item in items:
         if "gpu" in item.path.parts:

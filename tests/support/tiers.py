@@ -1,0 +1,139 @@
+"""Test tiers: the default one answers in five minutes, and `--slow` adds the rest.
+
+A test of the default tier may take LIMIT seconds of processor time, its child processes included;
+one that is marked `process` starts the program and may take PROCESS_LIMIT. Fixtures, first
+imports and what runs `uncounted` are not part of it. Both limits grow with the time that a fixed
+piece of work takes on this machine now, so a slow machine fails nothing.
+"""
+
+import builtins
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+LIMIT = 1.0
+PROCESS_LIMIT = 10.0
+FAST_EXAMPLES = 20
+CALIBRATION_SECONDS = 0.011
+"""Processor time of `calibrate` on two quiet cores of an AMD EPYC at 2.6 GHz, 2026-11-26."""
+
+_is_slow = False
+_uncounted = 0.0
+_is_uncounted = False
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the tier's hypothesis profile before any test module is imported.
+
+    An example that takes longer on a loaded machine is not wrong, hence no deadline. CI tries the
+    same examples each time, so that a change is judged by itself; elsewhere each run looks further.
+    """
+    global _is_slow
+    _is_slow = config.getoption("--slow")
+    most = settings.default.max_examples if _is_slow else FAST_EXAMPLES
+    settings.register_profile(
+        "tier", deadline=None, derandomize="CI" in os.environ, max_examples=most
+    )
+    settings.load_profile("tier")
+
+
+def examples(count: int) -> int:
+    """The number of hypothesis examples: `count` with `--slow`, otherwise at most FAST_EXAMPLES."""
+    return count if _is_slow else min(count, FAST_EXAMPLES)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _is_slow:
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Fail a test of the default tier that takes longer than it may."""
+    uncounted, start = _uncounted, _processor_seconds()
+    result = yield
+    taken = _processor_seconds() - start - (_uncounted - uncounted)
+    limit = PROCESS_LIMIT if item.get_closest_marker("process") else LIMIT
+    if taken > limit and _has_limit(item):
+        slowness = max(1.0, calibrate() / CALIBRATION_SECONDS)
+        if taken > limit * slowness:
+            pytest.fail(
+                f"The test took {taken:.2f} s of processor time; {limit * slowness:.2f} s are "
+                "allowed here. Make it faster, or mark it slow.",
+                pytrace=False,
+            )
+    return result
+
+
+def _has_limit(item: pytest.Item) -> bool:
+    """Whether the test runs as in the default tier: not slow, nor with more examples."""
+    return not (_is_slow and item.get_closest_marker("hypothesis")) and not any(
+        item.get_closest_marker(mark) for mark in ("slow", "gpu")
+    )
+
+
+def calibrate() -> float:
+    """Processor seconds of a fixed piece of work in Python and NumPy, the best of three."""
+    return min(_fixed_work() for _ in range(3))
+
+
+def _fixed_work() -> float:
+    start = process_time()
+    total = 0
+    for number in range(150_000):
+        total += number * number % 7
+    matrix = np.arange(160_000, dtype=np.float32).reshape(400, 400)
+    for _ in range(20):
+        matrix = np.sqrt(np.abs(matrix)) + np.float32(total)
+    return process_time() - start
+
+
+@contextmanager
+def uncounted() -> Generator[None]:
+    """Leave the block's processor time out of the limit: work that a cache saves the next run."""
+    global _uncounted, _is_uncounted
+    if _is_uncounted:
+        yield
+        return
+    _is_uncounted = True
+    start = _processor_seconds()
+    try:
+        yield
+    finally:
+        _uncounted += _processor_seconds() - start
+        _is_uncounted = False
+
+
+def _processor_seconds() -> float:
+    """Processor seconds of this process and of the children it has waited for."""
+    times = os.times()
+    return process_time() + times.children_user + times.children_system
+
+
+_import = builtins.__import__
+
+
+def _import_uncounted(name: str, *rest: Any, **named: Any) -> Any:
+    """Import a module, whose first import counts for no test."""
+    if name in sys.modules or _is_uncounted:
+        return _import(name, *rest, **named)
+    with uncounted():
+        return _import(name, *rest, **named)
+
+
+builtins.__import__ = _import_uncounted
