@@ -19,13 +19,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.io_files import OBLIQUE, ramp, read_file, save_nifti, study_of
 from support.io_users import open_folder, ordinary_user
+from support.tiers import examples
 from support.waiting import ENOUGH
 
 from cuda_cyclegan.io.errors import ScanError, UnreadableScanError, UnsupportedScanError
 from cuda_cyclegan.io.reading import read
 
 in_one_folder = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(200),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 PLAIN = ramp().tobytes(order="F")
 NRRD = """NRRD0004

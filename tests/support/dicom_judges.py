@@ -22,7 +22,7 @@ def judge(name: str) -> str:
     """The program's path; skips the test where it is not installed."""
     found = shutil.which(name)
     if found is None:
-        pytest.skip(f"{name} is not installed; .ci/run installs it on Debian")
+        pytest.skip(f"{name} is not installed; .ci/install-judges installs it on Debian")
     return found
 
 

@@ -1,7 +1,7 @@
 """Test tiers: the default one answers in five minutes, and `--slow` adds the rest.
 
 A test of the default tier may take LIMIT seconds of processor time, its child processes included;
-one that is marked `process` starts the program and may take PROCESS_LIMIT. Fixtures, first
+one that starts processes, and is marked `process`, may take PROCESS_LIMIT. Fixtures, first
 imports and what runs `uncounted` are not part of it. Both limits grow with the time that a fixed
 piece of work takes on this machine now, so a slow machine fails nothing.
 """

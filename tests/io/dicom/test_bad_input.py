@@ -16,6 +16,7 @@ from pydicom.uid import JPEG2000Lossless
 from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_judges import judge
 from support.dicom_phantoms import PATIENT, STORED, Phantom
+from support.tiers import examples
 
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.io.dicom.pixels.decoding import decode
@@ -30,7 +31,9 @@ PHANTOM = Phantom(slices=3, rows=48, columns=40)
 TWO = Choice(fewest_slices=2)
 DERIVATION = Derivation("model", "CT", "CT", "0", "0" * 64, STORED)
 MANY = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

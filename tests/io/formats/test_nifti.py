@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from support.io_files import OBLIQUE, ramp, read_file, save_nifti
+from support.tiers import examples
 
 from cuda_cyclegan.io.errors import UnreadableScanError, UnsupportedScanError
 from cuda_cyclegan.io.formats.nifti_writing import GEOMETRY_FIELDS
@@ -124,7 +125,9 @@ def test_what_is_written_reads_as_the_source(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(affine=affines, shape=shapes, suffix=st.sampled_from(SUFFIXES), qform=st.booleans())
 def test_any_sform_survives(
@@ -141,7 +144,9 @@ def test_any_sform_survives(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(affine=orthogonal, shape=shapes, codes=st.tuples(st.integers(0, 4), st.integers(0, 4)))
 def test_qform_and_sform_keep_their_codes_and_itk_sees_the_same_grid(

@@ -11,6 +11,7 @@ import SimpleITK
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.io_files import ramp, read_file, study_of
+from support.tiers import examples
 
 from cuda_cyclegan.io.errors import UnsupportedScanError, WriteError
 from cuda_cyclegan.io.formats.nrrd_metaimage import read_grid
@@ -109,7 +110,9 @@ def test_reads_and_writes_what_simpleitk_wrote(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(turn=turns, spacing=lengths, origin=places, shape=shapes, suffix=st.sampled_from(SUFFIXES))
 def test_any_grid_survives(

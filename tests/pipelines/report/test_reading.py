@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.reports import BATCH, row, written
+from support.tiers import examples
 
 from cuda_cyclegan.engine.probe.energy import Energy
 from cuda_cyclegan.pipelines.errors import ReportFileError
@@ -53,7 +54,9 @@ FAILED = st.builds(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(rows=st.lists(ROWS | FAILED, max_size=4), not_reached=st.integers(0, 9))
 def test_a_report_comes_back_as_it_went_in(

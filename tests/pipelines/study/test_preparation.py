@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, card, prepared_scan, small_resnet, volume
+from support.tiers import examples
 
 from cuda_cyclegan.engine.generator import Generator
 from cuda_cyclegan.engine.model.card import (
@@ -231,7 +232,7 @@ def test_source_voxels_are_not_held() -> None:
     assert prepared_scan(study, card()).source.voxels.strides == (0, 0, 0)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     affines,
     st.sampled_from(AXES),
@@ -276,7 +277,7 @@ def test_equal_spacing_means_no_resampling() -> None:
     assert prepared_scan(study, card(spacing=None)).plan.resampling is None
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(affines, st.sampled_from(AXES), st.tuples(*[st.floats(0.5, 3)] * 3))
 def test_resampling_moves_nothing(
     affine: np.ndarray[Any, Any], axes: str, spacing: tuple[float, float, float]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, translated
+from support.tiers import examples
 
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines.settings import Blend
@@ -86,7 +87,7 @@ def test_anatomy_that_happens_to_lie_at_a_border_is_no_seam() -> None:
     assert 0.9 < score.worst < 1.1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     shape=st.tuples(*[st.integers(2, 20)] * 3),
     patch=st.tuples(*[st.integers(2, 9)] * 3),

@@ -16,6 +16,7 @@ from support import queue_postgres
 from support.batch_world import scan, tiny_model
 from support.processes import started
 from support.queue_world import COMMAND
+from support.tiers import examples
 from support.waiting import eventually
 from typer.testing import CliRunner, Result
 
@@ -126,7 +127,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
         yield made
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(password=passwords, address=addresses, written=st.sampled_from([quote, str]))
 def test_a_place_and_its_refusal_show_no_piece_of_a_password(
     password: str, address: str, written: "Callable[[str], str]"
@@ -134,7 +135,7 @@ def test_a_place_and_its_refusal_show_no_piece_of_a_password(
     assert MARK not in described(address.replace("PASSWORD", written(password)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     command=st.sampled_from(
         [by_option, by_variable, by_file, by_submit, by_watch, by_worker, by_mistake_as_a_batch]

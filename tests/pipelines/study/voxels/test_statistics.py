@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tiers import examples
 
 from cuda_cyclegan.pipelines.study.voxels import statistics as module
 from cuda_cyclegan.pipelines.study.voxels.statistics import order_statistics
@@ -29,7 +30,7 @@ def values(kind: str, seed: int, size: int) -> npt.NDArray[Any]:
             return np.sort(random.integers(0, 256, size).astype(np.uint8))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     kind=st.sampled_from(["smooth", "integers", "background", "sorted"]),
     size=st.integers(1, 400_000),
