@@ -113,6 +113,7 @@ EXAMPLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_run_as_they_are_written(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

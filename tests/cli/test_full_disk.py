@@ -46,6 +46,7 @@ def world(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_no_longer_fits_fails_and_is_done_once_there_is_room(
     world: Path, workers: int
@@ -75,6 +76,7 @@ def test_what_no_longer_fits_fails_and_is_done_once_there_is_room(
     assert len(list((world / "copy").glob("*.nii"))) == STUDIES
 
 
+@pytest.mark.process
 def test_a_file_that_may_not_grow_fails_alone(world: Path) -> None:
     scan(world / "scans" / "large.nii", 9, (40, 40, 40))
 

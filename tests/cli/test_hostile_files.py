@@ -85,6 +85,7 @@ def sharing(width: int, blocks: int) -> dict[str, object]:
     return {name: storage[: like.numel()].view(like.shape) for name, like in state.items()}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("width", "blocks", "words"),
     [(52, 1445, "blocks must lie from 0 to 64"), (52, 64, "share 4.5 MiB in the file")],
@@ -102,12 +103,14 @@ def test_one_small_storage_under_many_weights(
     assert words in shown.stdout
 
 
+@pytest.mark.slow
 def test_weights_beyond_any_model(tmp_path: Path) -> None:
     path = tmp_path / "latest_net_G_A.pth"
     torch.save(sharing(256, 64), path)
     assert "a model holds 2 GiB at most" in imported(path)
 
 
+@pytest.mark.process
 def test_layers_that_share_their_weights_honestly(tmp_path: Path) -> None:
     module = made.unpadded_resnet(blocks=9)
     state = module.state_dict()
@@ -123,6 +126,7 @@ def test_layers_that_share_their_weights_honestly(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.process
 def test_a_generator_whose_smallest_patch_is_endless(tmp_path: Path) -> None:
     path = tmp_path / "latest_net_G_A.pth"
     torch.save(made.UNet(levels=10, width=1).state_dict(), path)
@@ -141,11 +145,13 @@ def model_file(folder: Path, spec: ResNetSpec | UNetSpec, extent: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_reference_that_takes_hours(tmp_path: Path) -> None:
     path = model_file(tmp_path, ResNetSpec(1, 1, width=64, blocks=1), 256)
     assert "A reference patch of 256x256x256 takes" in refused("model", "verify", path)
 
 
+@pytest.mark.slow
 def test_a_reference_for_import_that_takes_hours(tmp_path: Path) -> None:
     checkpoint, reference = tmp_path / "latest_net_G_A.pth", tmp_path / "reference.npz"
     torch.save(made.unpadded_resnet(width=64).state_dict(), checkpoint)
@@ -177,6 +183,7 @@ def intensity(kind: str, **numbers: float) -> dict[str, object]:
     return {"kind": kind, **numbers}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -201,6 +208,7 @@ def test_numbers_and_words_that_no_scan_has(field: str, value: object, tmp_path:
     assert f"field '{field}" in refused(*words)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("option", "value", "field"),
     [
@@ -240,6 +248,7 @@ def test_numbers_of_unusual_scans_are_sound(
     assert getattr(load_model(path).card, field) == value
 
 
+@pytest.mark.process
 def test_a_grid_far_finer_than_the_scan(tmp_path: Path) -> None:
     """A model of 0.02 mm on scans of 1 mm: 125 000 voxels for each."""
     import nibabel
@@ -259,6 +268,7 @@ def test_a_grid_far_finer_than_the_scan(tmp_path: Path) -> None:
     assert not list(out.glob("*.nii*"))
 
 
+@pytest.mark.process
 def test_the_limits_leave_sound_files_alone(tmp_path: Path) -> None:
     """So that the refusals above are not those of the memory limit."""
     path = tmp_path / "model.safetensors"

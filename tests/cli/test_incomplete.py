@@ -106,6 +106,7 @@ def test_nothing_but_damage_is_no_study_and_is_told(world: World) -> None:
         assert flat(f"failed: {world.inputs / 'a.dcm'}: it is empty") in flat(done.output)
 
 
+@pytest.mark.slow
 def test_a_watched_folder_waits_for_what_is_not_whole(world: World) -> None:
     process = world.watch()
     said = wait_for(process, " 1 study queued")

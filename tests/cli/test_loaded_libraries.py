@@ -92,34 +92,41 @@ def test_files_beside_the_scans_are_told_from_dicom_without_its_library(study: P
     assert loaded("discover", study.parent) == TO_FIND
 
 
+@pytest.mark.process
 def test_dicom_loads_its_library(tmp_path: Path) -> None:
     Phantom().write(tmp_path / "scans")
     assert "pydicom" in loaded("discover", tmp_path / "scans")
 
 
+@pytest.mark.process
 def test_a_plan_opens_no_device(study: Path, batch: tuple[object, ...]) -> None:
     assert loaded("plan", study, *batch) == TO_PLAN
 
 
+@pytest.mark.process
 def test_the_cpu_takes_onnx_runtime(study: Path, batch: tuple[object, ...]) -> None:
     assert loaded("translate", study, *batch) == ON_THE_CPU
 
 
+@pytest.mark.process
 def test_a_card_does_not(study: Path, batch: tuple[object, ...]) -> None:
     found = loaded("translate", study, *batch, before=UNTIL_A_CARD_OPENS, status=4)
     assert found == ON_THE_CPU - {"onnx", "onnxruntime", "rich"}
 
 
+@pytest.mark.slow
 def test_a_preview_takes_the_library_of_pictures(study: Path, batch: tuple[object, ...]) -> None:
     assert loaded("translate", study, *batch, "--preview") == {*ON_THE_CPU, "PIL"}
 
 
+@pytest.mark.slow
 def test_nrrd_takes_simpleitk(tmp_path: Path, batch: tuple[object, ...]) -> None:
     image = SimpleITK.GetImageFromArray(np.arange(4096, dtype=np.int16).reshape(16, 16, 16))
     SimpleITK.WriteImage(image, tmp_path / "a.nrrd")
     assert "SimpleITK" in loaded("translate", tmp_path / "a.nrrd", *batch)
 
 
+@pytest.mark.slow
 def test_what_fills_starts_and_shows_a_queue_needs_little_beside_its_database(
     tmp_path: Path, batch: tuple[object, ...], study: Path
 ) -> None:
@@ -142,6 +149,7 @@ def test_nibabel_lacks_nothing_in_programs_that_import_it_themselves() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.slow
 def test_dicom_in_a_nifti_header_is_kept(
     tmp_path: Path, batch: tuple[object, ...], study: Path
 ) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.batch_world import scan, tiny_model
 
 STUDIES = 5
@@ -26,6 +27,7 @@ main()
 """The command, but from the third patch on the device refuses all work in its process."""
 
 
+@pytest.mark.process
 def test_a_device_that_falls_off_costs_no_study(tmp_path: Path) -> None:
     for number in range(STUDIES):
         scan(tmp_path / "scans" / f"{number}.nii", number, (16, 16, 16))

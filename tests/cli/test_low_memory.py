@@ -26,7 +26,11 @@ def run(limit: int, *arguments: object) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize("limit", [100, 400, 770, 800, 830, 860])
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "limit",
+    [400, 800, *(pytest.param(each, marks=pytest.mark.slow) for each in (100, 770, 830, 860))],
+)
 def test_a_limit_of_the_address_space(tmp_path: Path, limit: int) -> None:
     model = tiny_model(tmp_path / "model.safetensors")
     scan(tmp_path / "in" / "a.nii")

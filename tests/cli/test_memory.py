@@ -25,6 +25,7 @@ def peaks(root: Path, *options: str) -> dict[str, int]:
     return {row["name"]: row["peak_host_bytes"] for row in rows}
 
 
+@pytest.mark.process
 def test_a_large_study_is_seen_in_rows_beside_it_only(tmp_path: Path) -> None:
     extents = (160, 160, 160)
     scan(tmp_path / "scans" / "b.nii", shape=extents)
@@ -35,6 +36,7 @@ def test_a_large_study_is_seen_in_rows_beside_it_only(tmp_path: Path) -> None:
     assert found["b.nii"] - found["g.nii"] > least
 
 
+@pytest.mark.slow
 def test_thirty_studies_take_no_more_than_ten(tmp_path: Path) -> None:
     for index in range(30):
         scan(tmp_path / "scans" / f"{index:02}.nii.gz", index, (96, 96, 96))
@@ -44,6 +46,7 @@ def test_thirty_studies_take_no_more_than_ten(tmp_path: Path) -> None:
     assert max(found[20:]) - max(found[:10]) < 3 * one_study
 
 
+@pytest.mark.slow
 def test_a_spread_takes_what_its_plan_says_however_many_flips_there_are(tmp_path: Path) -> None:
     extents, patch = (160, 160, 160), (*PATCHES, "--patch", "64,64,64")
     scan(tmp_path / "scans" / "b.nii", shape=extents)

@@ -22,11 +22,13 @@ def check(found: dict[str, Any], trial: Trial) -> None:
     assert found["judged by dciodvfy"] == trial.judged
 
 
+@pytest.mark.slow
 def test_kills_and_a_restart_of_the_pacs_lose_and_double_nothing(tmp_path: Path) -> None:
     trial = Trial(series=8, kills=3, restarts=1, judged=2)
     check(run(tmp_path, trial), trial)
 
 
+@pytest.mark.slow
 def test_kills_of_the_database_lose_and_double_nothing(tmp_path: Path) -> None:
     if not queue_postgres.is_installed():
         pytest.skip("PostgreSQL is not installed")

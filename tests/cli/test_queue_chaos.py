@@ -30,10 +30,12 @@ def check(world: QueueWorld, trial: Trial) -> None:
         assert found[nothing] == 0, nothing
 
 
+@pytest.mark.slow
 def test_kills_at_work_lose_and_double_nothing(tmp_path: Path) -> None:
     check(QueueWorld(tmp_path), Trial(studies=16, kills=2, workers=2, extents=SMALL))
 
 
+@pytest.mark.slow
 def test_a_restart_of_the_server_and_kills_lose_and_double_nothing(tmp_path: Path) -> None:
     if not queue_postgres.is_installed():
         pytest.skip("PostgreSQL is not installed")
@@ -43,6 +45,7 @@ def test_a_restart_of_the_server_and_kills_lose_and_double_nothing(tmp_path: Pat
         check(world, trial)
 
 
+@pytest.mark.slow
 def test_workers_of_equal_names_take_no_jobs_from_each_other(tmp_path: Path) -> None:
     if not queue_postgres.is_installed():
         pytest.skip("PostgreSQL is not installed")

@@ -52,12 +52,14 @@ def told(world: World, *words: object, status: int = 0, home: str = "HOME=/nonex
     return done.stdout + done.stderr
 
 
+@pytest.mark.process
 def test_a_folder_is_translated_and_a_record_kept(world: World) -> None:
     words = ("translate", *world.arguments("--device", "cpu"))
     assert "1 translated" in told(world, *words)
     assert "1 up to date" in told(world, *words)
 
 
+@pytest.mark.slow
 def test_a_worker_does_jobs_of_a_queue_among_the_results(world: World) -> None:
     queue = ("--queue", world.output / "queue" / "queue.db")
     told(world, "submit", *world.arguments(), *queue)
@@ -66,6 +68,7 @@ def test_a_worker_does_jobs_of_a_queue_among_the_results(world: World) -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_needs_a_place_to_write_says_so_in_a_sentence(world: World) -> None:
     assert "choose another with --queue" in told(world, "submit", *world.arguments(), status=2)
     assert "name another queue with --queue" in told(world, "jobs", status=2)
@@ -73,6 +76,7 @@ def test_what_needs_a_place_to_write_says_so_in_a_sentence(world: World) -> None
     assert "choose another folder with --folder, or make it writable" in examined
 
 
+@pytest.mark.slow
 def test_a_user_without_a_home_translates_and_is_told_of_the_queue(world: World) -> None:
     nameless = "LANG=C.UTF-8"  # in the place of HOME
     words = ("translate", *world.arguments("--device", "cpu"))

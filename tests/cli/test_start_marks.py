@@ -5,11 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.batch_world import scan, tiny_model
 
 MARKS = Path(__file__).parents[1] / "support" / "start_marks"
 
 
+@pytest.mark.process
 def test_a_command_tells_what_it_has_come_to(tmp_path: Path) -> None:
     model, marks = tiny_model(tmp_path / "model.safetensors"), tmp_path / "marks"
     scan(tmp_path / "scans" / "a.nii")

@@ -122,12 +122,13 @@ def folders(tmp_path: Path) -> Iterator[Folders]:
         yield Folders(tmp_path, running)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("place", "number", "status"),
     [
         (INFERRING, signal.SIGINT, 130),
         (WRITING, signal.SIGTERM, 143),
-        (INFERRING, signal.SIGHUP, 129),
+        pytest.param(INFERRING, signal.SIGHUP, 129, marks=pytest.mark.slow),
     ],
     ids=["Ctrl-C while inferring", "SIGTERM while writing", "terminal closed"],
 )
@@ -159,6 +160,7 @@ def test_a_signal_stops_in_order_and_the_next_run_does_the_rest(
     assert (totals["up_to_date"], totals["translated"]) == (2, 4)
 
 
+@pytest.mark.slow
 def test_a_signal_whose_exception_python_drops_stops_the_run_all_the_same(
     folders: Folders,
 ) -> None:
@@ -171,6 +173,7 @@ def test_a_signal_whose_exception_python_drops_stops_the_run_all_the_same(
     assert folders.finish()["up_to_date"] == 1
 
 
+@pytest.mark.process
 def test_a_result_that_is_being_written_at_a_signal_is_kept(folders: Folders) -> None:
     process = folders.start_and_stand(WRITING, 3, patience=600)
     process.send_signal(signal.SIGTERM)
@@ -182,6 +185,7 @@ def test_a_result_that_is_being_written_at_a_signal_is_kept(folders: Folders) ->
     assert folders.parts() == []
 
 
+@pytest.mark.process
 def test_a_second_signal_does_not_wait_for_the_disk(folders: Folders) -> None:
     process = folders.start_and_stand(WRITING, 3, patience=600)
     process.send_signal(signal.SIGINT)
@@ -197,6 +201,7 @@ def test_a_second_signal_does_not_wait_for_the_disk(folders: Folders) -> None:
     assert folders.finish()["translated"] == 4
 
 
+@pytest.mark.slow
 def test_a_signal_before_the_first_study_is_told_without_a_traceback(folders: Folders) -> None:
     process = folders.start_and_stand(OPENING, 1)
     process.send_signal(signal.SIGTERM)
@@ -206,6 +211,7 @@ def test_a_signal_before_the_first_study_is_told_without_a_traceback(folders: Fo
     assert "Stopped" in errors
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("command", "number", "status"),
     [
@@ -223,6 +229,7 @@ def test_a_search_that_is_stopped_says_so(
     assert (process.returncode, out, errors) == (status, "", "Stopped.\n")
 
 
+@pytest.mark.process
 def test_two_runs_at_once_do_not_share_a_folder(folders: Folders) -> None:
     first = folders.start_and_stand(INFERRING, 1)
     second = folders.start()
@@ -234,6 +241,7 @@ def test_two_runs_at_once_do_not_share_a_folder(folders: Folders) -> None:
     assert folders.finish()["translated"] == STUDIES
 
 
+@pytest.mark.process
 def test_a_part_that_a_killed_run_left_is_removed(folders: Folders) -> None:
     process = folders.start_and_stand(WRITING, 1)
     process.kill()

@@ -52,6 +52,7 @@ def can_be_watched() -> bool:
     return subprocess.run(trial, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_no_command_connects_or_leaves_files_of_onnx_runtime(tmp_path: Path) -> None:
     if not can_be_watched():
         pytest.skip("needs strace and network namespaces")
@@ -88,6 +89,7 @@ def test_no_command_connects_or_leaves_files_of_onnx_runtime(tmp_path: Path) -> 
     assert [str(file) for file in files if "cuda-cyclegan" not in file.parts] == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "entry", [main, BatchClient, in_child, work, examine_installation, SessionGenerator]
 )

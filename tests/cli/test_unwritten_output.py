@@ -13,10 +13,10 @@ FULL = Path("/dev/full")
 SAID = "Error: Standard output was not written whole"
 COMMANDS = [
     ["--version"],
-    ["jobs", "--help"],
+    pytest.param(["jobs", "--help"], marks=pytest.mark.slow),
     ["jobs", "--json", "--queue", "QUEUE"],
-    ["jobs", "--queue", "QUEUE"],
-    ["discover", "INPUTS", "--json"],
+    pytest.param(["jobs", "--queue", "QUEUE"], marks=pytest.mark.slow),
+    pytest.param(["discover", "INPUTS", "--json"], marks=pytest.mark.slow),
     ["translate", "INPUTS", "--model", "MODEL", "--output", "OUTPUT", "--report", "-"],
 ]
 
@@ -41,6 +41,7 @@ def command(queue: QueueWorld, words: list[str]) -> list[str]:
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no file that is always full")
+@pytest.mark.process
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[:2]))
 def test_output_that_no_disk_takes_fails_a_command(queue: QueueWorld, words: list[str]) -> None:
     with FULL.open("w") as full:
@@ -52,6 +53,7 @@ def test_output_that_no_disk_takes_fails_a_command(queue: QueueWorld, words: lis
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no file that is always full")
 def test_a_command_that_fails_keeps_its_status(queue: QueueWorld) -> None:
     words = command(queue, ["jobs", "none", "--queue", "QUEUE"])
@@ -60,6 +62,7 @@ def test_a_command_that_fails_keeps_its_status(queue: QueueWorld) -> None:
     assert done.returncode == Exit.USAGE
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[:2]))
 def test_a_reader_that_has_seen_enough_is_no_failure(queue: QueueWorld, words: list[str]) -> None:
     reader, writer = os.pipe()

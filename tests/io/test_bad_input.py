@@ -267,6 +267,7 @@ def test_zeros_that_pad_a_file_are_no_damage(tmp_path: Path, padding: bytes) -> 
         assert np.array_equal(read_file(tmp_path / name).voxels, ramp())
 
 
+@pytest.mark.process
 def test_bombs_cost_no_memory(tmp_path: Path) -> None:
     """Files of about 1 MB that unpack to 1 GiB while their headers promise 120 bytes or 1 GiB."""
     zeros = bytes(BOMB_BYTES // 16)

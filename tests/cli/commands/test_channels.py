@@ -218,6 +218,7 @@ class TestOtherCommands:
         clinic.work()
         np.testing.assert_allclose(values(clinic.result(1)), clinic.expected(1))
 
+    @pytest.mark.slow
     def test_a_watched_study_is_taken_when_its_last_channel_came(self, clinic: Clinic) -> None:
         late = clinic.file(2, "T2w")
         content = late.read_bytes()

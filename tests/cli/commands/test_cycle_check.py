@@ -214,6 +214,7 @@ def test_a_job_of_a_way_back_that_changed_fails_alone(world: PairWorld) -> None:
     assert not world.made()
 
 
+@pytest.mark.process
 def test_several_devices_tell_what_one_does(
     world: PairWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +253,7 @@ def test_a_dicom_series_is_checked_too(tmp_path: Path) -> None:
     assert np.isfinite(row["cycle"]["error"])
 
 
+@pytest.mark.process
 def test_a_map_of_a_dicom_series_is_a_series_of_its_own(tmp_path: Path) -> None:
     world = PairWorld(tmp_path)
     Phantom("MR").write(world.inputs / "mr")

@@ -42,6 +42,7 @@ def findings(folder: Path, status: int = 0, queue: str = "") -> dict[str, dict[s
     return {finding["subject"]: finding for finding in found["findings"]}
 
 
+@pytest.mark.process
 def test_a_sound_machine_is_well_within_3_seconds(tmp_path: Path) -> None:
     place = ["--folder", str(tmp_path), "--queue", str(tmp_path / "queue.db")]
     command = [sys.executable, "-m", "cuda_cyclegan", "doctor", *place]
@@ -70,6 +71,7 @@ def test_the_self_test_compares_with_what_pytorch_computed() -> None:
     assert verification.made_by == "training code"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("wrong", [1.01, np.nan])
 def test_a_device_that_computes_something_else_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: float
@@ -156,6 +158,7 @@ def test_a_small_disk_is_told_by_the_room_it_has(tmp_path: Path, size: str, stat
     assert (found["Queue"]["state"], full) == (("failure", True) if size == "1m" else ("ok", False))
 
 
+@pytest.mark.process
 def test_a_cache_that_cannot_be_kept_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +173,7 @@ def test_a_cache_that_cannot_be_kept_is_a_warning(
     assert "XDG_CACHE_HOME" in found["remedy"]
 
 
+@pytest.mark.process
 def test_a_disk_without_locks_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -195,6 +199,7 @@ def test_a_container_that_grants_less_is_a_warning_only(
     assert found["Memory"]["words"].startswith("0.5 of ")
 
 
+@pytest.mark.process
 def test_a_queue_is_counted_and_none_is_made(tmp_path: Path) -> None:
     missing = findings(tmp_path)["Queue"]
     assert missing["state"] == "ok"
@@ -226,6 +231,7 @@ def test_a_server_that_is_not_there_is_a_failure_without_its_password(tmp_path: 
     assert "connect_timeout" not in str(found)
 
 
+@pytest.mark.process
 def test_a_queue_on_a_server_is_counted_and_an_empty_database_is_told_apart(
     tmp_path: Path,
 ) -> None:
@@ -251,6 +257,7 @@ def test_a_queue_on_a_network_disk_is_a_warning(
     assert (found["state"], "network disk (nfs4)" in found["words"]) == ("warning", True)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="its loader's words are looked at")
 def test_a_driver_that_is_damaged_is_a_warning(tmp_path: Path) -> None:
     place = ["--json", "--folder", str(tmp_path), "--queue", str(tmp_path / "queue.db")]

@@ -61,6 +61,7 @@ def test_a_row_a_study_and_all_of_them_together(world: World) -> None:
     assert lines[-1].endswith("3 evaluated")
 
 
+@pytest.mark.slow
 def test_a_general_protocol_shows_each_data_range(world: World) -> None:
     shown = world.evaluate().stdout
     assert shown.count("-1000 to 1500") == 3

@@ -399,6 +399,7 @@ class TestInTheQueue:
         queue.did("jobs", "summary", batch, "--report", str(report))
         assert json.loads(report.read_text())["settings"]["inference"] == "volume"
 
+    @pytest.mark.slow
     def test_what_arrives_is_translated_at_once(self, queue: QueueWorld) -> None:
         paths = [str(queue.inputs), "--model", str(queue.model), "--output", str(queue.output)]
         watch = queue.start("watch", *paths, *VOLUME, "--settle", "0")

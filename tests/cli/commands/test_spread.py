@@ -78,6 +78,7 @@ def is_of_map(name: str) -> bool:
     return ".map-" in name
 
 
+@pytest.mark.slow
 def test_results_of_every_kind_have_the_bytes_that_they_have_without(world: World) -> None:
     of_every_kind(world)
     assert world.run("translate").exit_code == 0
@@ -95,6 +96,7 @@ def test_results_of_every_kind_have_the_bytes_that_they_have_without(world: Worl
     }
 
 
+@pytest.mark.process
 def test_maps_of_series_are_derived_series_without_a_fault(world: World) -> None:
     shutil.rmtree(world.inputs)
     of_series = world.inputs / "mr", world.inputs / "enhanced" / "one.dcm"
@@ -166,6 +168,7 @@ def test_one_report_of_several_runs_keeps_the_figures(world: World) -> None:
     assert len(first["maps"]) == 2
 
 
+@pytest.mark.slow
 def test_a_picture_that_is_drawn_later_shows_the_same(world: World) -> None:
     of_every_kind(world)
     world.run("translate", "--spread", "2", "--preview")
@@ -196,6 +199,7 @@ def test_nobody_takes_maps_for_scans_or_for_results(world: World) -> None:
     assert found.count("its name is that of a map beside a result") == 4
 
 
+@pytest.mark.process
 def test_maps_of_a_series_are_no_results_to_evaluate(tmp_path: Path) -> None:
     world = World(tmp_path)
     MR.write(world.inputs)

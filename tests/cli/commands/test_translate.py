@@ -133,6 +133,7 @@ class TestBadInput:
             assert reason.endswith(".")
             assert f"failed: {name}: " in result.stderr
 
+    @pytest.mark.process
     def test_a_file_that_may_not_be_read_fails_alone(self, world: World) -> None:
         scan(world.inputs / "a.nii")
         scan(world.inputs / "b.nii").chmod(0)
@@ -168,6 +169,7 @@ class TestBadInput:
                 assert r"[red]a\nb\x1b[31m\u202e.nii" in result.stdout
 
 
+@pytest.mark.process
 def test_several_devices_make_the_same_files_as_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ class TestStatus:
         [line] = result.stderr.splitlines()
         assert re.search(r"^Error: .*results cannot be used \(Permission denied\); .*\.$", line)
 
+    @pytest.mark.process
     def test_a_subfolder_that_may_not_be_written_fails_its_study(self, world: World) -> None:
         scan(world.inputs / "a.nii")
         scan(world.inputs / "sub" / "b.nii")
@@ -106,6 +107,7 @@ class TestStatus:
         rows = world.rows()
         assert (rows["a.nii"]["status"], rows["sub/b.nii"]["class"]) == ("translated", "write")
 
+    @pytest.mark.process
     def test_a_full_disk_fails_the_study_and_leaves_no_part(self, world: World) -> None:
         scan(world.inputs / "a.nii", shape=(64, 64, 64))
         scan(world.inputs / "b.nii", shape=(16, 16, 16))

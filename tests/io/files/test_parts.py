@@ -284,6 +284,7 @@ def test_a_part_that_another_run_removed_before_its_lock_is_made_anew(
     assert names(tmp_path) == ["a"]
 
 
+@pytest.mark.slow
 def test_many_runs_that_clean_while_many_write(tmp_path: Path) -> None:
     """The moments between making and locking a part, and between locking and removing one."""
     over = threading.Event()

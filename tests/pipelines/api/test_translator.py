@@ -318,6 +318,7 @@ print((max(levels[50:]) - max(levels[:50])) / 2**20)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
 def test_a_hundred_take_no_more_memory_than_a_few(tmp_path: Path) -> None:
     file = tiny_model(tmp_path / "m.safetensors")
@@ -327,6 +328,7 @@ def test_a_hundred_take_no_more_memory_than_a_few(tmp_path: Path) -> None:
     assert float(done.stdout) < 4  # MiB
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_hundred_leave_nothing_on_a_card(tmp_path: Path) -> None:
     found = json.loads(output_of(tmp_path, "support.translator_in_memory", str(tmp_path / "cache")))

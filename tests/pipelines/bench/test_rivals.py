@@ -44,6 +44,7 @@ def test_it_runs_elsewhere() -> None:
     assert in_child(task, ENOUGH) != os.getpid()
 
 
+@pytest.mark.slow
 def test_every_bad_end_has_its_reason() -> None:
     assert failed("crash") == "its process ended (killed by SIGSEGV): Segmentation fault is near"
     assert failed("exit") == "its process ended (exit status 3): last words"
@@ -56,6 +57,7 @@ def test_one_that_hangs_is_ended_in_time() -> None:
     assert processes_left() == []
 
 
+@pytest.mark.slow
 def test_pytorch_is_measured_on_the_same_network() -> None:
     pytest.importorskip("torch")
     own = measure(TINY)

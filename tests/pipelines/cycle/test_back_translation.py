@@ -138,6 +138,7 @@ def test_the_result_is_the_one_without_a_check(tmp_path: Path) -> None:
     assert made[0] == made[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.int16, np.float64])
 def test_a_study_holds_no_more_host_memory_than_was_told(tmp_path: Path, dtype: type) -> None:
     forth = with_large_patches(identity_model(tmp_path / "a.safetensors"))

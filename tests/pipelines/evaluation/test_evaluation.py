@@ -25,6 +25,7 @@ from cuda_cyclegan.pipelines.evaluation.report import Evaluation, PairRow
 from cuda_cyclegan.pipelines.study.voxels.statistics import Range
 
 nibabel: Any = _nibabel
+STUDIES = 3
 
 
 def heard(_done: int, _due: int) -> None:
@@ -33,9 +34,9 @@ def heard(_done: int, _due: int) -> None:
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Sources:
-    """Five studies with masks."""
-    for seed in range(5):
-        images = hounsfield_images(seed + 1 + seed // 4)
+    """STUDIES studies with masks."""
+    for seed in range(STUDIES):
+        images = hounsfield_images(seed + 1)
         assert images.inside is not None
         folders = zip(("truth", "results"), (images.truth, images.result), strict=True)
         for folder, image in folders:
@@ -48,24 +49,25 @@ def figures(evaluation: Evaluation) -> dict[str, Any]:
     return {row.name: (row.figures, row.voxels, row.reason) for row in evaluation.rows}
 
 
+@pytest.mark.slow
 def test_figures_do_not_depend_on_order_or_on_how_many_are_under_way(
     sources: Sources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = list(find_pairs(sources).pairs)
     monkeypatch.setattr(module, "usable_cores", lambda: 1)
     alone = evaluate(pairs, SYNTHRAD2025, heard)
-    monkeypatch.setattr(module, "usable_cores", lambda: 5)
+    monkeypatch.setattr(module, "usable_cores", lambda: STUDIES)
     random.Random(0).shuffle(pairs)
     together = evaluate(pairs, SYNTHRAD2025, heard)
     assert figures(alone) == figures(together)
-    assert alone.count("evaluated") == 5
+    assert alone.count("evaluated") == STUDIES
     assert alone.summaries() == replace(together, rows=alone.rows).summaries()
     ordered = sorted(together.rows, key=lambda row: row.name)
     assert replace(together, rows=tuple(ordered)).summaries() == alone.summaries()
 
 
 def test_a_study_is_measured_as_it_is_stored(sources: Sources) -> None:
-    pair = find_pairs(sources).pairs[3]
+    pair = find_pairs(sources).pairs[2]
     [row] = evaluate([pair], SYNTHRAD2025, heard).rows
     files = [row.truth, row.result, row.mask]
     truth, result, mask = (np.asarray(nibabel.load(file).dataobj) for file in files)
@@ -82,7 +84,7 @@ def test_a_bad_study_fails_alone_and_says_why(sources: Sources) -> None:
     good = replace(sources, masks=None)
     evaluation = evaluate(find_pairs(good).pairs, general(None), heard)
     rows = {row.name: row for row in evaluation.rows}
-    assert evaluation.count("evaluated") == 5
+    assert evaluation.count("evaluated") == STUDIES
     for name in expected:
         row = rows[f"bad/{name}"]
         assert row.status in ("failed", "missing"), name
@@ -225,7 +227,7 @@ def test_a_stop_leaves_the_rest_undone(sources: Sources) -> None:
     pairs = (*find_pairs(sources).pairs, ScanPair("z.nii", missing="it has no truth"))
     evaluation = evaluate(pairs, SYNTHRAD2025, stop)
     assert evaluation.interrupted
-    assert (evaluation.count("evaluated"), evaluation.count("stopped")) == (2, 3)
+    assert (evaluation.count("evaluated"), evaluation.count("stopped")) == (2, STUDIES - 2)
     assert evaluation.count("missing") == 1
 
 
@@ -270,6 +272,7 @@ def peak(work: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_memory_beside_the_volumes_hardly_grows_with_them() -> None:
     random = np.random.default_rng(0)
 

@@ -14,7 +14,15 @@ from cuda_cyclegan.pipelines.evaluation.protocols import SYNTHRAD2025, general, 
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(0, marks=pytest.mark.slow, id="large"),
+        1,
+        2,
+        *(pytest.param(seed, marks=pytest.mark.slow) for seed in (3, 4, 5)),
+    ],
+)
 def test_synthrad2025_on_random_images_masks_and_ranges(seed: int) -> None:
     pytest.importorskip("skimage")
     images = hounsfield_images(seed)
@@ -38,6 +46,7 @@ def test_synthrad2025_on_what_scanners_store() -> None:
     assert found.ms_ssim == pytest.approx(told["ms_ssim"], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_ms_ssim_of_two_other_libraries() -> None:
     pytest.importorskip("pytorch_msssim")
     pytest.importorskip("monai")

@@ -172,6 +172,7 @@ def test_an_interrupt_ends_the_batch_and_the_next_run_does_the_rest(
     assert again == ["up to date"] * (call - 1) + ["translated"] * (4 - call)
 
 
+@pytest.mark.slow
 def test_a_failed_study_does_not_keep_its_arrays(world: World) -> None:
     class PayloadError(RuntimeError):
         pass

@@ -47,6 +47,7 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "preview"), [(".nii.gz", True), (".nrrd", False)])
 def test_descriptors_threads_and_memory_stay_level(
     tmp_path: Path, suffix: str, preview: bool
@@ -77,6 +78,7 @@ MOST_BYTES_A_STUDY = 8 << 10
 """That stay of one: its row and its moments have some 2 KB, and its scan as stored has 12 KB."""
 
 
+@pytest.mark.slow
 def test_of_a_study_no_more_stays_than_its_row(tmp_path: Path) -> None:
     """By the accounts of Python, which know each array and nothing of what the system keeps."""
     for number in range(SETTLED + MEASURED):

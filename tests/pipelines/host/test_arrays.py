@@ -101,6 +101,7 @@ def test_smaller_studies_soon_leave_nothing_of_a_large_one() -> None:
     assert arrays.held == 0
 
 
+@pytest.mark.process
 def test_arrays_may_outlive_their_source() -> None:
     array = HostArrays().empty((4 * MIB,), np.uint8)
     gc.collect()

@@ -3,6 +3,8 @@
 from mmap import mmap
 from pathlib import Path
 
+import pytest
+
 from cuda_cyclegan.engine.benchmark.measurement import Budget
 from cuda_cyclegan.engine.devices import choose_device
 from cuda_cyclegan.engine.network.architectures import ResNetSpec
@@ -31,6 +33,7 @@ def test_without_a_mark_to_reset_the_peak_of_the_run_is_told_as_such(tmp_path: P
     assert peak.bytes > 10 * MIB
 
 
+@pytest.mark.process
 def test_a_network_that_takes_what_the_heap_kept_needs_memory_all_the_same() -> None:
     setting = Setting(choose_device("cpu"), (48, 48, 48), 1, "fp32")
     bench = Bench(Subject(ResNetSpec(1, 1, 4, 1)), setting, Budget(0.01, layers=False))

@@ -370,6 +370,7 @@ def test_what_was_given_up_and_removed_is_not_tried_again(world: NodeInProcess) 
     assert world.states() == ["undelivered"]
 
 
+@pytest.mark.slow
 def test_the_loss_of_the_queues_server_is_said_once_for_all_that_needs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -401,6 +402,7 @@ def several_results(world: NodeInProcess, count: int = 3) -> None:
         world.translate()
 
 
+@pytest.mark.process
 def test_an_object_at_which_its_destination_breaks_off_holds_up_no_other_result(
     world: NodeInProcess,
 ) -> None:
@@ -431,6 +433,7 @@ def damage_by_half_a_file(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "damage", [damage_by_an_empty_file, damage_by_a_folder, damage_by_half_a_file]
 )

@@ -141,8 +141,12 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     return World(study, read(study), tmp_path / "out")
 
 
-def each_call(world: World, act: Callable[[Path], None], judge: Callable[[Path], None]) -> int:
-    """Store once for each call of the system, with an act before it; the number of refusals."""
+def each_call(
+    world: World, step: int, act: Callable[[Path], None], judge: Callable[[Path], None]
+) -> int:
+    """Store once for every `step`-th call of the system, with an act before it; return the number
+    of refusals.
+    """
     refusals, number = 0, 1
     while True:
         output = world.output()
@@ -154,7 +158,7 @@ def each_call(world: World, act: Callable[[Path], None], judge: Callable[[Path],
             judge(output)
         if fault.left > 0:
             return refusals
-        number += 1
+        number += step
 
 
 def fail(_: Path) -> None:
@@ -174,13 +178,22 @@ def replace(output: Path) -> None:
     output.mkdir()
 
 
-def test_a_call_that_fails(world: World) -> None:
-    assert each_call(world, fail, nothing) > 30
+steps = pytest.mark.parametrize(
+    "step", [7, pytest.param(1, marks=pytest.mark.slow, id="each call")]
+)
 
 
+@steps
+def test_a_call_that_fails(world: World, step: int) -> None:
+    assert each_call(world, step, fail, nothing) > 30 // step
+
+
+@steps
 @pytest.mark.parametrize("lose", [move, replace])
-def test_a_folder_that_goes_away_before_a_call(world: World, lose: Callable[[Path], None]) -> None:
+def test_a_folder_that_goes_away_before_a_call(
+    world: World, lose: Callable[[Path], None], step: int
+) -> None:
     def not_made_again(output: Path) -> None:
         assert output.exists() == (lose is replace), "a folder that is gone was made again"
 
-    assert each_call(world, lose, not_made_again) > 30
+    assert each_call(world, step, lose, not_made_again) > 30 // step

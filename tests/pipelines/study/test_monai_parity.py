@@ -91,6 +91,7 @@ def test_volumes_whose_regular_grid_fits(
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.tuples(*[st.integers(1, 16)] * 3), patches, overlaps, blends)
 def test_any_volume_on_monais_own_grid(

@@ -35,12 +35,14 @@ def world(tmp_path: Path) -> SharedBatchWorld:
     return SharedBatchWorld(tmp_path)
 
 
+@pytest.mark.process
 def test_a_card_that_falls_off_leaves_its_studies_to_the_other(world: SharedBatchWorld) -> None:
     rows = world.run(Opener(world.calls, losses=2), Opener(world.calls))
     assert [row.status for row in rows] == ["translated"] * 6
     assert processes_left() == []
 
 
+@pytest.mark.process
 def test_a_lost_card_is_opened_again_in_another_process(world: SharedBatchWorld) -> None:
     opener = Opener(world.calls, losses=1)
     rows = world.run_here(opener)
@@ -99,6 +101,7 @@ def test_a_card_that_is_lost_after_an_interrupt_is_not_opened_again(
     assert processes_left() == []
 
 
+@pytest.mark.process
 def test_a_study_that_loses_every_card_alone_is_tried_three_times_and_fails_alone(
     world: SharedBatchWorld,
 ) -> None:
@@ -114,6 +117,7 @@ def test_a_study_that_loses_every_card_alone_is_tried_three_times_and_fails_alon
     assert len(list(world.calls.glob("lost *"))) in (3, 4)  # the first perhaps not alone
 
 
+@pytest.mark.slow
 def test_a_card_that_stays_away_fails_what_is_left(world: SharedBatchWorld) -> None:
     rows = world.run_here(Opener(world.calls, losses=100))
     assert {row.status for row in rows} == {"failed"}
@@ -144,11 +148,13 @@ def test_studies_over_which_a_card_was_lost_are_each_worked_on_alone(
     assert told[: 2 * suspects] == [StudyStarted, StudyDone] * suspects
 
 
+@pytest.mark.process
 def test_a_device_that_does_not_open_leaves_the_work_to_the_other(world: SharedBatchWorld) -> None:
     rows = world.run(Opener(world.calls, refuse=True), Opener(world.calls))
     assert {row.status for row in rows} == {"translated"}
 
 
+@pytest.mark.slow
 def test_without_any_device_the_batch_ends_with_its_error(world: SharedBatchWorld) -> None:
     with pytest.raises(EngineError, match="fell off the bus"):
         world.run(Opener(world.calls, refuse=True), Opener(world.calls, refuse=True))

@@ -27,6 +27,7 @@ def world(tmp_path: Path) -> SharedBatchWorld:
     return SharedBatchWorld(tmp_path)
 
 
+@pytest.mark.process
 def test_the_studies_are_shared_and_the_rows_are_one_summary(world: SharedBatchWorld) -> None:
     opener = Opener(world.calls, together=2)
     rows = world.run(opener, opener)
@@ -43,6 +44,7 @@ def test_the_studies_are_shared_and_the_rows_are_one_summary(world: SharedBatchW
     assert processes_left() == []
 
 
+@pytest.mark.process
 def test_a_killed_workers_studies_are_given_to_another(world: SharedBatchWorld) -> None:
     opener = Opener(world.calls, holding=0)
     begun, hear = set[str](), world.hear
@@ -65,6 +67,7 @@ def test_a_killed_workers_studies_are_given_to_another(world: SharedBatchWorld) 
     assert sorted(done) == NAMES
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("here", [False, True])
 def test_a_scan_with_two_names_is_stored_for_both(world: SharedBatchWorld, here: bool) -> None:
     os.link(world.inputs / NAMES[0], world.inputs / "z.nii")
@@ -77,6 +80,7 @@ def test_a_scan_with_two_names_is_stored_for_both(world: SharedBatchWorld, here:
     assert load(world.output)["z.nii"].status == "written"
 
 
+@pytest.mark.slow
 def test_both_names_share_the_fate_of_a_scan_that_kills_its_workers(
     world: SharedBatchWorld,
 ) -> None:
@@ -87,6 +91,7 @@ def test_both_names_share_the_fate_of_a_scan_that_kills_its_workers(
     assert world.made() == [name for name in NAMES if name != NAMES[2]]
 
 
+@pytest.mark.slow
 def test_a_worker_killed_from_outside_is_made_up_for(world: SharedBatchWorld) -> None:
     opener = Opener(world.calls, holding=1)
     victims: list[int] = []
@@ -104,6 +109,7 @@ def test_a_worker_killed_from_outside_is_made_up_for(world: SharedBatchWorld) ->
     assert world.parts() == []
 
 
+@pytest.mark.process
 def test_a_study_that_kills_every_worker_fails_and_the_others_do_not(
     world: SharedBatchWorld,
 ) -> None:
@@ -118,6 +124,7 @@ def test_a_study_that_kills_every_worker_fails_and_the_others_do_not(
     assert "SIGKILL" in failure.reason
 
 
+@pytest.mark.slow
 def test_the_first_study_may_kill_its_worker_and_the_others_are_done(
     world: SharedBatchWorld,
 ) -> None:
@@ -128,6 +135,7 @@ def test_the_first_study_may_kill_its_worker_and_the_others_are_done(
     assert len(list(world.calls.glob("open *"))) in (4, 5)  # it died of it alone three times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [1, 3])
 def test_a_process_that_is_killed_while_it_opens_its_device_is_replaced(
     world: SharedBatchWorld, broken: int
@@ -136,6 +144,7 @@ def test_a_process_that_is_killed_while_it_opens_its_device_is_replaced(
     assert {row.status for row in rows} == {"translated"}
 
 
+@pytest.mark.slow
 def test_processes_that_are_always_killed_end_the_batch(world: SharedBatchWorld) -> None:
     with pytest.raises(EngineError, match="killed by SIGKILL"):
         world.run(Opener(world.calls, broken=100))

@@ -28,6 +28,7 @@ def world(tmp_path: Path) -> SharedBatchWorld:
     return SharedBatchWorld(tmp_path)
 
 
+@pytest.mark.process
 def test_an_interrupt_stops_all_workers_and_the_next_run_does_the_rest(
     world: SharedBatchWorld,
 ) -> None:
@@ -55,6 +56,7 @@ def test_an_interrupt_stops_all_workers_and_the_next_run_does_the_rest(
     assert world.made() == NAMES
 
 
+@pytest.mark.process
 def test_results_that_are_in_place_at_a_stop_are_recorded(
     world: SharedBatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +85,7 @@ def test_results_that_are_in_place_at_a_stop_are_recorded(
     assert processes_left() == []
 
 
+@pytest.mark.process
 def test_a_stop_answers_a_worker_that_asked_for_one_study_more(
     world: SharedBatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +117,7 @@ def test_a_stop_answers_a_worker_that_asked_for_one_study_more(
     assert processes_left() == []
 
 
+@pytest.mark.process
 def test_a_study_whose_worker_a_stop_ends_is_not_blamed_for_it(
     world: SharedBatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +133,7 @@ def test_a_study_whose_worker_a_stop_ends_is_not_blamed_for_it(
     assert processes_left() == []
 
 
+@pytest.mark.process
 def test_a_service_managers_signal_leaves_the_workers_to_their_holder(
     world: SharedBatchWorld,
 ) -> None:

@@ -25,6 +25,7 @@ def world(tmp_path: Path) -> Iterator[SharedBatchWorld]:
     eventually(lambda: processes_left() == [])  # which nobody waits for
 
 
+@pytest.mark.process
 def test_a_batch_takes_the_workers_that_wait_for_it(world: SharedBatchWorld) -> None:
     opener = Opener(world.calls, together=2)
     with spare_workers(["cpu:0", "cpu:1"], world.model) as spares:
@@ -35,6 +36,7 @@ def test_a_batch_takes_the_workers_that_wait_for_it(world: SharedBatchWorld) -> 
     eventually(lambda: processes_left() == [])
 
 
+@pytest.mark.slow
 def test_a_batch_does_not_wait_until_their_processes_have_ended(
     world: SharedBatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,6 +56,7 @@ def test_a_batch_does_not_wait_until_their_processes_have_ended(
     assert len(awaited) == 2
 
 
+@pytest.mark.process
 def test_a_spare_that_died_is_replaced(world: SharedBatchWorld) -> None:
     opener = Opener(world.calls)
     with spare_workers(["cpu:0"], world.model) as spares:
@@ -85,6 +88,7 @@ def test_one_ends_by_itself_when_who_started_it_is_gone(world: SharedBatchWorld)
     eventually(lambda: not runs(int(done.stdout)))
 
 
+@pytest.mark.process
 def test_they_have_read_the_model_so_its_weights_are_not_sent(
     world: SharedBatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +108,7 @@ def test_they_have_read_the_model_so_its_weights_are_not_sent(
     assert all(weight.tobytes() not in assigned.setup for weight in model.network.weights.values())
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("is_there", [False, True])
 def test_a_model_that_changed_meanwhile_is_sent_to_a_successor(
     world: SharedBatchWorld, tmp_path: Path, *, is_there: bool

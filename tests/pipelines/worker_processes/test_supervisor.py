@@ -89,12 +89,14 @@ def test_nobody_waits_for_the_end_of_one_that_has_said_its_last() -> None:
     eventually(lambda: not children_of(os.getpid()))
 
 
+@pytest.mark.process
 def test_a_device_is_given_up_after_workers_that_came_to_nothing() -> None:
     diary = Diary(*["in vain"] * 9)
     supervisor(diary, {"cpu": partial(worker_targets.end, 3)}).run()
     assert diary.deaths == [("cpu", 3)] * 2
 
 
+@pytest.mark.process
 def test_a_worker_that_was_of_use_lets_the_count_begin_anew() -> None:
     diary = Diary("in vain", "at once", "in vain", "in vain", "in vain")
     supervisor(diary, {"cpu": partial(worker_targets.end, 3)}).run()
@@ -108,6 +110,7 @@ def test_the_pause_before_a_successor_grows_and_has_an_end() -> None:
     assert [RestartPolicy(most=2).seconds(number) for number in range(3)] == [0.0, 0.0, None]
 
 
+@pytest.mark.process
 def test_a_stop_reaches_every_worker_and_none_is_started_any_more() -> None:
     diary = Diary(*["at once"] * 9)
     made = supervisor(diary, dict.fromkeys(("a", "b"), worker_targets.wait_for_end))

@@ -70,6 +70,7 @@ def misuse(*arguments: object) -> str:
     return " ".join(done.stderr.split())
 
 
+@pytest.mark.process
 def test_the_tables_and_the_json_tell_the_same() -> None:
     done = run(*TINY, "--json", "bench.json", "--plot", "plot.png")
     assert done.exit_code == 0, done.output
@@ -87,6 +88,7 @@ def test_the_tables_and_the_json_tell_the_same() -> None:
     assert "\N{FULL BLOCK}" in rows[0]
 
 
+@pytest.mark.slow
 def test_a_model_file_brings_its_patch(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model.safetensors")
     own = ("--model", model, "--seconds", "0.05", "--device", "cpu", "--batch", 2)
@@ -97,6 +99,7 @@ def test_a_model_file_brings_its_patch(tmp_path: Path) -> None:
     assert found["measured"]["batch"] == 2
 
 
+@pytest.mark.process
 def test_modes_are_rows_and_one_that_fails_leaves_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -123,6 +126,7 @@ def test_modes_are_rows_and_one_that_fails_leaves_the_others(
     assert "compile fp32: no compiler was found" in done.stdout
 
 
+@pytest.mark.slow
 def test_who_stops_a_long_mode_keeps_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     done_before: list[str] = []
 

@@ -43,6 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+@pytest.mark.process
 def test_a_full_disk_fails_no_job_and_all_are_done_once_it_has_room(
     world: QueueWorld, small_disk: Path, clock: Clock
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_full_disk_fails_no_job_and_all_are_done_once_it_has_room(
     assert "aiting" not in world.did("jobs", batch)
 
 
+@pytest.mark.slow
 def test_a_study_that_never_fits_keeps_no_other_waiting(
     world: QueueWorld, small_disk: Path, clock: Clock
 ) -> None:

@@ -7,6 +7,7 @@ import stat
 from itertools import product
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 from support.processes import started
 from support.queue_world import COMMAND, QueueWorld
@@ -74,6 +75,7 @@ def test_a_large_batch_is_watched_by_the_jobs_that_run(world: QueueWorld) -> Non
     assert shown[-2] == "30 jobs: 10 queued, 1 running, 19 done"
 
 
+@pytest.mark.process
 def test_a_watch_leaves_the_last_state_and_nothing_else_on_the_screen(world: QueueWorld) -> None:
     world.scans(1)
     (world.inputs / f"{'long' * 40}.nii").touch()

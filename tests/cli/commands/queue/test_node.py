@@ -136,6 +136,7 @@ def test_no_other_command_loads_its_library() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
+@pytest.mark.process
 def test_a_node_stops_in_order_reads_its_routes_again_and_tells_its_state(
     world: NodeWorld,
 ) -> None:

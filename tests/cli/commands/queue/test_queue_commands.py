@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pydicom as _pydicom
+import pytest
 from support.batch_world import scan, tiny_model
 from support.dicom_phantoms import PATIENT, PATIENT_ID, Phantom
 from support.queue_world import QueueWorld
@@ -12,6 +13,7 @@ from support.queue_world import QueueWorld
 pydicom: Any = _pydicom
 
 
+@pytest.mark.process
 def test_a_batch_from_submission_to_summary(world: QueueWorld) -> None:
     world.scans(3)
     (world.inputs / "empty.nii").touch()

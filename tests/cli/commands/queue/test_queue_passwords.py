@@ -158,6 +158,7 @@ def test_no_output_holds_a_piece_of_a_password(
     assert len(told) == 1, told
 
 
+@pytest.mark.process
 @settings(max_examples=5, deadline=None)
 @given(password=passwords, address=addresses, written=st.sampled_from([quote, str]))
 def test_doctor_shows_none_either(
@@ -240,6 +241,7 @@ def test_the_next_step_names_the_queue_without_its_password(
     assert MARK not in told.output
 
 
+@pytest.mark.process
 def test_a_worker_that_finds_no_server_logs_no_password() -> None:
     address = f"postgresql://me:{MARK}@{CLOSED}/jobs"
     command = [*COMMAND, "worker", "--device", "cpu"]

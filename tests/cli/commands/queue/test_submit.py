@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from support.batch_world import scan
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
@@ -51,6 +52,7 @@ def test_what_cannot_have_the_format_is_not_queued_and_said(world: QueueWorld) -
     assert "1 study queued" in submitted.stderr
 
 
+@pytest.mark.process
 def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
     world.inputs.mkdir()
     paths = ["--model", str(world.model), "--output", str(world.output)]

@@ -16,6 +16,7 @@ from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.tables import open_tables
 
 
+@pytest.mark.process
 def test_a_killed_worker_is_replaced_and_its_job_done(world: QueueWorld) -> None:
     world.scans(20)
     batch = world.submit()
@@ -33,6 +34,7 @@ def test_a_killed_worker_is_replaced_and_its_job_done(world: QueueWorld) -> None
     assert not [path for path in world.output.rglob("*") if path.name.endswith(".part")]
 
 
+@pytest.mark.slow
 def test_a_process_that_waits_for_anothers_end_may_be_killed_itself(world: QueueWorld) -> None:
     world.scans(20)
     batch = world.submit()
@@ -49,6 +51,7 @@ def test_a_process_that_waits_for_anothers_end_may_be_killed_itself(world: Queue
     assert not any(map(runs, (child, spare, successor)))
 
 
+@pytest.mark.slow
 def test_two_workers_share_a_folder_and_stop_at_the_end_of_their_jobs(world: QueueWorld) -> None:
     world.scans(60, (40, 40, 40))  # work for longer than a worker pauses between its questions
     batches = [world.submit()]
@@ -82,7 +85,15 @@ def test_two_workers_share_a_folder_and_stop_at_the_end_of_their_jobs(world: Que
     assert len(written) == 60 * len(batches)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
 def test_a_worker_that_is_stopped_while_it_starts_ends(
     world: QueueWorld, number: signal.Signals
 ) -> None:
@@ -97,6 +108,7 @@ def test_a_worker_that_is_stopped_while_it_starts_ends(
     assert (worker.returncode, log) == (0, "")
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_worker_starts_is_told_without_a_traceback(world: QueueWorld) -> None:
     """A terminal sends it to every process."""
     worker = world.start("worker", "--device", "cpu", start_new_session=True)
@@ -107,6 +119,7 @@ def test_ctrl_c_while_a_worker_starts_is_told_without_a_traceback(world: QueueWo
     assert "Traceback" not in log
 
 
+@pytest.mark.process
 def test_a_worker_says_that_nothing_may_start_now(world: QueueWorld) -> None:
     world.scans(1)
     world.submit("--at", "2100-01-01T00:00")
@@ -131,6 +144,7 @@ def test_a_worker_that_waits_stays_until_the_last_job_has_run(world: QueueWorld)
     assert world.run("worker", "--wait").exit_code == 2
 
 
+@pytest.mark.slow
 def test_a_worker_does_the_jobs_of_one_batch_only(world: QueueWorld) -> None:
     world.scans(2)
     first = world.submit()
@@ -143,6 +157,7 @@ def test_a_worker_does_the_jobs_of_one_batch_only(world: QueueWorld) -> None:
     assert (unknown.exit_code, "holds no batch" in unknown.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_worker_names_studies_and_its_status_tells_failures_if_asked(world: QueueWorld) -> None:
     world.scans(1)
     (world.inputs / "empty.nii").touch()
@@ -154,6 +169,7 @@ def test_a_worker_names_studies_and_its_status_tells_failures_if_asked(world: Qu
     ended(world, "--until-empty")
 
 
+@pytest.mark.slow
 def test_a_pause_is_what_a_worker_waits_for(world: QueueWorld) -> None:
     world.scans(1)
     world.submit()
@@ -178,6 +194,7 @@ def test_a_worker_whose_parent_is_killed_ends(world: QueueWorld) -> None:
     eventually(lambda: not runs(child))
 
 
+@pytest.mark.process
 def test_cancelling_stops_a_running_job_and_leaves_nothing(world: QueueWorld) -> None:
     scan(world.inputs / "large.nii", shape=(320, 320, 320))
     batch = world.submit()
@@ -192,6 +209,7 @@ def test_cancelling_stops_a_running_job_and_leaves_nothing(world: QueueWorld) ->
     eventually(lambda: "000.nii" in world.made())
 
 
+@pytest.mark.process
 def test_a_second_signal_hands_the_job_back(world: QueueWorld) -> None:
     scan(world.inputs / "large.nii", shape=(320, 320, 320))
     batch = world.submit()
@@ -206,6 +224,7 @@ def test_a_second_signal_hands_the_job_back(world: QueueWorld) -> None:
     assert world.made() == set()
 
 
+@pytest.mark.process
 def test_a_closed_terminal_ends_all_processes_in_order(world: QueueWorld) -> None:
     """SIGHUP comes to each of them; the first one ends last."""
     scan(world.inputs / "large.nii", shape=(200, 200, 200))

@@ -292,6 +292,7 @@ def test_pruning_forgets_what_ended_and_nothing_else(
     assert states(queue, batch) == ["queued"]
 
 
+@pytest.mark.slow
 def test_a_restart_of_the_server_is_told_and_survived(tmp_path: Path) -> None:
     if not queue_postgres.is_installed():
         pytest.skip("PostgreSQL is not installed")
