@@ -11,12 +11,13 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import cache
 from time import process_time
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import find, settings, strategies
 
 LIMIT = 1.0
 PROCESS_LIMIT = 10.0
@@ -48,9 +49,9 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("tier")
 
 
-def examples(count: int) -> int:
-    """The number of hypothesis examples: `count` with `--slow`, otherwise at most FAST_EXAMPLES."""
-    return count if _is_slow else min(count, FAST_EXAMPLES)
+def examples(count: int, fast: int = FAST_EXAMPLES) -> int:
+    """Return the number of hypothesis examples: `count` with `--slow`, otherwise at most `fast`."""
+    return count if _is_slow else min(count, fast)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -60,6 +61,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("hypothesis"):
+        _fill_unicode_table()
+
+
+@cache
+def _fill_unicode_table() -> None:
+    """Have hypothesis make its table of characters, 1.7 s where no earlier run left it on disk."""
+    find(strategies.text(), lambda _: True)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -69,6 +69,7 @@ def test_psnr_and_ssim_of_scikit_image(seed: int) -> None:
     assert found.ssim == pytest.approx(similar, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_similarity_by_its_definition_within_a_mask() -> None:
     """Extents are odd and above 112, values are told from a low end that is not 0."""
     images = random_images(np.random.default_rng(5), (113, 118, 127), -300.0, 900.0)

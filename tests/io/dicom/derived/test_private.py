@@ -21,7 +21,7 @@ from cuda_cyclegan.io.writing import write
 
 pydicom: Any = _pydicom
 IDENTITY = Derivation("identity", "CT", "CT", "0", "0" * 64, STORED)
-REAL = ("77654033/CT2", "98892001/CT5N")
+REAL = (pytest.param("77654033/CT2", marks=pytest.mark.slow), "98892001/CT5N")
 """CT series of scanners, in pydicom's own test files."""
 
 
