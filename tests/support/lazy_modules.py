@@ -21,6 +21,8 @@ class LazyModule:
 
     def __getattr__(self, attribute: str) -> Any:
         if self._module is None:
+            if attribute.startswith("_"):  # pytest and its plugins look for marks in every object
+                raise AttributeError(attribute)
             self._module = pytest.importorskip(self._name)
         return getattr(self._module, attribute)
 
@@ -29,3 +31,4 @@ torch: Any = LazyModule("torch")
 nn: Any = LazyModule("torch.nn")
 torch_generators: Any = LazyModule("support.torch_generators")
 torch_variants: Any = LazyModule("support.torch_variants")
+inferers: Any = LazyModule("monai.inferers.utils")
