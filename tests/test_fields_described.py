@@ -43,7 +43,7 @@ def test_every_public_field_is_described() -> None:
         for record in records(module)
         for field in undescribed(record)
     ]
-    assert found == []
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize(

@@ -65,12 +65,12 @@ def test_no_text_below_the_command_line_spells_an_option(
     texts_below: list[tuple[str, str]], all_options: set[str]
 ) -> None:
     spelt = [
-        (file, flag, text)
+        f"{file}: {flag} in {text!r}"
         for file, text in texts_below
         for flag in FLAG.findall(text)
         if flag in all_options and (file, flag) not in KEYS
     ]
-    assert spelt == []
+    assert not spelt, "\n".join(spelt)
 
 
 def test_every_setting_that_a_text_speaks_of_is_an_option(

@@ -51,7 +51,10 @@ def pages(all_commands: dict[tuple[str, ...], Any]) -> dict[tuple[str, ...], str
 
 
 def test_every_command_has_a_page_with_an_example(pages: dict[tuple[str, ...], str]) -> None:
-    assert {path: found for path, page in pages.items() if (found := faults(path, page))} == {}
+    wrong = [
+        f"{' '.join(path)}: {fault}" for path, page in pages.items() for fault in faults(path, page)
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 def faults(path: tuple[str, ...], page: str) -> list[str]:
@@ -71,15 +74,15 @@ def faults(path: tuple[str, ...], page: str) -> list[str]:
 def test_the_usage_tells_of_which_argument_there_may_be_several(
     all_commands: dict[tuple[str, ...], Any], pages: dict[tuple[str, ...], str]
 ) -> None:
-    wrong: list[tuple[str, ...]] = []
+    wrong: list[str] = []
     for path, command in all_commands.items():
         usage = pages[path].partition("\n\n")[0].replace("[ARGS]...", "")
         takes_several = any(
             each.nargs == -1 for each in command.params if each.param_type_name == "argument"
         )
         if ("..." in usage) != takes_several:
-            wrong.append(path)
-    assert wrong == []
+            wrong.append(" ".join(path))
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("command", ["translate", "plan", "submit", "watch"])
@@ -105,13 +108,13 @@ def test_a_short_name_that_one_command_has_all_have(
     all_commands: dict[tuple[str, ...], Any],
 ) -> None:
     without = [
-        (path, name)
+        f"{' '.join(path)}: {name} without {SHORT[name]}"
         for path, command in all_commands.items()
         for option in command.params
         for name in SHORT.keys() & set(option.opts)
         if SHORT[name] not in option.opts
     ]
-    assert without == []
+    assert not without, "\n".join(without)
 
 
 def test_the_page_on_reports_lists_every_exit_status() -> None:

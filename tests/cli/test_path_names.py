@@ -84,13 +84,13 @@ def refused(result: Result) -> str:
 @pytest.mark.parametrize("name", [LONG, f"{LONG}.nii.gz", f"{LONG}/x.json"])
 def test_a_name_that_is_too_long_is_refused(world: Path, name: str) -> None:
     before = sorted(world.rglob("*"))
-    wrong: dict[tuple[str, str], object] = {}
+    wrong: list[str] = []
     for command, option in (*WRITTEN, *READ):
         result = run(*with_option(COMMANDS[command], option, name))
         left = [path for path in sorted(world.rglob("*")) if "private" not in path.parts]
         if not is_refusal(result) or left != before:
-            wrong[command, option] = (result, left)
-    assert wrong == {}
+            wrong.append(f"{command} {option}: {result!r}, {result.output}, {left}")
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("option", ["--report", "--trace"])
