@@ -31,6 +31,8 @@ from cuda_cyclegan.engine.model.card import Percentiles
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+LONG = {"README.md", "benchmarks.md", "checks.md", "import.md", "queue.md"}
+"""Pages whose examples take a second or more. tests/test_sample.py runs the README's first one."""
 SAMPLE = ROOT / "sample_data"
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
 BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
@@ -96,7 +98,13 @@ def _described(slice_: Any, _: int) -> None:
     slice_.SeriesDescription = "t1 mprage"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=[pytest.mark.slow] * (page.name in LONG))
+        for page in PAGES
+    ],
+)
 def test_every_example_runs_as_it_is_written(page: Path, workplace: Path) -> None:
     with archive(calling="T1TOT2") if page.name == "node.md" else nullcontext() as pacs:
         if pacs:
@@ -119,16 +127,27 @@ def check_examples(page: Path, workplace: Path) -> None:
         assert done.exit_code == 0, f"{example}\n{done.output}"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if python_of(page)], ids=lambda p: p.name)
-def test_python_runs_as_it_is_written(page: Path, workplace: Path) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("README.md", marks=pytest.mark.process),
+        pytest.param("docs/python.md", marks=pytest.mark.slow),
+    ],
+)
+def test_python_runs_as_it_is_written(name: str, workplace: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", python_of(page)],
+        [sys.executable, "-W", "error", "-c", python_of(ROOT / name)],
         cwd=workplace,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_no_other_page_shows_python() -> None:
+    shown = [page.name for page in PAGES if python_of(page)]
+    assert shown == ["README.md", "python.md"]
 
 
 def run(words: list[str], workplace: Path) -> Result:

@@ -3,20 +3,13 @@
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from support.product_source import ROOT, product
 
-ROOT = Path(__file__).parent.parent
-LAYERS = ("cli", "pipelines", "engine", "io")
 RECORDS = {"Struct", "NamedTuple", "TypedDict"}
 OPTIONS = [ROOT / "cli" / "options" / name for name in ("groups.py", "study.py")]
 """Each of their fields is an option of the command line, whose help describes it."""
-
-
-def modules() -> Iterator[Path]:
-    for layer in LAYERS:
-        yield from (path for path in sorted((ROOT / layer).rglob("*.py")) if path not in OPTIONS)
 
 
 def records(module: ast.Module) -> Iterator[ast.ClassDef]:
@@ -42,16 +35,15 @@ def undescribed(record: ast.ClassDef) -> Iterator[str]:
                 pass
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_every_public_field_is_described(layer: str) -> None:
+def test_every_public_field_is_described() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {field}"
-        for path in modules()
-        if path.is_relative_to(ROOT / layer)
-        for record in records(ast.parse(path.read_text()))
+        for path, module in product().items()
+        if path not in OPTIONS
+        for record in records(module)
         for field in undescribed(record)
     ]
-    assert found == []
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize(

@@ -3,28 +3,24 @@
 import ast
 import re
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
+from support.product_source import ROOT, product
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.cli.render.terminal.settings import SETTINGS, flagged
 
-ROOT = Path(__file__).parents[1]
-BELOW = [path for room in ("engine", "io", "pipelines") for path in (ROOT / room).rglob("*.py")]
-KEYS = {("pipelines", "translate.py", "--device")}
+KEYS = {("pipelines/translate.py", "--device")}
 """Names under which speeds are remembered from one version to the next; nobody is shown them."""
 
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 SETTING = re.compile(r"\b[Ss]etting ([a-z][a-z-]*)(?=[=;,. ]|$)")
 
 
-def texts(source: str) -> Iterator[str]:
+def texts(tree: ast.Module) -> Iterator[str]:
     """Every string that is no docstring, with `{}` in place of what is put into it."""
-    tree = ast.parse(source)
     nodes = list(ast.walk(tree))
     statements = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
@@ -42,9 +38,15 @@ def texts(source: str) -> Iterator[str]:
             yield node.value
 
 
-@cache
-def texts_of(path: Path) -> list[str]:
-    return list(texts(path.read_text()))
+@pytest.fixture(scope="module")
+def texts_below() -> list[tuple[str, str]]:
+    """Every text below the command line, after the file that holds it."""
+    return [
+        (path.relative_to(ROOT).as_posix(), text)
+        for path, tree in product().items()
+        if not path.is_relative_to(ROOT / "cli")
+        for text in texts(tree)
+    ]
 
 
 def options(command: Any) -> set[str]:
@@ -54,25 +56,34 @@ def options(command: Any) -> set[str]:
     return found.union(*map(options, below))
 
 
-OPTIONS = options(typer.main.get_command(app))
+@pytest.fixture(scope="module")
+def all_options() -> set[str]:
+    return options(typer.main.get_command(app))
 
 
-@pytest.mark.parametrize("path", BELOW, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_no_text_below_the_command_line_spells_an_option(path: Path) -> None:
-    for text in texts_of(path):
-        found = {flag for flag in FLAG.findall(text) if flag in OPTIONS}
-        assert {(path.parent.name, path.name, flag) for flag in found} <= KEYS, text
+def test_no_text_below_the_command_line_spells_an_option(
+    texts_below: list[tuple[str, str]], all_options: set[str]
+) -> None:
+    spelt = [
+        f"{file}: {flag} in {text!r}"
+        for file, text in texts_below
+        for flag in FLAG.findall(text)
+        if flag in all_options and (file, flag) not in KEYS
+    ]
+    assert not spelt, "\n".join(spelt)
 
 
-def test_every_setting_that_a_text_speaks_of_is_an_option() -> None:
-    spoken = {name for path in BELOW for text in texts_of(path) for name in SETTING.findall(text)}
+def test_every_setting_that_a_text_speaks_of_is_an_option(
+    texts_below: list[tuple[str, str]], all_options: set[str]
+) -> None:
+    spoken = {name for _, text in texts_below for name in SETTING.findall(text)}
     assert spoken - set(SETTINGS) == set()
-    assert {f"--{name}" for name in SETTINGS} - OPTIONS == set()
+    assert {f"--{name}" for name in SETTINGS} - all_options == set()
 
 
 def test_an_option_in_a_text_is_seen() -> None:
     source = '"""Of --patch."""\nraise ValueError(f"{x} is wrong; use " f"--patch {y}")'
-    assert [FLAG.findall(text) for text in texts(source)] == [["--patch"]]
+    assert [FLAG.findall(text) for text in texts(ast.parse(source))] == [["--patch"]]
 
 
 @pytest.mark.parametrize(

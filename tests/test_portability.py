@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from support.batch_world import scan
 from support.processes import started
+from support.product_source import ROOT, product
 from support.translate_world import World
 from support.without_posix.posix_only import ARGUMENTS, ATTRIBUTES, MODULES
 
-ROOT = Path(__file__).parents[1]
-LAYERS = ("cli", "engine", "io", "pipelines")
 TRAINING = ROOT / "sample_data" / "training"
 SAID = (
     *("--reference", TRAINING / "reference.npz", "--source", "T1", "--target", "T2-like"),
@@ -56,10 +55,10 @@ does the product do where it is absent?
 """
 
 
-def asked_for(source: str) -> Iterator[str]:
+def asked_for(tree: ast.Module) -> Iterator[str]:
     """What a module asks for that only POSIX systems have, anywhere in its text."""
     known: dict[str, str] = {}
-    nodes = list(ast.walk(ast.parse(source)))
+    nodes = list(ast.walk(tree))
     for node in nodes:
         match node:
             case ast.Import(names):
@@ -96,13 +95,12 @@ def asked_for(source: str) -> Iterator[str]:
 
 def test_what_only_posix_has_is_asked_for_in_one_place_a_subject() -> None:
     found: dict[str, set[str]] = defaultdict(set)
-    for layer in LAYERS:
-        for path in sorted((ROOT / layer).rglob("*.py")):
-            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            if asked := set(asked_for(path.read_text())):
-                found[module] = asked
+    for path, tree in product().items():
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        if asked := set(asked_for(tree)):
+            found[module] = asked
     assert found == {module: set(names.split()) for module, names in PLACES.items()}
-    assert set(asked_for((ROOT / "__main__.py").read_text())) == set()
+    assert set(asked_for(ast.parse((ROOT / "__main__.py").read_text()))) == set()
 
 
 @pytest.mark.parametrize(
@@ -120,7 +118,7 @@ def test_what_only_posix_has_is_asked_for_in_one_place_a_subject() -> None:
     ],
 )
 def test_what_only_posix_has_is_found(source: str, asked: str) -> None:
-    assert list(asked_for(source)) == [asked]
+    assert list(asked_for(ast.parse(source))) == [asked]
 
 
 def run(*words: object) -> "subprocess.CompletedProcess[str]":
@@ -139,6 +137,13 @@ def world(tmp_path: Path) -> World:
     made = World(tmp_path)
     scan(made.inputs / "a.nii.gz")
     return made
+
+
+@pytest.mark.process
+def test_scans_are_translated_without_what_only_posix_has(world: World) -> None:
+    done = run("translate", *world.arguments("--device", "cpu"))
+    assert done.returncode == 0, done.stderr
+    assert "1 translated" in done.stdout + done.stderr
 
 
 @pytest.mark.slow
@@ -172,7 +177,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(world: World, tmp_path: Path)
     assert "Worker processes cannot be started on this system" in told
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_one_run_at_a_time_writes_to_a_folder(world: World) -> None:
     script = (
         "import sys\n"

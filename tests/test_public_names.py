@@ -113,8 +113,15 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EXAMPLES)
+def is_long(name: str) -> bool:
+    """Whether the example looks for the one network that computes a reference."""
+    return name.endswith(".import_checkpoint")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * is_long(name)) for name in EXAMPLES],
+)
 def test_the_examples_run_as_they_are_written(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,7 +66,7 @@ def translate(root: Path, scan: str, model: str, output: str, options: str = "")
     )
 
 
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
+@pytest.fixture(params=["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.slow)])
 def queue(root: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """What `--queue` takes: the stored rows in a database."""
     if request.param == "SQLite":
@@ -190,6 +190,7 @@ def test_results_stay_up_to_date_when_the_words_of_a_model_change(root: Path) ->
     assert "4 up to date, 1 failed" in twice.stdout
 
 
+@pytest.mark.process
 def test_a_worker_keeps_results_of_the_version_before(root: Path) -> None:
     line = translate(root, "a.nii", "stored", "out/stored", "--inference patches")
     line = line.replace("translate", "submit", 1)
@@ -242,6 +243,7 @@ def test_a_report_of_today_says_all_that_it_said(root: Path) -> None:
         assert stored["schema"] == now["schema"]
 
 
+@pytest.mark.process
 def test_a_benchmark_of_today_says_all_that_it_said(root: Path) -> None:
     small = "--device cpu --ngf 4 --blocks 1 --patch 16,16,16 --seconds 0.01"
     did(f"bench {small} --json {root}/bench.json")

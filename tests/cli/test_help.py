@@ -27,52 +27,76 @@ typer.run(main)
 """
 
 
-def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of every command, those of groups too."""
-    yield path
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command after its words, those of groups too."""
+    yield path, command
     for name, inner in getattr(command, "commands", {}).items():
         yield from commands(inner, (*path, name))
 
 
-COMMANDS = list(commands(typer.main.get_command(app)))
+@pytest.fixture(scope="module")
+def all_commands() -> dict[tuple[str, ...], Any]:
+    return dict(commands(typer.main.get_command(app)))
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_every_command_has_a_page_with_an_example(path: tuple[str, ...]) -> None:
-    shown = CliRunner().invoke(app, [*path, "--help"], terminal_width=WIDTH - 2)
-    assert shown.exit_code == 0
-    _, heading, example = shown.stdout.partition("\n  Example")
-    assert heading, "no example"
-    assert " ".join(("cuda-cyclegan", *path)) in example
-    assert max(map(len, shown.stdout.splitlines())) <= WIDTH
-    overview = shown.stdout.partition("Commands:")[2].partition("Example")[0]
-    assert "..." not in overview, "a first sentence is cut off"
-    assert overview or "Exit status:" in shown.stdout, "what it tells the shell is not said"
+@pytest.fixture(scope="module")
+def pages(all_commands: dict[tuple[str, ...], Any]) -> dict[tuple[str, ...], str]:
+    """The help of every command in a terminal of WIDTH columns."""
+    shown = {
+        path: CliRunner().invoke(app, [*path, "--help"], terminal_width=WIDTH - 2)
+        for path in all_commands
+    }
+    assert {path: page.stderr for path, page in shown.items() if page.exit_code} == {}
+    return {path: page.stdout for path, page in shown.items()}
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_the_usage_tells_of_which_argument_there_may_be_several(path: tuple[str, ...]) -> None:
-    command: Any = typer.main.get_command(app)
-    for word in path:
-        command = command.commands[word]
-    shown = CliRunner().invoke(app, [*path, "--help"]).stdout
-    usage = shown.partition("\n\n")[0].replace("[ARGS]...", "")
-    takes_several = any(
-        each.nargs == -1 for each in command.params if each.param_type_name == "argument"
-    )
-    assert ("..." in usage) == takes_several
+def test_every_command_has_a_page_with_an_example(pages: dict[tuple[str, ...], str]) -> None:
+    wrong = [
+        f"{' '.join(path)}: {fault}" for path, page in pages.items() for fault in faults(path, page)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def faults(path: tuple[str, ...], page: str) -> list[str]:
+    """What a help page lacks."""
+    _, heading, example = page.partition("\n  Example")
+    overview = page.partition("Commands:")[2].partition("Example")[0]
+    checks = {
+        "no example": bool(heading),
+        "the example is of another command": " ".join(("cuda-cyclegan", *path)) in example,
+        "a line is too wide": max(map(len, page.splitlines())) <= WIDTH,
+        "a first sentence is cut off": "..." not in overview,
+        "what it tells the shell is not said": bool(overview) or "Exit status:" in page,
+    }
+    return [fault for fault, is_right in checks.items() if not is_right]
+
+
+def test_the_usage_tells_of_which_argument_there_may_be_several(
+    all_commands: dict[tuple[str, ...], Any], pages: dict[tuple[str, ...], str]
+) -> None:
+    wrong: list[str] = []
+    for path, command in all_commands.items():
+        usage = pages[path].partition("\n\n")[0].replace("[ARGS]...", "")
+        takes_several = any(
+            each.nargs == -1 for each in command.params if each.param_type_name == "argument"
+        )
+        if ("..." in usage) != takes_several:
+            wrong.append(" ".join(path))
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("command", ["translate", "plan", "submit", "watch"])
-def test_options_stand_in_panels_and_none_is_lost(command: str) -> None:
-    shown = CliRunner().invoke(app, [command, "--help"], terminal_width=WIDTH - 2).stdout
+def test_options_stand_in_panels_and_none_is_lost(
+    command: str, all_commands: dict[tuple[str, ...], Any], pages: dict[tuple[str, ...], str]
+) -> None:
+    shown = pages[(command,)]
     panels = ["Input:", "Result:", "Speed:", "DICOM:", "Queue:", "Reports:", "Other options:"]
     found = [line for line in shown.splitlines() if line in panels]
     assert found == [panel for panel in panels if panel in found], "in their order"
     assert {"Input:", "Result:", "DICOM:"} <= set(found)
     others = shown.partition("Other options:")[2].partition("\n\n")[0]
     assert [line.split()[0] for line in others.splitlines() if "--" in line] == ["--help"]
-    for option in typer.main.get_command(app).commands[command].params:
+    for option in all_commands[(command,)].params:
         if option.param_type_name == "option":
             assert option.opts[0] in shown
 
@@ -80,14 +104,17 @@ def test_options_stand_in_panels_and_none_is_lost(command: str) -> None:
 SHORT = {"--input": "-i", "--output": "-o", "--model": "-m", "--device": "-d"}
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_a_short_name_that_one_command_has_all_have(path: tuple[str, ...]) -> None:
-    command: Any = typer.main.get_command(app)
-    for word in path:
-        command = command.commands[word]
-    for option in command.params:
-        for name in SHORT.keys() & set(option.opts):
-            assert SHORT[name] in option.opts
+def test_a_short_name_that_one_command_has_all_have(
+    all_commands: dict[tuple[str, ...], Any],
+) -> None:
+    without = [
+        f"{' '.join(path)}: {name} without {SHORT[name]}"
+        for path, command in all_commands.items()
+        for option in command.params
+        for name in SHORT.keys() & set(option.opts)
+        if SHORT[name] not in option.opts
+    ]
+    assert not without, "\n".join(without)
 
 
 def test_the_page_on_reports_lists_every_exit_status() -> None:
@@ -96,12 +123,12 @@ def test_the_page_on_reports_lists_every_exit_status() -> None:
     assert sorted(int(status) for cell in listed for status in cell.split(",")) == sorted(Exit)
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_nothing_heavy(all_commands: dict[tuple[str, ...], Any]) -> None:
     heavy = {"numpy", "PIL", "rich", "nibabel", "onnxruntime", "pydicom", "SimpleITK", "dbos"}
     heavy |= {"cuda_cyclegan.engine.devices", "cuda_cyclegan.engine.cuda.plan_cache"}
     program = (
         "import sys, contextlib, io\nfrom cuda_cyclegan.cli.app import app\n"
-        f"for path in {COMMANDS!r}:\n"
+        f"for path in {[*all_commands]!r}:\n"
         "    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n"
         "        app([*path, '--help'])\n"
         f"print(sorted({heavy!r} & {{*sys.modules}}))"
@@ -110,7 +137,18 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
-@pytest.mark.parametrize("path", [(), ("translate",), ("model", "import")], ids=" ".join)
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "path",
+    [
+        (),
+        *(
+            pytest.param(path, marks=pytest.mark.slow)
+            for path in (("translate",), ("model", "import"))
+        ),
+    ],
+    ids=" ".join,
+)
 def test_help_is_there_at_once(path: tuple[str, ...], tmp_path: Path) -> None:
     """Others slow a machine down: then in twice what a program takes that has the parser alone.
 

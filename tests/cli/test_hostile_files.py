@@ -10,18 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.lazy_modules import torch
+from support.lazy_modules import torch_generators as made
+from support.model_cards import model_parts, random_network
+from support.waiting import ENOUGH
+from typer.testing import CliRunner
 
-torch = pytest.importorskip("torch")
-from support import torch_generators as made  # noqa: E402
-from support.model_cards import model_parts, random_network  # noqa: E402
-from support.waiting import ENOUGH  # noqa: E402
-from typer.testing import CliRunner  # noqa: E402
-
-from cuda_cyclegan.cli.app import app  # noqa: E402
-from cuda_cyclegan.engine.model.card import IntensityMap, Percentiles, Window, ZScore  # noqa: E402
-from cuda_cyclegan.engine.model.model import encode_model, load_model  # noqa: E402
-from cuda_cyclegan.engine.model.reference import array_sha256  # noqa: E402
-from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec  # noqa: E402
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.model.card import IntensityMap, Percentiles, Window, ZScore
+from cuda_cyclegan.engine.model.model import encode_model, load_model
+from cuda_cyclegan.engine.model.reference import array_sha256
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec
 
 MEMORY = 3 << 30
 """Of addresses, most of them of libraries that are mapped and never touched."""

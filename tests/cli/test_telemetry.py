@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from support.batch_world import scan, tiny_model
+from support.lazy_modules import torch
+from support.lazy_modules import torch_generators as made
 from support.processes import started
 
 from cuda_cyclegan.cli.app import main
@@ -19,9 +21,6 @@ from cuda_cyclegan.pipelines.bench.rivals import in_child
 from cuda_cyclegan.pipelines.doctor.installation import examine_installation
 from cuda_cyclegan.pipelines.jobs.worker.process import work
 from cuda_cyclegan.pipelines.worker_processes.batch_worker import BatchClient
-
-torch = pytest.importorskip("torch")
-from support import torch_generators as made  # noqa: E402
 
 ISOLATED = ["unshare", "--net", "--map-root-user"]
 TRACED = ["strace", "-f", "--seccomp-bpf", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-o"]

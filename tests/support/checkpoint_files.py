@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import torch
+from support.lazy_modules import torch
 
 from cuda_cyclegan.engine.checkpoint.read.checkpoint import (
     Checkpoint,

@@ -4,8 +4,8 @@ import re
 import shlex
 from pathlib import Path
 
-import torch
-from support import torch_generators as made
+from support.lazy_modules import torch
+from support.lazy_modules import torch_generators as made
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, wraps
 from time import process_time
 from typing import Any
 
@@ -140,6 +140,7 @@ def _processor_seconds() -> float:
 _import = builtins.__import__
 
 
+@wraps(_import)  # by whose name it is pickled
 def _import_uncounted(name: str, *rest: Any, **named: Any) -> Any:
     """Import a module, whose first import counts for no test."""
     if name in sys.modules or _is_uncounted:

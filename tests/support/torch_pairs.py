@@ -3,21 +3,21 @@
 from pathlib import Path
 
 import numpy as np
-import torch
+from support.lazy_modules import torch
 
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 
-def save(module: torch.nn.Module, path: Path) -> Path:
+def save(module: "torch.nn.Module", path: Path) -> Path:
     """A file with the module's state."""
     torch.save(module.state_dict(), path)
     return path
 
 
 def pair_of(
-    module: torch.nn.Module, channels: int, extent: int, evaluate: bool = True
+    module: "torch.nn.Module", channels: int, extent: int, evaluate: bool = True
 ) -> tuple[FloatArray, FloatArray]:
     """A random patch, and what the training code makes of it."""
     patch = torch.randn(

@@ -252,3 +252,26 @@ class Adding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.model(x)
+
+
+class Followed(nn.Module):
+    """A generator with a layer without weights behind it."""
+
+    def __init__(self, generator: nn.Module, layer: nn.Module) -> None:
+        super().__init__()
+        self.model = generator.model
+        self.behind = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.behind(self.model(x))
+
+
+class Times(nn.Module):
+    """A constant factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor

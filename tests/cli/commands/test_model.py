@@ -10,14 +10,12 @@ import numpy as np
 import onnx as _onnx
 import onnxruntime as _onnxruntime
 import pytest
+from support.lazy_modules import torch_generators as made
+from support.model_folder import DATA, ModelFolder, run
 
-torch = pytest.importorskip("torch")
-from support import torch_generators as made  # noqa: E402
-from support.model_folder import DATA, ModelFolder, run  # noqa: E402
-
-from cuda_cyclegan.engine.model.model import encode_model, load_model  # noqa: E402
-from cuda_cyclegan.engine.network.graph import Network  # noqa: E402
-from cuda_cyclegan.engine.network.layers import FloatArray  # noqa: E402
+from cuda_cyclegan.engine.model.model import encode_model, load_model
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import FloatArray
 
 onnx: Any = _onnx
 onnxruntime: Any = _onnxruntime

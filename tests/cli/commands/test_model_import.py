@@ -7,22 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.lazy_modules import torch
+from support.lazy_modules import torch_generators as made
+from support.model_folder import DATA, ZEROS, ModelFolder, flags, run
 
-torch = pytest.importorskip("torch")
-from support import torch_generators as made  # noqa: E402
-from support.model_folder import DATA, ZEROS, ModelFolder, flags, run  # noqa: E402
-
-from cuda_cyclegan.engine.model.card import (  # noqa: E402
+from cuda_cyclegan.engine.model.card import (
     Established,
     Identity,
     Percentiles,
     Window,
     ZScore,
 )
-from cuda_cyclegan.engine.model.model import Model, load_model  # noqa: E402
-from cuda_cyclegan.engine.network.architectures import ResNetSpec  # noqa: E402
-from cuda_cyclegan.engine.network.layers import FloatArray  # noqa: E402
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator  # noqa: E402
+from cuda_cyclegan.engine.model.model import Model, load_model
+from cuda_cyclegan.engine.network.architectures import ResNetSpec
+from cuda_cyclegan.engine.network.layers import FloatArray
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 
 def pair_of(
@@ -96,7 +95,7 @@ TRAININGS = {
         evaluate=False,
     ),
     "DataParallel": Training(
-        made.padded_resnet,
+        lambda: made.padded_resnet(),
         lambda module, _: torch.nn.DataParallel(module).state_dict(),
         "200_net_G_B.pth",
         "DavidSolanas",
@@ -104,13 +103,13 @@ TRAININGS = {
     ),
     "ganslate": GANSLATE,
     "dhaberl": Training(
-        made.NamedResNet,
+        lambda: made.NamedResNet(),
         lambda module, _: {"model_state_dict": torch.nn.DataParallel(module).state_dict()},
         "netG_A2B_epoch_9.pth.tar",
         "dhaberl",
     ),
     "naga-karthik": Training(
-        made.sampling_resnet,
+        lambda: made.sampling_resnet(),
         lambda module, _: module.state_dict(),
         "netG_A2B_9.pth",
         "naga-karthik",

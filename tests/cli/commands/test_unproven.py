@@ -6,16 +6,14 @@ from typing import Any
 
 import pydicom as _pydicom
 import pytest
+from support.batch_world import scan
+from support.dicom_phantoms import Phantom
+from support.lazy_modules import torch_generators as made
+from support.model_folder import ZEROS, ModelFolder
+from support.queue_world import QueueWorld
 from typer.testing import CliRunner, Result
 
-torch = pytest.importorskip("torch")
-from support import torch_generators as made  # noqa: E402
-from support.batch_world import scan  # noqa: E402
-from support.dicom_phantoms import Phantom  # noqa: E402
-from support.model_folder import ZEROS, ModelFolder  # noqa: E402
-from support.queue_world import QueueWorld  # noqa: E402
-
-from cuda_cyclegan.cli.app import app  # noqa: E402
+from cuda_cyclegan.cli.app import app
 
 pydicom: Any = _pydicom
 DATA = (

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.lazy_modules import inferers, torch
 from support.numerics_models import FunctionGenerator, small_resnet, translated
 
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
@@ -20,9 +21,6 @@ from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.sliding_window import SmallVolumePadding
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.study.tiling import Origins, Tiling, tile
-
-torch = pytest.importorskip("torch")
-inferers = pytest.importorskip("monai.inferers.utils")
 
 edges = st.integers(1, 9)
 patches = st.tuples(edges, edges, edges)

@@ -1,6 +1,7 @@
 """ONNX files that are damaged or mean harm end in one sentence, and take no memory."""
 
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, external_data_helper
 from support.onnx_files import conv_arrays, model, node, tiny, written
+from support.tiers import examples
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.checkpoint.onnx import wire
 from cuda_cyclegan.engine.checkpoint.onnx.file import read_onnx
 from cuda_cyclegan.engine.checkpoint.onnx.graph import write_down
 from cuda_cyclegan.engine.errors import CheckpointError
@@ -96,39 +99,47 @@ def two_outputs() -> ModelProto:
     return proto
 
 
-CASES = {
-    "missing numbers": (external("w.bin"), "lie in 'w.bin', which is not in the folder"),
-    "numbers outside": (external("../../etc/passwd"), "which is not in the folder"),
-    "numbers anywhere": (external("/etc/passwd"), "which is not in the folder"),
-    "promised numbers": (promised(1 << 28), "are not where they must be in g.onnx"),
-    "huge tensor": (with_tensor([1 << 40]), "take more than 2 GiB"),
-    "tensor cut short": (with_tensor([4], data=b"abc"), "more or fewer numbers"),
-    "tensor of text": (with_tensor([1], TensorProto.STRING), "an element type"),
-    "negative shape": (with_tensor([-4]), "a shape that makes no sense"),
-    "cycle": (cyclic(), "reads 'd' before it is made, so the graph is cyclic or damaged"),
-    "huge constant": (filled([1 << 20, 1 << 20]), "makes more numbers than any generator needs"),
-    "endless sums": (doubled(400), "makes more numbers than any generator needs"),
-    "endless graph": (repeated(20_001), "no generator has so many"),
-    "old opset": (of_opset(6), "has opset 6"),
-    "new opset": (of_opset(99), "has opset 99"),
-    "own operator": (with_function(), "defines an operator of its own, 'own'"),
-    "foreign domain": (of_domain(), "is of the domain 'com.microsoft'"),
-    "two outputs": (two_outputs(), "has 2 outputs"),
+CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
+    "missing numbers": (lambda: external("w.bin"), "lie in 'w.bin', which is not in the folder"),
+    "numbers outside": (lambda: external("../../etc/passwd"), "which is not in the folder"),
+    "numbers anywhere": (lambda: external("/etc/passwd"), "which is not in the folder"),
+    "promised numbers": (lambda: promised(1 << 28), "are not where they must be in g.onnx"),
+    "huge tensor": (lambda: with_tensor([1 << 40]), "take more than 2 GiB"),
+    "tensor cut short": (lambda: with_tensor([4], data=b"abc"), "more or fewer numbers"),
+    "tensor of text": (lambda: with_tensor([1], TensorProto.STRING), "an element type"),
+    "negative shape": (lambda: with_tensor([-4]), "a shape that makes no sense"),
+    "cycle": (cyclic, "reads 'd' before it is made, so the graph is cyclic or damaged"),
+    "huge constant": (
+        lambda: filled([1 << 20, 1 << 20]),
+        "makes more numbers than any generator needs",
+    ),
+    "endless sums": (lambda: doubled(400), "makes more numbers than any generator needs"),
+    "endless graph": (lambda: repeated(20_001), "no generator has so many"),
+    "old opset": (lambda: of_opset(6), "has opset 6"),
+    "new opset": (lambda: of_opset(99), "has opset 99"),
+    "own operator": (with_function, "defines an operator of its own, 'own'"),
+    "foreign domain": (of_domain, "is of the domain 'com.microsoft'"),
+    "two outputs": (two_outputs, "has 2 outputs"),
     "two-dimensional": (
-        model([node("Relu", "x", "y")], dims=("n", 1, "h", "w")),
+        lambda: model([node("Relu", "x", "y")], dims=("n", 1, "h", "w")),
         "only 3-D generators",
     ),
     "channels untold": (
-        model([node("Relu", "x", "y")], dims=("n", "c", "d", "h", "w")),
+        lambda: model([node("Relu", "x", "y")], dims=("n", "c", "d", "h", "w")),
         "how many channels go in",
     ),
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_harm_is_told_in_a_sentence_and_takes_no_memory(name: str, tmp_path: Path) -> None:
-    proto, message = CASES[name]
-    path = written(proto, tmp_path / "g.onnx")
+@pytest.fixture(params=CASES)
+def harm(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
+    """A file that means harm, and what is said of it."""
+    make, message = CASES[request.param]
+    return written(make(), tmp_path / "g.onnx"), message
+
+
+def test_harm_is_told_in_a_sentence_and_takes_no_memory(harm: tuple[Path, str]) -> None:
+    path, message = harm
     tracemalloc.start()
     with pytest.raises(CheckpointError) as refusal:
         write_down(read_onnx(path), None)
@@ -149,11 +160,18 @@ def test_bytes_of_another_kind_are_no_onnx_file(data: bytes, tmp_path: Path) -> 
         write_down(read_onnx(path), None)
 
 
-def test_a_message_of_endless_parts_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("nodes", "most"),
+    [(1 << 13, 1 << 12), pytest.param(1 << 20, wire.MOST_FIELDS, marks=pytest.mark.slow)],
+)
+def test_a_message_of_endless_parts_is_refused_before_it_is_parsed(
+    nodes: int, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "MOST_FIELDS", most)
     path = tmp_path / "g.onnx"
     empty_node = b"\x0a\x00"
-    graph = empty_node * (1 << 20)
-    path.write_bytes(b"\x3a" + b"\x80\x80\x80\x01" + graph)
+    size = {1 << 13: b"\x80\x80\x01", 1 << 20: b"\x80\x80\x80\x01"}[nodes]
+    path.write_bytes(b"\x3a" + size + empty_node * nodes)
     with pytest.raises(CheckpointError, match="more operators than any network"):
         read_onnx(path)
 
@@ -200,7 +218,7 @@ def mutated(changes: list[tuple[str, int, bytes]]) -> bytes:
     return data
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(changes=st.lists(CHANGES, min_size=1, max_size=4))
 def test_mutated_files_make_a_model_or_end_with_status_2(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[str, int, bytes]]

@@ -1,5 +1,6 @@
 """The restricted reader: what torch wrote comes back, and what it cannot read is named."""
 
+import argparse
 import enum
 import functools
 import gzip
@@ -11,20 +12,17 @@ import struct
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Dict, Optional  # noqa: UP035
+from typing import Any, Dict, Optional  # noqa: UP035
 
 import numpy as np
 import pytest
+from support.checkpoint_files import FORMATS, archive, array, read, written
+from support.lazy_modules import torch
 
 from cuda_cyclegan.engine.checkpoint.read.checkpoint import (
     read_checkpoint,
 )
 from cuda_cyclegan.engine.errors import CheckpointError
-
-torch = pytest.importorskip("torch")
-from support.checkpoint_files import FORMATS, archive, array, read, written  # noqa: E402
-
-FLOAT8 = torch.float8_e4m3fn
 
 
 @pytest.mark.parametrize("how", FORMATS)
@@ -48,14 +46,21 @@ def test_every_kind_of_tensor_comes_back(how: str, tmp_path: Path) -> None:
         assert np.array_equal(array(contents[name]), tensor.detach().float().numpy()), name
 
 
-@pytest.mark.parametrize("how", FORMATS)
-def test_what_is_not_needed_is_set_aside_by_name(how: str, tmp_path: Path) -> None:
-    import argparse
-
+@pytest.fixture(scope="module")
+def training() -> tuple[Any, Any]:
+    """A module and its optimizer after a step, for which PyTorch loads its compiler."""
     module = torch.nn.Conv3d(1, 2, 3)
     optimizer = torch.optim.Adam(module.parameters())
     module(torch.zeros(1, 1, 3, 3, 3)).sum().backward()
     optimizer.step()
+    return module, optimizer
+
+
+@pytest.mark.parametrize("how", FORMATS)
+def test_what_is_not_needed_is_set_aside_by_name(
+    how: str, training: tuple[Any, Any], tmp_path: Path
+) -> None:
+    module, optimizer = training
     value = {
         "model_state_dict": module.state_dict(),
         "optimizer": optimizer.state_dict(),
@@ -162,7 +167,11 @@ def test_hyperparameters_that_no_tensor_needs_are_let_be(
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 def test_tensors_of_kinds_that_no_generator_has_are_let_be(tmp_path: Path) -> None:
     quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
-    value = {"a": torch.ones(2), "observer": quantized, "state": torch.ones(3).to(FLOAT8)}
+    value = {
+        "a": torch.ones(2),
+        "observer": quantized,
+        "state": torch.ones(3).to(torch.float8_e4m3fn),
+    }
     contents = read(written(value), tmp_path).contents
     assert np.array_equal(array(contents["a"]), [1, 1])
     with pytest.raises(CheckpointError, match="stored as float8_e4m3fn"):

@@ -1,17 +1,17 @@
 """Damaged files give the same numbers or an error, and nothing else."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.checkpoint_files import FORMATS, archive, array, edited, read, written
+from support.lazy_modules import torch
+from support.tiers import examples
 
 from cuda_cyclegan.engine.checkpoint.read.tensors import StoredTensor
 from cuda_cyclegan.engine.errors import CheckpointError
-
-torch = pytest.importorskip("torch")
-from support.checkpoint_files import FORMATS, archive, array, edited, read, written  # noqa: E402
 
 
 def same_or_refused(content: bytes, expected: dict[str, object], folder: Path) -> None:
@@ -59,45 +59,52 @@ def mutated(content: bytes, steps: list[tuple[int, str]]) -> bytes:
     return bytes(data)
 
 
-HONEST = {"a": torch.arange(6.0).reshape(2, 3).t(), "b": torch.ones(2).half()}
-EXPECTED: dict[str, object] = {key: value.float().numpy() for key, value in HONEST.items()}
+def honest() -> dict[str, Any]:
+    return {"a": torch.arange(6.0).reshape(2, 3).t(), "b": torch.ones(2).half()}
 
 
 @given(steps=mutations)
 @settings(
-    max_examples=300, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(300),
+    deadline=2000,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_damaged_archives_give_the_same_or_an_error(
     steps: list[tuple[int, str]], tmp_path: Path
 ) -> None:
-    same_or_refused(mutated(written(HONEST), steps), EXPECTED, tmp_path)
+    expected = {key: value.float().numpy() for key, value in honest().items()}
+    same_or_refused(mutated(written(honest()), steps), expected, tmp_path)
 
 
 @given(steps=mutations, how=st.sampled_from(["legacy", "safetensors", "pickle in zip"]))
 @settings(
-    max_examples=600, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(600),
+    deadline=2000,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_damaged_files_without_checksums_give_numbers_or_an_error(
     steps: list[tuple[int, str]], how: str, tmp_path: Path
 ) -> None:
     if how == "legacy":
-        content = mutated(written(HONEST, **FORMATS["legacy"]), steps)
+        content = mutated(written(honest(), **FORMATS["legacy"]), steps)
     elif how == "safetensors":
         from safetensors.torch import save
 
-        content = mutated(save({key: item.contiguous() for key, item in HONEST.items()}), steps)
+        content = mutated(save({key: item.contiguous() for key, item in honest().items()}), steps)
     else:
 
         def damaged(name: str, data: bytes) -> tuple[str, bytes]:
             return name, mutated(data, steps) if name.endswith("data.pkl") else data
 
-        content = edited(written(HONEST), damaged)
+        content = edited(written(honest()), damaged)
     same_or_refused(content, {}, tmp_path)
 
 
 @given(content=st.binary(max_size=300))
 @settings(
-    max_examples=300, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(300),
+    deadline=2000,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_random_pickles_never_raise_anything_else(content: bytes, tmp_path: Path) -> None:
     for data in (content, archive(b"\x80\x02" + content)):

@@ -3,25 +3,22 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from support.import_guide import table_of_codes
+from support.lazy_modules import nn, torch
+from support.lazy_modules import torch_generators as made
+from support.lazy_modules import torch_variants as variants
+from support.torch_pairs import distance, pair_of, run, save
 
-torch = pytest.importorskip("torch")
-from support import torch_generators as made  # noqa: E402
-from support.import_guide import table_of_codes  # noqa: E402
-from support.torch_pairs import distance, pair_of, run, save  # noqa: E402
-from support.torch_variants import ResNet, anti_aliased  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint
+from cuda_cyclegan.engine.checkpoint.recognise.codes import CODES, code_named
+from cuda_cyclegan.engine.checkpoint.recognise.evidence import NetworkChoices
+from cuda_cyclegan.engine.checkpoint.recognise.recognition import recognise
+from cuda_cyclegan.engine.errors import CheckpointError
 
-from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.codes import CODES, code_named  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.evidence import NetworkChoices  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.recognition import recognise  # noqa: E402
-from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
-
-nn = torch.nn
-spectral_norm = torch.nn.utils.spectral_norm
-parametrized_spectral_norm = torch.nn.utils.parametrizations.spectral_norm
 GUIDE = Path(__file__).parents[4] / "docs" / "import.md"
 
 
@@ -54,7 +51,7 @@ def batch_resnet(**changes: object) -> "torch.nn.Module":
 
 
 def zero_blocks(pad: str, **changes: object) -> "torch.nn.Module":
-    return ResNet(width=4, samplings=2, pad=pad, block_pad="", **changes).made()
+    return variants.ResNet(width=4, samplings=2, pad=pad, block_pad="", **changes).made()
 
 
 def unbiased_unet(**changes: object) -> "torch.nn.Module":
@@ -69,7 +66,7 @@ def ganslate_with_batch_norm() -> "torch.nn.Module":
 
 
 WRITTEN = {
-    "junyanz": Written("junyanz", made.padded_resnet, REFLECT, BLOCKS),
+    "junyanz": Written("junyanz", lambda: made.padded_resnet(), REFLECT, BLOCKS),
     "junyanz, padding_type zero": Written("junyanz", lambda: zero_blocks("reflect")),
     "junyanz, dropout": Written(
         "junyanz", lambda: made.padded_resnet(dropout=True), REFLECT, BLOCKS
@@ -83,7 +80,7 @@ WRITTEN = {
     ),
     "junyanz, padding_type replicate": Written(
         "junyanz",
-        lambda: ResNet(width=4, samplings=2, block_pad="replicate").made(),
+        lambda: variants.ResNet(width=4, samplings=2, block_pad="replicate").made(),
         {"block_padding": "replicate"},
         BLOCKS,
     ),
@@ -109,8 +106,8 @@ WRITTEN = {
         "davidsolanas", lambda: made.padded_resnet(3, 2, blocks=1), REFLECT, BLOCKS
     ),
     "DavidSolanas U-Net": Written("DavidSolanas", lambda: made.UNet(2, 3, levels=5, width=2)),
-    "lucpaul": Written("lucpaul", made.padded_resnet, REFLECT, BLOCKS),
-    "mfazampour": Written("mfazampour", made.unpadded_resnet),
+    "lucpaul": Written("lucpaul", lambda: made.padded_resnet(), REFLECT, BLOCKS),
+    "mfazampour": Written("mfazampour", lambda: made.unpadded_resnet()),
     "mfazampour, batch norm": Written(
         "mfazampour",
         lambda: made.unpadded_resnet(norm=made.batch, bias=False),
@@ -124,21 +121,22 @@ WRITTEN = {
     "ganslate": Written("ganslate", lambda: made.padded_resnet(pad="replicate")),
     "ganslate, batch norm": Written("ganslate", ganslate_with_batch_norm, STORED, STATISTICS),
     "ganslate U-Net": Written("ganslate", lambda: made.UNet(levels=5, width=2)),
-    "dhaberl": Written("dhaberl", made.NamedResNet),
-    "naga-karthik": Written("naga-karthik", made.sampling_resnet),
+    "dhaberl": Written("dhaberl", lambda: made.NamedResNet()),
+    "naga-karthik": Written("naga-karthik", lambda: made.sampling_resnet()),
     "naga-karthik, spectral norm and dropout": Written(
-        "naga-karthik", lambda: made.sampling_resnet(spectral=spectral_norm, dropout=True)
+        "naga-karthik", lambda: made.sampling_resnet(spectral=nn.utils.spectral_norm, dropout=True)
     ),
     "naga-karthik, parametrized spectral norm": Written(
-        "naga-karthik", lambda: made.sampling_resnet(spectral=parametrized_spectral_norm)
+        "naga-karthik",
+        lambda: made.sampling_resnet(spectral=nn.utils.parametrizations.spectral_norm),
     ),
     "dan-hanson": Written(
         "dan-hanson", lambda: made.unpadded_resnet(norm=made.affine_instance, bias=False)
     ),
-    "lucianoAvinas": Written("lucianoAvinas", lambda: anti_aliased(4, 2)),
+    "lucianoAvinas": Written("lucianoAvinas", lambda: variants.anti_aliased(4, 2)),
     "lucianoAvinas, without anti-aliasing": Written(
         "lucianoAvinas",
-        lambda: ResNet(4, 2, 2, pad="", block_pad="", mode="replicate").made(),
+        lambda: variants.ResNet(4, 2, 2, pad="", block_pad="", mode="replicate").made(),
     ),
 }
 
@@ -176,7 +174,7 @@ def test_every_generator_is_compared_with_a_module_in_its_layout(tmp_path: Path)
     [
         (lambda: made.UNet(levels=4, width=2), "which has 4 levels, where it has 5 or more"),
         (
-            lambda: ResNet(4, 2, 2, block_name="block").made(),
+            lambda: variants.ResNet(4, 2, 2, block_name="block").made(),
             r"which has the layout numbered ResNet \(model.N.block\), which it does not write",
         ),
     ],
@@ -356,21 +354,26 @@ def test_an_unproven_import_asks_what_differs_most_and_lists_the_rest(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("module", "said"),
+    ("make", "said"),
     [
-        (ResNet(end=None), {"end": "none"}),
-        (ResNet(end=nn.Sigmoid), {"end": "sigmoid"}),
-        (ResNet(activation=lambda: nn.LeakyReLU(0.1)), {"activation": "leaky:0.1"}),
-        (ResNet(activation=nn.ELU), {"activation": "elu"}),
-        (ResNet(residual="activated-sum"), {"residual": "activated-sum"}),
-        (ResNet(block_pad="constant"), {"block_padding": "constant:-1"}),
-        (ResNet(4, norm=lambda n: nn.GroupNorm(2, n)), {"norm": "group:2"}),
-        (ResNet(norm=identity), {"norm": "none"}),
-        (ResNet(norm=lambda n: nn.InstanceNorm3d(n, eps=1e-2)), {"epsilon": 1e-2}),
+        (lambda: variants.ResNet(end=None), {"end": "none"}),
+        (lambda: variants.ResNet(end=nn.Sigmoid), {"end": "sigmoid"}),
+        (
+            lambda: variants.ResNet(activation=lambda: nn.LeakyReLU(0.1)),
+            {"activation": "leaky:0.1"},
+        ),
+        (lambda: variants.ResNet(activation=nn.ELU), {"activation": "elu"}),
+        (lambda: variants.ResNet(residual="activated-sum"), {"residual": "activated-sum"}),
+        (lambda: variants.ResNet(block_pad="constant"), {"block_padding": "constant:-1"}),
+        (lambda: variants.ResNet(4, norm=lambda n: nn.GroupNorm(2, n)), {"norm": "group:2"}),
+        (lambda: variants.ResNet(norm=identity), {"norm": "none"}),
+        (lambda: variants.ResNet(norm=lambda n: nn.InstanceNorm3d(n, eps=1e-2)), {"epsilon": 1e-2}),
     ],
 )
-def test_single_settings_are_obeyed(module: ResNet, said: dict[str, str], tmp_path: Path) -> None:
-    generator = made.trained(module.made())
+def test_single_settings_are_obeyed(
+    make: Callable[[], Any], said: dict[str, str], tmp_path: Path
+) -> None:
+    generator = made.trained(make().made())
     checkpoint = read_checkpoint(save(generator, tmp_path / "G.pth"))
     choices = NetworkChoices(**{"unproven": True, "padding": "reflect", **said})
     recognised = recognise(checkpoint, choices)
@@ -392,15 +395,15 @@ def test_weights_of_every_precision_become_float32(precision: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("wrap", "name"),
     [
-        (spectral_norm, "spectral norm"),
-        (parametrized_spectral_norm, "spectral norm"),
-        (torch.nn.utils.parametrizations.weight_norm, "weight norm"),
+        (lambda layer: nn.utils.spectral_norm(layer), "spectral norm"),
+        (lambda layer: nn.utils.parametrizations.spectral_norm(layer), "spectral norm"),
+        (lambda layer: nn.utils.parametrizations.weight_norm(layer), "weight norm"),
     ],
 )
 def test_norms_of_weights_show_that_a_code_was_changed(
     wrap: Callable[["torch.nn.Module"], "torch.nn.Module"], name: str, tmp_path: Path
 ) -> None:
-    module = ResNet(samplings=2, blocks=2, wrap=wrap).made()
+    module = variants.ResNet(samplings=2, blocks=2, wrap=wrap).made()
     checkpoint = read_checkpoint(save(module, tmp_path / "G.pth"))
     assert recognise(checkpoint, NetworkChoices()).fitting_codes == ()
     with pytest.raises(CheckpointError, match=f"which has {name}, which it does not write"):

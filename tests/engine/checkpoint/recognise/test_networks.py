@@ -5,15 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.lazy_modules import torch
+from support.lazy_modules import torch_generators as made
+from support.torch_pairs import pair_of, run, save
 
-torch = pytest.importorskip("torch")
-from support import torch_generators as made  # noqa: E402
-from support.torch_pairs import pair_of, run, save  # noqa: E402
-
-from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.evidence import NetworkChoices  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.recognition import recognise  # noqa: E402
-from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint
+from cuda_cyclegan.engine.checkpoint.recognise.evidence import NetworkChoices
+from cuda_cyclegan.engine.checkpoint.recognise.recognition import recognise
+from cuda_cyclegan.engine.errors import CheckpointError
 
 UNPROVEN = NetworkChoices(unproven=True)
 
@@ -22,48 +21,50 @@ def prefixed(module: "torch.nn.Module", prefix: str) -> dict[str, "torch.Tensor"
     return {prefix + key: value for key, value in module.state_dict().items()}
 
 
-def wrappers() -> dict[str, Callable[["torch.nn.Module", "torch.nn.Module"], object]]:
-    critic = made.patch_discriminator()
+def critic() -> dict[str, "torch.Tensor"]:
+    return made.patch_discriminator().state_dict()
 
-    def lightning(forward: "torch.nn.Module", backward: "torch.nn.Module") -> object:
-        state = {
-            **prefixed(forward, "netG_A2B."),
-            **prefixed(backward, "netG_B2A."),
-            **prefixed(critic, "netD_A."),
-        }
-        return {"epoch": 3, "state_dict": state, "hyper_parameters": {"lr": 0.1, "b": (1, 2)}}
 
-    return {
-        "ganslate": lambda f, b: {
-            "G_AB": f.state_dict(),
-            "G_BA": b.state_dict(),
-            "D_B": critic.state_dict(),
-            "optimizer_G": torch.optim.Adam(f.parameters()).state_dict(),
-        },
-        "dan-hanson": lambda f, b: {
-            "epoch": 4,
-            "n_resnet": 2,
-            "g_model_AtoB_state": f.state_dict(),
-            "g_model_BtoA_state": b.state_dict(),
-            "d_model_A_state": critic.state_dict(),
-        },
-        "Lightning": lightning,
-        "named generators": lambda f, b: {
-            "generator_ab_state_dict": f.state_dict(),
-            "generator_ba_state_dict": b.state_dict(),
-        },
-        "compiled pair": lambda f, b: {
-            "G_AB": prefixed(f, "_orig_mod."),
-            "G_BA": prefixed(b, "_orig_mod.module."),
-        },
+def lightning(forward: "torch.nn.Module", backward: "torch.nn.Module") -> object:
+    state = {
+        **prefixed(forward, "netG_A2B."),
+        **prefixed(backward, "netG_B2A."),
+        **prefixed(made.patch_discriminator(), "netD_A."),
     }
+    return {"epoch": 3, "state_dict": state, "hyper_parameters": {"lr": 0.1, "b": (1, 2)}}
 
 
-@pytest.mark.parametrize("name", wrappers())
+WRAPPERS: dict[str, Callable[["torch.nn.Module", "torch.nn.Module"], object]] = {
+    "ganslate": lambda f, b: {
+        "G_AB": f.state_dict(),
+        "G_BA": b.state_dict(),
+        "D_B": critic(),
+        "optimizer_G": torch.optim.Adam(f.parameters()).state_dict(),
+    },
+    "dan-hanson": lambda f, b: {
+        "epoch": 4,
+        "n_resnet": 2,
+        "g_model_AtoB_state": f.state_dict(),
+        "g_model_BtoA_state": b.state_dict(),
+        "d_model_A_state": critic(),
+    },
+    "Lightning": lightning,
+    "named generators": lambda f, b: {
+        "generator_ab_state_dict": f.state_dict(),
+        "generator_ba_state_dict": b.state_dict(),
+    },
+    "compiled pair": lambda f, b: {
+        "G_AB": prefixed(f, "_orig_mod."),
+        "G_BA": prefixed(b, "_orig_mod.module."),
+    },
+}
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
 @pytest.mark.parametrize("direction", ["AtoB", "BtoA"])
 def test_pairs_in_one_file_are_told_apart(name: str, direction: str, tmp_path: Path) -> None:
     forward, backward = made.unpadded_resnet(), made.trained(made.unpadded_resnet())
-    torch.save(wrappers()[name](forward, backward), tmp_path / "both.ckpt")
+    torch.save(WRAPPERS[name](forward, backward), tmp_path / "both.ckpt")
     checkpoint = read_checkpoint(tmp_path / "both.ckpt")
     assert [q.field for q in recognise(checkpoint, UNPROVEN).undecided] == ["direction"]
 
@@ -83,7 +84,7 @@ def test_pairs_in_one_file_are_told_apart(name: str, direction: str, tmp_path: P
         lambda g: prefixed(g, "model."),
         lambda g: {"state_dict": prefixed(g, "net.module.")},
         lambda g: g.model.state_dict(),
-        lambda g: {"G": g.state_dict(), "netD": made.patch_discriminator().state_dict()},
+        lambda g: {"G": g.state_dict(), "netD": critic()},
     ],
     ids=["dhaberl", "compiled", "attribute", "model twice", "nested", "bare sequence", "with D"],
 )
@@ -141,20 +142,21 @@ def test_safetensors_carry_the_same_generator(tmp_path: Path) -> None:
 # --- what lies beside the generator ---
 
 
-CONV = {"weight": torch.zeros(1, 1, 3, 3, 3)}
+def conv() -> dict[str, "torch.Tensor"]:
+    return {"weight": torch.zeros(1, 1, 3, 3, 3)}
 
 
 def beside(*names: str) -> Callable[["torch.nn.Module"], object]:
     """A state in which a generator lies under `core` and something else under other names."""
     return lambda generator: {
         **prefixed(generator, "core."),
-        **{f"{name}.weight": CONV["weight"] for name in names},
+        **{f"{name}.weight": conv()["weight"] for name in names},
     }
 
 
 UNKNOWN: dict[str, tuple[Callable[["torch.nn.Module"], object], str]] = {
-    "stem": (lambda g: {**g.state_dict(), "stem.weight": CONV["weight"]}, "'stem'"),
-    "head": (lambda g: {**g.state_dict(), "head.0.weight": CONV["weight"]}, "'head.0'"),
+    "stem": (lambda g: {**g.state_dict(), "stem.weight": conv()["weight"]}, "'stem'"),
+    "head": (lambda g: {**g.state_dict(), "head.0.weight": conv()["weight"]}, "'head.0'"),
     "stem and head": (beside("stem", "head"), "'core/|'stem/weight', 'head/weight'"),
     "refine net": (beside("refine.0", "refine.2"), "'refine/0.weight', 'refine/2.weight'"),
     "scalar": (lambda g: {**g.state_dict(), "scale": torch.tensor(2.0)}, "'scale'"),
@@ -174,13 +176,13 @@ UNKNOWN: dict[str, tuple[Callable[["torch.nn.Module"], object], str]] = {
         },
         "'input_norm'",
     ),
-    "second network": (lambda g: {"G_AB": g.state_dict(), "polish": CONV}, "'polish/weight'"),
+    "second network": (lambda g: {"G_AB": g.state_dict(), "polish": conv()}, "'polish/weight'"),
     "beside in its entry": (
         lambda g: {"G_A2B": {"model": g.state_dict(), "gain": torch.tensor(2.0)}},
         "'G_A2B/gain'",
     ),
     "polish of the same way": (
-        lambda g: {"G_A2B": {"core": g.state_dict(), "polish": CONV}},
+        lambda g: {"G_A2B": {"core": g.state_dict(), "polish": conv()}},
         "'G_A2B/polish/weight'",
     ),
     "linear layer": (lambda g: {**g.state_dict(), "fc.weight": torch.ones(3, 4)}, "'fc.weight'"),
@@ -211,7 +213,7 @@ def test_what_a_training_keeps_beside_its_generators_is_left_and_listed(tmp_path
     contents = {
         "G_A2B": generator.state_dict(),
         "G_B2A": other.state_dict(),
-        "D_A": made.patch_discriminator().state_dict(),
+        "D_A": critic(),
         "optimizer_G": optimizer.state_dict(),
         "loss": torch.tensor(0.5),
         "best_psnr": torch.tensor(30.0),
@@ -241,7 +243,7 @@ def test_a_generator_is_not_taken_for_a_helper_by_its_name(
     one: str, other: str, tmp_path: Path
 ) -> None:
     networks = {name: made.unpadded_resnet().state_dict() for name in (one, other)}
-    networks["D_X"] = made.patch_discriminator().state_dict()
+    networks["D_X"] = critic()
     torch.save(networks, tmp_path / "G.pth")
     checkpoint = read_checkpoint(tmp_path / "G.pth")
     with pytest.raises(CheckpointError, match=f"generator, one of '{one}', '{other}'"):

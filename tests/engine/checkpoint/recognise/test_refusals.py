@@ -1,27 +1,30 @@
 """Networks that cannot be imported are named, and choices without meaning refused."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.lazy_modules import torch
+from support.lazy_modules import torch_generators as made
+from support.torch_pairs import save
 
-torch = pytest.importorskip("torch")
-from support import torch_generators as made  # noqa: E402
-from support.torch_pairs import save  # noqa: E402
-
-from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.evidence import NetworkChoices  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.recognition import recognise  # noqa: E402
-from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint
+from cuda_cyclegan.engine.checkpoint.recognise.evidence import NetworkChoices
+from cuda_cyclegan.engine.checkpoint.recognise.recognition import recognise
+from cuda_cyclegan.engine.errors import CheckpointError
 
 REFLECT = NetworkChoices(padding="reflect", unproven=True)
 
 
-def state(**shapes: tuple[int, ...]) -> dict[str, "torch.Tensor"]:
-    return {key.replace("__", "."): torch.zeros(shape) for key, shape in shapes.items()}
+State = Callable[[], dict[str, "torch.Tensor"]]
+
+
+def state(**shapes: tuple[int, ...]) -> State:
+    return lambda: {key.replace("__", "."): torch.zeros(shape) for key, shape in shapes.items()}
 
 
 CUBE = (3, 3, 3)
-REFUSED = {
+REFUSED: dict[str, tuple[State, str]] = {
     "2-D": (state(model__1__weight=(8, 1, 7, 7)), "2-D network"),
     "cyclegan3d": (state(encoders__0__weight=(8, 1, *CUBE)), "MONAI residual U-Net"),
     "DynUNet": (state(input_block__conv1__conv__weight=(8, 1, *CUBE)), "DynUNet"),
@@ -31,7 +34,7 @@ REFUSED = {
     "own model": (state(first__weight=(8, 1, 7, 7, 7)), "already a model"),
     "no convolution": (state(fc__weight=(8, 4)), "no convolution weights"),
     "unknown": (state(thing__weight=(8, 1, *CUBE)), "not those of a known.* as ONNX"),
-    "discriminator": (made.patch_discriminator().state_dict(), "discriminator"),
+    "discriminator": (lambda: made.patch_discriminator().state_dict(), "discriminator"),
     "pixel discriminator": (
         state(net__0__weight=(8, 1, 1, 1, 1), net__2__weight=(16, 8, 1, 1, 1)),
         "pixel discriminator",
@@ -55,14 +58,14 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_other_networks_are_refused_by_what_they_are(name: str, tmp_path: Path) -> None:
     tensors, message = REFUSED[name]
-    torch.save(tensors, tmp_path / "G.pth")
+    torch.save(tensors(), tmp_path / "G.pth")
     with pytest.raises(CheckpointError, match=message) as raised:
         recognise(read_checkpoint(tmp_path / "G.pth"), NetworkChoices(unproven=True))
     assert str(tmp_path / "G.pth") in str(raised.value)
 
 
-def changed(path: str, shape: tuple[int, ...]) -> dict[str, "torch.Tensor"]:
-    return {**made.padded_resnet().state_dict(), path: torch.zeros(shape)}
+def changed(path: str, shape: tuple[int, ...]) -> State:
+    return lambda: {**made.padded_resnet().state_dict(), path: torch.zeros(shape)}
 
 
 @pytest.mark.parametrize(
@@ -82,10 +85,8 @@ def changed(path: str, shape: tuple[int, ...]) -> dict[str, "torch.Tensor"]:
         (changed("model.26.weight", (1, 4, 7, 7, 7)), "not those of a known"),
     ],
 )
-def test_variants_that_do_not_fit_are_refused(
-    tensors: dict[str, "torch.Tensor"], message: str, tmp_path: Path
-) -> None:
-    torch.save(tensors, tmp_path / "G.pth")
+def test_variants_that_do_not_fit_are_refused(tensors: State, message: str, tmp_path: Path) -> None:
+    torch.save(tensors(), tmp_path / "G.pth")
     with pytest.raises(CheckpointError, match=message):
         recognise(read_checkpoint(tmp_path / "G.pth"), REFLECT)
 
