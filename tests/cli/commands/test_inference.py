@@ -15,7 +15,6 @@ from support.calibration_scans import reference_set
 from support.dicom_judges import conformance_errors, converted
 from support.dicom_phantoms import Phantom
 from support.model_pair import WINDOW, random_model
-from support.network_features import in_torch
 from support.queue_world import QueueWorld
 from typer.testing import CliRunner, Result
 
@@ -91,6 +90,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def in_one_pass(norm: Norm, voxels: FloatArray, step: int = 2) -> FloatArray:
     """By PyTorch, over the volume continued behind its last voxels."""
+    from support.features_in_torch import in_torch
+
     more = [(0, -edge % step) for edge in voxels.shape]
     padded = np.pad(voxels, more, mode="edge")[None, None]
     network = Network(build(spec_of(norm)), weights_of(norm))
