@@ -1,10 +1,11 @@
 """What is measured on the CPU, against the network itself."""
 
+from types import ModuleType
+
 import numpy as np
 import pytest
 from support.gpu_networks import random_network
 
-from cuda_cyclegan.engine.benchmark import cpu
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
 from cuda_cyclegan.engine.errors import PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
@@ -15,12 +16,20 @@ from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 
 @pytest.fixture(scope="module")
+def cpu() -> ModuleType:
+    """The module, which loads onnx."""
+    from cuda_cyclegan.engine.benchmark import cpu
+
+    return cpu
+
+
+@pytest.fixture(scope="module")
 def network() -> Network:
     return random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
 
 
 def test_the_table_has_every_layer_and_the_whole_network_s_arithmetic(
-    network: Network, monkeypatch: pytest.MonkeyPatch
+    cpu: ModuleType, network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cpu, "_EDGE", 256)
     monkeypatch.setattr(cpu, "_COPIED", 1 << 20)
@@ -39,7 +48,7 @@ def test_the_table_has_every_layer_and_the_whole_network_s_arithmetic(
     assert found.voxels_per_second == pytest.approx(2 * 16**3 / found.latency.median)
 
 
-def test_a_patch_that_does_not_fit_is_refused(network: Network) -> None:
+def test_a_patch_that_does_not_fit_is_refused(cpu: ModuleType, network: Network) -> None:
     patches = np.zeros((1, 1, 15, 16, 16), np.float32)
     with pytest.raises(PatchShapeError):
         cpu.measure_on_cpu(network, patches, Budget(0.1), lambda _: None, lambda: 0)

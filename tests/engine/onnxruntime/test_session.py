@@ -29,7 +29,6 @@ from cuda_cyclegan.engine.network.layers import (
     Triple,
     Upsample,
 )
-from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator, session_options
 
 CHANNELS = 3
@@ -53,6 +52,8 @@ def layer_output(layer: Layer, patch: FloatArray, weights: dict[str, FloatArray]
 
 def run_by_session(network: Network, patch: FloatArray) -> FloatArray:
     import onnxruntime
+
+    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
 
     model = to_onnx(network).SerializeToString()
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
@@ -251,5 +252,7 @@ def test_threads_do_not_wait_busily() -> None:
 
 def test_the_exported_model_is_valid_onnx() -> None:
     import onnx
+
+    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
 
     onnx.checker.check_model(to_onnx(small_network()), full_check=True)
