@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.batch_world import tiny_model
 from support.provider_stand_in import StandIn, install
 
 from cuda_cyclegan.engine.devices import choose_device, choose_devices, open_generator
@@ -18,6 +17,8 @@ PATCH = (16, 16, 16)
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    from support.batch_world import tiny_model
+
     return load_model(tiny_model(tmp_path_factory.mktemp("model") / "m.safetensors"))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec import structs
-from support.network_features import FEATURES, in_torch, patches_for, trained
+from support.network_features import FEATURES, patches_for, trained
 from support.poisoned_memory import poison_generator
 
 from cuda_cyclegan.engine.network.architectures import Spec
@@ -22,6 +22,8 @@ EXTENTS = 24, 16, 32
 @cache
 def expected(name: str, width: int) -> tuple[Spec, Network, FloatArray, FloatArray]:
     """A feature's network of this width, patches, and what PyTorch makes of them in float64."""
+    from support.features_in_torch import in_torch
+
     spec = structs.replace(FEATURES[name], width=width)
     network, patches = trained(spec), patches_for(spec, EXTENTS, batch=2)
     return spec, network, patches, in_torch(spec, network, patches)

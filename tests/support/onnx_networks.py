@@ -12,7 +12,8 @@ from monai.networks import nets
 from monai.networks.blocks import SubpixelUpsample
 from monai.networks.nets import basic_unet
 from support import torch_generators, torch_variants
-from support.network_features import FEATURES, computed, trained
+from support.features_in_torch import computed
+from support.network_features import FEATURES, trained
 from torch import Tensor, nn
 
 from cuda_cyclegan.engine.network.architectures import Spec

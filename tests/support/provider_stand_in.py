@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnxruntime as _onnxruntime
 import pytest
 
 from cuda_cyclegan.engine.onnxruntime import providers, session
 
-onnxruntime: Any = _onnxruntime
+_onnxruntime = session.onnxruntime
 NAME = "StandInExecutionProvider"
 
 
@@ -65,16 +64,16 @@ class _Runtime:
         self._like = like
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(onnxruntime, name)
+        return getattr(_onnxruntime(), name)
 
     def get_available_providers(self) -> list[str]:
-        return [NAME, *onnxruntime.get_available_providers()]
+        return [NAME, *_onnxruntime().get_available_providers()]
 
     def InferenceSession(self, model: bytes, options: Any, **how: Any) -> Any:  # noqa: N802
         if how["providers"][0] != NAME:
-            return onnxruntime.InferenceSession(model, options, **how)
+            return _onnxruntime().InferenceSession(model, options, **how)
         how["providers"], how["provider_options"] = ["CPUExecutionProvider"], [{}]
-        return _Session(onnxruntime.InferenceSession(model, options, **how), self._like)
+        return _Session(_onnxruntime().InferenceSession(model, options, **how), self._like)
 
 
 def install(monkeypatch: pytest.MonkeyPatch, like: StandIn) -> None:

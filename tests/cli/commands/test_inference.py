@@ -91,7 +91,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def in_one_pass(norm: Norm, voxels: FloatArray, step: int = 2) -> FloatArray:
     """By PyTorch, over the volume continued behind its last voxels."""
     pytest.importorskip("torch")
-    from support.network_features import in_torch
+    from support.features_in_torch import in_torch
 
     more = [(0, -edge % step) for edge in voxels.shape]
     padded = np.pad(voxels, more, mode="edge")[None, None]

@@ -1,27 +1,45 @@
 """What is measured on the CPU, against the network itself."""
 
+from types import ModuleType
+
 import numpy as np
 import pytest
 from support.gpu_networks import random_network
 
-from cuda_cyclegan.engine.benchmark.cpu import measure_on_cpu
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
 from cuda_cyclegan.engine.errors import PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.flops import flops
+from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
-NETWORK = random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
+
+@pytest.fixture(scope="module")
+def cpu() -> ModuleType:
+    """The module, which loads onnx."""
+    from cuda_cyclegan.engine.benchmark import cpu
+
+    return cpu
 
 
-def test_the_table_has_every_layer_and_the_whole_network_s_arithmetic() -> None:
+@pytest.fixture(scope="module")
+def network() -> Network:
+    return random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
+
+
+def test_the_table_has_every_layer_and_the_whole_network_s_arithmetic(
+    cpu: ModuleType, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "_EDGE", 256)
+    monkeypatch.setattr(cpu, "_COPIED", 1 << 20)
+    monkeypatch.setattr(cpu, "_SECONDS", 0.01)
     patches = np.random.default_rng(0).uniform(-1, 1, (2, 1, 16, 16, 16)).astype(np.float32)
     kept: list[FloatArray] = []
-    found = measure_on_cpu(NETWORK, patches, Budget(0.1), kept.append, lambda: 7)
-    with open_cpu_generator(NETWORK) as generator:
+    found = cpu.measure_on_cpu(network, patches, Budget(0.1), kept.append, lambda: 7)
+    with open_cpu_generator(network) as generator:
         assert np.array_equal(kept[0], generator(patches))
-    assert found.flops == 2 * flops(NETWORK.graph, (16, 16, 16))
+    assert found.flops == 2 * flops(network.graph, (16, 16, 16))
     assert sum(layer.flops for layer in found.layers) == found.flops
     assert {"first", "block0.conv0", "last"} <= {layer.layer for layer in found.layers}
     assert all(layer.seconds >= 0 and layer.bytes for layer in found.layers)
@@ -30,10 +48,10 @@ def test_the_table_has_every_layer_and_the_whole_network_s_arithmetic() -> None:
     assert found.voxels_per_second == pytest.approx(2 * 16**3 / found.latency.median)
 
 
-def test_a_patch_that_does_not_fit_is_refused() -> None:
+def test_a_patch_that_does_not_fit_is_refused(cpu: ModuleType, network: Network) -> None:
     patches = np.zeros((1, 1, 15, 16, 16), np.float32)
     with pytest.raises(PatchShapeError):
-        measure_on_cpu(NETWORK, patches, Budget(0.1), lambda _: None, lambda: 0)
+        cpu.measure_on_cpu(network, patches, Budget(0.1), lambda _: None, lambda: 0)
 
 
 def test_quantiles_lie_within_what_was_seen() -> None:

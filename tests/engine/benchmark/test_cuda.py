@@ -16,11 +16,16 @@ from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.flops import flops
+from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
 
-NETWORK = random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
 PATCH = (16, 16, 16)
 PLANNED, KERNELS = 100 << 20, 30 << 20
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    return random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
 
 
 class Card:
@@ -103,16 +108,16 @@ def card(cuda_bench: Any, monkeypatch: pytest.MonkeyPatch) -> Card:
 
 
 def test_it_tells_of_the_batch_that_runs_and_of_the_memory_that_is_gone(
-    cuda_bench: Any, card: Card
+    cuda_bench: Any, card: Card, network: Network
 ) -> None:
     patches = np.random.default_rng(0).random((4, 1, *PATCH), np.float32)
     kept: list[FloatArray] = []
     options = cuda_bench.CudaOptions(PATCH, batch=4, vram_limit=1 << 30)
-    found = cuda_bench.measure_on_card(NETWORK, options, patches, Budget(0.1), kept.append)
+    found = cuda_bench.measure_on_card(network, options, patches, Budget(0.1), kept.append)
     assert np.array_equal(kept[0], -patches)
     assert found.batch == 2, "there was no room for four"
     assert found.patches_per_second == pytest.approx(1000)
-    assert found.flops == 2 * flops(NETWORK.graph, PATCH)
+    assert found.flops == 2 * flops(network.graph, PATCH)
     assert sum(layer.flops for layer in found.layers) == pytest.approx(found.flops)
     assert found.layers[0].seconds == pytest.approx(1e-5)
     assert (found.memory.planned, found.memory.taken) == (PLANNED, PLANNED + KERNELS)
@@ -120,11 +125,13 @@ def test_it_tells_of_the_batch_that_runs_and_of_the_memory_that_is_gone(
     assert card.room_for_ceilings == 1 << 30, "the limit holds for the measuring too"
 
 
-def test_without_layers_nothing_else_is_measured(cuda_bench: Any, card: Card) -> None:
+def test_without_layers_nothing_else_is_measured(
+    cuda_bench: Any, card: Card, network: Network
+) -> None:
     patches = np.zeros((2, 1, *PATCH), np.float32)
     options = cuda_bench.CudaOptions(PATCH, batch=2)
     budget = Budget(0.1, layers=False)
-    found = cuda_bench.measure_on_card(NETWORK, options, patches, budget, lambda _: None)
+    found = cuda_bench.measure_on_card(network, options, patches, budget, lambda _: None)
     assert found.layers == ()
     assert found.ceilings is None
     assert card.room_for_ceilings == 0

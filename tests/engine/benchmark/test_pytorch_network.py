@@ -2,25 +2,21 @@
 
 import numpy as np
 import pytest
+from support.covering_networks import SPECS, covering
 from support.gpu_networks import ODD_GRAPHS, chain, random_network
-from support.network_features import FEATURES
 
-from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
-from cuda_cyclegan.engine.network.graph import INPUT, Graph
+from cuda_cyclegan.engine.network.architectures import Architecture, ResNetSpec, UNetSpec, build
+from cuda_cyclegan.engine.network.graph import INPUT
 from cuda_cyclegan.engine.network.layers import Channels, Concat, Crop, Elu
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
-torch = pytest.importorskip("torch")
-
-GRAPHS = {
-    **ODD_GRAPHS,
-    **{name: build(spec) for name, spec in FEATURES.items()},
-    "resnet": build(ResNetSpec(1, 1, 8, 2)),
-    "resnet, stored norms, sampling": build(
-        ResNetSpec(2, 1, 8, 1, norm="stored", upsampling="trilinear", padding="replicate")
+OTHERS: dict[str, Architecture] = {
+    "resnet": ResNetSpec(1, 1, 8, 2),
+    "resnet, stored norms, sampling": ResNetSpec(
+        2, 1, 8, 1, norm="stored", upsampling="trilinear", padding="replicate"
     ),
-    "unet": build(UNetSpec(1, 2, 8, 3, upsampling="trilinear_corners", norm="instance_affine")),
-    "unet, nearest": build(UNetSpec(1, 1, 8, 3, upsampling="nearest")),
+    "unet": UNetSpec(1, 2, 8, 3, upsampling="trilinear_corners", norm="instance_affine"),
+    "unet, nearest": UNetSpec(1, 1, 8, 3, upsampling="nearest"),
     "parts of what is read again, activated": chain(
         2,
         ("channel", Channels(1, 1)),
@@ -29,12 +25,16 @@ GRAPHS = {
         ("join", Concat(), (INPUT, "elu")),
     ),
 }
+NETWORKS: dict[str, Architecture] = {**ODD_GRAPHS, **SPECS, **OTHERS}
 
 
-@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS.keys())
-def test_it_computes_the_same_and_leaves_its_input(graph: Graph) -> None:
+@pytest.mark.parametrize("name", [*ODD_GRAPHS, *covering(SPECS), *OTHERS])
+def test_it_computes_the_same_and_leaves_its_input(name: str) -> None:
+    import torch
+
     from cuda_cyclegan.engine.benchmark.pytorch_network import as_module
 
+    graph = build(NETWORKS[name])
     network = random_network(graph, seed=1)
     shape = 2, graph.in_channels, 16, 16, 16
     patches = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.batch_world import tiny_model
 
 from cuda_cyclegan.engine.errors import ModelFileError
 from cuda_cyclegan.engine.model.calibration import (
@@ -27,6 +26,8 @@ CYCLE = CycleReference("0" * 64, 7, Typical(0.1, 0.02), 3.0)
 
 @pytest.fixture
 def model(tmp_path: Path) -> Model:
+    from support.batch_world import tiny_model
+
     return load_model(tiny_model(tmp_path / "m.safetensors"))
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from support.model_cards import CARD, SPEC, cards
+from support.tiers import examples
 
 from cuda_cyclegan.engine.errors import ModelFileError
 from cuda_cyclegan.engine.model.card import (
@@ -27,7 +28,7 @@ Json = Any
 
 
 @given(cards())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_a_card_comes_back_from_its_json(card: ModelCard) -> None:
     text = card_to_json(card)
     assert card_from_json(text) == card
@@ -208,7 +209,7 @@ def everywhere(node: Json, replaced: Callable[[Json], Json]) -> list[Json]:
         max_leaves=6,
     )
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 def test_any_value_in_any_place_is_taken_or_refused_by_name(value: Json) -> None:
     for card in everywhere(json.loads(card_to_json(CARD)), lambda _: value):
         try:

@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.batch_world import tiny_model
+from support.model_cards import model_bytes
 
 from cuda_cyclegan.engine.errors import ModelFileError
 from cuda_cyclegan.engine.model import model
@@ -15,14 +15,16 @@ PATIENCE = 30.0
 
 
 def test_it_is_what_a_later_reading_would_give(tmp_path: Path) -> None:
-    path = tiny_model(tmp_path / "model.safetensors")
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(model_bytes())
     read_model = early_model(path)
     assert read_model().sha256 == load_model(path).sha256
     assert read_model() is read_model()
 
 
 def test_it_is_read_before_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tiny_model(tmp_path / "model.safetensors")
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(model_bytes())
     begun = threading.Event()
     decode = model.decode_model
 

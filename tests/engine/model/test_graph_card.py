@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.gpu_networks import ODD_GRAPHS, random_network
 from support.model_cards import CARD
+from support.tiers import examples
 
 from cuda_cyclegan.engine.errors import ModelFileError
 from cuda_cyclegan.engine.model.card import ModelCard, card_from_json, card_to_json
@@ -104,7 +105,7 @@ PLACES = [
 
 
 @given(place=st.sampled_from(PLACES), value=VALUES | st.lists(VALUES, max_size=4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_any_value_of_a_layer_is_taken_or_refused(place: tuple[int, str], value: Any) -> None:
     at, field = place
     text = changed(("nodes", at, "layer", field), value)

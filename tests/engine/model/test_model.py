@@ -4,6 +4,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.model_cards import CARD, SPEC, model_bytes, model_parts, random_network
+from support.tiers import examples
 
 from cuda_cyclegan.engine.errors import ModelFileError
 from cuda_cyclegan.engine.model.card import card_to_json
@@ -20,7 +22,9 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, UNetSpe
 from cuda_cyclegan.engine.network.graph import Network
 
 Header = dict[str, Any]
-SOUND = model_bytes()
+
+sound = cache(model_bytes)
+"""A model file that has nothing wrong."""
 
 
 def parts(data: bytes) -> tuple[Header, bytes]:
@@ -41,7 +45,7 @@ def assembled(header: Header, body: bytes, pad: int = 0) -> bytes:
 
 def altered(change: Callable[[Header], Any]) -> bytes:
     """The sound file with another header."""
-    header, body = parts(SOUND)
+    header, body = parts(sound())
     change(header)
     return assembled(header, body)
 
@@ -71,13 +75,13 @@ def test_a_saved_model_comes_back_whole(spec: Spec, tmp_path: Path) -> None:
 def test_equal_models_have_equal_bytes() -> None:
     card, network, *pair = model_parts()
     backwards = Network(network.graph, dict(reversed(network.weights.items())))
-    assert encode_model(card, network, *pair) == encode_model(card, backwards, *pair) == SOUND
+    assert encode_model(card, network, *pair) == encode_model(card, backwards, *pair) == sound()
 
 
 def test_other_programs_can_read_the_weights(tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 
-    (tmp_path / "m.safetensors").write_bytes(SOUND)
+    (tmp_path / "m.safetensors").write_bytes(sound())
     tensors = load_file(tmp_path / "m.safetensors")
     assert np.array_equal(tensors["first.weight"], random_network().weights["first.weight"])
 
@@ -97,7 +101,7 @@ def test_weights_that_do_not_fit_the_card_are_not_saved() -> None:
 
 def test_any_header_length_is_a_model() -> None:
     """A length whose first bytes look like those of a pickle is still a length."""
-    header, body = parts(SOUND)
+    header, body = parts(sound())
     data = assembled(header, body, pad=0x10280)
     assert data.startswith(b"\x80\x02")
     assert decode_model(data).card.name == CARD.name
@@ -116,59 +120,72 @@ def halved(header: Header) -> None:
     header["first.weight"]["shape"][0] *= 2
 
 
-HOSTILE: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "is empty"),
-    "one byte": (b"{", "not a model file"),
-    "text": (b"this is some text, and no model at all", "not a model file"),
-    "zip checkpoint": (b"PK\x03\x04" + bytes(100), "training checkpoint; .*model import"),
-    "pickle": (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." + bytes(50), "training checkpoint"),
-    "header of 2^60 bytes": (struct.pack("<Q", 2**60) + SOUND[8:], "claims 1152921504606846976"),
-    "header of 2^64 - 1 bytes": (b"\xff" * 8 + SOUND[8:], "claims"),
+HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
+    "empty": (lambda: b"", "is empty"),
+    "one byte": (lambda: b"{", "not a model file"),
+    "text": (lambda: b"this is some text, and no model at all", "not a model file"),
+    "zip checkpoint": (lambda: b"PK\x03\x04" + bytes(100), "training checkpoint; .*model import"),
+    "pickle": (
+        lambda: b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." + bytes(50),
+        "training checkpoint",
+    ),
+    "header of 2^60 bytes": (
+        lambda: struct.pack("<Q", 2**60) + sound()[8:],
+        "claims 1152921504606846976",
+    ),
+    "header of 2^64 - 1 bytes": (lambda: b"\xff" * 8 + sound()[8:], "claims"),
     "header longer than the file": (
-        struct.pack("<Q", 900_000) + SOUND[8:500],
+        lambda: struct.pack("<Q", 900_000) + sound()[8:500],
         "ends within its header",
     ),
-    "cut in the header": (SOUND[:200], "ends within its header"),
-    "cut in the data": (SOUND[:-1], "SHA-256"),
-    "surplus data": (SOUND + b"\0", "SHA-256"),
+    "cut in the header": (lambda: sound()[:200], "ends within its header"),
+    "cut in the data": (lambda: sound()[:-1], "SHA-256"),
+    "surplus data": (lambda: sound() + b"\0", "SHA-256"),
     "surplus data with its hash": (
-        assembled(parts(SOUND)[0], parts(SOUND)[1] + bytes(4)),
+        lambda: assembled(parts(sound())[0], parts(sound())[1] + bytes(4)),
         "is damaged",
     ),
-    "one bit": (SOUND[:-1] + bytes([SOUND[-1] ^ 1]), "SHA-256"),
-    "header is a list": (struct.pack("<Q", 9) + b"{[1,2,3]}", "not valid JSON"),
-    "header is not UTF-8": (struct.pack("<Q", 8) + b'{"\xff\xfe":1}', "not valid JSON"),
-    "deep header": (struct.pack("<Q", 500_000) + b'{"a":' * 100_000, "nested too deeply"),
-    "other safetensors": (altered(lambda h: h["__metadata__"].pop("format")), "no model card"),
-    "no metadata": (struct.pack("<Q", 2) + b"{}", "no model card"),
+    "one bit": (lambda: sound()[:-1] + bytes([sound()[-1] ^ 1]), "SHA-256"),
+    "header is a list": (lambda: struct.pack("<Q", 9) + b"{[1,2,3]}", "not valid JSON"),
+    "header is not UTF-8": (lambda: struct.pack("<Q", 8) + b'{"\xff\xfe":1}', "not valid JSON"),
+    "deep header": (lambda: struct.pack("<Q", 500_000) + b'{"a":' * 100_000, "nested too deeply"),
+    "other safetensors": (
+        lambda: altered(lambda h: h["__metadata__"].pop("format")),
+        "no model card",
+    ),
+    "no metadata": (lambda: struct.pack("<Q", 2) + b"{}", "no model card"),
     "newer format": (
-        altered(lambda h: h["__metadata__"].update(format="cuda-cyclegan model 2")),
+        lambda: altered(lambda h: h["__metadata__"].update(format="cuda-cyclegan model 2")),
         "install a newer cuda-cyclegan",
     ),
-    "no card": (altered(lambda h: h["__metadata__"].pop("card")), "no card"),
-    "shape of 2^80": (altered(grown), "is damaged"),
-    "overlap": (altered(overlapping), "is damaged"),
-    "half precision": (altered(halved), "'first.weight' is F16"),
-    "no weight": (altered(lambda h: h.update(odd=h.pop("first.bias"))), "'first.bias' .*missing"),
+    "no card": (lambda: altered(lambda h: h["__metadata__"].pop("card")), "no card"),
+    "shape of 2^80": (lambda: altered(grown), "is damaged"),
+    "overlap": (lambda: altered(overlapping), "is damaged"),
+    "half precision": (lambda: altered(halved), "'first.weight' is F16"),
+    "no weight": (
+        lambda: altered(lambda h: h.update(odd=h.pop("first.bias"))),
+        "'first.bias' .*missing",
+    ),
     "other shape": (
-        altered(lambda h: h["first.weight"]["shape"].reverse()),
+        lambda: altered(lambda h: h["first.weight"]["shape"].reverse()),
         r"'first\.weight' is 7x7x7x1x2, but the card's architecture makes it 2x1x7x7x7",
     ),
     "no reference": (
-        altered(lambda h: h.update(odd=h.pop("reference.input"))),
+        lambda: altered(lambda h: h.update(odd=h.pop("reference.input"))),
         "'reference.input' .*missing",
     ),
     "odd reference": (
-        altered(lambda h: h["reference.input"].update(shape=[1, 1, 31, 32, 32])),
+        lambda: altered(lambda h: h["reference.input"].update(shape=[1, 1, 31, 32, 32])),
         "is damaged",
     ),
 }
 
 
-@pytest.mark.parametrize(("data", "words"), HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_file_is_refused_in_one_sentence(data: bytes, words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused_in_one_sentence(name: str, tmp_path: Path) -> None:
+    make, words = HOSTILE[name]
     path = tmp_path / "model.safetensors"
-    path.write_bytes(data)
+    path.write_bytes(make())
     with pytest.raises(ModelFileError, match=words) as caught:
         load_model(path)
     message = str(caught.value)
@@ -179,7 +196,7 @@ def test_a_hostile_file_is_refused_in_one_sentence(data: bytes, words: str, tmp_
 
 
 def test_a_tensor_too_many_is_refused() -> None:
-    header, body = parts(SOUND)
+    header, body = parts(sound())
     end = len(body)
     header["spy"] = {"dtype": "F32", "shape": [1], "data_offsets": [end, end + 4]}
     with pytest.raises(ModelFileError, match="'spy' has no place"):
@@ -187,7 +204,7 @@ def test_a_tensor_too_many_is_refused() -> None:
 
 
 def test_weights_that_are_not_finite_are_refused() -> None:
-    header, body = parts(SOUND)
+    header, body = parts(sound())
     start = header["first.weight"]["data_offsets"][0]
     body = body[:start] + np.float32(np.nan).tobytes() + body[start + 4 :]
     with pytest.raises(ModelFileError, match=r"'first\.weight' holds numbers that are not finite"):
@@ -208,33 +225,33 @@ def test_a_reference_that_would_fill_the_memory_is_refused() -> None:
         encode_model(card, network, endless, endless)
 
 
-@given(st.integers(0, len(SOUND) - 1), st.integers(1, 255))
-@settings(max_examples=150, deadline=None)
+@given(st.deferred(lambda: st.integers(0, len(sound()) - 1)), st.integers(1, 255))
+@settings(max_examples=examples(150))
 def test_a_changed_byte_is_refused_or_harmless(position: int, change: int) -> None:
-    data = bytearray(SOUND)
+    data = bytearray(sound())
     data[position] ^= change
     try:
         model = decode_model(bytes(data))
     except ModelFileError:
         return
-    sound = decode_model(SOUND)
-    assert position < len(SOUND) - len(parts(SOUND)[1])
-    assert model.card == sound.card
-    for name, array in sound.network.weights.items():
+    right = decode_model(sound())
+    assert position < len(sound()) - len(parts(sound())[1])
+    assert model.card == right.card
+    for name, array in right.network.weights.items():
         assert np.array_equal(model.network.weights[name], array)
 
 
 def test_an_edited_card_is_refused() -> None:
-    edited = SOUND.replace(b'\\"axes\\":\\"RAS\\"', b'\\"axes\\":\\"LAS\\"')
-    assert edited != SOUND
+    edited = sound().replace(b'\\"axes\\":\\"RAS\\"', b'\\"axes\\":\\"LAS\\"')
+    assert edited != sound()
     with pytest.raises(ModelFileError, match=r"The card or the weights do not have .* SHA-256"):
         decode_model(edited)
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_any_bytes_are_refused(data: bytes) -> None:
-    for hostile in (data, struct.pack("<Q", len(data)) + data, SOUND[:1000] + data):
+    for hostile in (data, struct.pack("<Q", len(data)) + data, sound()[:1000] + data):
         with pytest.raises(ModelFileError):
             decode_model(hostile)
 
@@ -248,9 +265,9 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
 def test_a_model_file_is_known_by_its_claim(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 
-    sound, damaged, other = (tmp_path / name for name in ("a", "b", "c"))
-    sound.write_bytes(SOUND)
-    damaged.write_bytes(SOUND[:-5])
+    right, damaged, other = (tmp_path / name for name in ("a", "b", "c"))
+    right.write_bytes(sound())
+    damaged.write_bytes(sound()[:-5])
     save_file({"x": np.zeros(3, np.float32)}, other)
-    assert [is_model_file(path) for path in (sound, damaged, other)] == [True, True, False]
+    assert [is_model_file(path) for path in (right, damaged, other)] == [True, True, False]
     assert not is_model_file(tmp_path / "nowhere")

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from support.network_features import CUT, FEATURES, in_torch, patches_for, trained, unblurred
+from support.covering_networks import SPECS, covering
+from support.network_features import CUT, patches_for, trained
 
 from cuda_cyclegan.engine.network.architectures import (
     Blur,
@@ -14,17 +15,17 @@ from cuda_cyclegan.engine.network.architectures import (
     out_of_bounds,
 )
 from cuda_cyclegan.engine.network.layers import Constant, Downsample, Elu, LeakyRelu
-from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
-torch = pytest.importorskip("torch")
-
-EXTENTS = 16, 24, 16
+EXTENTS = {ResNetSpec: (12, 16, 12), UNetSpec: (16, 24, 16)}
 
 
-@pytest.mark.parametrize("spec", FEATURES.values(), ids=FEATURES)
-def test_every_feature_computes_what_pytorch_does(spec: Spec) -> None:
-    network, patches = trained(spec), patches_for(spec, EXTENTS, batch=2)
+@pytest.mark.parametrize("name", covering(SPECS))
+def test_every_feature_computes_what_pytorch_does(name: str) -> None:
+    from support.features_in_torch import in_torch
+
+    spec = SPECS[name]
+    network, patches = trained(spec), patches_for(spec, EXTENTS[type(spec)], batch=2)
     expected = in_torch(spec, network, patches)
     with open_cpu_generator(network, threads=1) as generator:
         made = generator(patches)
@@ -32,14 +33,19 @@ def test_every_feature_computes_what_pytorch_does(spec: Spec) -> None:
     assert np.abs(made - expected).max() < 1e-5 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("spec", FEATURES.values(), ids=FEATURES)
-def test_every_feature_is_exported_as_valid_onnx(spec: Spec) -> None:
+@pytest.mark.parametrize("name", covering(SPECS))
+def test_every_feature_is_exported_as_valid_onnx(name: str) -> None:
     import onnx
 
-    onnx.checker.check_model(to_onnx(trained(spec)), full_check=True)
+    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+
+    onnx.checker.check_model(to_onnx(trained(SPECS[name])), full_check=True)
 
 
 def test_anti_aliased_sampling_is_linear_sampling() -> None:
+    import torch
+    from support.features_in_torch import unblurred
+
     x = torch.randn(2, 3, 5, 4, 7, dtype=torch.float64)
     linear = torch.nn.functional.interpolate(x, scale_factor=2, mode="trilinear")
     assert torch.allclose(unblurred(x), linear)
@@ -74,6 +80,6 @@ def test_values_that_no_generator_has_are_named(spec: Spec, path: str, words: st
 
 
 def test_every_spec_here_is_within_bounds() -> None:
-    for spec in FEATURES.values():
+    for spec in SPECS.values():
         assert not list(out_of_bounds(spec))
-        build(spec).check_patch(EXTENTS)
+        build(spec).check_patch(EXTENTS[type(spec)])

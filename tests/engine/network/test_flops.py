@@ -1,15 +1,24 @@
 """Arithmetic counted for whole generators, against counts made by others."""
 
-import pytest
-import torch
-from support.gpu_networks import ODD_GRAPHS, random_network
-from support.network_features import CUT, FEATURES, in_torch, patches_for, trained
-from support.torch_generators import padded_resnet
-from torch.utils.flop_counter import FlopCounterMode
+from collections.abc import Callable
 
-from cuda_cyclegan.engine.benchmark.pytorch_network import as_module
+import pytest
+from support.covering_networks import SPECS, covering
+from support.gpu_networks import ODD_GRAPHS, random_network
+from support.network_features import CUT, patches_for, trained
+
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.flops import flops
+
+
+def counted_by_torch(run: Callable[[], object]) -> int:
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counter = FlopCounterMode(display=False)
+    with counter, torch.inference_mode():
+        run()
+    return counter.get_total_flops()
 
 
 @pytest.mark.parametrize(("width", "gigaflops"), [(32, 701), (64, 2619)])
@@ -19,30 +28,35 @@ def test_the_published_generators(width: int, gigaflops: int) -> None:
 
 
 def test_a_patch_that_is_no_cube_counts_as_torch_counts_it() -> None:
-    counter = FlopCounterMode(display=False)
-    with counter, torch.inference_mode():
-        padded_resnet(width=4, blocks=2).eval()(torch.zeros(1, 1, 16, 24, 8))
-    assert flops(build(ResNetSpec(1, 1, 4, 2)), (16, 24, 8)) == counter.get_total_flops()
+    import torch
+    from support.torch_generators import padded_resnet
+
+    module = padded_resnet(width=4, blocks=2).eval()
+    counted = counted_by_torch(lambda: module(torch.zeros(1, 1, 16, 24, 8)))
+    assert flops(build(ResNetSpec(1, 1, 4, 2)), (16, 24, 8)) == counted
 
 
-@pytest.mark.parametrize("name", [name for name in FEATURES if FEATURES[name] is not CUT])
+@pytest.mark.parametrize("name", covering(name for name in SPECS if SPECS[name] is not CUT))
 def test_every_feature_counts_as_torch_counts_it(name: str) -> None:
-    spec = FEATURES[name]
+    import torch
+    from support.features_in_torch import in_torch
+
+    spec = SPECS[name]
     network, patches = trained(spec), patches_for(spec, (16, 24, 16))
-    counter = FlopCounterMode(display=False)
-    with counter, torch.inference_mode():
-        in_torch(spec, network, patches)
-    assert flops(build(spec), (16, 24, 16)) == counter.get_total_flops()
+    counted = counted_by_torch(lambda: in_torch(spec, network, patches, torch.float32))
+    assert flops(build(spec), (16, 24, 16)) == counted
 
 
 @pytest.mark.parametrize("name", ODD_GRAPHS)
 def test_every_unusual_graph_counts_as_torch_counts_it(name: str) -> None:
+    import torch
+
+    from cuda_cyclegan.engine.benchmark.pytorch_network import as_module
+
     network = random_network(ODD_GRAPHS[name], 0)
     patches = torch.zeros(1, network.graph.in_channels, 8, 8, 8)
-    counter = FlopCounterMode(display=False)
-    with counter, torch.inference_mode():
-        as_module(network)(patches)
-    assert flops(network.graph, (8, 8, 8)) == counter.get_total_flops()
+    counted = counted_by_torch(lambda: as_module(network)(patches))
+    assert flops(network.graph, (8, 8, 8)) == counted
 
 
 def test_a_unet_has_work_on_every_level() -> None:

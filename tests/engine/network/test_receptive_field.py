@@ -8,7 +8,6 @@ from support.gpu_networks import ODD_GRAPHS, chain, random_network
 from cuda_cyclegan.engine.network.graph import Graph, Node
 from cuda_cyclegan.engine.network.layers import Conv3d, ConvTranspose3d, InstanceNorm, Upsample
 from cuda_cyclegan.engine.network.receptive_field import receptive_field, sees_whole_patch
-from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
 from cuda_cyclegan.engine.onnxruntime.session import session, session_options
 
 WIDTH = 48
@@ -45,6 +44,8 @@ GRAPHS = {
 
 def seen(graph: Graph) -> int:
     """The widest run of planes along W in which a change is seen by one plane of the result."""
+    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+
     running = session(to_onnx(random_network(graph, 1)), session_options(1))
     patch = np.random.default_rng(0).normal(size=(1, graph.in_channels, 8, 8, WIDTH))
     patches = np.repeat(patch.astype(np.float32), WIDTH + 1, 0)

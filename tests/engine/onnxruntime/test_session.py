@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tiers import examples
 
 from cuda_cyclegan.engine.errors import PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
@@ -27,14 +29,15 @@ from cuda_cyclegan.engine.network.layers import (
     Triple,
     Upsample,
 )
-from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator, session_options
-
-torch = pytest.importorskip("torch")
-functional = torch.nn.functional
 
 CHANNELS = 3
 PATCH = (6, 8, 7)
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    return pytest.importorskip("torch")
 
 
 def numbers(*shape: int, seed: int = 0) -> FloatArray:
@@ -50,6 +53,8 @@ def layer_output(layer: Layer, patch: FloatArray, weights: dict[str, FloatArray]
 def run_by_session(network: Network, patch: FloatArray) -> FloatArray:
     import onnxruntime
 
+    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+
     model = to_onnx(network).SerializeToString()
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     [output] = session.run(None, {INPUT: patch})
@@ -58,7 +63,7 @@ def run_by_session(network: Network, patch: FloatArray) -> FloatArray:
     return output
 
 
-def assert_same(ours: FloatArray, theirs: "torch.Tensor") -> None:
+def assert_same(ours: FloatArray, theirs: Any) -> None:
     assert ours.dtype == np.float32
     assert ours.shape == tuple(theirs.shape)
     assert np.abs(ours - theirs.numpy()).max() < 2e-6 * max(1.0, float(theirs.abs().max()))
@@ -69,12 +74,14 @@ pads = st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2))
 
 
 @given(kernel=triples, stride=triples, padding=pads, bias=st.booleans())
-@settings(max_examples=40, deadline=None)
-def test_convolution(kernel: Triple, stride: Triple, padding: Triple, bias: bool) -> None:
+@settings(max_examples=examples(40))
+def test_convolution(
+    torch: Any, kernel: Triple, stride: Triple, padding: Triple, bias: bool
+) -> None:
     patch, weight, shift = numbers(2, CHANNELS, *PATCH), numbers(4, CHANNELS, *kernel), numbers(4)
     layer = Conv3d(CHANNELS, 4, kernel, "w", "b" if bias else None, stride, padding)
     ours = layer_output(layer, patch, {"w": weight, "b": shift})
-    expected = functional.conv3d(
+    expected = torch.nn.functional.conv3d(
         torch.tensor(patch),
         torch.tensor(weight),
         torch.tensor(shift) if bias else None,
@@ -85,15 +92,20 @@ def test_convolution(kernel: Triple, stride: Triple, padding: Triple, bias: bool
 
 
 @given(kernel=triples, stride=triples, padding=pads, data=st.data(), bias=st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_transposed_convolution(
-    kernel: Triple, stride: Triple, padding: Triple, data: st.DataObject, bias: bool
+    torch: Any,
+    kernel: Triple,
+    stride: Triple,
+    padding: Triple,
+    data: st.DataObject,
+    bias: bool,
 ) -> None:
     extra = data.draw(st.tuples(*(st.integers(0, step - 1) for step in stride)))
     patch, weight, shift = numbers(2, CHANNELS, *PATCH), numbers(CHANNELS, 4, *kernel), numbers(4)
     layer = ConvTranspose3d(CHANNELS, 4, kernel, "w", "b" if bias else None, stride, padding, extra)
     ours = layer_output(layer, patch, {"w": weight, "b": shift})
-    expected = functional.conv_transpose3d(
+    expected = torch.nn.functional.conv_transpose3d(
         torch.tensor(patch),
         torch.tensor(weight),
         torch.tensor(shift) if bias else None,
@@ -106,13 +118,15 @@ def test_transposed_convolution(
 
 @pytest.mark.parametrize("affine", [False, True])
 @pytest.mark.parametrize("epsilon", [1e-5, 1e-3])
-def test_instance_norm(affine: bool, epsilon: float) -> None:
+def test_instance_norm(torch: Any, affine: bool, epsilon: float) -> None:
     patch = numbers(2, CHANNELS, *PATCH) * 0.1 + 3
     weights = {"s": numbers(CHANNELS, seed=1), "h": numbers(CHANNELS, seed=2)}
     names = ("s", "h") if affine else (None, None)
     ours = layer_output(InstanceNorm(CHANNELS, *names, epsilon), patch, weights)
     scale, shift = (torch.tensor(weights[key]) if affine else None for key in ("s", "h"))
-    expected = functional.instance_norm(torch.tensor(patch), weight=scale, bias=shift, eps=epsilon)
+    expected = torch.nn.functional.instance_norm(
+        torch.tensor(patch), weight=scale, bias=shift, eps=epsilon
+    )
     assert np.abs(ours - expected.numpy()).max() < 2e-5
 
 
@@ -126,25 +140,25 @@ def test_stored_affine() -> None:
 @pytest.mark.parametrize(
     ("layer", "expected"),
     [
-        (Relu(), functional.relu),
-        (LeakyRelu(0.2), lambda x: functional.leaky_relu(x, 0.2)),
-        (Tanh(), torch.tanh),
+        (Relu(), lambda torch, x: torch.relu(x)),
+        (LeakyRelu(0.2), lambda torch, x: torch.nn.functional.leaky_relu(x, 0.2)),
+        (Tanh(), lambda torch, x: torch.tanh(x)),
     ],
 )
-def test_activations(layer: Layer, expected: Callable[..., "torch.Tensor"]) -> None:
+def test_activations(torch: Any, layer: Layer, expected: Callable[[Any, Any], Any]) -> None:
     patch = numbers(2, CHANNELS, *PATCH)
-    assert_same(layer_output(layer, patch, {}), expected(torch.tensor(patch)))
+    assert_same(layer_output(layer, patch, {}), expected(torch, torch.tensor(patch)))
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "zero"])
 @pytest.mark.parametrize(
     ("before", "after"), [((1, 1, 1), (1, 1, 1)), ((3, 0, 2), (1, 2, 0)), ((0, 0, 0), (5, 1, 1))]
 )
-def test_padding(mode: str, before: Triple, after: Triple) -> None:
+def test_padding(torch: Any, mode: str, before: Triple, after: Triple) -> None:
     patch = numbers(2, CHANNELS, *PATCH)
     sides = [side for pair in zip(before[::-1], after[::-1], strict=True) for side in pair]
     torch_mode = "constant" if mode == "zero" else mode
-    expected = functional.pad(torch.tensor(patch), sides, torch_mode)
+    expected = torch.nn.functional.pad(torch.tensor(patch), sides, torch_mode)
     assert_same(layer_output(Pad(mode, before, after), patch, {}), expected)  # type: ignore[arg-type]
 
 
@@ -152,9 +166,9 @@ def test_padding(mode: str, before: Triple, after: Triple) -> None:
 @pytest.mark.parametrize(
     ("mode", "corners"), [("nearest", False), ("trilinear", False), ("trilinear", True)]
 )
-def test_upsampling(factor: Triple, mode: str, corners: bool) -> None:
+def test_upsampling(torch: Any, factor: Triple, mode: str, corners: bool) -> None:
     patch = numbers(2, CHANNELS, *PATCH)
-    expected = functional.interpolate(
+    expected = torch.nn.functional.interpolate(
         torch.tensor(patch),
         scale_factor=factor,
         mode=mode,
@@ -165,11 +179,14 @@ def test_upsampling(factor: Triple, mode: str, corners: bool) -> None:
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_joints(swapped: bool) -> None:
+def test_joints(torch: Any, swapped: bool) -> None:
     patch = numbers(2, CHANNELS, *PATCH)
     order = ("leaky", INPUT) if swapped else (INPUT, "leaky")
     leaky = Node("leaky", LeakyRelu(0.1), (INPUT,))
-    tensors = {INPUT: torch.tensor(patch), "leaky": functional.leaky_relu(torch.tensor(patch), 0.1)}
+    tensors = {
+        INPUT: torch.tensor(patch),
+        "leaky": torch.nn.functional.leaky_relu(torch.tensor(patch), 0.1),
+    }
     concat = Network(Graph(CHANNELS, (leaky, Node("joint", Concat(), order))), {})
     added = Network(Graph(CHANNELS, (leaky, Node("joint", Add(), order))), {})
     assert_same(run_by_session(concat, patch), torch.cat([tensors[name] for name in order], 1))
@@ -235,5 +252,7 @@ def test_threads_do_not_wait_busily() -> None:
 
 def test_the_exported_model_is_valid_onnx() -> None:
     import onnx
+
+    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
 
     onnx.checker.check_model(to_onnx(small_network()), full_check=True)

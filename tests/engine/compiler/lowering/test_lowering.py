@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 from msgspec import structs
+from support.covering_networks import SPECS, covering
 from support.described_cards import B200, H200, T4
 from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, chain, random_network
 from support.network_features import FEATURES
@@ -106,9 +107,9 @@ def test_unet_steps_agree_with_onnx_runtime(name):
 
 
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
-@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize("name", covering(SPECS))
 def test_steps_of_every_feature_agree_with_onnx_runtime(name, precision):
-    graph, split = build(FEATURES[name]), precision == "fp32"
+    graph, split = build(SPECS[name]), precision == "fp32"
     for card in (H200, replace(H200, l2_bytes=0)):
         check(graph, (16, 16, 24), 2, precision, card, split_fp16=split, matrix_kernels=not split)
 

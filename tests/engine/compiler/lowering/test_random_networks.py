@@ -10,6 +10,7 @@ from support.described_cards import H200
 from support.gpu_networks import random_network
 from support.random_graphs import random_graph
 from support.step_interpreter import interpret
+from support.tiers import examples
 
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
@@ -29,7 +30,7 @@ _LIMIT = 1e-3
 """Rounding stays a tenth of it, but for norms of what is nearly constant."""
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.randoms(use_true_random=False), st.sampled_from(FORMS), st.integers(1, 2))
 def test_any_network(random: Random, form: tuple[Precision, dict[str, Any]], batch: int) -> None:
     graph = random_graph(random, PATCH)

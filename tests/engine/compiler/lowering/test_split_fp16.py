@@ -39,7 +39,6 @@ from cuda_cyclegan.engine.network.layers import (
     Subtract,
     Tanh,
 )
-from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
 from cuda_cyclegan.engine.onnxruntime.session import (
     open_cpu_generator,
     session,
@@ -89,6 +88,8 @@ def test_no_value_exceeds_its_bound():
 
 
 def test_no_value_of_a_feature_exceeds_its_bound():
+    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+
     graph = chain(
         4,
         ("norm", GroupNorm(4, 2, "norm.scale", "norm.shift")),
@@ -126,6 +127,8 @@ PLAIN_BEHIND_A_NORM = (
 
 @pytest.mark.parametrize("peak", [1e3, -1e3])
 def test_no_value_of_what_other_graphs_hold_exceeds_its_bound(peak):
+    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+
     graph = chain(3, ("norm", InstanceNorm(3, "norm.scale", "norm.shift")), *PLAIN_BEHIND_A_NORM)
     patch = (4, 6, 8)
     network = random_network(graph, 0)

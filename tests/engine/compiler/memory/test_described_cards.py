@@ -5,6 +5,7 @@ fit.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pytest
 from support.described_cards import DESCRIBED, DescribedCard
@@ -20,16 +21,19 @@ from cuda_cyclegan.engine.compiler.memory.fitting import (
 from cuda_cyclegan.engine.devices import _precisions
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
+from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.engine.probe.cards import CudaDevice
 
-NETWORKS = {
-    "ResNet": zero_network(build(ResNetSpec(1, 1, 64, 9))),
-    "U-Net": zero_network(build(UNetSpec(1, 1, 64, 5))),
-}
+SPECS = {"ResNet": ResNetSpec(1, 1, 64, 9), "U-Net": UNetSpec(1, 1, 64, 5)}
 PATCH = (128, 128, 128)
 CONTEXT = 600 << 20
 """Bytes that CUDA itself takes of a card."""
+
+
+@cache
+def network_of(name: str) -> Network:
+    return zero_network(build(SPECS[name]))
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,11 @@ def precisions_of(card: DescribedCard) -> tuple[Precision, ...]:
 
 
 @pytest.mark.parametrize("card", DESCRIBED.values(), ids=DESCRIBED)
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", SPECS)
 def test_a_wide_generator_fits_on_every_card_in_every_precision_that_it_has(
     name: str, card: DescribedCard
 ) -> None:
-    network, free = NETWORKS[name], (card.memory << 30) - CONTEXT
+    network, free = network_of(name), (card.memory << 30) - CONTEXT
     batch = usual_batch(network.graph, PATCH, card.multiprocessors)
     for precision in precisions_of(card):
         wanted = ProgramRequest(PATCH, batch, precision, card.properties)
@@ -61,10 +65,18 @@ def test_a_wide_generator_fits_on_every_card_in_every_precision_that_it_has(
         assert 1 <= fitted.lowered.layout.batch <= batch
 
 
-@pytest.mark.parametrize("card", DESCRIBED.values(), ids=DESCRIBED)
-def test_where_a_patch_is_too_large_the_one_that_is_named_fits(card: DescribedCard) -> None:
+FEW = "Tesla T4", "Jetson Orin Nano", "NVIDIA RTX PRO 6000"
+"""An old one, the smallest and the widest."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in DESCRIBED],
+)
+def test_where_a_patch_is_too_large_the_one_that_is_named_fits(name: str) -> None:
     """As where other programs hold all but a little of the card."""
-    network, room = NETWORKS["ResNet"], MemoryBudget(512 << 20)
+    card = DESCRIBED[name]
+    network, room = network_of("ResNet"), MemoryBudget(512 << 20)
     wanted = ProgramRequest((256, 256, 256), 1, "fp16", card.properties)
     with pytest.raises(DeviceMemoryError, match="end other programs on it") as raised:
         fit(network, wanted, room, chosen)

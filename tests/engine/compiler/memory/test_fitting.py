@@ -1,8 +1,10 @@
 """A program fits into the room it is given, or the message says how much would do."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given, settings
@@ -24,18 +26,26 @@ from cuda_cyclegan.engine.compiler.memory.trials import (
 )
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.graph import Network
 
 MIB = 1 << 20
 RESERVE = 64 * MIB
-NETWORK = random_network(build(ResNetSpec(1, 1, width=16, blocks=1)), 0)
-WITH_OWN_KERNELS = random_network(build(ResNetSpec(1, 1, width=32, blocks=1)), 0)
 WANTED = ProgramRequest((32, 32, 32), 4, "fp16", H200)
+
+
+@cache
+def network(width: int = 16) -> Network:
+    """Those of 32 have kernels of their own."""
+    return random_network(build(ResNetSpec(1, 1, width, blocks=1)), 0)
 
 
 @dataclass(frozen=True)
 class Plan:
     name: str
     workspace: int
+
+
+Choose: TypeAlias = Callable[[list[Convolution], int], Mapping[Convolution, Plan]]
 
 
 def hungry(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Plan]:
@@ -49,18 +59,35 @@ def modest(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Pl
 
 
 def bytes_of(allowed: int, choose=modest, wanted: ProgramRequest = WANTED) -> tuple[int, int]:
-    fitted = fit(NETWORK, wanted, MemoryBudget(1 << 40, allowed), choose)
+    fitted = fit(network(), wanted, MemoryBudget(1 << 40, allowed), choose)
     return fitted.memory.bytes, fitted.lowered.layout.batch
 
 
-@settings(max_examples=50, deadline=None)
+@pytest.mark.parametrize("mebibytes", [0, 3, 5, 10, 16, 25, 40])
+@pytest.mark.parametrize("choose", [hungry, modest])
+@pytest.mark.parametrize("width", [16, 32])
+def test_what_is_planned_fits_and_the_named_limit_is_enough(
+    width: int, choose: Choose, mebibytes: int
+) -> None:
+    check_limit(width, 32, choose, mebibytes * MIB)
+
+
+@pytest.mark.slow
+@settings(max_examples=50)
 @given(
-    st.integers(0, 40 * MIB),
+    st.sampled_from([(16, 32), (32, 64)]),
     st.sampled_from([hungry, modest]),
-    st.sampled_from([(NETWORK, WANTED), (WITH_OWN_KERNELS, replace(WANTED, patch=(64, 64, 64)))]),
+    st.integers(0, 40 * MIB),
 )
-def test_what_is_planned_fits_and_the_named_limit_is_enough(allowed: int, choose, asked) -> None:
+def test_any_limit_is_kept_or_another_named(
+    of: tuple[int, int], choose: Choose, allowed: int
+) -> None:
+    check_limit(*of, choose, allowed)
+
+
+def check_limit(width: int, edge: int, choose: Choose, allowed: int) -> None:
     """Also for the trials that come before a program is open."""
+    wanted = replace(WANTED, patch=(edge, edge, edge))
 
     def held_in(limit: int) -> tuple[int, int]:
         tried: list[int] = []
@@ -69,7 +96,7 @@ def test_what_is_planned_fits_and_the_named_limit_is_enough(allowed: int, choose
             tried.extend(bytes_of_blocks(convolution_blocks(shape, workspace)) for shape in shapes)
             return choose(shapes, workspace)
 
-        fitted = fit(*asked, MemoryBudget(1 << 40, limit), tries)
+        fitted = fit(network(width), wanted, MemoryBudget(1 << 40, limit), tries)
         tried.append(bytes_of_trials(fitted.lowered, 4096))
         assert max(tried) <= limit
         return fitted.memory.bytes, fitted.lowered.layout.batch
@@ -103,21 +130,21 @@ def test_less_room_means_smaller_slabs_and_fewer_patches_and_at_last_none_for_th
 
 def test_a_card_taken_by_others_is_told_from_a_low_limit() -> None:
     with pytest.raises(DeviceMemoryError, match=r"the card has 1 MiB to spare; end other programs"):
-        fit(NETWORK, WANTED, MemoryBudget(RESERVE + MIB), modest)
+        fit(network(), WANTED, MemoryBudget(RESERVE + MIB), modest)
     with pytest.raises(DeviceMemoryError, match=r"the card has 0 MiB to spare"):
-        fit(NETWORK, WANTED, MemoryBudget(0, 1 << 30), modest)
+        fit(network(), WANTED, MemoryBudget(0, 1 << 30), modest)
     with pytest.raises(DeviceMemoryError, match=r"but 1 MiB may be used; .* setting vram-limit"):
-        fit(NETWORK, WANTED, MemoryBudget(1 << 30, MIB), modest)
+        fit(network(), WANTED, MemoryBudget(1 << 30, MIB), modest)
 
 
 def test_the_smaller_patch_that_is_named_fits() -> None:
-    wanted, room = replace(WANTED, patch=(512, 512, 512)), MemoryBudget(1 << 40, 300 * MIB)
+    wanted, room = replace(WANTED, patch=(256, 256, 256)), MemoryBudget(1 << 40, 60 * MIB)
     with pytest.raises(DeviceMemoryError) as raised:
-        fit(NETWORK, wanted, room, modest)
+        fit(network(), wanted, room, modest)
     named = re.search(r"\(setting patch=(\d+),(\d+),(\d+) fits\)", str(raised.value))
     assert named
     d, h, w = map(int, named.groups())
-    assert fit(NETWORK, replace(wanted, patch=(d, h, w)), room, modest).memory.bytes <= 300 * MIB
+    assert fit(network(), replace(wanted, patch=(d, h, w)), room, modest).memory.bytes <= 60 * MIB
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -50,21 +51,27 @@ from cuda_cyclegan.engine.compiler.volume.rolling import rolling_maps
 from cuda_cyclegan.engine.compiler.volume.widened import widened
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
+from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import Triple
 
-NETWORKS = {
-    "resnet": zero_network(build(ResNetSpec(1, 1, 32, 2))),
-    "sum": zero_network(build(ResNetSpec(1, 1, 32, 1, adds_input=True))),
-    "plain": zero_network(build(ResNetSpec(1, 1, 32, 2, norm="stored"))),
-    "long": zero_network(build(ResNetSpec(1, 1, 32, 4))),
-    "unet": zero_network(build(UNetSpec(1, 1, 16, 4))),
+SPECS = {
+    "resnet": ResNetSpec(1, 1, 32, 2),
+    "sum": ResNetSpec(1, 1, 32, 1, adds_input=True),
+    "plain": ResNetSpec(1, 1, 32, 2, norm="stored"),
+    "long": ResNetSpec(1, 1, 32, 4),
+    "unet": UNetSpec(1, 1, 16, 4),
 }
+
+
+@cache
+def network_of(name: str) -> Network:
+    return zero_network(build(SPECS[name]))
 
 
 def request(
     name: str, extents: Triple, *, matrix_kernels: bool = False, wgmma: bool = False
 ) -> VolumeRequest:
-    network = NETWORKS[name]
+    network = network_of(name)
     grid = grid_of(extents, network.graph.stride)
     layout = Layout(
         grid.block, grid.batch, "fp16", 112 << 20, matrix_kernels, wgmma, in_blocks=True
@@ -123,7 +130,7 @@ def _written(steps: Iterable[Step]) -> set[str]:
     return {name for step in steps for name in step.flow.written_names}
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", SPECS)
 def test_a_pass_waits_for_neighbours_and_for_statistics(name: str) -> None:
     passes = request(name, (64, 64, 64)).passes
     made: dict[str, int] = {}
@@ -141,16 +148,30 @@ def test_a_pass_waits_for_neighbours_and_for_statistics(name: str) -> None:
     assert [one.first for one in passes] == [steps.index(one.steps[0]) for one in passes]
 
 
+@pytest.mark.parametrize("share", [0, 0.3, 0.7, 1])
+@pytest.mark.parametrize("matrix_kernels", [False, True])
+@pytest.mark.parametrize("name", SPECS)
+def test_a_limit_is_kept_and_nothing_lies_on_something_else(
+    name: str, matrix_kernels: bool, share: float
+) -> None:
+    check_limit(name, (96, 32, 128), share, matrix_kernels)
+
+
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
-    st.sampled_from(sorted(NETWORKS)),
+    st.sampled_from(sorted(SPECS)),
     st.tuples(*[st.integers(1, 16).map(lambda n: 32 * n)] * 3),
     st.floats(0, 1),
     st.booleans(),
 )
-def test_a_limit_is_kept_and_nothing_lies_on_something_else(
+def test_any_limit_is_kept_with_any_volume(
     name: str, extents: Triple, share: float, matrix_kernels: bool
 ) -> None:
+    check_limit(name, extents, share, matrix_kernels)
+
+
+def check_limit(name: str, extents: Triple, share: float, matrix_kernels: bool) -> None:
     wanted = request(name, extents, matrix_kernels=matrix_kernels)
     fewest, most = least(wanted), volume_memory(wanted, 1 << 50).device_bytes
     assert fewest <= most
@@ -179,7 +200,7 @@ def test_what_is_made_of_the_volume_undivided_is_not_recomputed(upsampling: Any)
 
 
 def test_a_layer_by_planes_reads_more_than_its_own_blocks() -> None:
-    network = NETWORKS["resnet"]
+    network = network_of("resnet")
     grid = grid_of((300, 204, 280), network.graph.stride)
     lowered = lowered_blocks(network, grid, "fp16", H200, frozenset())
     passes = passes_of(lowered)
@@ -273,7 +294,7 @@ def test_of_a_first_map_that_no_pass_measures_nothing_stays() -> None:
 def test_a_volume_made_anew_takes_a_fifth_of_what_another_framework_takes() -> None:
     """PyTorch's single pass, compiled, in half precision: 2,707,777,536 bytes."""
     grid = grid_of((256, 256, 180), (4, 4, 4))
-    lowered = lowered_blocks(NETWORKS["long"], grid, "fp16", H200, frozenset())
+    lowered = lowered_blocks(network_of("long"), grid, "fp16", H200, frozenset())
     wanted = VolumeRequest(lowered, passes_of(lowered), grid, (1, 1), (1 << 24, 1 << 25))
     memory = volume_memory(wanted, 2_707_777_536 // 5)
     assert memory.residence == "recomputed"
@@ -354,7 +375,7 @@ def test_maps_of_low_resolution_stay_while_they_are_read_where_one_fits_at_a_tim
 
 def large_at_4_gib() -> VolumeMemory:
     grid = grid_of((1024, 1024, 800), (4, 4, 4))
-    lowered = lowered_blocks(NETWORKS["long"], grid, "fp16", H200, frozenset())
+    lowered = lowered_blocks(network_of("long"), grid, "fp16", H200, frozenset())
     wanted = VolumeRequest(lowered, passes_of(lowered), grid, (1, 1), (1 << 24, 1 << 25))
     return volume_memory(wanted, 4 << 30)
 

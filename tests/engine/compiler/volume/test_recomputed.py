@@ -3,15 +3,12 @@
 from collections.abc import Iterable, Iterator
 from random import Random
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
-pytest.importorskip("torch")  # of which the networks with features are made
-
 from support.described_cards import H200
 from support.network_features import random_spec
 from support.random_graphs import random_graph
+from support.tiers import examples
 from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.blocks import grid_of
@@ -50,7 +47,7 @@ def not_made(passes: Iterable[Pass]) -> Iterator[str]:
             written |= step.flow.written_names
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.integers(0, 10**6), st.sampled_from(["fp16", "fp16", "fp32"]))
 @example(237, "fp16")
 @example(361, "fp16")

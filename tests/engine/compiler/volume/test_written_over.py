@@ -2,6 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tiers import examples
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.memory.plan import ALIGNMENT, Lifetime, aligned
@@ -14,7 +15,7 @@ from cuda_cyclegan.engine.compiler.volume.written_over import (
 from cuda_cyclegan.engine.network.layers import Triple
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     st.tuples(st.integers(1, 40), st.integers(1, 4), st.integers(1, 4)),
     st.integers(1, 4),

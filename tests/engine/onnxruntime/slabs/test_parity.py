@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from support.covering_networks import SPECS, covering
 from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, chain, random_network
-from support.network_features import FEATURES, in_torch, trained
+from support.network_features import FEATURES, trained
 from support.volumes_at_once import at_once, in_one_pass, off, volume_for
 
 from cuda_cyclegan.engine.network.architectures import ResNetSpec
-from cuda_cyclegan.engine.network.layers import Conv3d, ConvTranspose3d, Pool
+from cuda_cyclegan.engine.network.layers import Conv3d, ConvTranspose3d, Pool, Triple
 from cuda_cyclegan.engine.onnxruntime.slabs import plan
 
 TORCH = ("leaky relu", "group norm", "anti-aliasing", "U-Net of two levels", "U-Net, added input")
@@ -22,10 +23,10 @@ def slab_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return request.param
 
 
-@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize("name", covering(SPECS))
 @pytest.mark.usefixtures("slab_bytes")
 def test_all_features(name: str) -> None:
-    network = trained(FEATURES[name])
+    network = trained(SPECS[name])
     volume = volume_for(network)
     assert off(at_once(network, volume, threads=1), in_one_pass(network, volume)) < 1e-5
 
@@ -62,6 +63,8 @@ def test_what_lies_outside_is_never_the_largest() -> None:
 
 @pytest.mark.parametrize("name", TORCH)
 def test_it_is_what_pytorch_makes_of_the_volume(name: str) -> None:
+    from support.features_in_torch import in_torch
+
     network = trained(FEATURES[name])
     volume = volume_for(network)
     _, depth, height, width = volume.shape
@@ -73,9 +76,18 @@ def test_it_is_what_pytorch_makes_of_the_volume(name: str) -> None:
     assert off(at_once(network, volume), right) < 1e-5
 
 
-@settings(max_examples=30, deadline=None)
+@pytest.mark.parametrize("extents", [(9, 9, 9), (9, 23, 10), (23, 9, 16), (12, 13, 22)])
+@pytest.mark.parametrize("name", ["dilation", "anti-aliasing in-plane", "U-Net, padding"])
+def test_small_and_uneven_volumes(name: str, extents: Triple) -> None:
+    network = trained(SPECS[name])
+    volume = volume_for(network, extents)
+    assert off(at_once(network, volume, threads=1), in_one_pass(network, volume)) < 1e-5
+
+
+@pytest.mark.slow
+@settings(max_examples=30)
 @given(
-    st.sampled_from([*FEATURES]),
+    st.sampled_from([*SPECS]),
     st.tuples(*[st.integers(9, 23)] * 3),  # dilated layers reflect 2 voxels of a quarter
     st.integers(1, 1 << 17),
     st.sampled_from([0, 1 << 62]),
@@ -83,7 +95,7 @@ def test_it_is_what_pytorch_makes_of_the_volume(name: str) -> None:
 def test_any_volume_in_any_slabs_within_any_limit(
     name: str, extents: tuple[int, int, int], slab: int, limit: int
 ) -> None:
-    network = trained(FEATURES[name])
+    network = trained(SPECS[name])
     volume = volume_for(network, extents)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "_SLAB_BYTES", slab)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import cuda_on_cpu
+from support.tiers import examples
 
 from cuda_cyclegan.engine.compiler.launches.voxels.volume import (
     MemoryOrder,
@@ -36,7 +37,7 @@ def laid(extents: Triple, order: Any, flips: Any, kind: str) -> Any:
     return memory.transpose(np.argsort(order))[steps][None]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     extents_of,
     st.permutations(range(3)),
