@@ -124,6 +124,7 @@ def test_a_scan_that_became_a_link_after_it_was_submitted_is_not_read(
     assert "changed since it was submitted" in json.dumps(failed)
 
 
+@pytest.mark.process
 def test_watch_follows_no_link(world: World) -> None:
     (world.inputs / "again.nii").symlink_to("a.nii")
     process = world.watch()

@@ -9,7 +9,7 @@ from support.fault_kills import Kills
 @pytest.mark.parametrize(
     ("workers", "number"),
     [
-        pytest.param(1, 3, marks=pytest.mark.process),
+        pytest.param(1, 2, marks=pytest.mark.process),
         pytest.param(1, 12, marks=pytest.mark.slow),
         pytest.param(2, 8, marks=pytest.mark.slow),
     ],

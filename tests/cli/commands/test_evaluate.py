@@ -129,6 +129,7 @@ def test_the_page_shows_spread_and_worst_first_and_needs_no_other_file(world: Wo
     assert source.index("2.nii: MAE 30.00") < source.index("1.nii: MAE 20.00")
 
 
+@pytest.mark.slow
 def test_an_error_of_0_stands_below_its_picture(world: World) -> None:
     truth = world.root / "truth" / "0.nii"
     (world.root / "results" / "0.nii").write_bytes(truth.read_bytes())

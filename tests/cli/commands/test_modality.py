@@ -87,6 +87,7 @@ def test_submit_queues_the_other_alone(ward: QueueWorld) -> None:
     assert folders(ward) == {"ct", "mr"}
 
 
+@pytest.mark.slow
 def test_a_watch_says_it_of_what_arrives(ward: QueueWorld) -> None:
     process = ward.watch()
     stream = process.stderr

@@ -278,6 +278,7 @@ class TestImport:
         assert result.exit_code == 2
         assert checkpoint.read_bytes() == before
 
+    @pytest.mark.slow
     def test_a_wrong_answer_does_not_pass_a_reference(self, bench: ModelFolder) -> None:
         module = made.trained(made.padded_resnet(pad="replicate"))
         patch, output = pair_of(module)
@@ -292,6 +293,7 @@ class TestImport:
         )
         assert not bench.output.exists()
 
+    @pytest.mark.slow
     def test_a_reference_of_another_checkpoint_is_refused_with_its_distance(
         self, bench: ModelFolder
     ) -> None:

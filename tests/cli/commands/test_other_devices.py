@@ -62,6 +62,7 @@ def test_plan_and_worker_take_it(world: World, monkeypatch: pytest.MonkeyPatch) 
     assert "it has StandIn, CPU" in refused.output
 
 
+@pytest.mark.process
 def test_a_worker_computes_on_it(world: World) -> None:
     queue = ["--queue", str(world.inputs.parent / "queue.db")]
     submitted = CliRunner().invoke(app, ["submit", *world.arguments(*queue)])

@@ -66,7 +66,7 @@ class TestPlan:
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A seam score keeps the network's own intensities."""
-        scan(world.inputs / "a.nii", shape=(96, 96, 96))
+        scan(world.inputs / "a.nii", shape=(72, 72, 72))
         asked: list[int] = []
         acquire = WeightedSemaphore.acquire
 

@@ -124,6 +124,7 @@ def test_the_report_of_the_batch_has_them(world: QueueWorld) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_", [(), ("--format", "nifti")], ids=["as it is", "as NIfTI"])
 def test_series_and_files_of_every_kind(tmp_path: Path, as_: tuple[str, ...]) -> None:
     world = QueueWorld(tmp_path)

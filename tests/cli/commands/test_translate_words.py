@@ -80,6 +80,7 @@ class TestWords:
         assert world.translate("--dry-run").exit_code == 0
         assert not world.output.exists()
 
+    @pytest.mark.process
     def test_a_reader_that_goes_away_does_not_stop_the_batch(self, world: World) -> None:
         for name in "abc":
             scan(world.inputs / f"{name}.nii")

@@ -85,7 +85,13 @@ def test_a_log_gets_none(
     [
         ("discover", ("cuda_cyclegan.io.discovery", "discover"), 1, "Looking for studies"),
         ("plan", ("cuda_cyclegan.pipelines.dry_run", "read_study"), 2, "1 of 2 studies"),
-        ("bench", ("cuda_cyclegan.pipelines.bench.measurement", "noise"), 1, "Measuring"),
+        pytest.param(
+            "bench",
+            ("cuda_cyclegan.pipelines.bench.measurement", "noise"),
+            1,
+            "Measuring",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_no_command_is_silent_for_two_seconds(
