@@ -180,7 +180,7 @@ def _identifiers_in(members: Members) -> int:
 
 
 def _digest(text: str) -> str:
-    return sha256(text.encode(errors="replace")).hexdigest()[:HASH_DIGITS]
+    return sha256(text.encode(errors="surrogateescape")).hexdigest()[:HASH_DIGITS]
 
 
 def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:
