@@ -159,11 +159,17 @@ def _study_of(scans: Mapping[str, Sequence[Study]], channels: Sequence[ChannelNa
         return scans[there[0]][0]
     study = joined([scans[name][0] for name in there], there)
     if twice:
-        names = ", ".join(str(scan.name) for scan in scans[twice[0]])
+        names = ", ".join(_told_apart(scans[twice[0]]))
         return _refused(study, f"{len(scans[twice[0]])} scans are its {twice[0]}: {names}; {_SAY}")
     if lacking:
         return _refused(study, "; ".join(_lack(channel, study) for channel in lacking))
     return study if _is_in_one_space(study) else _refused(study, _PLACELESS)
+
+
+def _told_apart(scans: Sequence[Study]) -> list[str]:
+    """The scans' names, or those of their files if the results of two would have one name."""
+    names = [str(scan.name) for scan in scans]
+    return names if len({*names}) == len(names) else [scan.files[0].name for scan in scans]
 
 
 _SAY = "tell them apart with setting channel"

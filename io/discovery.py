@@ -3,7 +3,6 @@ which of them are one scan under several names, as links give them.
 """
 
 import os
-import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -14,12 +13,12 @@ from .dicom.discovery import KnownHeaders, dicom_studies, find_series, without_d
 from .errors import ScanError
 from .files.own_files import identity
 from .formats.nifti import image_beside
-from .formats.spm import MAT_SUFFIX, mat_beside
+from .formats.spm import mat_beside
 from .formats.text_header import read_text_header
 from .links import LinkRule
 from .search import SUFFIXES, FileSearch, Skipped, is_folder, is_there, suffix_of
 from .volume import Obstacle, Study
-from .writing import places
+from .writing import places_for
 
 if TYPE_CHECKING:
     from .dicom.series import Series
@@ -32,13 +31,14 @@ class Discovery:
     skipped: files asked for by name, files that look like scans, DICOM series without a volume to
     translate, and folders that did not open. ignored: how many other files the folders hold.
     series: every DICOM series, taken or not, by label. studies: what can be translated, or has an
-    obstacle.
+    obstacle. root: the folder to which the names of studies are relative.
     """
 
     studies: tuple[Study, ...]
     skipped: tuple[Skipped, ...]
     ignored: int = 0
     series: "tuple[Series, ...]" = ()
+    root: Path = Path()
 
 
 def discover(
@@ -52,9 +52,9 @@ def discover(
     Results are named relative to the one input folder, or to the folder that all inputs share.
     A DICOMDIR stands for the folder it lies in. Links that `choice` allows are followed, but no
     real file is listed twice; links that it does not are skipped as `missed`. Unfinished files and
-    what lies in the folder `output` are left out. A study whose result would overwrite that of
-    another, or cannot have the format that is chosen, has that as its obstacle. known: what
-    earlier searches of the same inputs read of DICOM files.
+    what lies in the folder `output` are left out. A study whose result cannot have the format that
+    is chosen has that as its obstacle. known: what earlier searches of the same inputs read of
+    DICOM files.
     Raises ScanError for an input that is missing and for an output over its own source.
     """
     # Not resolve(): a link given by name gives its result that name.
@@ -75,7 +75,6 @@ def discover(
     studies.sort(key=lambda study: study.name)
     if search.output:
         _refuse_overwriting(studies, search.output)
-        studies = _rivals_marked(studies, search.output, root)
     data_files = {file for study in studies for file in study.files}
     skipped += [row for row in search.skipped if row.path not in data_files]
     skipped += [
@@ -88,6 +87,7 @@ def discover(
         tuple(sorted(skipped, key=lambda row: row.path)),
         search.ignored,
         tuple(series),
+        root,
     )
 
 
@@ -133,64 +133,18 @@ def _data_files(path: Path) -> list[Path]:
     return [] if data_file == path else [data_file]
 
 
-def _results(study: Study) -> set[PurePosixPath]:
-    """All files that the study's result may consist of, relative to the output folder."""
-    files = {PurePosixPath(file) for file in places(Path(study.name))}
-    has_mat = any(file.suffix == MAT_SUFFIX for file in study.files)
-    return {file for file in files if has_mat or file.suffix != MAT_SUFFIX}
-
-
 def _refuse_overwriting(studies: Sequence[Study], output: Path) -> None:
     sources = {os.path.realpath(file) for study in studies for file in study.files}
     for study in studies:
         if study.obstacle:
             continue
-        if any(os.path.realpath(output / result) in sources for result in _results(study)):
+        if any(
+            os.path.realpath(place) in sources for place in places_for(output / study.name, study)
+        ):
             raise ScanError(
                 f"{output} as output folder would overwrite the scan {study.files[0]}; "
                 "choose another output folder."
             )
-
-
-def _rivals_marked(studies: Sequence[Study], output: Path, root: Path) -> list[Study]:
-    """Of those studies whose results would share a file, the first alone can be translated.
-
-    The others are named by their own files, as two results may even have the same name.
-    """
-    one_case = _ignores_case(output)
-    owners: dict[str, Study] = {}
-    marked: list[Study] = []
-    for study in studies:
-        if study.obstacle:
-            marked.append(study)
-            continue
-        results = {_folded(result) if one_case else str(result) for result in _results(study)}
-        rival = next((owners[result] for result in sorted(results) if result in owners), None)
-        if rival is None:
-            marked.append(study)
-            owners |= dict.fromkeys(results, study)
-        else:
-            name = PurePosixPath(study.files[0].relative_to(root).as_posix())
-            source = rival.files[0].relative_to(root)
-            reason = f"its result would overwrite that of {source}; move one away"
-            obstacle = Obstacle("occupied", reason)
-            marked.append(replace(study, name=name, obstacle=obstacle))
-    return marked
-
-
-def _folded(name: PurePosixPath) -> str:
-    return unicodedata.normalize("NFC", str(name)).casefold()
-
-
-def _ignores_case(output: Path) -> bool:
-    """Whether the disk of `output` takes A and a for the same name, judged by a name on it."""
-    folder = next(path for path in (output, *output.parents) if is_folder(path))
-    try:
-        names = [*folder.iterdir(), folder]
-        known = next(path for path in names if path.name.swapcase() != path.name)
-        return known.with_name(known.name.swapcase()).samefile(known)
-    except (OSError, StopIteration):
-        return False
 
 
 _NO_SERIES = Obstacle(
@@ -238,10 +192,21 @@ def source_of(study: Study) -> Hashable:
     return study.format, suffixes, places, tuple(map(_content, study.channels))
 
 
-def _content(study: Study) -> Hashable:
-    """What of a DICOM series makes its results; None of other studies."""
-    if study.format != "dicom":
+def images_sha256(scan: Study) -> str:
+    """As of `Series`, by which a scan is found again among others in its files; "" if none is."""
+    series = _series_of(scan)
+    return series.images_sha256 if series else ""
+
+
+def _content(scan: Study) -> Hashable:
+    """What of a DICOM series makes its results; None of other scans."""
+    series = _series_of(scan)
+    return series and series.content
+
+
+def _series_of(scan: Study) -> "Series | None":
+    if scan.format != "dicom":
         return None
     from .dicom.series import Series
 
-    return study.series.content if isinstance(study.series, Series) else None
+    return scan.series if isinstance(scan.series, Series) else None

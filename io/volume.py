@@ -45,8 +45,9 @@ class Obstacle:
 class Study:
     """One thing to translate: a scan, or several scans of one patient.
 
-    name: where its result goes below the output folder, mirroring the input tree. files: every file
-    it is stored in, the one to open first. series: what the search learnt about a DICOM series;
+    name: where its result goes below the output folder, mirroring the input tree; unique within a
+    request, so that it stands for the study in rows, events and records. files: every file it is
+    stored in, the one to open first. series: what the search learnt about a DICOM series;
     opaque to all but its reader. notes: what a user should know about how it is taken. obstacle:
     None if it can be translated along with the others. text: its own description, where that may be
     shown. format: of its files. modality: as DICOM has it, such as MR; "" where no header tells.

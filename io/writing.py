@@ -10,7 +10,7 @@ from .files.parts import NO_GATE, Gate
 from .files.streams import Arrival, all_there
 from .formats import nifti_writing
 from .formats.nifti import as_nifti, image_beside, is_single_file
-from .formats.spm import mat_beside
+from .formats.spm import MAT_SUFFIX, mat_beside
 from .formats.text_header import PACKINGS, read_text_header
 from .maps import MapKind, map_name
 from .search import SUFFIXES, suffix_of
@@ -97,6 +97,12 @@ def places(target: Path) -> tuple[Path, ...]:
     if target.name.lower().endswith((".hdr", ".hdr.gz")):
         return target, image_beside(target), mat_beside(target)
     return target, *(target.with_suffix(voxels) for voxels in _VOXELS_BESIDE.get(suffix, ()))
+
+
+def places_for(target: Path, source: Study) -> tuple[Path, ...]:
+    """Those of `places` that a result of `source` may take: SPM's .mat if the source has one."""
+    has_mat = any(file.suffix == MAT_SUFFIX for file in source.files)
+    return tuple(place for place in places(target) if has_mat or place.suffix != MAT_SUFFIX)
 
 
 def places_made(target: Path, source: Study) -> tuple[Path, ...]:

@@ -12,7 +12,9 @@ from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, KnownHeaders
 from .results.earlier_results import discover_scans
 from .results.named_result import named_result
+from .results.rivals import rivals_refused
 from .settings import DEFAULTS, TranslateOptions
+from .study.maps.study_map import maps_asked_for
 from .study.modality import joined_for_model, modalities_checked
 
 Search: TypeAlias = Callable[[ModelCard], Discovery]
@@ -48,7 +50,9 @@ class Request:
         found = joined_for_model(found, card, choice.channels)
         if self.result:
             found = named_result(found, self.output / self.result)
-        return modalities_checked(found, card, any_modality=self.options.any_modality)
+        found = modalities_checked(found, card, any_modality=self.options.any_modality)
+        maps = maps_asked_for(self.options)
+        return rivals_refused(found, self.output, maps, preview=self.options.preview)
 
     def search_again_and_again(self) -> Search:
         """As `search`, to be called many times: DICOM files that do not change are read no more."""

@@ -281,10 +281,10 @@ MAY_IMPORT = {
         "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.jobs": (
-        "engine.decoding engine.model io.files io.links io.search io.volume pipelines.cycle "
-        "pipelines.decisions pipelines.errors pipelines.jobs.queue pipelines.report "
-        "pipelines.request pipelines.results pipelines.settings pipelines.stopwatch "
-        "pipelines.timestamps"
+        "engine.decoding engine.model io.discovery io.files io.links io.search io.volume "
+        "pipelines.cycle pipelines.decisions pipelines.errors pipelines.jobs.queue "
+        "pipelines.report pipelines.request pipelines.results pipelines.settings "
+        "pipelines.stopwatch pipelines.timestamps"
     ),
     "pipelines.jobs.queue": (
         "engine.decoding io.files io.links pipelines.errors pipelines.settings "
@@ -326,7 +326,7 @@ MAY_IMPORT = {
     ),
     "pipelines.request": (
         "engine.model engine.options io.choice io.discovery pipelines.results pipelines.settings "
-        "pipelines.study"
+        "pipelines.study pipelines.study.maps"
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.choice io.discovery io.errors io.files io.maps io.reading "

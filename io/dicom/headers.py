@@ -27,6 +27,7 @@ from .instance import (
 )
 from .kinds import NO_PLACE, is_directory, is_enhanced, is_map, is_result, modality_in, obstacle
 from .library import PARSING_ERRORS, read_partial, tag_of, with_shared_values
+from .stored_text import keep_stored_text
 
 _TAGS = (
     *("SpecificCharacterSet", "ImageType", "SOPClassUID", "SOPInstanceUID", "Modality"),
@@ -141,7 +142,7 @@ def _header(
 
     file.seek(0, os.SEEK_SET)
     dataset = read_partial(file, is_behind, specific_tags=tags, force=old)
-    return with_shared_values(dataset), None if end is None else file.tell()
+    return with_shared_values(keep_stored_text(dataset)), None if end is None else file.tell()
 
 
 def _instance(path: Path, dataset: DataSet) -> Instance | None:

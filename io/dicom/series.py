@@ -79,6 +79,15 @@ class Series:
         return volumes, self.uneven, self.study_numbers, self.keep_private
 
     @property
+    def images_sha256(self) -> str:
+        """Equal for the same images in the same files, whatever else is found beside them.
+
+        Two series may be stored in one file, which then does not say which of them is meant.
+        """
+        images = [[(str(each.file), each.number) for each in volume] for volume in self.volumes]
+        return sha256(repr((list(map(str, self.files)), images)).encode()).hexdigest()
+
+    @property
     def told(self) -> str:
         """The reason, behind the series' own text where that may be shown."""
         return f'"{self.text}": {self.reason}' if self.text else self.reason or ""
@@ -103,7 +112,20 @@ def assemble(found: Iterable[Members], choice: Choice) -> list[Series]:
         if len(owners[uid]) > 1:
             row = replace(row, notes=(*row.notes, _OWNERS_TOLD))
         rows += _series(each, row, choice)
-    return sorted(rows, key=lambda series: (series.label, series.files))
+    return sorted(_named_apart(rows), key=lambda series: (series.label, series.files))
+
+
+def _named_apart(rows: Sequence[Series]) -> Iterator[Series]:
+    """The rows, with the owner in labels that would give two results one name.
+
+    Files of one series lie in several folders, and its parts in some of them, where parts of
+    another patient's series with the same identifier may lie, too.
+    """
+    names = Counter((row.folder, row.label) for row in rows if row.verdict != "skipped")
+    for row in rows:
+        is_shared = row.verdict != "skipped" and names[row.folder, row.label] > 1
+        owner = _digest(f"{row.patient} {row.study}")
+        yield replace(row, label=f"{row.label}-{owner}") if is_shared else row
 
 
 _OWNERS_TOLD = (
@@ -158,7 +180,7 @@ def _identifiers_in(members: Members) -> int:
 
 
 def _digest(text: str) -> str:
-    return sha256(text.encode(errors="replace")).hexdigest()[:HASH_DIGITS]
+    return sha256(text.encode(errors="surrogateescape")).hexdigest()[:HASH_DIGITS]
 
 
 def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..dicom.library import PARSING_ERRORS, encoded, pydicom, tag_of
+from ..dicom.stored_text import all_as_stored
 
 _HOW_IT_WAS_PACKED = tag_of("DerivationDescription")
 """Where dcmtk, and so Orthanc, says by what method and how well."""
@@ -35,6 +36,7 @@ def _header(path: Path) -> tuple[str, bytes, int]:
         dataset = pydicom.dcmread(file, stop_before_pixels=True)
         start = file.tell()
     dataset.pop(_HOW_IT_WAS_PACKED, None)
+    all_as_stored(dataset)
     dataset.walk(_tell_length)
     dataset.set_original_encoding(True, True, dataset.original_character_set)
     return str(dataset.file_meta.TransferSyntaxUID), encoded(dataset, is_implicit=True), start

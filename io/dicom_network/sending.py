@@ -13,6 +13,7 @@ from pydicom.uid import ExplicitVRLittleEndian
 
 from ..dicom.instance import DataSet, word
 from ..dicom.library import PARSING_ERRORS, encoded, pydicom, tag_of
+from ..dicom.stored_text import all_as_stored
 from . import commands
 from .classes import COMMITMENT, RESULTS, VERIFICATION
 from .commands import Elements, Field
@@ -254,6 +255,6 @@ _PIXELS = struct.Struct("<HH4sL")
 
 
 def _implicit(file: Path) -> bytes:
-    dataset = pydicom.dcmread(file)
+    dataset = all_as_stored(pydicom.dcmread(file))
     dataset.set_original_encoding(True, True, dataset.original_character_set)
     return encoded(dataset, is_implicit=True)

@@ -101,7 +101,7 @@ def _without_done(
             return False
         if entry.change_of({job.model_sha256, *models}, words):
             return False
-        known = [(state.size, state.modified_ns) for state in entry.inputs]
-        return known == [(size, changed) for _, size, changed in _marks(job)]
+        known = [(state.name, state.size, state.modified_ns) for state in entry.inputs]
+        return known == [(Path(file).name, size, changed) for file, size, changed in _marks(job)]
 
     return [job for job in jobs if not is_done(job)]

@@ -1,9 +1,13 @@
 """From what a user asks for to one job a study."""
 
 import os
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ...engine.model.model import Model, load_model
+from ...io.discovery import images_sha256
 from ...io.files.disk import takes_name
 from ...io.search import Skipped
 from ...io.volume import Study
@@ -52,6 +56,7 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
     model.network.graph.check_patch(decided.patch or model.card.patch)
     options = replace(decided, cycle_check=_cycle_check(model, request))
     found = (search or request.search)(model.card)
+    stored = Counter(file for series in found.series for file in set(series.files))
     found_jobs = (
         StudyJob(
             study=str(study.name),
@@ -61,6 +66,7 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
             model_sha256=model.sha256,
             options=options,
             listed=_listed(study),
+            images=_images(study, stored),
         )
         for study in found.studies
         if study.obstacle is None
@@ -77,6 +83,16 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
 def _listed(study: Study) -> tuple[tuple[str, int], ...]:
     """The folders of all its scans, each once."""
     return tuple({str(at): when for scan in study.channels for at, when in scan.listed}.items())
+
+
+def _images(study: Study, stored: "Mapping[Path, int]") -> tuple[str, ...]:
+    """Which images of its files are each of its scans, if some file holds several series.
+
+    stored: how many series have a file.
+    """
+    if all(stored.get(file, 0) < 2 for file in study.files):
+        return ()
+    return tuple(map(images_sha256, study.channels))
 
 
 def _cycle_check(model: Model, request: Request) -> CycleCheck | None:

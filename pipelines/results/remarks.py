@@ -27,4 +27,5 @@ def remarks(manifest: Manifest, planned: Sequence[PlannedStudy]) -> Iterator[str
 
 
 def _is_occupied(planned: PlannedStudy) -> bool:
-    return planned.refusal is not None and planned.refusal.kind == "occupied"
+    """Whether something stands in the way in the folder itself, and not among the inputs."""
+    return planned.action == "refuse" and planned.study.obstacle is None

@@ -1,18 +1,15 @@
 """Which studies a search finds, in which order, and where their results go."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from support.io_users import open_folder, ordinary_user
 
-from cuda_cyclegan.io import discovery
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.io.discovery import Discovery, discover
 from cuda_cyclegan.io.errors import ScanError
 from cuda_cyclegan.io.files.atomic import whole_file
-from cuda_cyclegan.io.volume import Obstacle
 
 NHDR = "NRRD0004\ntype: uchar\ndimension: 3\nsizes: 1 1 1\nencoding: raw\ndata file: {}\n"
 MHD = "ObjectType = Image\nNDims = 3\nDimSize = 1 1 1\nElementDataFile = {}\n"
@@ -181,39 +178,6 @@ def test_an_image_that_a_text_header_names_is_not_reported(tmp_path: Path) -> No
     found = search(tmp_path)
     assert [study.files[1].name for study in found.studies] == ["a.img"]
     assert found.skipped == ()
-
-
-@pytest.mark.parametrize(
-    ("scans", "kept"),
-    [
-        (["a.nii", "a.nii.gz", "a.nrrd", "a.mha", "a.hdr", "a.img"], 5),
-        (["a.mhd", "a.nhdr"], 1),
-        (["a.mhd", "b.nhdr"], 2),
-        (["a.nii", "A.nii", "a.NII"], 3),
-    ],
-)
-def test_no_result_takes_the_place_of_another(
-    tmp_path: Path, scans: Sequence[str], kept: int
-) -> None:
-    found = search(lay(tmp_path, *scans))
-    obstacles = [study.obstacle for study in found.studies if study.obstacle]
-    assert len(found.studies) - len(obstacles) == kept
-    assert all("result would overwrite that of" in obstacle.reason for obstacle in obstacles)
-    assert len(set(names(found))) == len(found.studies)
-
-
-def test_a_disk_that_ignores_case_keeps_one_of_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lay(tmp_path, "A.nii", "a.nii", "b.nii", "é.nii", "e\N{COMBINING ACUTE ACCENT}.nii")
-    assert len(search(tmp_path).studies) == 5
-    monkeypatch.setattr(discovery, "_ignores_case", lambda output: output == Path("/nowhere"))
-    found = search(tmp_path)
-    free = [str(study.name) for study in found.studies if study.obstacle is None]
-    assert free == ["A.nii", "b.nii", "e\N{COMBINING ACUTE ACCENT}.nii"]
-    obstacles = {study.name.name: study.obstacle for study in found.studies}
-    reason = "its result would overwrite that of A.nii; move one away"
-    assert obstacles["a.nii"] == Obstacle("occupied", reason)
 
 
 def test_a_forbidden_folder_is_reported_and_the_rest_found() -> None:

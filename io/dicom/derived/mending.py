@@ -19,15 +19,16 @@ from pydicom.valuerep import PersonName, format_number_as_ds
 
 from ..instance import DataSet, word
 from ..library import PARSING_ERRORS, pydicom
+from ..stored_text import StoredText, as_stored, keep_stored_text
 
 _MOST_CHARACTERS = {"LO": 64, "SH": 16, "ST": 1024, "LT": 10240}
 _NAME_GROUP, _NAME_GROUPS = 64, 3
 _DECIMAL, _WHOLE, _UID = 16, 12, 64
-_KEPT_WHATEVER_THEIR_LENGTH = ("PatientID", "IssuerOfPatientID")
+_KEPT_WHATEVER_IT_IS = ("PatientID", "IssuerOfPatientID")
 """The result would belong to another patient, or to none."""
 _AS_THEY_ARE = ("SpecificCharacterSet",)
-_IDENTIFIERS = re.compile(r"ID$|^AccessionNumber$|^CodeValue$")
-"""A part of one names something else."""
+_IDENTIFIERS = re.compile(r"ID$|^AccessionNumber$|CodeValue$")
+"""A part of one names something else, and so does one with other characters."""
 _ENUMERATED = {
     "PatientSex": "M F O",
     "Laterality": "R L",
@@ -86,26 +87,29 @@ def _take(element: Any, keyword: str, elements: DataSet, wrong: dict[str, str]) 
             setattr(elements, keyword, items)
         return
     found = _mended(element, keyword)
-    if found.fault is None:
-        elements[keyword] = element
-        return
-    wrong[keyword] = found.fault
-    if found.value is not None:
-        elements[keyword] = pydicom.DataElement(
-            element.tag, element.VR, found.value, validation_mode=IGNORE
+    if found.fault is not None:
+        wrong[keyword] = found.fault
+    if found.fault is None or found.value == element.value:
+        elements[keyword] = as_stored(element)
+    elif found.value is not None:
+        elements[keyword] = (
+            element.with_text(found.value)
+            if isinstance(element, StoredText)
+            else pydicom.DataElement(element.tag, element.VR, found.value, validation_mode=IGNORE)
         )
 
 
 def _item(item: DataSet, wrong: dict[str, str]) -> DataSet:
     """An item of a sequence, its standard elements mended, its private ones as they are."""
     elements = pydicom.Dataset()
+    keep_stored_text(item)
     for tag in list(item.keys()):
         with suppress(*PARSING_ERRORS):
             element = item[tag]
             if element.keyword:
                 _take(element, element.keyword, elements, wrong)
             else:
-                elements[tag] = element
+                elements[tag] = as_stored(element)
     return elements
 
 
@@ -117,6 +121,8 @@ def _is_empty_code(item: DataSet, keyword: str) -> bool:
 
 
 def _mended(element: Any, keyword: str) -> _Mended:
+    if isinstance(element, StoredText) and not element.is_sound:
+        return _Mended(element.value, "kept byte for byte, though not in its character set")
     if element.is_empty or element.VR not in _RULES or keyword in _AS_THEY_ARE:
         return _Mended(element.value)
     several = not isinstance(element.value, str | PersonName) and element.VM > 1
@@ -124,6 +130,8 @@ def _mended(element: Any, keyword: str) -> _Mended:
     if several and dictionary_VM(element.tag) == "1":
         if element.VR not in (*_MOST_CHARACTERS, "PN"):
             return _Mended(None, f"{_LEFT_OUT}, has several values")
+        if _IDENTIFIERS.search(keyword):
+            return _whole_or_not(element.value, keyword, "of several values")
         values = ["/".join(map(str, values))]
     done = [_RULES[element.VR](value, keyword) for value in values]
     several_in_one = several and len(done) == 1
@@ -139,16 +147,29 @@ def _text(vr: str) -> Callable[[Any, str], _Mended]:
 
     def mend(value: Any, keyword: str) -> _Mended:
         text = str(value)
+        if _IDENTIFIERS.search(keyword):
+            return _identifier(text, keyword, most)
         plain = text if paragraphs else "".join(" " if _is_control(c) else c for c in text)
         if len(plain.strip()) <= most:
             return _Mended(plain, None if plain == text else "control characters taken out")
-        if keyword in _KEPT_WHATEVER_THEIR_LENGTH:
-            return _Mended(plain, f"kept, though longer than {most} characters")
-        if _IDENTIFIERS.search(keyword):
-            return _Mended(None, f"{_LEFT_OUT}, longer than {most} characters")
         return _Mended(plain.strip()[:most].rstrip(), f"cut to {most} characters")
 
     return mend
+
+
+def _identifier(text: str, keyword: str, most: int) -> _Mended:
+    if len(text.strip()) > most:
+        return _whole_or_not(text, keyword, f"longer than {most} characters")
+    if any(map(_is_control, text)):
+        return _whole_or_not(text, keyword, "with control characters")
+    return _Mended(text)
+
+
+def _whole_or_not(value: Any, keyword: str, why: str) -> _Mended:
+    """An identifier as it is, or not at all."""
+    if keyword in _KEPT_WHATEVER_IT_IS:
+        return _Mended(value, f"kept, though {why}")
+    return _Mended(None, f"{_LEFT_OUT}, {why}")
 
 
 def _is_control(character: str) -> bool:

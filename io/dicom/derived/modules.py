@@ -11,9 +11,10 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 from ...volume import NOTICE, Derivation
-from ..instance import DataSet, word
+from ..instance import DataSet, word, words
 from ..kinds import MADE_BY
 from ..library import PARSING_ERRORS, pydicom
+from ..stored_text import as_stored
 from .mending import kept
 
 LONGEST_DESCRIPTION = 64
@@ -66,7 +67,7 @@ def private_elements(source: DataSet) -> DataSet:
     for tag in list(source.keys()):
         if tag.is_private and tag.group > _LAST_RESERVED_GROUP:
             with suppress(*PARSING_ERRORS):
-                found[tag] = source[tag]
+                found[tag] = as_stored(source[tag])
     return found
 
 
@@ -152,7 +153,10 @@ def derivation_elements(
     made.DerivationCodeSequence = derivation_codes(uneven)
     made.ImageComments = NOTICE
     scanners = list[DataSet]()
-    for scanner in map(_scanner, sources):
+    for source in sources:
+        scanner = _scanner(source)
+        if words(source, "SpecificCharacterSet") != words(sources[0], "SpecificCharacterSet"):
+            scanner.update(_character_set(source))
         if scanner not in scanners:
             scanners.append(scanner)
     made.ContributingEquipmentSequence = [*scanners, _synthesizer(derivation)]
@@ -203,6 +207,17 @@ def _scanner(source: DataSet) -> DataSet:
         item.Manufacturer = "unknown"
     item.PurposeOfReferenceCodeSequence = [coded(*_codes().CID7005.AcquisitionEquipment[:3])]
     return item
+
+
+def _character_set(source: DataSet) -> DataSet:
+    """In which text of a source is, for an item of an object that has another one."""
+    declared = kept(source, ["SpecificCharacterSet"])
+    if (
+        not word(declared, "SpecificCharacterSet")
+        and len(words(source, "SpecificCharacterSet")) < 2
+    ):
+        declared.SpecificCharacterSet = "ISO_IR 6"
+    return declared
 
 
 def _synthesizer(derivation: Derivation) -> DataSet:

@@ -11,6 +11,7 @@ from ..instance import DataSet, Frame
 from ..kinds import MAP_TYPE
 from ..library import Template, pydicom
 from ..pixels.reading import DicomHeader
+from ..stored_text import encode_own_text
 from .mending import kept
 from .modules import ACQUIRED, PLANE, drop_private, private_elements
 from .multiframe import fits_multiframe, multiframe_image
@@ -35,6 +36,7 @@ def write_series(volume: Volume, folder: Path, derivation: Derivation) -> None:
     else:
         datasets = single_images(result)
     for at, dataset in enumerate(datasets, 1):
+        encode_own_text(dataset)
         dataset.save_as(folder / f"{at:0{digits}}.dcm", enforce_file_format=True)
 
 
@@ -48,6 +50,7 @@ def single_images(result: DerivedSeries) -> Iterator[DataSet]:
     shared = _template(result)
     if not keep_private:
         drop_private(shared)
+    encode_own_text(shared)
     template = Template(shared)
     for instance, at in enumerate(result.order, 1):
         frame, source = result.header.frames[at], result.header.headers[at]

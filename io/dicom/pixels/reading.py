@@ -20,6 +20,7 @@ from ..instance import DataSet, Frame, Stack, places, word
 from ..kinds import modality_in
 from ..library import PARSING_ERRORS, read_partial, tag_of
 from ..series import Series
+from ..stored_text import keep_stored_text
 from .decoding import (
     MODALITIES_WITH_UNIT,
     Scale,
@@ -308,7 +309,7 @@ def _parsed(file: BinaryIO) -> DataSet:
         met_pixels = met_pixels or tag == _PIXELS
         return met_pixels and tag == 0
 
-    return read_partial(file, is_padding, force=True)
+    return keep_stored_text(read_partial(file, is_padding, force=True))
 
 
 def _with_syntax(dataset: DataSet) -> DataSet:

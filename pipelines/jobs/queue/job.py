@@ -13,7 +13,9 @@ from ...settings import ADDED, TranslateOptions, added_at_default
 
 _LISTED = 6
 """Version of the first worker that heeds what was listed."""
-VERSION = max(_LISTED, *(version for version in ADDED.values() if version))
+_IMAGES = 7
+"""Version of the first worker that tells apart series that are stored in the same files."""
+VERSION = max(_IMAGES, *(version for version in ADDED.values() if version))
 """The newest job that a worker of this program does right."""
 
 _OPTIONS = TranslateOptions.__dataclass_fields__
@@ -30,7 +32,8 @@ class StudyJob:
 
     study: place of the result below `output`. files: what the study is stored in. model_sha256:
     the model file's hash when the job was made. options: with a patch. listed: as of a study, by
-    which images show that came since.
+    which images show that came since. images: `Series.images_sha256` of each of its scans, if other
+    series have files of these, too.
     """
 
     study: str
@@ -40,6 +43,7 @@ class StudyJob:
     model_sha256: str
     options: TranslateOptions
     listed: tuple[tuple[str, int], ...] = ()
+    images: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The job as text in ASCII, all its fields and options side by side.
@@ -51,10 +55,11 @@ class StudyJob:
         needed = {name: version for name, version in ADDED.items() if version}
         for name in needed.keys() & added_at_default(options):
             del options[name], needed[name]
-        if self.listed:
-            needed["listed"] = _LISTED
-        else:
-            del fields["listed"]
+        for name, version in (("listed", _LISTED), ("images", _IMAGES)):
+            if fields[name]:
+                needed[name] = version
+            else:
+                del fields[name]
         return json.dumps({"version": max(needed.values(), default=1), **fields, **options})
 
     @classmethod
@@ -95,7 +100,8 @@ class StudyJob:
 
     def is_like(self, other: "StudyJob") -> bool:
         """Whether another job differs in its study only: same model, settings and folder."""
-        return replace(self, study=other.study, files=other.files, listed=other.listed) == other
+        own = replace(self, study=other.study, files=other.files)
+        return replace(own, listed=other.listed, images=other.images) == other
 
     @property
     def target(self) -> Path:

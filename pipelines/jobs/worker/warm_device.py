@@ -17,8 +17,8 @@ from ....engine.model.model import Model, load_model
 from ....engine.network.layers import Triple
 from ....engine.options import Precision
 from ....engine.recovery import SharedGenerator, shared_generator
-from ....io.channels import joined, other_results
-from ....io.discovery import discover
+from ....io.channels import joined, other_results, with_results
+from ....io.discovery import discover, images_sha256
 from ....io.errors import UnreadableScanError
 from ....io.files.atomic import refused
 from ....io.files.own_files import user_name
@@ -274,7 +274,7 @@ def find_study(job: StudyJob, card: ModelCard | None) -> Study:
             f"{refused.path} changed since it was submitted: {refused.reason}; submit it again."
         )
     found = discover([Path(file) for file in job.files], None, job.options.choice())
-    study = _with_files(found.studies, job.files, card)
+    study = _study_of(found.studies, job, card)
     if study:
         name = PurePosixPath(job.study)
         others = other_results(name, card.output_channels) if card else ()
@@ -319,17 +319,36 @@ def _check_there(file: str) -> None:
         ) from error
 
 
-def _with_files(
-    scans: Sequence[Study], files: Sequence[str], card: ModelCard | None
-) -> Study | None:
-    """The one scan that has all these files, or the study of several scans that have."""
-    if sorted(str(file) for scan in scans for file in scan.files) != sorted(files):
-        return next((scan for scan in scans if {*map(str, scan.files)} == {*files}), None)
-    if len(scans) == 1:
-        return scans[0]
-    ordered = sorted(scans, key=lambda scan: files.index(str(scan.files[0])))
-    names = card.input_channels if card else ("",) * len(scans)
-    return joined(ordered, names) if len(names) == len(scans) else None
+def _study_of(scans: Sequence[Study], job: StudyJob, card: ModelCard | None) -> Study | None:
+    """The one scan that has all files of a job, or the study of several scans that have.
+
+    Jobs of older programs do not say which images are meant; if several scans have the same files,
+    the name of the result does.
+    """
+    names = card.input_channels if card else ("",) * max(len(job.images), 1)
+    if job.images:
+        by_images = {images_sha256(scan): scan for scan in scans}
+        chosen = [by_images[each] for each in job.images if each in by_images]
+    elif _files_of(scans) == sorted(job.files):
+        chosen = sorted(scans, key=lambda scan: job.files.index(str(scan.files[0])))
+        names = names if card else ("",) * len(chosen)
+    else:
+        chosen = [scan for scan in scans if {*map(str, scan.files)} == {*job.files}]
+        if len(chosen) > 1:
+            chosen = [scan for scan in chosen if _is_named(job, scan, card)]
+    if len(chosen) == 1 and len(job.images) < 2:
+        return chosen[0]
+    is_whole = len(chosen) == len(names) and _files_of(chosen) == sorted(job.files)
+    return joined(chosen, names) if chosen and is_whole else None
+
+
+def _files_of(scans: Sequence[Study]) -> list[str]:
+    return sorted(str(file) for scan in scans for file in scan.files)
+
+
+def _is_named(job: StudyJob, scan: Study, card: ModelCard | None) -> bool:
+    made = card.output_channels if card else ("",)
+    return with_results(scan, made).name.name == PurePosixPath(job.study).name
 
 
 def row_of(job: StudyJob) -> StudyReport:

@@ -1,5 +1,6 @@
 """Through the whole command with a model that changes nothing: the same scan comes out."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -132,19 +133,37 @@ def words(image: Any) -> dict[str, str]:
     return {key: image.GetMetaData(key) for key in image.GetMetaDataKeys()}
 
 
-def test_of_two_scans_with_one_result_the_second_is_refused_and_the_first_made(
+def test_two_scans_with_one_result_are_both_refused_and_stay_so(
     tmp_path: Path, model: Path
 ) -> None:
+    """The name of the result is that of one of the scans, which takes it for no other."""
     (tmp_path / "in").mkdir()
-    for name in ("a.mha", "a.nrrd"):
+    for name in ("a.mha", "a.nii.gz", "b.mha"):
         sitk.WriteImage(sitk.GetImageFromArray(noise(np.int16)), str(tmp_path / "in" / name))
     paths = [tmp_path / "in", "--model", model, "--output", tmp_path / "out", "--format", "nifti"]
+    report = tmp_path / "report.json"
+    words = [
+        f"{one}: occupied: its result would overwrite that of {other}; move one away"
+        for one, other in (("a.mha", "a.nii.gz"), ("a.nii.gz", "a.mha"))
+    ]
     planned = CliRunner().invoke(app, ["plan", *map(str, paths)])
-    result = CliRunner().invoke(app, ["translate", *map(str, paths)])
-    words = "a.nrrd: occupied: its result would overwrite that of a.mha; move one away"
-    assert (planned.exit_code, f"would fail: {words}" in planned.stdout) == (1, True)
-    assert (result.exit_code, f"failed: {words}" in result.stderr) == (1, True)
-    assert "2 studies in" in result.stdout
-    assert [path.name for path in (tmp_path / "out").glob("*.nii*")] == ["a.nii.gz"]
-    again = CliRunner().invoke(app, ["translate", *map(str, paths)])
-    assert (again.exit_code, "1 up to date, 1 failed" in again.stdout) == (1, True)
+    assert planned.exit_code == 1
+    assert [line for line in planned.stdout.splitlines() if "would fail: " in line] == [
+        f"would fail: {each}" for each in words
+    ]
+    for expected in ("translated", "up to date"):
+        arguments = ["translate", *map(str, paths), "--report", str(report)]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 1
+        assert [line for line in result.stderr.splitlines() if line.startswith("failed: ")] == [
+            f"failed: {each}" for each in words
+        ]
+        assert "There is no record of what" not in result.stderr
+        assert f"1 {expected}, 2 failed" in result.stdout
+        rows = json.loads(report.read_text())["studies"]
+        assert [(row["name"], Path(row["source"]).name, row["status"]) for row in rows] == [
+            ("a.mha", "a.mha", "failed"),
+            ("a.nii.gz", "a.nii.gz", "failed"),
+            ("b.nii.gz", "b.mha", "translated"),
+        ]
+    assert [path.name for path in (tmp_path / "out").glob("*.nii*")] == ["b.nii.gz"]

@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -449,3 +450,21 @@ def test_a_slice_of_another_size_refuses_the_series_with_the_figures(tmp_path: P
     assert series.reason is not None
     assert "12 of 24 x 20 pixels" in series.reason
     assert "1 of 16 x 16 pixels" in series.reason
+
+
+def test_parts_of_two_patients_series_in_one_folder_have_names_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """Of one SeriesInstanceUID: a part of the first patient's lies where all of the other's do."""
+    for patient, echo, folder in (("1", 10, "a"), ("1", 90, "b"), ("2", 10, "a"), ("2", 90, "a")):
+
+        def edit(data: Any, at: int, patient: str = patient, echo: int = echo) -> None:
+            data.PatientID, data.EchoTime = patient, echo
+            data.SOPInstanceUID = f"1.2.{patient}.{echo}.{at + 1}"
+
+        MR.write(tmp_path / "in" / folder, edit, prefix=f"{patient}-{echo}-")
+    studies = found(tmp_path / "in").studies
+    assert [study.obstacle for study in studies] == [None] * 4
+    assert len({study.name for study in studies}) == 4
+    plain = f"series-0004-{sha256(MR.series.encode()).hexdigest()[:8]}"
+    assert [str(study.name) for study in studies][2:] == [f"a/{plain}-2", f"b/{plain}-2"]

@@ -101,3 +101,15 @@ def test_what_cannot_be_read_is_not_the_same(source: Path, tmp_path: Path, left:
     other.write_bytes(source.read_bytes()[:left])
     assert not is_same_object(source, other)
     assert not is_same_object(other, source)
+
+
+def test_patients_who_differ_in_what_is_no_text_are_two(source: Path, tmp_path: Path) -> None:
+    """As under a wrong character set, with which both would be decoded to one."""
+    plain = source.read_bytes()
+    assert plain.count(b"HOSP-4711") == 1
+    plain = plain.replace(b"ISO_IR 100", b"ISO_IR 192")
+    files = [tmp_path / "one", tmp_path / "other"]
+    for file, letter in zip(files, (b"\xc4", b"\xdc"), strict=True):
+        file.write_bytes(plain.replace(b"HOSP-4711", letter + b"OSP-4711"))
+    assert not is_same_object(*files)
+    assert is_same_object(files[0], files[0])

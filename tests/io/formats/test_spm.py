@@ -124,12 +124,3 @@ def test_a_nifti_pair_says_itself_where_it_lies(tmp_path: Path) -> None:
     volume = found_in(tmp_path / "in")
     np.testing.assert_array_equal(volume.affine, np.eye(4))
     assert volume.notes == ()
-
-
-def test_two_headers_that_differ_in_packing_alone_are_no_rivals(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    for name in ("a.hdr", "a.hdr.gz"):
-        image: Any = nibabel.AnalyzeImage(ramp(), np.eye(4))
-        image.to_filename(tmp_path / "in" / name)
-    studies = discover([tmp_path / "in"], tmp_path / "out").studies
-    assert [study.obstacle for study in studies] == [None, None]

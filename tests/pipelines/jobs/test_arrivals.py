@@ -65,6 +65,25 @@ def test_what_is_made_already_is_not_made_again_after_a_restart(tmp_path: Path) 
     assert arrivals.complete(asked) == [asked[1]]
 
 
+def test_a_scan_of_another_name_is_not_taken_for_the_one_that_its_result_was_made_of(
+    tmp_path: Path,
+) -> None:
+    """As a.nii.gz for a.mha, of which out/a.nii.gz was made."""
+    scans = [tmp_path / "a.mha", tmp_path / "a.nii.gz"]
+    for file in scans:
+        file.write_bytes(b"scan")
+        os.utime(file, ns=(0, 0))
+    with Manifest(tmp_path / "out") as manifest:
+        state = FileState.of(scans[0])
+        entry = ManifestEntry("a.nii.gz", "written", "1", Recipe("m", "s"), (state,), (state,))
+        manifest.append(entry)
+    for file, is_due in zip(scans, (False, True), strict=True):
+        arrivals = Arrivals(0.0, Clock())
+        asked = [replace(job(file), study="a.nii.gz")]
+        arrivals.complete(asked)
+        assert arrivals.complete(asked) == (asked if is_due else [])
+
+
 def test_results_are_known_by_every_hash_of_their_model(tmp_path: Path) -> None:
     file = tmp_path / "a.nii"
     file.write_bytes(b"scan")

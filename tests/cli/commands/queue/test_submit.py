@@ -30,14 +30,15 @@ def test_a_submission_ends_with_the_next_step(world: QueueWorld) -> None:
 
 def test_what_cannot_be_done_along_with_another_is_not_queued_and_said(world: QueueWorld) -> None:
     world.inputs.mkdir()
-    for name in ("a.mha", "a.nrrd"):
+    for name in ("a.mha", "a.nii.gz", "b.nii"):
         (world.inputs / name).touch()
     paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
     submitted = world.run("submit", *paths, "--format", "nifti")
     assert submitted.exit_code == 1
     assert "1 study queued" in submitted.stderr
-    assert "a.nrrd is not queued: its result would overwrite that of a.mha" in submitted.stderr
-    assert len(world.jobs(submitted.stdout.strip())) == 1
+    assert "a.mha is not queued: its result would overwrite that of a.nii.gz" in submitted.stderr
+    assert "a.nii.gz is not queued: its result would overwrite that of a.mha" in submitted.stderr
+    assert [job["study"] for job in world.jobs(submitted.stdout.strip())] == ["b.nii"]
 
 
 def test_what_cannot_have_the_format_is_not_queued_and_said(world: QueueWorld) -> None:
@@ -50,6 +51,19 @@ def test_what_cannot_have_the_format_is_not_queued_and_said(world: QueueWorld) -
     submitted = world.run("submit", *paths, "--format", "dicom")
     assert submitted.exit_code == 1
     assert "1 study queued" in submitted.stderr
+
+
+@pytest.mark.process
+def test_watch_queues_no_scan_whose_result_another_would_overwrite(world: QueueWorld) -> None:
+    world.inputs.mkdir()
+    for name in ("a.mha", "a.nii.gz"):
+        (world.inputs / name).touch()
+    paths = ["--model", str(world.model), "--output", str(world.output), "--format", "nifti"]
+    watch = world.start("watch", str(world.inputs), *paths, "--settle", "0.2")
+    wait_for(watch, "a.mha is not queued: its result would overwrite that of a.nii.gz")
+    wait_for(watch, "a.nii.gz is not queued: its result would overwrite that of a.mha")
+    (world.inputs / "a.mha").unlink()
+    wait_for(watch, "1 study queued")
 
 
 @pytest.mark.process

@@ -102,6 +102,16 @@ def test_what_was_listed_asks_for_a_worker_that_heeds_it_and_makes_no_other_job(
     assert listed.is_like(plain)
 
 
+def test_which_images_are_meant_asks_for_a_worker_that_heeds_it(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.touch()
+    one, other = (replace(JOB, files=(str(file),), images=(each,)) for each in ("1a", "2b"))
+    assert json.loads(one.to_json())["version"] == 7
+    assert StudyJob.from_json(one.to_json()) == one
+    assert one.key() != other.key()
+    assert one.is_like(other)
+
+
 def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
     fields = json.loads(STORED)
     for name in ("output_format", "fewest_slices", "preview", "keep_private"):
@@ -115,7 +125,7 @@ def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"version": 7}, "newer version"),
+        ({"version": 8}, "newer version"),
         ({"version": None}, "'version' must be a whole number"),
         ({"patch": None}, "'patch' is missing"),
         ({"patch": [16, 16]}, "'patch' must be a list of length 3"),

@@ -6,11 +6,17 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
 from unittest.mock import ANY
 
+import nibabel as _nibabel
+import numpy as np
 import pytest
 from support.batch_world import scan
+from support.dicom_enhanced_phantoms import write_enhanced
+from support.dicom_phantoms import Phantom
 from support.io_users import open_folder, ordinary_user
 from support.numerics_models import FunctionGenerator
 from support.queue_jobs import jobs
@@ -24,8 +30,10 @@ from cuda_cyclegan.engine.errors import CudaError, PrecisionOverflowError
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.io.discovery import discover, images_sha256
 from cuda_cyclegan.io.errors import UnreadableScanError
 from cuda_cyclegan.pipelines import opening
+from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.worker import warm_device
 from cuda_cyclegan.pipelines.jobs.worker.messages import (
@@ -37,6 +45,8 @@ from cuda_cyclegan.pipelines.jobs.worker.messages import (
 from cuda_cyclegan.pipelines.jobs.worker.process import work
 from cuda_cyclegan.pipelines.jobs.worker.warm_device import find_study
 from cuda_cyclegan.pipelines.study import translation as study_run
+
+nibabel: Any = _nibabel
 
 
 class Card:
@@ -207,3 +217,46 @@ def test_a_scan_that_the_workers_user_may_not_reach_is_not_told_to_be_missing() 
         with pytest.raises(UnreadableScanError, match="does not exist on"):
             find_study(job, None)
     assert "give this user the right to its folders" in str(told.value)
+
+
+def echoes(folder: Path) -> Path:
+    """One file, whose two echoes are two series: equal, but 100 apart in all their values."""
+    file = folder / "one"
+    write_enhanced(Phantom("MR"), file, echoes=(10.0, 90.0))
+    return file
+
+
+def test_of_several_series_in_one_file_each_job_does_its_own(world: QueueWorld) -> None:
+    echoes(world.inputs)
+    first, second = world.rows(world.submit("--format", "nifti"))
+    assert first.study != second.study
+    world.work()
+    made = [nibabel.load(world.output / row.study).get_fdata() for row in (first, second)]
+    np.testing.assert_allclose(made[1] - made[0], 100.0, atol=1.0)
+
+
+def test_a_job_of_a_filtered_series_does_that_one(world: QueueWorld) -> None:
+    echoes(world.inputs)
+    [row] = world.rows(world.submit("--series", "-2$"))
+    [job] = [StudyJob.from_json(row.payload)]
+    assert find_study(job, None).series.label == PurePosixPath(job.study).name  # type: ignore[attr-defined]
+
+
+def test_channels_of_one_file_keep_their_order(tmp_path: Path) -> None:
+    file = echoes(tmp_path)
+    scans = discover([file], None).studies
+    job = replace(jobs(tmp_path, 1)[0], study="any", files=(str(file),) * 2)
+    for order in (scans, scans[::-1]):
+        asked = replace(job, images=tuple(map(images_sha256, order)))
+        assert [each.name for each in find_study(asked, None).scans] == [s.name for s in order]
+
+
+def test_a_job_of_before_is_told_by_the_name_of_its_result(tmp_path: Path) -> None:
+    """When no job said yet which images of its file it was about."""
+    file = echoes(tmp_path)
+    for scan_ in discover([file], None).studies:
+        name = f"study/1/{scan_.name}"
+        job = replace(jobs(tmp_path, 1)[0], study=name, files=(str(file),))
+        assert find_study(job, None).series == scan_.series
+    with pytest.raises(UnreadableScanError, match="submit it again"):
+        find_study(replace(job, study="another"), None)

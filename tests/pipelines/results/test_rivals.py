@@ -1,0 +1,181 @@
+"""Studies whose results would share a place: all are refused, whatever their order and number."""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.batch_world import scan
+from support.translate_world import World
+
+import cuda_cyclegan as cc
+from cuda_cyclegan.io.channels import with_results
+from cuda_cyclegan.io.discovery import Discovery, in_format
+from cuda_cyclegan.io.search import SUFFIXES, suffix_of
+from cuda_cyclegan.io.volume import Obstacle, Study
+from cuda_cyclegan.pipelines.results import rivals
+from cuda_cyclegan.pipelines.results.rivals import rivals_refused
+from cuda_cyclegan.pipelines.study.maps.study_map import spread_marks
+
+ROOT = Path("/in")
+
+
+def study(source: str, name: str = "", obstacle: Obstacle | None = None) -> Study:
+    """A scan at a place below the inputs; one with a name besides is a DICOM series."""
+    if name:
+        return Study(PurePosixPath(name), (ROOT / source,), "dicom", obstacle=obstacle)
+    kind = SUFFIXES[suffix_of(Path(source))]
+    return Study(PurePosixPath(source), (ROOT / source,), kind, obstacle=obstacle)
+
+
+def refused(studies: Sequence[Study], *, preview: bool = False, maps: bool = False) -> Discovery:
+    marks = spread_marks(2) if maps else ()
+    found = Discovery(tuple(sorted(studies, key=lambda each: each.name)), (), root=ROOT)
+    return rivals_refused(found, Path("/nowhere"), marks, preview=preview)
+
+
+def obstacles(found: Discovery) -> dict[str, str]:
+    return {str(study.name): study.obstacle.reason for study in found.studies if study.obstacle}
+
+
+def overwriting(others: str) -> str:
+    return f"its result would overwrite that of {others}; move one away"
+
+
+@pytest.mark.parametrize(
+    ("sources", "kept"),
+    [
+        (["a.nii", "a.nii.gz", "a.nrrd", "a.mha", "a.hdr"], 5),
+        (["a.hdr", "a.hdr.gz"], 2),
+        (["a.mhd", "a.nhdr"], 0),
+        (["a.mhd", "b.nhdr"], 2),
+        (["a.nii", "A.nii", "a.NII"], 3),
+        (["e\N{COMBINING ACUTE ACCENT}.nii", "\N{LATIN SMALL LETTER E WITH ACUTE}.nii"], 0),
+    ],
+)
+def test_no_result_takes_the_place_of_another(sources: Sequence[str], kept: int) -> None:
+    for order in itertools.permutations(sources):
+        found = refused([study(source) for source in order])
+        assert len(found.studies) - len(obstacles(found)) == kept
+        assert [str(each.name) for each in found.studies] == sorted(sources)
+
+
+def test_all_rivals_are_named_to_each() -> None:
+    sources = ["a.mha", "a.nii.gz", "a.nrrd", "b.mha", "sub/a.mha"]
+    for order in itertools.permutations(sources):
+        found = refused(in_format(map(study, order), "nifti"))
+        assert obstacles(found) == {
+            "a.mha": overwriting("a.nii.gz, a.nrrd"),
+            "a.nii.gz": overwriting("a.mha, a.nrrd"),
+            "a.nrrd": overwriting("a.mha, a.nii.gz"),
+        }
+        names = [str(each.name) for each in found.studies]
+        assert names == ["a.mha", "a.nii.gz", "a.nrrd", "b.nii.gz", "sub/a.nii.gz"]
+    many = refused(in_format([study(f"a{end}") for end in (*SUFFIXES, ".NRRD")], "nifti"))
+    assert obstacles(many)["a.mha"] == overwriting("a.NRRD, a.mhd, a.nhdr and 2 more")
+
+
+def test_a_disk_that_ignores_case_holds_one_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    studies = [study("A.nii"), study("a.nii"), study("b.nii")]
+    assert not obstacles(refused(studies))
+    monkeypatch.setattr(rivals, "_ignores_case", lambda output: output == Path("/nowhere"))
+    told = " (their names differ only in case or in Unicode normalisation)"
+    assert obstacles(refused(studies)) == {
+        "A.nii": overwriting(f"a.nii{told}"),
+        "a.nii": overwriting(f"A.nii{told}"),
+    }
+
+
+def test_a_result_and_a_folder_in_its_place_are_rivals() -> None:
+    inside = study("a.nii.gz/b.nii")
+    found = refused(in_format([study("a.mha"), inside], "nifti"))
+    assert obstacles(found) == {
+        "a.mha": overwriting("a.nii.gz/b.nii"),
+        "a.nii.gz/b.nii": overwriting("a.mha"),
+    }
+    series = study("ward/im000", "ward/series-0001-0123abcd")
+    within = study("ward/series-0001-0123abcd/a.nii")
+    assert len(obstacles(refused([series, within]))) == 2
+
+
+@pytest.mark.parametrize(
+    ("folder", "how"),
+    [("a.nii.preview.png", {"preview": True}), ("a.map-spread-sd.nii", {"maps": True})],
+)
+def test_what_stands_beside_a_result_has_a_place_of_its_own(
+    folder: str, how: dict[str, bool]
+) -> None:
+    studies = [study("a.nii"), study(f"{folder}/b.nii"), study("a_spread.nii"), study("a.nii.gz")]
+    assert not obstacles(refused(studies))
+    assert set(obstacles(refused(studies, **how))) == {"a.nii", f"{folder}/b.nii"}
+
+
+def test_results_of_channels_are_compared_as_they_are_named_in_the_end() -> None:
+    channels = ("T1", "T2")
+    apart = [with_results(study(name), channels) for name in ("a.nii", "a_T1.nii", "a_T2.nii")]
+    assert not obstacles(refused(apart))
+    found = refused([*apart, study("a_T2.nii")])
+    assert obstacles(found)["a_T2.nii"] == overwriting("a.nii")
+    assert obstacles(found)["a.nii"] == overwriting("a_T2.nii")
+
+
+def test_a_study_that_fails_anyway_keeps_its_reason_and_is_a_rival_all_the_same() -> None:
+    own = Obstacle("unsupported", "it has another modality")
+    found = refused(in_format([study("a.mha", obstacle=own), study("a.nii.gz")], "nifti"))
+    assert obstacles(found) == {"a.mha": own.reason, "a.nii.gz": overwriting("a.mha")}
+
+
+def test_two_series_of_one_file_with_one_name_are_still_told_apart() -> None:
+    twins = [study("one", "series-1"), study("one", "series-1"), study("two", "one (2)")]
+    found = refused(twins)
+    assert len({each.name for each in found.studies}) == 3
+    assert len(obstacles(found)) == 2
+
+
+STEMS = st.sampled_from(
+    ["a", "A", "b", "a_T1", "a.nii", "x/a", "x/a.nii.gz/b", "\u00e9", "e\u0301"]
+)
+ENDS = st.sampled_from([*SUFFIXES])
+
+
+@given(
+    st.sets(st.tuples(STEMS, ENDS), min_size=2, max_size=8),
+    st.booleans(),
+    st.sampled_from([("",), ("T1", "T2")]),
+    st.randoms(use_true_random=False),
+)
+def test_names_are_unique_and_nothing_depends_on_the_order(
+    files: set[tuple[str, str]], as_nifti: bool, channels: tuple[str, ...], shuffle: Random
+) -> None:
+    studies = [
+        with_results(each, channels)
+        for each in in_format(
+            [study(f"{stem}{end}") for stem, end in sorted(files)], "nifti" if as_nifti else "same"
+        )
+    ]
+    found = refused(studies, preview=True)
+    names = [each.name for each in found.studies]
+    assert len({*names}) == len(names) == len(studies)
+    results = [name for each in found.studies if not each.obstacle for name in each.results]
+    assert len({*results}) == len(results)
+    turned = [*studies]
+    shuffle.shuffle(turned)
+    assert refused(turned, preview=True) == found
+
+
+def test_from_python_each_rival_has_a_row_and_nothing_is_made_of_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for name in ("e\N{COMBINING ACUTE ACCENT}.nii", "\N{LATIN SMALL LETTER E WITH ACUTE}.nii"):
+        scan(world.inputs / name)
+    scan(world.inputs / "b.nii")
+    for status in ("translated", "up to date"):
+        report = cc.translate_folder(world.inputs, world.model, world.output, device="cpu")
+        assert [row.status for row in report.studies] == [status, "failed", "failed"]
+        assert len({row.source for row in report.studies}) == 3
+        assert [row.source for row in report.studies] == [
+            world.inputs / row.name for row in report.studies
+        ]
+    assert [path.name for path in world.output.glob("*.nii*")] == ["b.nii"]
