@@ -1,15 +1,14 @@
 """Kernels of single operators, lane by lane on the CPU, give what PyTorch gives for any extents."""
 
 import shutil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support import cuda_on_cpu
 from support.described_cards import H200
+from support.gpu_on_cpu import kernels
 
 from cuda_cyclegan.engine.compiler.checks import sampled_voxels
 from cuda_cyclegan.engine.compiler.convolution import Convolution
@@ -32,9 +31,9 @@ triples = st.tuples(*[st.integers(1, 3)] * 3)
 extents_of = st.tuples(*[st.integers(1, 7)] * 3)
 
 
-def run(step: Pointwise | Convolve, memory: dict[str, Any], folder: Path, kind: Precision) -> None:
+def run(step: Pointwise | Convolve, memory: dict[str, Any], kind: Precision) -> None:
     for launch in launches(step, lambda name: memory[name].ctypes.data, H200):
-        cuda_on_cpu.run(launch, kind, folder, launch.grid)
+        kernels.run(launch, kind)
 
 
 def whole(name: str, array: FloatArray, precision: Precision) -> TensorView:
@@ -80,7 +79,6 @@ def in_windows(
     st.integers(0, 10**6),
 )
 def test_pooling(
-    folder: Path,
     mode: Any,
     extents: Triple,
     kernel: Triple,
@@ -112,7 +110,7 @@ def test_pooling(
         activation=Activation(0.3),
         sampling=Pool(mode, kernel, stride, padding, counts_padding),
     )
-    run(step, {"source": source, "table": table, "target": target}, folder, precision)
+    run(step, {"source": source, "table": table, "target": target}, precision)
     factor, summand = table[:, :, None, None, None].astype(np.float64)
     value = torch.nn.functional.leaky_relu(first(source * factor + summand), 0.3)
     wanted = in_windows(value, kernel, stride, padding, mode, counts_padding)
@@ -122,7 +120,7 @@ def test_pooling(
 
 @pytest.mark.parametrize("mode", ["largest", "mean"])
 @pytest.mark.parametrize("huge", [np.inf, -np.inf, np.nan])
-def test_pooling_hides_no_overflow(folder: Path, mode: Any, huge: float) -> None:
+def test_pooling_hides_no_overflow(mode: Any, huge: float) -> None:
     """Wherever in a window it is."""
     source = np.ones((1, 2, 2, 3, 4), np.float32)
     for place in range(12):
@@ -138,7 +136,7 @@ def test_pooling_hides_no_overflow(folder: Path, mode: Any, huge: float) -> None
             "zero",
             sampling=Pool(mode, (2, 2, 3), (1, 1, 1)),
         )
-        run(step, {"source": spoilt, "target": target}, folder, "fp32")
+        run(step, {"source": spoilt, "target": target}, "fp32")
         assert np.isfinite(target.ravel()).tolist() == [True, True, False, True]
 
 
@@ -209,7 +207,7 @@ def in_torch(shape: Convolution, source: FloatArray, weight: FloatArray) -> Any:
 
 @settings(deadline=None, max_examples=60)
 @given(grouped(), st.integers(0, 10**6))
-def test_convolutions_of_groups(folder: Path, shape: Convolution, seed: int) -> None:
+def test_convolutions_of_groups(shape: Convolution, seed: int) -> None:
     """By the kernel that does them, and by the plain one that all others are compared with."""
     source, weight = operands(shape, seed)
     wanted = in_torch(shape, source, weight)
@@ -225,21 +223,21 @@ def test_convolutions_of_groups(folder: Path, shape: Convolution, seed: int) -> 
         "weight",
     )
     memory = {"source": source, "weight": weight, "target": made}
-    run(step, memory, folder, shape.precision)
+    run(step, memory, shape.precision)
     assert_close(made, wanted, shape.precision)
     made[...] = np.nan
     addresses = source.ctypes.data, weight.ctypes.data, made.ctypes.data
     plain = checks.plain(shape, addresses)
-    cuda_on_cpu.run(plain, shape.precision, folder, plain.grid)
+    kernels.run(plain, shape.precision)
     assert_close(made, wanted, shape.precision)
 
 
 @settings(deadline=None, max_examples=20)
 @given(grouped(), st.integers(0, 10**6))
-def test_exact_sums_of_groups(folder: Path, shape: Convolution, seed: int) -> None:
+def test_exact_sums_of_groups(shape: Convolution, seed: int) -> None:
     source, weight = operands(shape, seed)
     voxels = sampled_voxels(shape)[::9].copy()
-    sums = cuda_on_cpu.expected_sums(shape, source, weight, voxels, folder)
+    sums = kernels.expected_sums(shape, source, weight, voxels)
     for found, numbers in zip(sums, ((source, weight), (abs(source), abs(weight))), strict=True):
         wanted = np.moveaxis(in_torch(shape, *numbers).numpy(), 1, -1)
         wanted = wanted.reshape(-1, shape.target_channels)[voxels]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator
 from support.streamed_window import (
-    KernelsOnCpu,
+    LANE_BY_LANE,
     bent,
     edges,
     patches,
@@ -97,9 +97,7 @@ def test_mirroring_is_along_the_axes_of_the_network_however_an_array_lies(
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 @pytest.mark.parametrize("padding", get_args(SmallVolumePadding))
 @pytest.mark.parametrize("flip", FLIPS)
-def test_the_kernels_mirror_as_the_host_does(
-    tmp_path_factory: pytest.TempPathFactory, flip: Flip, padding: SmallVolumePadding
-) -> None:
+def test_the_kernels_mirror_as_the_host_does(flip: Flip, padding: SmallVolumePadding) -> None:
     """Along axes in another order and against them, and wider than the array."""
     extents, patch = (9, 5, 3), (5, 4, 4)
     lying = np.random.default_rng(0).uniform(0, 120, (3, 9, 5)).astype(np.int16)
@@ -110,15 +108,13 @@ def test_the_kernels_mirror_as_the_host_does(
     )
     window = SlidingWindow(tile(extents, patch, 0.3), "gaussian", padding, flip)
     on_the_host(source, here, window)
-    run_window_into(source, there, window, bent, kernels=KernelsOnCpu.of(tmp_path_factory))
+    run_window_into(source, there, window, bent, kernels=LANE_BY_LANE)
     np.testing.assert_allclose(there.values, here.values, rtol=0, atol=2e-6)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 @pytest.mark.parametrize("result", VOXEL_TYPES)
-def test_voxels_stored_on_the_host_have_the_bytes_that_the_kernel_stores(
-    tmp_path_factory: pytest.TempPathFactory, result: str
-) -> None:
+def test_voxels_stored_on_the_host_have_the_bytes_that_the_kernel_stores(result: str) -> None:
     """A spread takes network intensities from the card; else voxels come as they are stored."""
     extents, patch = (20, 12, 10), (8, 8, 8)
     voxels = np.random.default_rng(0).uniform(0, 120, (1, *extents)).astype(np.int16)
@@ -127,7 +123,7 @@ def test_voxels_stored_on_the_host_have_the_bytes_that_the_kernel_stores(
     by_card = Stored(np.empty_like(voxels, result), outward)
     network = Stored(np.empty_like(voxels, np.float32))
     for target in (by_card, network):
-        run_window_into(source, target, window, bent, kernels=KernelsOnCpu.of(tmp_path_factory))
+        run_window_into(source, target, window, bent, kernels=LANE_BY_LANE)
     by_host = np.empty_like(by_card.values)
     outward.store(network.values, by_host)
     assert by_host.tobytes() == by_card.values.tobytes()

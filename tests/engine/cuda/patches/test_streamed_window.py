@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.fake_card import Card
+from support.gpu_on_cpu.streams import Gpu
 from support.numerics_models import FunctionGenerator, through, translated
 from support.streamed_window import (
+    LANE_BY_LANE,
     FakeGenerator,
-    KernelsOnCpu,
     bent,
     edges,
     patches,
@@ -170,7 +170,6 @@ def test_voxels_go_in_and_come_out_as_they_are_stored(
 @pytest.mark.parametrize("padding", get_args(SmallVolumePadding))
 @pytest.mark.parametrize(("kind", "result"), [*pairwise(VOXEL_TYPES), ("uint16", "float32")])
 def test_the_kernels_of_a_window_do_as_the_host_does(
-    tmp_path_factory: pytest.TempPathFactory,
     kind: str,
     result: str,
     padding: SmallVolumePadding,
@@ -187,16 +186,14 @@ def test_the_kernels_of_a_window_do_as_the_host_does(
     )
     window = SlidingWindow(tile(extents, patch, 0.3), "gaussian", padding)
     run_window_into(source, here, window, bent)
-    run_window_into(source, there, window, bent, kernels=KernelsOnCpu.of(tmp_path_factory))
+    run_window_into(source, there, window, bent, kernels=LANE_BY_LANE)
     np.testing.assert_array_equal(there.values, here.values)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 @pytest.mark.parametrize("result", ["int8", "float32"])
 @pytest.mark.parametrize("huge", ["blended", "stored"])
-def test_what_overflows_after_the_network_is_noticed(
-    tmp_path_factory: pytest.TempPathFactory, huge: str, result: str
-) -> None:
+def test_what_overflows_after_the_network_is_noticed(huge: str, result: str) -> None:
     """Patches may be finite where their mean is not, or where the voxel type is too small."""
     signs = cycle([3e38, -3e38])
 
@@ -208,9 +205,7 @@ def test_what_overflows_after_the_network_is_noticed(
     window = SlidingWindow(tile((12, 4, 4), (5, 4, 4), 0.5), "gaussian", "edge")
 
     def run() -> None:
-        run_window_into(
-            Stored(array), target, window, function, kernels=KernelsOnCpu.of(tmp_path_factory)
-        )
+        run_window_into(Stored(array), target, window, function, kernels=LANE_BY_LANE)
 
     if huge == "stored" and result == "int8":  # clipped, as ever
         run()
@@ -249,10 +244,10 @@ def test_patches_of_an_earlier_array_do_not_overflow_in_this_one() -> None:
     extents = (4, 6, 18), (4, 6, 12)
     windows = [SlidingWindow(tile(e, (4, 6, 6), 0), "gaussian", "edge") for e in extents]
     arrays = [np.full((1, *e), value, np.float32) for e, value in zip(extents, (7, 1), strict=True)]
-    card = Card(0)
+    gpu = Gpu.in_random_order(0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(window_buffers, "Stream", card.stream)
-        generator = FakeGenerator(overflowing).on(card, (4, 6, 6), 3, None)
+        patch.setattr(window_buffers, "Stream", gpu.stream)
+        generator = FakeGenerator(overflowing).on(gpu, (4, 6, 6), 3, None)
         with pytest.raises(PrecisionOverflowError):
             through(arrays[0], generator, windows[0])
         made = through(arrays[1], generator, windows[1])

@@ -1,7 +1,6 @@
 """Whatever the layers of a network that has a form for volumes, its blocks see each other."""
 
 import shutil
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -9,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.gpu_networks import random_network
+from support.gpu_on_cpu.convolutions import convolved_exactly
 from support.random_graphs import random_graph
-from support.volume_on_cpu import convolved_exactly, volume_on_cpu
+from support.volume_on_cpu import volume_on_cpu
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 pytest.importorskip("torch")
@@ -36,7 +36,7 @@ _LIMIT = 1e-3
     st.sampled_from([1 << 12, 1 << 27]),
 )
 def test_any_network(
-    folder: Path, random: Random, widens: bool, twice: bool, undivided: int, slab_bytes: int
+    random: Random, widens: bool, twice: bool, undivided: int, slab_bytes: int
 ) -> None:
     """widens, undivided, slab_bytes: see `volume_on_cpu`.
 
@@ -55,7 +55,6 @@ def test_any_network(
         network,
         grid,
         "fp32",
-        folder,
         widens=widens,
         undivided=undivided,
         slab_bytes=slab_bytes,
@@ -70,7 +69,7 @@ def test_any_network(
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False), st.booleans(), st.booleans())
 def test_any_network_on_matrix_units_gives_the_same_bytes_wherever_maps_are(
-    folder: Path, random: Random, wgmma: bool, widens: bool
+    random: Random, wgmma: bool, widens: bool
 ) -> None:
     graph = random_graph(random, EXTENTS, channels=(1, 3, 32, 64))
     assume(graph is not None and volume_refusal(graph) is None)
@@ -81,7 +80,6 @@ def test_any_network_on_matrix_units_gives_the_same_bytes_wherever_maps_are(
         random_network(graph, seed=1),
         BlockGrid(EXTENTS, BLOCK),
         "fp16",
-        folder,
         matrix_kernels=True,
         wgmma=wgmma,
         widens=widens,

@@ -1,0 +1,255 @@
+"""NumPy twins of kernels, for tests that run too many of them to go lane by lane.
+
+They stand in for check.cu, sliding_window.cu and the convolutions without matrix units, in fp16.
+Tests compare them with the kernels.
+"""
+
+import ctypes
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+from support.gpu_on_cpu.kernels import Kernels
+from support.gpu_on_cpu.memory import array_at
+
+from cuda_cyclegan.engine.compiler.launches.checks import (
+    CompareArguments,
+    ExpectArguments,
+    FillNumbersArguments,
+    FingerprintArguments,
+)
+from cuda_cyclegan.engine.compiler.launches.convolutions import (
+    ConvolveArguments,
+    ConvolveDepthwiseArguments,
+)
+from cuda_cyclegan.engine.compiler.launches.launch import Launch
+from cuda_cyclegan.engine.compiler.launches.voxels.sliding_window import (
+    BlendArguments,
+    CutArguments,
+    StoreVoxelsArguments,
+)
+from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling
+
+NUMBER = np.float16
+"""What tensors hold."""
+
+
+class NumPyKernels(Kernels):
+    """The kernels that have a twin."""
+
+    def run(self, launch: Launch) -> None:
+        arguments: Any = launch.arguments
+        match launch.kernel:
+            case "cut":
+                cut(arguments, channels=launch.grid[2])
+            case kernel:
+                twin = convolve if launch.source.startswith("convolve") else _TWINS[kernel]
+                twin(arguments)
+
+
+def mixed(x: Any) -> Any:
+    x = np.asarray(x, np.uint32)
+    x = x ^ (x >> np.uint32(16))
+    x = x * np.uint32(0x7FEB352D)
+    x = x ^ (x >> np.uint32(15))
+    x = x * np.uint32(0x846CA68B)
+    return x ^ (x >> np.uint32(16))
+
+
+def random_bits(seed: int, index: Any) -> Any:
+    index = np.asarray(index, np.int64)
+    high = (index >> 32).astype(np.uint32) ^ np.uint32(seed)
+    return mixed(index.astype(np.uint32) ^ mixed(high))
+
+
+def numbers(p: FillNumbersArguments) -> Any:
+    """What check.cu fills a tensor with, in float."""
+    index = np.arange(p.count)
+    bits = random_bits(p.seed, index)
+
+    def signs(bits: Any) -> Any:
+        is_there = (bits & 0xFFFF).astype(np.int64) < p.density
+        return is_there * np.where(bits & 0x10000, 1.0, -1.0)
+
+    if p.kind == 0:
+        unit = (bits >> 8).astype(np.float32) * np.float32(1 / 16777216)
+        return (unit - np.float32(0.5)) * np.float32(0.2)
+    if p.kind == 1:
+        low = (bits >> 17 & 3).astype(np.int64) - 1 if p.fraction else 0
+        return (signs(bits) + low / 4096).astype(np.float32)
+    half = p.channels // 2
+    is_upper = index // p.inner % p.channels >= half
+    partner = np.where(is_upper, index - half * p.inner, index)
+    size = (random_bits(p.seed, partner) >> 16) % 15 + 1.0
+    if p.kind == 2:
+        return size.astype(np.float32)
+    return np.where(is_upper, signs(mixed(bits)) - size, size).astype(np.float32)
+
+
+def fill_numbers(p: FillNumbersArguments) -> None:
+    assert not p.split_fp16
+    array_at(p.target, NUMBER, p.count)[:] = numbers(p).astype(NUMBER)
+
+
+def fingerprint(p: FingerprintArguments) -> None:
+    assert p.are_pairs
+    halves = array_at(p.words, np.uint16, 2 * p.count)
+    words = np.where(halves == 0x8000, 0, halves).astype(np.uint16).view(np.uint32)
+    array_at(p.sum, np.uint64, 1)[0] += (factors(p.count) * words.astype(np.uint64)).sum(
+        dtype=np.uint64
+    )
+
+
+@cache
+def factors(count: int) -> Any:
+    bits = mixed(np.arange(count)).astype(np.uint64)
+    return bits * np.uint64(0x9E3779B97F4A7C15) | np.uint64(1)
+
+
+def windows(source: Any, p: Any) -> Any:
+    """[N, D, H, W, C, kD, kH, kW], padded by as much as the result asks for."""
+    sizes = zip(p.target_extents, p.stride, p.kernel, p.before, source.shape[1:4], strict=True)
+    widths = [
+        (before, max(0, (extent - 1) * stride + taps - before - there))
+        for extent, stride, taps, before, there in sizes
+    ]
+    padded = np.pad(source, [(0, 0), *widths, (0, 0)])
+    seen = np.lib.stride_tricks.sliding_window_view(padded, tuple(p.kernel), axis=(1, 2, 3))
+    d, h, w = p.stride
+    depth, height, width = p.target_extents
+    return seen[:, ::d, ::h, ::w][:, :depth, :height, :width]
+
+
+def convolve(p: Any) -> None:
+    """`convolve.cu`, `convolve_depthwise.cu` and `plain` of check.cu; not as a gradient."""
+    shape = (p.patches, *p.source_extents, p.source_channels)
+    source, weight = array_at(p.source, NUMBER, *shape), weight_of(p)
+    key = source.tobytes(), weight.tobytes(), bytes(p.stride), bytes(p.target_extents)
+    if key not in _DONE:
+        _DONE[key] = summed(windows(source.astype(np.float64), p), weight.astype(np.float64))
+    sums = _DONE[key]
+    array_at(p.target, NUMBER, *sums.shape)[:] = sums
+
+
+def weight_of(p: Any) -> Any:
+    """[K, kD, kH, kW, C / groups]."""
+    match p:
+        case ConvolveArguments():
+            inputs = p.inputs
+        case ConvolveDepthwiseArguments():
+            inputs = 1
+        case _:
+            inputs = p.source_channels // p.groups
+    return array_at(p.weight, NUMBER, p.target_channels, *p.kernel, inputs)
+
+
+def summed(seen: Any, weight: Any) -> Any:
+    """[N, D, H, W, K] of windows [N, D, H, W, C, kD, kH, kW]."""
+    groups = seen.shape[4] // weight.shape[-1]
+    parts = zip(np.split(seen, groups, 4), np.split(weight, groups), strict=True)
+    return np.concatenate(
+        [np.einsum("ndhwcijk,oijkc->ndhwo", *part) for part in parts],
+        axis=-1,
+    )
+
+
+_DONE: dict[tuple[bytes, ...], Any] = {}
+
+
+def expect(p: ExpectArguments) -> None:
+    assert not p.is_gradient
+    batch = 1 + int(array_at(p.voxels, np.int64, p.samples).max()) // prod(p.target_extents)
+    shape = (batch, *p.source_extents, p.source_channels)
+    source = array_at(p.source, NUMBER, *shape).astype(np.float64)
+    weight = weight_of(p)
+    chosen = array_at(p.voxels, np.int64, p.samples)
+    sums = array_at(p.sums, np.float64, 2, p.samples, p.target_channels)
+    for into, part in zip(sums, (lambda x: x, np.abs), strict=True):
+        seen = windows(part(source), p)
+        made = summed(seen, part(weight.astype(np.float64)))
+        into[:] = made.reshape(-1, p.target_channels)[chosen]
+
+
+def compare(p: CompareArguments) -> None:
+    chosen = array_at(p.voxels, np.int64, p.samples)
+    sums, magnitudes = array_at(p.sums, np.float64, 2, p.samples, p.channels)
+    target = array_at(p.target, NUMBER, int(chosen.max()) + 1, p.channels).astype(np.float64)
+    bound = p.of_result * np.abs(sums) + p.of_products * magnitudes + p.smallest
+    error = np.nan_to_num(np.abs(target[chosen] - sums) / bound, nan=3e38, posinf=3e38)
+    found = array_at(p.found, np.uint32, 2)
+    found[0] += (error > 1).sum()
+    found.view(np.float32)[1] = max(found.view(np.float32)[1], error.max())
+
+
+def cut(p: CutArguments, channels: int) -> None:
+    depth, height, width = p.extents
+    kind = VOXEL_TYPES[p.scaling.voxel]
+    ring = scaling_of(p).forward(array_at(p.ring, kind, channels, p.rows, height, width))
+    patch = patches_at(p, channels)
+    at = [np.arange(o, o + e) for o, e in zip(p.origin, p.patch_extents, strict=True)]
+    places = [within(a, e, p.fill) for a, e in zip(at, p.extents, strict=True)]
+    patch[:] = ring[:, places[0] % p.rows][:, :, places[1]][:, :, :, places[2]]
+    if p.fill == 2:
+        inside = [(a >= 0) & (a < e) for a, e in zip(at, (depth, height, width), strict=True)]
+        outside = ~np.multiply.outer(np.multiply.outer(*inside[:2]), inside[2])
+        for channel in range(channels):
+            patch[channel][outside] = array_at(p.lowest, "f4", channels)[channel]
+
+
+def store_voxels(p: StoreVoxelsArguments) -> None:
+    kind = VOXEL_TYPES[p.scaling.voxel]
+    if kind != "float32":
+        assert (p.lowest, p.highest) == (np.iinfo(kind).min, np.iinfo(kind).max)
+    network = array_at(p.mean, "f4", p.count)
+    if np.isfinite(network).all():
+        scaling_of(p).store(network, array_at(p.stored, kind, p.count))
+    else:
+        ctypes.c_int.from_address(p.overflowed).value = 1
+
+
+def scaling_of(p: Any) -> Scaling:
+    given = p.scaling
+    return Scaling(given.centre, given.radius, bool(given.clips), given.lowest)
+
+
+def patches_at(p: Any, channels: int) -> Any:
+    """A patch of the network's axes, seen along the array's."""
+    flat = array_at(p.patch, "f4", channels, int(np.prod([*p.patch_extents])))
+    steps = [4 * step for step in (flat.shape[1], *p.patch_steps)]
+    return np.lib.stride_tricks.as_strided(flat, (channels, *p.patch_extents), steps)
+
+
+def within(position: Any, extent: int, fill: int) -> Any:
+    if fill != 0 or extent == 1:
+        return np.clip(position, 0, extent - 1)
+    period = 2 * (extent - 1)
+    folded = np.abs(position) % period
+    return np.where(folded < extent, folded, period - folded)
+
+
+def blend(p: BlendArguments) -> None:
+    _, height, width = p.extents
+    box = tuple(slice(f, f + c) for f, c in zip(p.first, p.count, strict=True))
+    rows = (np.arange(p.place[0], p.place[0] + p.count[0])) % p.rows
+    plane = tuple(slice(o, o + c) for o, c in zip(p.place[1:], p.count[1:], strict=True))
+    total = array_at(p.total, "f4", p.rows, height, width)
+    weights = array_at(p.weights, "f4", *p.patch_extents)[box]
+    total[rows, *plane] += weights
+    share = weights / total[rows, *plane]
+    for channel, patch in enumerate(patches_at(p, p.channels)):
+        mean = array_at(p.mean, "f4", p.channels, p.rows, height, width)[channel]
+        mean[rows, *plane] += (patch[box] - mean[rows, *plane]) * share
+    if ctypes.c_int.from_address(p.overflow).value:
+        ctypes.c_int.from_address(p.overflowed).value = 1
+
+
+_TWINS: dict[str, Any] = {
+    "fill_numbers": fill_numbers,
+    "fingerprint": fingerprint,
+    "plain": convolve,
+    "expect": expect,
+    "compare": compare,
+    "blend": blend,
+    "store_voxels": store_voxels,
+}
