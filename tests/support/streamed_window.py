@@ -1,4 +1,4 @@
-"""Streamed sliding windows over a fake card's queues."""
+"""Streamed sliding windows over the streams of a GPU on the CPU."""
 
 import ctypes
 import threading
@@ -51,7 +51,7 @@ class FakeProgram:
 
 
 class FakeGenerator(FunctionGenerator):
-    """A generator whose card is a fake; least: whether it has memory for the least only."""
+    """A generator on a GPU on the CPU."""
 
     def on(
         self, gpu: Gpu, patch: Any, batch: int, most: int | None, kernels: Any = IN_NUMPY

@@ -48,9 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("tier")
 
 
-def examples(count: int) -> int:
-    """The number of hypothesis examples: `count` with `--slow`, otherwise at most FAST_EXAMPLES."""
-    return count if _is_slow else min(count, FAST_EXAMPLES)
+def examples(count: int, fast: int = FAST_EXAMPLES) -> int:
+    """The number of hypothesis examples: `count` with `--slow`, otherwise at most `fast`."""
+    return count if _is_slow else min(count, fast)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -81,7 +81,7 @@ DILATED = replace(SHAPE, dilation=(1, 1, 2), before=(1, 0, 2), after=(1, 0, 2))
 
 
 @pytest.mark.parametrize("shape", [SHAPE, GRADIENT, DILATED, replace(SHAPE, stride=(2, 1, 1))])
-def test_sums_in_double_and_errors_in_bounds(shape):
+def test_sums_in_double_and_errors_in_bounds(torch, shape):
     if shape.stride == (2, 1, 1):
         shape = replace(shape, target_extents=(2, 4, 5))
     random = np.random.default_rng(0)
@@ -90,7 +90,6 @@ def test_sums_in_double_and_errors_in_bounds(shape):
     weight = random.normal(0, 1, outer).astype(np.float16)
     voxels = sampled_voxels(shape)[::3].copy()
     sums = kernels.expected_sums(shape, source, weight, voxels)
-    torch = pytest.importorskip("torch")
     convolve = torch.conv_transpose3d if shape.transposed else torch.conv3d
     given = {"stride": shape.stride, "padding": shape.before, "dilation": shape.dilation}
     wanted = [

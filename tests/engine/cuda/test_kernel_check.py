@@ -210,11 +210,11 @@ def _halving(table):
     return ConvolveByPlanes("down", (read,), target, "weight", statistics, stride=2)
 
 
-def _by_planes():
-    """Two patches of two blocks each, from what a norm gives and from cells."""
-    extents = 4, 6, 34
+def _by_planes(extents):
+    """Two patches, from what a norm gives and from cells."""
     norm = Tensor("norm", 2, extents, 32, "fp16")
-    cells = Tensor("cells", 2, (2, 3, 17), 8 * 32, "fp16")
+    halves = tuple(extent // 2 for extent in extents)
+    cells = Tensor("cells", 2, halves, 8 * 32, "fp16")
     target = Tensor("target", 2, extents, 32, "fp16")
     statistics = Statistics(
         TensorView(target, extents), AffineTable("table", 2, 32), 1e-5, "scale", "shift"
@@ -229,8 +229,9 @@ def _by_planes():
 
 
 @compiled
-def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(cache):
-    kernels, stream, step = LaneKernels(), Stream(), _by_planes()
+@pytest.mark.parametrize("extents", [(2, 6, 10), pytest.param((4, 6, 34), marks=pytest.mark.slow)])
+def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(extents, cache):
+    kernels, stream, step = LaneKernels(), Stream(), _by_planes(extents)
     check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
@@ -292,8 +293,9 @@ def _doubling(outputs, beyond=0):
 
 @compiled
 @pytest.mark.parametrize("in_blocks", [False, True])
-def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(in_blocks, cache):
-    kernels, stream, step = LaneKernels(), Stream(), _doubling(64, int(in_blocks))
+@pytest.mark.parametrize("outputs", [32, pytest.param(64, marks=pytest.mark.slow)])
+def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(in_blocks, outputs, cache):
+    kernels, stream, step = LaneKernels(), Stream(), _doubling(outputs, int(in_blocks))
     layout = replace(LOWERED.layout, patch=(4, 2, 34), in_blocks=in_blocks)
     check_outer_layers(
         replace(LOWERED, layout=layout, steps=(step,)), kernels, stream, cache, MEMORY
@@ -337,8 +339,9 @@ class BlindKernels(LaneKernels):
 
 
 @compiled
-def test_a_layer_that_measures_what_lies_past_the_volume_is_found():
-    step, grid = _doubling(64, 1), BlockGrid((4, 2, 34), (4, 2, 34))
+@pytest.mark.parametrize("outputs", [32, pytest.param(64, marks=pytest.mark.slow)])
+def test_a_layer_that_measures_what_lies_past_the_volume_is_found(outputs):
+    step, grid = _doubling(outputs, 1), BlockGrid((4, 2, 34), (4, 2, 34))
     check = partial(kernel_check.wrong_step, step, stream=Stream(), memory=MEMORY, grid=grid)
     assert check(LaneKernels()) is None
     assert "wrong statistics" in check(BlindKernels())
@@ -364,7 +367,12 @@ def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(cache):
 @compiled
 @pytest.mark.parametrize(
     ("channels", "shuffled", "width", "mode"),
-    [(32, True, 10, "reflect"), (64, False, 70, "reflect"), (64, True, 10, "zero")],
+    [
+        (32, True, 10, "reflect"),
+        (64, False, 10, "reflect"),
+        pytest.param(64, False, 70, "reflect", marks=pytest.mark.slow),
+        pytest.param(64, True, 10, "zero", marks=pytest.mark.slow),
+    ],
 )
 def test_the_last_layer_of_warp_groups_is_right_and_found_wrong_when_it_is(
     channels, shuffled, width, mode, cache

@@ -523,9 +523,8 @@ def test_convolution_on_split_fp16(batch, channels, outputs, extents, kernel, st
         (2, 1, ((32, 2), (64, 1)), (2, 4, 26), 0.2, True),
     ],
 )
-def test_transposed_last_layer(batch, outputs, parts, extents, slope, shuffled):
+def test_transposed_last_layer(torch, batch, outputs, parts, extents, slope, shuffled):
     """parts: channels of each, and of how many patches its table is; the last may be shuffled."""
-    torch = pytest.importorskip("torch")
     random = np.random.default_rng(0)
     channels = sum(count for count, _ in parts)
     target = tuple(2 * extent for extent in extents)

@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.described_cards import H200
 from support.gpu_on_cpu import kernels
+from support.tiers import examples
 
 from cuda_cyclegan.engine.compiler.checks import sampled_voxels
 from cuda_cyclegan.engine.compiler.convolution import Convolution
@@ -19,9 +20,10 @@ from cuda_cyclegan.engine.compiler.tensors import AffineTable, Region, Tensor, T
 from cuda_cyclegan.engine.network.layers import FloatArray, Pool, Triple
 from cuda_cyclegan.engine.options import Precision
 
-torch = pytest.importorskip("torch")
-
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++"),
+    pytest.mark.usefixtures("torch"),
+]
 NUMBERS = {"fp16": np.float16, "fp32": np.float32}
 LANES = {"fp16": 8, "fp32": 4}
 LIMITS = {"fp16": 2e-3, "fp32": 1e-5}
@@ -44,6 +46,8 @@ def whole(name: str, array: FloatArray, precision: Precision) -> TensorView:
 
 def first(array: FloatArray) -> Any:
     """In float64 with its channels first, as PyTorch has them."""
+    import torch
+
     return torch.from_numpy(np.moveaxis(array.astype(np.float64), -1, 1).copy())
 
 
@@ -57,6 +61,8 @@ def in_windows(
     value: Any, kernel: Triple, stride: Triple, padding: Any, mode: str, counts_padding: bool
 ) -> Any:
     """PyTorch's pooling of a tensor that is padded before, as it takes none below the kernel."""
+    import torch
+
     sides = [width for width in padding[::-1] for _ in range(2)]
     pad, mean = torch.nn.functional.pad, torch.nn.functional.avg_pool3d
     if mode == "largest":
@@ -66,7 +72,7 @@ def in_windows(
     return mean(pad(value, sides), kernel, stride) / mean(counted, kernel, stride)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40, 10))
 @given(
     st.sampled_from(["largest", "mean"]),
     extents_of,
@@ -79,6 +85,7 @@ def in_windows(
     st.integers(0, 10**6),
 )
 def test_pooling(
+    torch: Any,
     mode: Any,
     extents: Triple,
     kernel: Triple,
@@ -187,6 +194,8 @@ def operands(shape: Convolution, seed: int) -> tuple[FloatArray, FloatArray]:
 
 
 def in_torch(shape: Convolution, source: FloatArray, weight: FloatArray) -> Any:
+    import torch
+
     settings = {
         "stride": shape.stride,
         "padding": shape.before,
@@ -205,7 +214,7 @@ def in_torch(shape: Convolution, source: FloatArray, weight: FloatArray) -> Any:
     return made[:, :, d, h, w]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60, 8))
 @given(grouped(), st.integers(0, 10**6))
 def test_convolutions_of_groups(shape: Convolution, seed: int) -> None:
     """By the kernel that does them, and by the plain one that all others are compared with."""
@@ -232,7 +241,7 @@ def test_convolutions_of_groups(shape: Convolution, seed: int) -> None:
     assert_close(made, wanted, shape.precision)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20, 8))
 @given(grouped(), st.integers(0, 10**6))
 def test_exact_sums_of_groups(shape: Convolution, seed: int) -> None:
     source, weight = operands(shape, seed)

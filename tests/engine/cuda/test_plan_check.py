@@ -211,9 +211,9 @@ def test_a_convolution_that_nothing_does_rightly_is_refused(world, monkeypatch):
         searches.start()
 
 
-def test_a_plan_that_is_wrong_in_one_of_20_runs_is_found(world):
+@pytest.mark.parametrize("trials", [15, pytest.param(300, marks=pytest.mark.slow)])
+def test_a_plan_that_is_wrong_in_one_of_20_runs_is_found(world, trials):
     random = np.random.default_rng(20)
-    trials = 300
 
     def seldom_wrong(result):
         if random.random() < 1 / 20:

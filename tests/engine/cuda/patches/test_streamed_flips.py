@@ -16,6 +16,7 @@ from support.streamed_window import (
     replace_buffers,
     run_window_into,
 )
+from support.tiers import examples
 
 from cuda_cyclegan.engine.model.card import SmallVolumePadding
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
@@ -40,7 +41,7 @@ def on_the_host(source: Stored, target: Stored, window: SlidingWindow) -> None:
     translate_array(source, target, generator, window, Stopwatch(), lambda _: None)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60, 12))
 @given(
     edges,
     patches,
@@ -68,7 +69,7 @@ def test_a_window_of_mirrored_patches_gives_what_tiles_one_by_one_give(
     np.testing.assert_array_equal(there.values, here.values)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60, 12))
 @given(
     edges,
     patches,

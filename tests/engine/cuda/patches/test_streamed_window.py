@@ -20,6 +20,7 @@ from support.streamed_window import (
     run_window_into,
     streamed,
 )
+from support.tiers import examples
 
 from cuda_cyclegan.engine.cuda.patches import window_buffers
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
@@ -39,7 +40,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     replace_buffers(monkeypatch)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60, 12))
 @given(
     edges,
     patches,
@@ -67,7 +68,7 @@ def test_a_window_gives_what_tiles_one_by_one_give(
     np.testing.assert_array_equal(there, here)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60, 12))
 @given(
     edges,
     patches,
@@ -128,7 +129,7 @@ def test_weights_are_the_same_from_either_end(blend: Blend) -> None:
     np.testing.assert_array_equal(weights, weights[::-1, ::-1, ::-1])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60, 12))
 @given(
     edges,
     patches,

@@ -17,6 +17,7 @@ from support.streamed_window import (
     replace_buffers,
     streamed,
 )
+from support.tiers import examples
 
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
 from cuda_cyclegan.engine.cuda.patches import window_buffers
@@ -34,7 +35,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     replace_buffers(monkeypatch)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     st.lists(st.tuples(edges, st.sampled_from(get_args(Blend))), min_size=2, max_size=5),
     st.integers(0, 10**6),

@@ -15,10 +15,10 @@ from support.gpu_networks import random_network
 from support.gpu_on_cpu.convolutions import convolved_exactly
 from support.gpu_on_cpu.memory import Buffer
 from support.gpu_on_cpu.streams import Event
+from support.tiers import examples
 from support.volume_on_cpu import VolumeOnCpu, volume_on_cpu
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
-pytest.importorskip("torch")
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
@@ -31,11 +31,14 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.scaling import Stored
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++"),
+    pytest.mark.usefixtures("torch"),
+]
 
 GRID = BlockGrid((12, 8, 8), (4, 4, 4))
 SLOT_VOXELS = 2 * 8 * 8
-ROUNDS = 20
+ROUNDS = examples(20, 5)
 """As threads may meet in many ways."""
 
 

@@ -20,10 +20,10 @@ from support.gpu_networks import ODD_GRAPHS, chain, random_network
 from support.gpu_on_cpu.convolutions import convolved_exactly
 from support.gpu_on_cpu.memory import array_at, poisoned
 from support.gpu_on_cpu.streams import Event, Gpu
+from support.tiers import examples
 from support.volume_on_cpu import VolumeOnCpu, volume_on_cpu
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
-pytest.importorskip("torch")
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.launches import blocks as block_launches
@@ -60,7 +60,10 @@ from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.engine.whole_volume import volume_refusal
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++"),
+    pytest.mark.usefixtures("torch"),
+]
 LIMITS: dict[Precision, float] = {"fp16": 5e-3, "fp32": 1e-5}
 RESNET, UNET = ResNetSpec(1, 1, 8, 1), UNetSpec(1, 1, 8, 3)
 NETWORKS: dict[str, Spec] = {
@@ -148,11 +151,12 @@ def test_low_resolutions_at_once_of_which_slabs_of_several_blocks_read() -> None
         assert error(network, volume, made(volume, memory=memory)) <= LIMITS["fp32"]
 
 
-def test_low_resolutions_at_once_whose_last_layer_reads_more_than_blocks_do() -> None:
+@pytest.mark.parametrize("width", [8, pytest.param(28, marks=pytest.mark.slow)])
+def test_low_resolutions_at_once_whose_last_layer_reads_more_than_blocks_do(width: int) -> None:
     """For all blocks as one its kernel finds activated cells, for narrow ones a bordered copy."""
     spec = ResNetSpec(1, 1, 32, 1, 1, first_kernel=3, last_kernel=5, activation=Elu())
     network = random_network(build(spec), seed=1)
-    grid = BlockGrid((4, 4, 56), (4, 4, 28))
+    grid = BlockGrid((4, 4, 2 * width), (4, 4, width))
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(network, grid, "fp16", wgmma=True, undivided=4 << 20, **MATRIX_KERNELS)
     assert made.program.lowered.undivided is not None
@@ -175,14 +179,15 @@ def test_other_layouts(choices: Any) -> None:
     assert error(network, volume, made) <= LIMITS["fp32"]
 
 
+SMALL_GRID, LARGE_GRID = BlockGrid((6, 4, 6), (4, 4, 4)), BlockGrid((12, 8, 10), (8, 8, 8))
 OUTERMOST = ResNetSpec(1, 1, 32, 0, downsamplings=1, first_kernel=5, last_kernel=5)
 MATRIX_KERNELS: dict[str, Any] = {"matrix_kernels": True, "convolve": convolved_exactly}
 """By which results are the same to the last bit, wherever a block begins."""
 
 
-def test_the_outermost_layers_on_the_matrix_units() -> None:
+@pytest.mark.parametrize("grid", [SMALL_GRID, pytest.param(LARGE_GRID, marks=pytest.mark.slow)])
+def test_the_outermost_layers_on_the_matrix_units(grid: BlockGrid) -> None:
     network = random_network(build(OUTERMOST), seed=1)
-    grid = BlockGrid((12, 8, 10), (8, 8, 8))
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(network, grid, "fp16", matrix_kernels=True)
     kinds = {type(step).__name__ for one in made.passes for step in one.steps}
@@ -190,6 +195,7 @@ def test_the_outermost_layers_on_the_matrix_units() -> None:
     assert error(network, volume, made(volume)) <= LIMITS["fp16"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -200,7 +206,7 @@ def test_the_outermost_layers_on_the_matrix_units() -> None:
 )
 def test_maps_made_anew_are_those_that_were_kept(changes: Any) -> None:
     network = random_network(build(structs.replace(OUTERMOST, **changes)), seed=1)
-    grid = BlockGrid((12, 8, 10), (8, 8, 8))
+    grid = LARGE_GRID
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(network, grid, "fp16", wgmma="first_kernel" in changes, **MATRIX_KERNELS)
     kept = made.memory()
@@ -235,6 +241,7 @@ def test_what_is_made_beside_a_map_that_is_made_anew_stays() -> None:
     assert made(volume, memory=recomputing).tobytes() == wanted.tobytes()
 
 
+@pytest.mark.slow
 def test_layers_by_warp_groups_measure_the_volume() -> None:
     """The last blocks along two axes lie partly in the volume, some cells of boxes in no block."""
     network = random_network(build(structs.replace(OUTERMOST, first_kernel=7)), seed=1)
@@ -251,10 +258,18 @@ def test_layers_by_warp_groups_measure_the_volume() -> None:
     assert alone(volume, memory=alone.memory_recomputed()).tobytes() == wanted.tobytes()
 
 
-@pytest.mark.parametrize(("batch", "counts"), [(1, (1, 3)), (2, (2,))])
-def test_blocks_of_the_first_map_may_stay(batch: int, counts: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("batch", "counts", "grid"),
+    [
+        (1, (1,), BlockGrid((6, 4, 4), (4, 4, 4))),
+        pytest.param(1, (1, 3), BlockGrid((8, 4, 16), (4, 4, 8)), marks=pytest.mark.slow),
+        pytest.param(2, (2,), BlockGrid((8, 4, 16), (4, 4, 8)), marks=pytest.mark.slow),
+    ],
+)
+def test_blocks_of_the_first_map_may_stay(
+    batch: int, counts: tuple[int, ...], grid: BlockGrid
+) -> None:
     network = random_network(build(structs.replace(OUTERMOST, first_kernel=7)), seed=1)
-    grid = BlockGrid((8, 4, 16), (4, 4, 8))
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(network, grid, "fp16", batch=batch, wgmma=True, **MATRIX_KERNELS)
     wanted = made(volume)
@@ -263,6 +278,24 @@ def test_blocks_of_the_first_map_may_stay(batch: int, counts: tuple[int, ...]) -
         assert memory.kept is not None
         assert memory.kept.count == count
         assert made(volume, memory=memory).tobytes() == wanted.tobytes()
+
+
+@cache
+def by_warp_groups(edge: int) -> VolumeOnCpu:
+    """A network on the matrix units whose last blocks lie partly in the volume."""
+    network = random_network(build(structs.replace(OUTERMOST, first_kernel=edge)), seed=1)
+    return volume_on_cpu(network, SMALL_GRID, "fp16", wgmma=True, **MATRIX_KERNELS)
+
+
+def error_by_warp_groups(edge: int) -> float:
+    network = random_network(build(structs.replace(OUTERMOST, first_kernel=edge)), seed=1)
+    volume = noise(network.graph, SMALL_GRID.extents)
+    return error(network, volume, by_warp_groups(edge)(volume))
+
+
+@pytest.mark.parametrize("edge", [3, 7])
+def test_own_kernels_count_what_lies_in_the_volume(edge: int) -> None:
+    assert error_by_warp_groups(edge) <= LIMITS["fp16"]
 
 
 @pytest.mark.parametrize(
@@ -286,15 +319,11 @@ def test_own_kernels_that_count_what_lies_past_the_volume_are_found(
                 unlimited(launch.arguments.blocks)
         return launches
 
-    network = random_network(build(structs.replace(OUTERMOST, first_kernel=edge)), seed=1)
-    grid = BlockGrid((6, 4, 10), (4, 4, 8))
-    volume = noise(network.graph, grid.extents)
-    made = volume_on_cpu(network, grid, "fp16", wgmma=True, **MATRIX_KERNELS)
-    assert error(network, volume, made(volume)) <= LIMITS["fp16"]
     monkeypatch.setattr("cuda_cyclegan.engine.cuda.volume.program.block_launches", wrong)
-    assert error(network, volume, made(volume)) > 3 * LIMITS["fp16"]
+    assert error_by_warp_groups(edge) > 3 * LIMITS["fp16"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wgmma", [False, True])
 def test_maps_that_hold_what_is_around_their_blocks_can_be_made_anew(wgmma: bool) -> None:
     spec = ResNetSpec(1, 1, 32, 1, first_kernel=5, last_kernel=5, down_padding="reflect")
@@ -343,9 +372,12 @@ def test_what_no_statistics_part_from_its_reader_is_no_map(norm: Any) -> None:
     assert error(network, volume, made(volume, memory=recomputing)) <= LIMITS["fp32"]
 
 
-def test_maps_that_take_over_each_others_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = random_network(build(ResNetSpec(1, 1, 8, 3)), seed=1)
-    grid = BlockGrid((60, 8, 8), (4, 4, 8))
+@pytest.mark.parametrize(("width", "depth"), [(4, 36), pytest.param(8, 60, marks=pytest.mark.slow)])
+def test_maps_that_take_over_each_others_memory(
+    width: int, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = random_network(build(ResNetSpec(1, 1, width, 3)), seed=1)
+    grid = BlockGrid((depth, 8, 8), (4, 4, 8))
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(network, grid, "fp32", batch=3, convolve=convolved_exactly)
     memory = made.memory()
@@ -358,13 +390,22 @@ def test_maps_that_take_over_each_others_memory(monkeypatch: pytest.MonkeyPatch)
     assert error(network, volume, rolling) <= LIMITS["fp32"]
 
 
-@pytest.mark.parametrize("padding", ["reflect", "replicate", "zero"])
+@pytest.mark.parametrize(
+    ("padding", "extents"),
+    [
+        ("reflect", (24, 8, 8)),
+        *(
+            pytest.param(padding, (24, 12, 20), marks=pytest.mark.slow)
+            for padding in ("reflect", "replicate", "zero")
+        ),
+    ],
+)
 def test_sums_in_host_memory_are_written_over_each_other(
-    padding: Any, monkeypatch: pytest.MonkeyPatch
+    padding: Any, extents: Triple, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_maps, "PINNED_BYTES", 1000)
     network = random_network(build(ResNetSpec(1, 1, 8, 3, padding=padding)), seed=1)
-    grid = BlockGrid((24, 12, 20), (8, 8, 8))
+    grid = BlockGrid(extents, (8, 8, 8))
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(network, grid, "fp16", batch=3, convolve=convolved_exactly)
     memory = made.memory_away()
@@ -483,7 +524,7 @@ def least(made: VolumeOnCpu) -> int:
     return refused.value.wanted
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50, 5))
 @given(
     st.tuples(*[st.integers(1, 4).map(lambda n: 2 * n)] * 3),
     st.tuples(*[st.sampled_from([2, 4])] * 3),
