@@ -9,7 +9,6 @@ import pytest
 from hypothesis import strategies as st
 from support.gpu_on_cpu.kernels import Kernels
 from support.gpu_on_cpu.memory import Buffer, array_at
-from support.gpu_on_cpu.numpy_kernels import NumPyKernels
 from support.gpu_on_cpu.streams import Event, Gpu, Stream
 from support.numerics_models import FunctionGenerator
 
@@ -20,8 +19,6 @@ from cuda_cyclegan.engine.sliding_window import ring_rows
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
 
-IN_NUMPY = NumPyKernels("fp32")
-LANE_BY_LANE = Kernels("fp32")
 edges = st.tuples(st.integers(1, 23), st.integers(1, 9), st.integers(1, 9))
 patches = st.tuples(st.integers(1, 8), st.integers(1, 6), st.integers(1, 6))
 
@@ -53,15 +50,13 @@ class FakeProgram:
 class FakeGenerator(FunctionGenerator):
     """A generator on a GPU on the CPU."""
 
-    def on(
-        self, gpu: Gpu, patch: Any, batch: int, most: int | None, kernels: Any = IN_NUMPY
-    ) -> "FakeGenerator":
+    def on(self, gpu: Gpu, patch: Any, batch: int, most: int | None) -> "FakeGenerator":
         stream, channels = gpu.stream(), (self.graph.in_channels, self.graph.out_channels)
         shape = (batch, channels[0], *patch)
         program = FakeProgram(stream, shape, self.function, channels[1])
         made: Any = streamed_window.Compiled(
             program,  # type: ignore[arg-type]
-            kernels,
+            Kernels("fp32"),  # type: ignore[arg-type]
             stream,  # type: ignore[arg-type]
             threading.Lock(),
             batch,
@@ -117,7 +112,6 @@ def run_window_into(
     seed: int = 0,
     batch: int = 1,
     most: int | None = None,
-    kernels: Any = IN_NUMPY,
     **graph: Any,
 ) -> None:
     """graph: of other channels than one in and out."""
@@ -125,7 +119,7 @@ def run_window_into(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(window_buffers, "Stream", gpu.stream)
         generator = FakeGenerator(function, **graph)
-        generator.on(gpu, window.tiling.patch, batch, most, kernels)
+        generator.on(gpu, window.tiling.patch, batch, most)
         tiles: list[int] = []
         translate_array(source, target, generator, window, Stopwatch(), tiles.append)
     assert sum(tiles) == len(window.tiling)

@@ -9,7 +9,7 @@ import pytest
 from support.described_cards import H200
 from support.numerics_models import card, prepared_scan, small_network, volume
 from support.step_interpreter import interpret
-from support.streamed_window import LANE_BY_LANE, replace_buffers, run_window_into
+from support.streamed_window import replace_buffers, run_window_into
 
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
@@ -168,7 +168,6 @@ def test_as_on_a_card_it_is_what_pytorch_and_monai_make(
         made.target,
         window,
         steps_of(network),
-        kernels=LANE_BY_LANE,
         graph=network.graph,
     )
     assert_same(results(prepared, made), by_torch_and_monai(volumes, of, network), prepared)

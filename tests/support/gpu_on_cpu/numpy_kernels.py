@@ -1,10 +1,8 @@
 """NumPy twins of kernels, for tests that run too many of them to go lane by lane.
 
-They stand in for check.cu, sliding_window.cu and the convolutions without matrix units, in fp16.
-Tests compare them with the kernels.
+They stand in for check.cu and the convolutions without matrix units, in fp16.
 """
 
-import ctypes
 from functools import cache
 from math import prod
 from typing import Any
@@ -24,12 +22,6 @@ from cuda_cyclegan.engine.compiler.launches.convolutions import (
     ConvolveDepthwiseArguments,
 )
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
-from cuda_cyclegan.engine.compiler.launches.voxels.sliding_window import (
-    BlendArguments,
-    CutArguments,
-    StoreVoxelsArguments,
-)
-from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling
 
 NUMBER = np.float16
 """What tensors hold."""
@@ -39,13 +31,8 @@ class NumPyKernels(Kernels):
     """The kernels that have a twin."""
 
     def run(self, launch: Launch) -> None:
-        arguments: Any = launch.arguments
-        match launch.kernel:
-            case "cut":
-                cut(arguments, channels=launch.grid[2])
-            case kernel:
-                twin = convolve if launch.source.startswith("convolve") else _TWINS[kernel]
-                twin(arguments)
+        twin = convolve if launch.source.startswith("convolve") else _TWINS[launch.kernel]
+        twin(launch.arguments)
 
 
 def mixed(x: Any) -> Any:
@@ -182,74 +169,10 @@ def compare(p: CompareArguments) -> None:
     found.view(np.float32)[1] = max(found.view(np.float32)[1], error.max())
 
 
-def cut(p: CutArguments, channels: int) -> None:
-    depth, height, width = p.extents
-    kind = VOXEL_TYPES[p.scaling.voxel]
-    ring = scaling_of(p).forward(array_at(p.ring, kind, channels, p.rows, height, width))
-    patch = patches_at(p, channels)
-    at = [np.arange(o, o + e) for o, e in zip(p.origin, p.patch_extents, strict=True)]
-    places = [within(a, e, p.fill) for a, e in zip(at, p.extents, strict=True)]
-    patch[:] = ring[:, places[0] % p.rows][:, :, places[1]][:, :, :, places[2]]
-    if p.fill == 2:
-        inside = [(a >= 0) & (a < e) for a, e in zip(at, (depth, height, width), strict=True)]
-        outside = ~np.multiply.outer(np.multiply.outer(*inside[:2]), inside[2])
-        for channel in range(channels):
-            patch[channel][outside] = array_at(p.lowest, "f4", channels)[channel]
-
-
-def store_voxels(p: StoreVoxelsArguments) -> None:
-    kind = VOXEL_TYPES[p.scaling.voxel]
-    if kind != "float32":
-        assert (p.lowest, p.highest) == (np.iinfo(kind).min, np.iinfo(kind).max)
-    network = array_at(p.mean, "f4", p.count)
-    if np.isfinite(network).all():
-        scaling_of(p).store(network, array_at(p.stored, kind, p.count))
-    else:
-        ctypes.c_int.from_address(p.overflowed).value = 1
-
-
-def scaling_of(p: Any) -> Scaling:
-    given = p.scaling
-    return Scaling(given.centre, given.radius, bool(given.clips), given.lowest)
-
-
-def patches_at(p: Any, channels: int) -> Any:
-    """A patch of the network's axes, seen along the array's."""
-    flat = array_at(p.patch, "f4", channels, int(np.prod([*p.patch_extents])))
-    steps = [4 * step for step in (flat.shape[1], *p.patch_steps)]
-    return np.lib.stride_tricks.as_strided(flat, (channels, *p.patch_extents), steps)
-
-
-def within(position: Any, extent: int, fill: int) -> Any:
-    if fill != 0 or extent == 1:
-        return np.clip(position, 0, extent - 1)
-    period = 2 * (extent - 1)
-    folded = np.abs(position) % period
-    return np.where(folded < extent, folded, period - folded)
-
-
-def blend(p: BlendArguments) -> None:
-    _, height, width = p.extents
-    box = tuple(slice(f, f + c) for f, c in zip(p.first, p.count, strict=True))
-    rows = (np.arange(p.place[0], p.place[0] + p.count[0])) % p.rows
-    plane = tuple(slice(o, o + c) for o, c in zip(p.place[1:], p.count[1:], strict=True))
-    total = array_at(p.total, "f4", p.rows, height, width)
-    weights = array_at(p.weights, "f4", *p.patch_extents)[box]
-    total[rows, *plane] += weights
-    share = weights / total[rows, *plane]
-    for channel, patch in enumerate(patches_at(p, p.channels)):
-        mean = array_at(p.mean, "f4", p.channels, p.rows, height, width)[channel]
-        mean[rows, *plane] += (patch[box] - mean[rows, *plane]) * share
-    if ctypes.c_int.from_address(p.overflow).value:
-        ctypes.c_int.from_address(p.overflowed).value = 1
-
-
 _TWINS: dict[str, Any] = {
     "fill_numbers": fill_numbers,
     "fingerprint": fingerprint,
     "plain": convolve,
     "expect": expect,
     "compare": compare,
-    "blend": blend,
-    "store_voxels": store_voxels,
 }

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator
 from support.streamed_window import (
-    LANE_BY_LANE,
     bent,
     edges,
     patches,
@@ -26,6 +25,8 @@ from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translat
 from cuda_cyclegan.pipelines.study.tiling import tile
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 
 every_flip = st.tuples(st.booleans(), st.booleans(), st.booleans())
 FLIPS: list[Flip] = [(d, h, w) for d in (False, True) for h in (False, True) for w in (False, True)]
@@ -95,7 +96,6 @@ def test_mirroring_is_along_the_axes_of_the_network_however_an_array_lies(
     np.testing.assert_allclose(there.values, here.values, rtol=0, atol=2e-6)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 @pytest.mark.parametrize("padding", get_args(SmallVolumePadding))
 @pytest.mark.parametrize("flip", FLIPS)
 def test_the_kernels_mirror_as_the_host_does(flip: Flip, padding: SmallVolumePadding) -> None:
@@ -109,11 +109,10 @@ def test_the_kernels_mirror_as_the_host_does(flip: Flip, padding: SmallVolumePad
     )
     window = SlidingWindow(tile(extents, patch, 0.3), "gaussian", padding, flip)
     on_the_host(source, here, window)
-    run_window_into(source, there, window, bent, kernels=LANE_BY_LANE)
+    run_window_into(source, there, window, bent)
     np.testing.assert_allclose(there.values, here.values, rtol=0, atol=2e-6)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 @pytest.mark.parametrize("result", VOXEL_TYPES)
 def test_voxels_stored_on_the_host_have_the_bytes_that_the_kernel_stores(result: str) -> None:
     """A spread takes network intensities from the card; else voxels come as they are stored."""
@@ -124,7 +123,7 @@ def test_voxels_stored_on_the_host_have_the_bytes_that_the_kernel_stores(result:
     by_card = Stored(np.empty_like(voxels, result), outward)
     network = Stored(np.empty_like(voxels, np.float32))
     for target in (by_card, network):
-        run_window_into(source, target, window, bent, kernels=LANE_BY_LANE)
+        run_window_into(source, target, window, bent)
     by_host = np.empty_like(by_card.values)
     outward.store(network.values, by_host)
     assert by_host.tobytes() == by_card.values.tobytes()

@@ -1,5 +1,6 @@
 """What a streamed window keeps on the GPU, and what happens where there is no memory for it."""
 
+import shutil
 from typing import Any, get_args
 
 import numpy as np
@@ -28,6 +29,8 @@ from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.study.tiling import tile
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 
 
 @pytest.fixture(autouse=True)
