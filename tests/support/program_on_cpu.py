@@ -1,9 +1,8 @@
 """A compiled program whose own kernels run on the CPU, in one block of memory as on a card."""
 
-from pathlib import Path
-
 import numpy as np
-from support import cuda_on_cpu
+from support.gpu_on_cpu.kernels import run
+from support.gpu_on_cpu.memory import poisoned
 
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.launches.steps import launches
@@ -16,17 +15,11 @@ _AT_ONCE = 2
 """Blocks that wait for each other, along each axis of a grid; each has its threads."""
 
 
-def run_program(
-    lowered: Lowered, patches: FloatArray, out_channels: int, folder: Path
-) -> FloatArray:
-    """What the kernels make of patches [N, C, D, H, W]; what none has written is NaN.
-
-    folder: where they are compiled.
-    """
+def run_program(lowered: Lowered, patches: FloatArray, out_channels: int) -> FloatArray:
+    """What the kernels make of patches [N, C, D, H, W]; what none has written is NaN."""
     batch, channels, *extents = patches.shape
     plan = plan_memory(lowered, (channels, out_channels), {})
-    block = np.full(plan.bytes + 16, 0xFF, np.uint8)
-    block = block[-block.ctypes.data % 16 :]
+    block = poisoned(plan.bytes)
 
     def at(name: str) -> int:
         return block.ctypes.data + plan.offsets[name]
@@ -41,7 +34,7 @@ def run_program(
     for index, step in enumerate(lowered.steps):
         scratch = block.ctypes.data + plan.offsets.get(scratch_name(index), 0)
         for launch in launches(step, at, lowered.card, scratch):
-            cuda_on_cpu.run(launch, lowered.layout.precision, folder, _grid(launch))
+            run(launch, lowered.layout.precision, _grid(launch))
     first, count = plan.offsets[TRANSLATED], batch * out_channels * int(np.prod(extents))
     made = block[first : first + 4 * count].view(np.float32)
     return made.reshape(batch, out_channels, *extents).copy()

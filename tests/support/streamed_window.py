@@ -1,25 +1,17 @@
-"""Streamed sliding windows over a fake card's queues."""
+"""Streamed sliding windows over the streams of a GPU on the CPU."""
 
+import ctypes
 import threading
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from support import cuda_on_cpu
-from support.fake_card import (
-    Card,
-    FakeBuffer,
-    FakeEvent,
-    FakeKernels,
-    FakeProgram,
-    FakeStream,
-)
+from support.gpu_on_cpu.kernels import Kernels
+from support.gpu_on_cpu.memory import Buffer, array_at
+from support.gpu_on_cpu.streams import Event, Gpu, Stream
 from support.numerics_models import FunctionGenerator
 
-from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
 from cuda_cyclegan.engine.cuda.patches import streamed_window, window_buffers
 from cuda_cyclegan.engine.scaling import Stored
@@ -27,39 +19,44 @@ from cuda_cyclegan.engine.sliding_window import ring_rows
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
 
-IN_NUMPY = FakeKernels()
 edges = st.tuples(st.integers(1, 23), st.integers(1, 9), st.integers(1, 9))
 patches = st.tuples(st.integers(1, 8), st.integers(1, 6), st.integers(1, 6))
 
 
-@dataclass(frozen=True)
-class KernelsOnCpu:
-    """The kernels themselves, lane by lane; a folder is where they are compiled."""
+class FakeProgram:
+    """Translates what lies at `patches` by a function of [N, C, D, H, W], as one run."""
 
-    folder: Path
+    def __init__(
+        self, stream: Stream, shape: tuple[int, ...], function: Any, channels: int = 1
+    ) -> None:
+        """channels: of what comes out."""
+        self._stream, self._shape, self._function = stream, shape, function
+        self._made = shape[0], channels, *shape[2:]
+        sizes = [int(np.prod(each)) * 4 for each in (shape, self._made)]
+        self._buffers = [*map(Buffer, sizes), Buffer(4)]
+        self.patches, self.translated, self.overflow = (b.address for b in self._buffers)
+        self._buffers[0].array(shape)[:] = 0
+        ctypes.c_int.from_address(self.overflow).value = 0
 
-    @classmethod
-    def of(cls, temporary: pytest.TempPathFactory) -> "KernelsOnCpu":
-        """Compiled once for all tests of a run."""
-        return cls(cuda_on_cpu.libraries(temporary))
+    def launch(self) -> None:
+        self._stream.submit(self._run)
 
-    def launch(self, stream: FakeStream, launch: Launch) -> None:
-        kept = replace(launch, arguments=type(launch.arguments).from_buffer_copy(launch.arguments))
-        stream.queue.append(lambda: cuda_on_cpu.run(kept, "fp32", self.folder, kept.grid))
+    def _run(self) -> None:
+        made = self._function(array_at(self.patches, "f4", *self._shape).copy())
+        array_at(self.translated, "f4", *self._made)[:] = made
+        ctypes.c_int.from_address(self.overflow).value = int(not np.isfinite(made).all())
 
 
 class FakeGenerator(FunctionGenerator):
-    """A generator whose card is a fake; least: whether it has memory for the least only."""
+    """A generator on a GPU on the CPU."""
 
-    def on(
-        self, card: Card, patch: Any, batch: int, most: int | None, kernels: Any = IN_NUMPY
-    ) -> "FakeGenerator":
-        stream, channels = card.stream(), (self.graph.in_channels, self.graph.out_channels)
+    def on(self, gpu: Gpu, patch: Any, batch: int, most: int | None) -> "FakeGenerator":
+        stream, channels = gpu.stream(), (self.graph.in_channels, self.graph.out_channels)
         shape = (batch, channels[0], *patch)
         program = FakeProgram(stream, shape, self.function, channels[1])
         made: Any = streamed_window.Compiled(
             program,  # type: ignore[arg-type]
-            kernels,
+            Kernels("fp32"),  # type: ignore[arg-type]
             stream,  # type: ignore[arg-type]
             threading.Lock(),
             batch,
@@ -93,9 +90,9 @@ class KeepingGenerator(FakeGenerator):
 
 def replace_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events and buffers of the card by fakes, and slots so small that arrays need several."""
-    monkeypatch.setattr(streamed_window, "CudaEvent", FakeEvent)
-    monkeypatch.setattr(window_buffers, "DeviceBuffer", FakeBuffer)
-    monkeypatch.setattr(window_buffers, "PinnedBuffer", FakeBuffer)
+    monkeypatch.setattr(streamed_window, "CudaEvent", Event)
+    monkeypatch.setattr(window_buffers, "DeviceBuffer", Buffer)
+    monkeypatch.setattr(window_buffers, "PinnedBuffer", Buffer)
     for module in (streamed_window, window_buffers):
         monkeypatch.setattr(module, "SLOT_BYTES", 256)
 
@@ -115,15 +112,14 @@ def run_window_into(
     seed: int = 0,
     batch: int = 1,
     most: int | None = None,
-    kernels: Any = IN_NUMPY,
     **graph: Any,
 ) -> None:
     """graph: of other channels than one in and out."""
-    card = Card(seed)
+    gpu = Gpu.in_random_order(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(window_buffers, "Stream", card.stream)
+        patch.setattr(window_buffers, "Stream", gpu.stream)
         generator = FakeGenerator(function, **graph)
-        generator.on(card, window.tiling.patch, batch, most, kernels)
+        generator.on(gpu, window.tiling.patch, batch, most)
         tiles: list[int] = []
         translate_array(source, target, generator, window, Stopwatch(), tiles.append)
     assert sum(tiles) == len(window.tiling)

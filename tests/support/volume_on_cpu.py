@@ -1,24 +1,22 @@
 """A network over a whole volume whose own kernels run on the CPU, in one block of memory."""
 
 import ctypes
-import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support import cuda_on_cpu
 from support.described_cards import H200
+from support.gpu_on_cpu.convolutions import convolved_by_torch
+from support.gpu_on_cpu.kernels import Kernels
+from support.gpu_on_cpu.memory import poisoned
+from support.gpu_on_cpu.streams import Event, Stream
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
-from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.lowering.operator_fusion import with_fused_statistics
-from cuda_cyclegan.engine.compiler.steps import Convolve
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.compiler.volume.lifetimes import VolumeRequest
 from cuda_cyclegan.engine.compiler.volume.memory import (
@@ -41,93 +39,6 @@ from cuda_cyclegan.engine.cuda.volume.program import (
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.options import Precision
-
-
-@dataclass(frozen=True)
-class KernelsAtOnce:
-    """Own kernels that have run when their launch returns."""
-
-    precision: Precision
-    folder: Path
-
-    def launch(self, _: Any, launch: Launch) -> None:
-        cuda_on_cpu.run(launch, self.precision, self.folder, launch.grid)
-
-
-def convolved_exactly(step: Convolve, places: tuple[int, int, int, int]) -> bool:
-    """In double precision, so that a voxel's bytes do not depend on its place in a block."""
-    return convolved_by_torch(step, places, "f8")
-
-
-def convolved_by_torch(
-    step: Convolve, places: tuple[int, int, int, int], number_of_sums: str = "f4"
-) -> bool:
-    """A convolution block by block, so that no block's bytes depend on those beside it."""
-    import torch
-
-    shape = step.shape
-    if shape.split_fp16:
-        return False
-    number = np.float16 if shape.precision == "fp16" else np.float32
-    source, target = (
-        _at(place, (shape.batch, *extents, channels), number)
-        for place, extents, channels in (
-            (places[0], shape.source_extents, shape.source_channels),
-            (places[2], step.target.extents, shape.target_channels),
-        )
-    )
-    weights = shape.target_channels, *shape.kernel, shape.summed_channels
-    weight = torch.from_numpy(
-        np.moveaxis(_at(places[1], weights, number), -1, 1).astype(number_of_sums)
-    )
-    planes = shape.target_extents[0]
-    for given, made in zip(source, target, strict=True):
-        block = torch.from_numpy(np.moveaxis(given, -1, 0).astype(number_of_sums))[None]
-        result = torch.nn.functional.conv3d(
-            block, weight, None, shape.stride, 0, shape.dilation, shape.groups
-        )
-        made[:planes] = np.moveaxis(result[0].numpy(), 0, -1).astype(number)
-    return True
-
-
-def _at(place: int, shape: tuple[int, ...], number: Any) -> np.ndarray[Any, Any]:
-    size = prod(shape) * np.dtype(number).itemsize
-    memory = (ctypes.c_char * size).from_address(place)
-    return np.frombuffer(memory, number).reshape(shape)
-
-
-class StreamAtOnce:
-    """Work that is done when it is queued."""
-
-    def fill(self, target: int, byte: int, size: int) -> None:
-        ctypes.memset(target, byte, size)
-
-    def download(self, target: int, source: int, size: int) -> None:
-        ctypes.memmove(target, source, size)
-
-    upload = download
-
-    def after(self, _: Any) -> None: ...
-
-
-def poisoned(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Memory full of NaN that begins as a card's does; to go past its end ends the process."""
-    used = -(-size // 256) * 256
-    pages = -(-used // mmap.PAGESIZE) * mmap.PAGESIZE
-    block = np.frombuffer(mmap.mmap(-1, pages + mmap.PAGESIZE), np.uint8)
-    block[:pages] = 0xFF
-    status = _protect(ctypes.c_void_p(block.ctypes.data + pages), mmap.PAGESIZE, 0)
-    assert status == 0
-    return block[pages - used : pages]
-
-
-_protect = ctypes.CDLL(None).mprotect
-
-
-class EventAtOnce:
-    """A mark that is reached when it is recorded."""
-
-    def record(self, _: Any) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -175,7 +86,7 @@ class VolumeOnCpu:
         """The program with poisoned memory."""
         memory = memory or self.memory()
         block, host = poisoned(memory.bytes), poisoned(memory.host_bytes)
-        marks: list[Any] = [EventAtOnce() for _ in range(2)]
+        marks: list[Any] = [Event() for _ in range(2)]
         stream: Any = self.program.stream
         yield PlacedVolume(
             self.program,
@@ -202,7 +113,6 @@ def volume_on_cpu(
     network: Network,
     grid: BlockGrid,
     precision: Precision,
-    folder: Path,
     *,
     batch: int = 2,
     matrix_kernels: bool = False,
@@ -248,9 +158,9 @@ def volume_on_cpu(
     program = BlockProgram(
         lowered,
         {name: weights.ctypes.data + offset for name, offset in offsets.items()},
-        KernelsAtOnce(precision, folder),
+        Kernels(precision),
         convolve,
-        StreamAtOnce(),  # type: ignore[arg-type]
+        Stream(),  # type: ignore[arg-type]
     )
     channels = network.graph.in_channels, network.graph.out_channels
     return VolumeOnCpu(program, passes_of(lowered), grid, channels, weights)

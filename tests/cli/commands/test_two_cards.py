@@ -20,7 +20,7 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.process]
 
 STAND_IN = Path(__file__).parents[2] / "support" / "cards_in_memory"
 NAMES = [f"{letter}.nii" for letter in "abcdef"]
@@ -100,9 +100,9 @@ def machine(tmp_path: Path) -> Machine:
 @pytest.mark.parametrize(
     ("device", "visible", "seen"),
     [
-        ("cuda:0,1", None, ["0", "1"]),
         ("cuda:1,0", "1,0", ["0", "1"]),
-        ("cuda", "0,1", ["0", "1"]),
+        pytest.param("cuda:0,1", None, ["0", "1"], marks=pytest.mark.slow),
+        pytest.param("cuda", "0,1", ["0", "1"], marks=pytest.mark.slow),
     ],
 )
 def test_each_process_sees_one_card_and_none_starts_the_driver_of_all(
@@ -141,6 +141,7 @@ def test_ctrl_c_leaves_no_process(machine: Machine) -> None:
     eventually(lambda: not any(map(runs, workers)))
 
 
+@pytest.mark.slow
 def test_workers_that_begin_late_see_one_card_too(machine: Machine) -> None:
     machine.results.mkdir()  # where nothing may be left to do
     done = machine.translate("cuda:1,0")
@@ -149,6 +150,7 @@ def test_workers_that_begin_late_see_one_card_too(machine: Machine) -> None:
     assert machine.report["totals"]["translated"] == len(NAMES)
 
 
+@pytest.mark.slow
 def test_each_worker_of_the_queue_sees_one_card(machine: Machine) -> None:
     machine.submit()
     assert machine.work("cuda:1,0")[0] == 0
@@ -168,6 +170,7 @@ def test_a_worker_that_is_shown_a_card_that_has_one_is_refused(machine: Machine)
     assert status == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shown",
     [{"CUDA_VISIBLE_DEVICES": "1"}, {"CUDA_VISIBLE_DEVICES": "0", "FIRST_CARD": "1"}],

@@ -6,8 +6,8 @@ from math import prod
 
 import numpy as np
 import pytest
-from support import checks_in_memory
 from support.described_cards import H200
+from support.gpu_on_cpu import numpy_kernels
 
 from cuda_cyclegan.engine.compiler.checks import (
     depth_of_sum,
@@ -38,7 +38,7 @@ BEYOND_FLOAT = ~np.uint64(2**29 - 1)
 
 
 def filled(launch):
-    return checks_in_memory.numbers(launch.arguments)
+    return numpy_kernels.numbers(launch.arguments)
 
 
 @pytest.mark.parametrize("split", [False, True])

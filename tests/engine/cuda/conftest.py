@@ -1,11 +1,10 @@
-"""The own kernels compiled for the CPU, once for all tests."""
+"""PyTorch, which tests of kernels compare with, is only imported when one of them runs."""
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-from support import cuda_on_cpu
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return cuda_on_cpu.libraries(tmp_path_factory)
+def torch() -> Any:
+    return pytest.importorskip("torch")

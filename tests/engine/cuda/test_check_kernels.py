@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import checks_in_memory, cuda_on_cpu
 from support.described_cards import H200
+from support.gpu_on_cpu import kernels, numpy_kernels
 
 from cuda_cyclegan.engine.compiler import weight_layout
 from cuda_cyclegan.engine.compiler.checks import (
@@ -27,45 +27,45 @@ GRADIENT = replace(SHAPE, target_extents=(5, 4, 9), stride=(2, 1, 2), transposed
 STORED = {"fp16": np.float16, "fp32": np.float32}
 
 
-def run(launch, precision, folder):
-    cuda_on_cpu.run(launch, precision, folder, launch.grid)
+def run(launch, precision):
+    kernels.run(launch, precision)
 
 
 @pytest.mark.parametrize("precision", STORED)
 @pytest.mark.parametrize("numbers", [*exposing_sets(SHAPE), NOISE], ids=lambda one: one.name)
-def test_numbers(folder, numbers, precision):
+def test_numbers(numbers, precision):
     tensor = Tensor("source", 2, (3, 4, 5), 8, precision)
     filled = np.full(2 * 3 * 4 * 5 * 8, np.nan, STORED[precision])
     launch = checks.fill_tensor(tensor, numbers.source, filled.ctypes.data, H200)
-    run(launch, precision, folder)
-    twin = checks_in_memory.numbers(launch.arguments).astype(STORED[precision])
+    run(launch, precision)
+    twin = numpy_kernels.numbers(launch.arguments).astype(STORED[precision])
     np.testing.assert_array_equal(filled, twin)
     for shape in (SHAPE, GRADIENT):
         weight = np.full(9 * 8 * 16, np.nan, STORED[precision])
         launch = checks.fill_weight(shape, numbers.weight, weight.ctypes.data, H200)
-        run(launch, precision, folder)
-        twin = checks_in_memory.numbers(launch.arguments).astype(STORED[precision])
+        run(launch, precision)
+        twin = numpy_kernels.numbers(launch.arguments).astype(STORED[precision])
         np.testing.assert_array_equal(weight, twin)
 
 
-def test_numbers_in_pairs_of_fp16(folder):
+def test_numbers_in_pairs_of_fp16():
     tensor = Tensor("source", 1, (2, 3, 4), 32, "fp32", 1.0)
     filled = np.full(2 * 3 * 4 * 32, np.nan, np.float32)
     launch = checks.fill_tensor(tensor, Filling("signs", 0.5, True), filled.ctypes.data, H200)
-    run(launch, "fp32", folder)
-    twin = weight_layout.split_fp16_pairs(checks_in_memory.numbers(launch.arguments), 1.0)
+    run(launch, "fp32")
+    twin = weight_layout.split_fp16_pairs(numpy_kernels.numbers(launch.arguments), 1.0)
     np.testing.assert_array_equal(filled.view(np.uint32), twin.ravel().view(np.uint32))
 
 
 @pytest.mark.parametrize("number_bytes", [2, 4])
-def test_fingerprints_tell_one_changed_number_and_not_the_sign_of_zero(folder, number_bytes):
+def test_fingerprints_tell_one_changed_number_and_not_the_sign_of_zero(number_bytes):
     kind = {2: np.float16, 4: np.float32}[number_bytes]
     values = np.random.default_rng(0).integers(-3, 4, 3000).astype(kind)
 
     def taken(values):
         found = np.zeros(1, np.uint64)
         address, into = values.ctypes.data, found.ctypes.data
-        run(checks.fingerprint(address, values.nbytes, number_bytes, into, H200), "fp16", folder)
+        run(checks.fingerprint(address, values.nbytes, number_bytes, into, H200), "fp16")
         return int(found[0])
 
     right = taken(values)
@@ -81,7 +81,7 @@ DILATED = replace(SHAPE, dilation=(1, 1, 2), before=(1, 0, 2), after=(1, 0, 2))
 
 
 @pytest.mark.parametrize("shape", [SHAPE, GRADIENT, DILATED, replace(SHAPE, stride=(2, 1, 1))])
-def test_sums_in_double_and_errors_in_bounds(folder, shape):
+def test_sums_in_double_and_errors_in_bounds(torch, shape):
     if shape.stride == (2, 1, 1):
         shape = replace(shape, target_extents=(2, 4, 5))
     random = np.random.default_rng(0)
@@ -89,8 +89,7 @@ def test_sums_in_double_and_errors_in_bounds(folder, shape):
     outer = (8, 3, 1, 3, 16) if shape.transposed else (16, 3, 1, 3, 8)
     weight = random.normal(0, 1, outer).astype(np.float16)
     voxels = sampled_voxels(shape)[::3].copy()
-    sums = cuda_on_cpu.expected_sums(shape, source, weight, voxels, folder)
-    torch = pytest.importorskip("torch")
+    sums = kernels.expected_sums(shape, source, weight, voxels)
     convolve = torch.conv_transpose3d if shape.transposed else torch.conv3d
     given = {"stride": shape.stride, "padding": shape.before, "dilation": shape.dilation}
     wanted = [
@@ -109,7 +108,7 @@ def test_sums_in_double_and_errors_in_bounds(folder, shape):
     for is_translated, kind in ((False, np.float16), (True, np.float32)):
         made = np.full((2, *shape.target_extents, 16), np.nan, kind)
         addresses = source.ctypes.data, weight.ctypes.data, made.ctypes.data
-        run(checks.plain(shape, addresses, is_translated=is_translated), "fp16", folder)
+        run(checks.plain(shape, addresses, is_translated=is_translated), "fp16")
         if is_translated:
             made = made.reshape(2, 16, -1).transpose(0, 2, 1)
         limits = {"rtol": 1e-3, "atol": 1e-3} if kind is np.float16 else {"atol": 1e-5}
@@ -125,10 +124,10 @@ def test_sums_in_double_and_errors_in_bounds(folder, shape):
         bound,
         found.ctypes.data,
     )
-    run(compared, "fp16", folder)
+    run(compared, "fp16")
     assert found[0] == 0
     assert 0.5 < found.view(np.float32)[1] <= 1
     target[voxels[3], 7] *= 1 + 20 * 2.0**-11
     target[voxels[5], 15] = np.nan
-    run(compared, "fp16", folder)
+    run(compared, "fp16")
     assert found[0] == 2

@@ -20,7 +20,9 @@ from cuda_cyclegan.engine.cuda import driver, nvrtc
 
 @cache
 def trees() -> list[ast.Module]:
-    return [ast.parse(path.read_text()) for path in Path(nvrtc.__file__).parents[1].rglob("*.py")]
+    """Modules of the engine that speak of one of the libraries."""
+    texts = (path.read_text() for path in Path(nvrtc.__file__).parents[1].rglob("*.py"))
+    return [ast.parse(text) for text in texts if re.search(r"\b(driver|nvrtc)\b", text)]
 
 
 def dotted(node: ast.expr) -> str | None:
@@ -44,6 +46,7 @@ def paths_in(function: ast.AST, library: str) -> Iterator[str]:
                 yield path.removeprefix(f"{library}.")
 
 
+@cache
 def paths_of(library: str) -> set[str]:
     functions = [
         node for tree in trees() for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)

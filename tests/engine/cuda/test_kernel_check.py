@@ -12,9 +12,11 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
-from support import cuda_on_cpu
-from support.checks_in_memory import HostBuffer, HostKernels, HostStream, at
 from support.described_cards import CARDS, H200
+from support.gpu_on_cpu.kernels import Kernels
+from support.gpu_on_cpu.memory import array_at, used_buffer
+from support.gpu_on_cpu.numpy_kernels import NumPyKernels
+from support.gpu_on_cpu.streams import Stream
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.layer_trials import STORED_WEIGHT, of_one_patch, trial_of
@@ -84,7 +86,7 @@ compiled = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g
 
 @pytest.fixture(autouse=True)
 def host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial_memory, "DeviceBuffer", HostBuffer)
+    monkeypatch.setattr(trial_memory, "DeviceBuffer", used_buffer)
     monkeypatch.setattr(kernel_check, "RUNS", 2)
 
 
@@ -93,24 +95,24 @@ def cache() -> TuningCache:
     return TuningCache(None, {"card": "host"})
 
 
-class LaneKernels(HostKernels):
-    """All kernels, compiled for the CPU in a folder."""
+class LaneKernels(Kernels):
+    """Keeps the launches of outer layers."""
 
-    def __init__(self, folder) -> None:
-        self._folder = folder
+    def __init__(self) -> None:
+        super().__init__()
         self.first_layers = []
 
-    def launch(self, _stream, launch) -> None:
+    def run(self, launch) -> None:
         if launch.source.endswith(("_patches", "_wgmma", "_to_cells", "_strided")):
             self.first_layers.append(launch)
-        cuda_on_cpu.run(launch, "fp16", self._folder, launch.grid)
+        super().run(launch)
 
 
 def wrong_in(trial, step, kernels, grid=None):
     """What is found wrong with a step by a trial that is not its own."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(kernel_check, "trial_of", lambda _: trial)
-        return kernel_check.wrong_step(step, kernels, HostStream(), MEMORY, grid) or ""
+        return kernel_check.wrong_step(step, kernels, Stream(), MEMORY, grid) or ""
 
 
 @compiled
@@ -125,8 +127,8 @@ def wrong_in(trial, step, kernels, grid=None):
     ],
     ids=["dense", "strided", "in blocks", "warp groups", "warp groups in blocks"],
 )
-def test_the_first_layer_is_right_and_found_wrong_when_it_is(step, grid, folder, cache):
-    kernels, stream = LaneKernels(folder), HostStream()
+def test_the_first_layer_is_right_and_found_wrong_when_it_is(step, grid, cache):
+    kernels, stream = LaneKernels(), Stream()
     layout = replace(LOWERED.layout, in_blocks=grid is not None)
     check_outer_layers(
         replace(LOWERED, layout=layout, steps=(step,)), kernels, stream, cache, MEMORY
@@ -160,16 +162,16 @@ def _now_and_then(partials, run):
 class SpoiltPartials(LaneKernels):
     """A kernel that is wrong in what it measures alone."""
 
-    def __init__(self, folder, fault) -> None:
-        super().__init__(folder)
+    def __init__(self, fault) -> None:
+        super().__init__()
         self._fault = fault
 
-    def launch(self, stream, launch) -> None:
-        super().launch(stream, launch)
+    def run(self, launch) -> None:
+        super().run(launch)
         if launch.source in ("convolve_patches", "conv_transpose_to_cells"):
             blocks = launch.grid[0] * launch.grid[1]
             assert blocks > 1
-            partials = at(launch.arguments.partials, np.float32, 2, blocks, 32, 3)
+            partials = array_at(launch.arguments.partials, np.float32, 2, blocks, 32, 3)
             self._fault(partials, len(self.first_layers))
 
 
@@ -183,14 +185,14 @@ class SpoiltPartials(LaneKernels):
         (_now_and_then, "other statistics in 1 of 2 runs"),
     ],
 )
-def test_a_first_layer_that_measures_wrongly_is_found(fault, words, folder, cache):
+def test_a_first_layer_that_measures_wrongly_is_found(fault, words, cache):
     check = partial(
         check_outer_layers, replace(LOWERED, steps=(MEASURED,)), cache=cache, memory=MEMORY
     )
     with pytest.raises(WrongKernelError, match=words):
-        check(kernels=SpoiltPartials(folder, fault), stream=HostStream())
+        check(kernels=SpoiltPartials(fault), stream=Stream())
     assert not cache.kernels
-    check(kernels=LaneKernels(folder), stream=HostStream())
+    check(kernels=LaneKernels(), stream=Stream())
     assert list(cache.kernels.values()) == [""]
 
 
@@ -208,11 +210,11 @@ def _halving(table):
     return ConvolveByPlanes("down", (read,), target, "weight", statistics, stride=2)
 
 
-def _by_planes():
-    """Two patches of two blocks each, from what a norm gives and from cells."""
-    extents = 4, 6, 34
+def _by_planes(extents):
+    """Two patches, from what a norm gives and from cells."""
     norm = Tensor("norm", 2, extents, 32, "fp16")
-    cells = Tensor("cells", 2, (2, 3, 17), 8 * 32, "fp16")
+    halves = tuple(extent // 2 for extent in extents)
+    cells = Tensor("cells", 2, halves, 8 * 32, "fp16")
     target = Tensor("target", 2, extents, 32, "fp16")
     statistics = Statistics(
         TensorView(target, extents), AffineTable("table", 2, 32), 1e-5, "scale", "shift"
@@ -227,8 +229,9 @@ def _by_planes():
 
 
 @compiled
-def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(folder, cache):
-    kernels, stream, step = LaneKernels(folder), HostStream(), _by_planes()
+@pytest.mark.parametrize("extents", [(2, 6, 10), pytest.param((4, 6, 34), marks=pytest.mark.slow)])
+def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(extents, cache):
+    kernels, stream, step = LaneKernels(), Stream(), _by_planes(extents)
     check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
@@ -242,8 +245,8 @@ def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(folder, cac
 
 @compiled
 @pytest.mark.parametrize("table", [None, AffineTable("first.table", 2, 32)])
-def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, folder, cache):
-    kernels, stream, step = LaneKernels(folder), HostStream(), _halving(table)
+def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, cache):
+    kernels, stream, step = LaneKernels(), Stream(), _halving(table)
     check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
@@ -259,8 +262,8 @@ def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, folder, cach
 
 @compiled
 @pytest.mark.parametrize("table", [None, AffineTable("norm.table", 2, 64)])
-def test_a_doubling_layer_of_voxels_is_right_and_found_wrong_when_it_is(table, folder, cache):
-    cells, kernels, stream = (2, 3, 17), LaneKernels(folder), HostStream()
+def test_a_doubling_layer_of_voxels_is_right_and_found_wrong_when_it_is(table, cache):
+    cells, kernels, stream = (2, 3, 17), LaneKernels(), Stream()
     source = TensorView(Tensor("norm", 2, cells, 64, "fp16"), cells)
     read = ActivatedView(source, table, Activation(0.01) if table else IDENTITY)
     view = TensorView(Tensor("target", 2, cells, 8 * 32, "fp16"), (4, 6, 34), shuffled=True)
@@ -290,8 +293,9 @@ def _doubling(outputs, beyond=0):
 
 @compiled
 @pytest.mark.parametrize("in_blocks", [False, True])
-def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(in_blocks, folder, cache):
-    kernels, stream, step = LaneKernels(folder), HostStream(), _doubling(64, int(in_blocks))
+@pytest.mark.parametrize("outputs", [32, pytest.param(64, marks=pytest.mark.slow)])
+def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(in_blocks, outputs, cache):
+    kernels, stream, step = LaneKernels(), Stream(), _doubling(outputs, int(in_blocks))
     layout = replace(LOWERED.layout, patch=(4, 2, 34), in_blocks=in_blocks)
     check_outer_layers(
         replace(LOWERED, layout=layout, steps=(step,)), kernels, stream, cache, MEMORY
@@ -315,36 +319,37 @@ def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(in_blocks, folder,
         (_now_and_then, "other statistics in 1 of 2 runs"),
     ],
 )
-def test_a_doubling_layer_that_measures_wrongly_is_found(fault, words, folder, cache):
+def test_a_doubling_layer_that_measures_wrongly_is_found(fault, words, cache):
     check = partial(
         check_outer_layers, replace(LOWERED, steps=(_doubling(32),)), cache=cache, memory=MEMORY
     )
     with pytest.raises(WrongKernelError, match=words):
-        check(kernels=SpoiltPartials(folder, fault), stream=HostStream())
+        check(kernels=SpoiltPartials(fault), stream=Stream())
     assert not cache.kernels
 
 
 class BlindKernels(LaneKernels):
     """A kernel that measures what blocks hold past the volume, too."""
 
-    def launch(self, stream, launch) -> None:
+    def run(self, launch) -> None:
         if launch.in_blocks and launch.source in ("convolve_patches", "conv_transpose_to_cells"):
             blocks = launch.arguments.blocks
             blocks.volume = type(blocks.volume)(*blocks.extents)
-        super().launch(stream, launch)
+        super().run(launch)
 
 
 @compiled
-def test_a_layer_that_measures_what_lies_past_the_volume_is_found(folder):
-    step, grid = _doubling(64, 1), BlockGrid((4, 2, 34), (4, 2, 34))
-    check = partial(kernel_check.wrong_step, step, stream=HostStream(), memory=MEMORY, grid=grid)
-    assert check(LaneKernels(folder)) is None
-    assert "wrong statistics" in check(BlindKernels(folder))
+@pytest.mark.parametrize("outputs", [32, pytest.param(64, marks=pytest.mark.slow)])
+def test_a_layer_that_measures_what_lies_past_the_volume_is_found(outputs):
+    step, grid = _doubling(outputs, 1), BlockGrid((4, 2, 34), (4, 2, 34))
+    check = partial(kernel_check.wrong_step, step, stream=Stream(), memory=MEMORY, grid=grid)
+    assert check(LaneKernels()) is None
+    assert "wrong statistics" in check(BlindKernels())
 
 
 @compiled
-def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(folder, cache):
-    kernels, stream = LaneKernels(folder), HostStream()
+def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(cache):
+    kernels, stream = LaneKernels(), Stream()
     extents = (1, 2, 3)
     parts = tuple(
         ActivatedView(TensorView(Tensor(name, 1, extents, 32, "fp16"), extents), None, IDENTITY)
@@ -362,10 +367,15 @@ def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(folder, c
 @compiled
 @pytest.mark.parametrize(
     ("channels", "shuffled", "width", "mode"),
-    [(32, True, 10, "reflect"), (64, False, 70, "reflect"), (64, True, 10, "zero")],
+    [
+        (32, True, 10, "reflect"),
+        (64, False, 10, "reflect"),
+        pytest.param(64, False, 70, "reflect", marks=pytest.mark.slow),
+        pytest.param(64, True, 10, "zero", marks=pytest.mark.slow),
+    ],
 )
 def test_the_last_layer_of_warp_groups_is_right_and_found_wrong_when_it_is(
-    channels, shuffled, width, mode, folder, cache
+    channels, shuffled, width, mode, cache
 ):
     extents = 6, 4, width
     cells = Tensor("source", 1, (3, 2, width // 2), 8 * channels, "fp16")
@@ -375,7 +385,7 @@ def test_the_last_layer_of_warp_groups_is_right_and_found_wrong_when_it_is(
     step = ConvolveToPatches(
         "last", part, (-3, -3, -3), mode, WIDE, "weight", 1, extents, None, IDENTITY, True
     )
-    kernels, stream = LaneKernels(folder), HostStream()
+    kernels, stream = LaneKernels(), Stream()
     check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
@@ -393,16 +403,16 @@ def test_each_layer_is_checked_once_and_with_one_patch_where_memory_is_short(cac
 
     monkeypatch.setattr(kernel_check, "wrong_step", judged)
     for _ in range(2):
-        check_outer_layers(LOWERED, HostKernels(), HostStream(), cache, MEMORY)
+        check_outer_layers(LOWERED, NumPyKernels(), Stream(), cache, MEMORY)
     assert asked == [2, 1]
 
 
 def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch):
-    kernels = HostKernels()
+    kernels = NumPyKernels()
     monkeypatch.setattr(kernels, "image_key", lambda source: f"first-{source}", raising=False)
     monkeypatch.setattr(kernel_check, "wrong_step", lambda *_: "wrong results")
     with pytest.raises(WrongKernelError) as caught:
-        check_outer_layers(LOWERED, kernels, HostStream(), cache, MEMORY)
+        check_outer_layers(LOWERED, kernels, Stream(), cache, MEMORY)
     assert refused_kernels(cache, kernels) == frozenset()
     refuse_kernel(cache, kernels, caught.value)
     assert refused_kernels(cache, kernels) == {"convolve_patches"}

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 from bisect import bisect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from ctypes import sizeof
 from importlib import metadata
@@ -17,6 +17,7 @@ from pathlib import Path
 from struct import unpack_from
 from typing import Any
 
+from support.gpu_on_cpu.kept_nvrtc import KeptNvrtc
 from support.kernel_structures import STRUCTURES
 
 from cuda_cyclegan.engine.compiler.launches import blocks
@@ -159,18 +160,6 @@ def disassembler_of_cuda() -> Path | None:
 
 
 DISASSEMBLER = disassembler_of_cuda()
-LOOKED_THROUGH = frozenset(images_of_compute_capability_9() if DISASSEMBLER else ())
-"""Images whose machine code must be what users have."""
-
-
-def is_optimised(name: str, precision: str, chip: tuple[int, int], in_blocks: bool) -> bool:
-    """Whether an image is compiled as for users: those that are looked through, and of each text
-    the one for the oldest chip that reads it, so that the whole compiler has gone over each.
-    """
-    if chip == DISASSEMBLED:
-        return (name, precision, in_blocks) in LOOKED_THROUGH
-    is_oldest = chip in {chips[0] for chips in readers_of_each_text(name)}
-    return is_oldest and precision == "fp16" and not in_blocks
 
 
 @contextmanager
@@ -187,18 +176,20 @@ def without_optimisation(target: bytes | None = None) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory) -> Callable[..., bytes]:
-    """Compiles once for all tests; most without optimisation."""
-    optimised, others = (tmp_path_factory.mktemp(name) for name in ("optimised", "others"))
+@pytest.fixture(scope="module", autouse=True)
+def compiler() -> Iterator[None]:
+    """NVRTC, which compiles once what no header, option or version has changed since."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvrtc, "nvrtc", KeptNvrtc(nvrtc.nvrtc))
+        yield
 
-    def made(name, precision, chip, *, in_blocks=False):
-        if is_optimised(name, precision, chip, in_blocks):
-            return compiled(name, precision, chip, optimised, in_blocks=in_blocks)
-        with without_optimisation():
-            return compiled(name, precision, chip, others, in_blocks=in_blocks)
 
-    return made
+def image(
+    name: str, precision: Precision, chip: tuple[int, int], *, in_blocks: bool = False
+) -> bytes:
+    """Machine code that is not optimised."""
+    with without_optimisation():
+        return compiled(name, precision, chip, in_blocks=in_blocks)
 
 
 REFUSED = {
@@ -235,40 +226,60 @@ def test_what_the_compiler_refuses_it_refuses_without_optimisation(what, tmp_pat
 PRECISIONS = ("fp16", "bf16", "fp32")
 
 
-def image_of(name: str, precision: str, chip: tuple[int, int]) -> Any:
-    """The parameters of a test that compiles it."""
-    return pytest.param(name, precision, chip, id=f"{name}-{precision}-{chip[0]}.{chip[1]}")
+def image_of(
+    name: str, precision: str, chip: tuple[int, int], chips: Iterable[tuple[int, int]] = CHIPS
+) -> Any:
+    """The parameters of a test that compiles it; slow unless its chip is among `chips`."""
+    marks = () if chip in chips else pytest.mark.slow
+    title = f"{name}-{precision}-{chip[0]}.{chip[1]}"
+    return pytest.param(name, precision, chip, id=title, marks=marks)
 
 
 @pytest.mark.parametrize(
     ("name", "precision", "chip"),
     [
-        image_of(name, precision, chip)
+        image_of(name, precision, chip, (OLDEST, DISASSEMBLED) if precision != "bf16" else ())
         for name in KERNELS
         for precision in PRECISIONS
         for chip in chips_of(name, precision)
     ],
 )
-def test_each_kernel_compiles(name, precision, chip, image):
+def test_each_kernel_compiles(name, precision, chip):
     assert image(name, precision, chip).startswith(b"\x7fELF")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "chip"),
+    [
+        (name, chips[0])
+        for name in KERNELS
+        for chips in readers_of_each_text(name)
+        if chips[0] != DISASSEMBLED
+    ],
+    ids=str,
+)
+def test_each_text_is_optimised(name, chip):
+    """As for users, so that the whole compiler has gone over each."""
+    assert compiled(name, "fp16", chip).startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize(
     ("name", "precision", "chip"),
     [
         *(image_of(name, "fp32", DISASSEMBLED) for name in IN_BLOCKS),
-        *(image_of(name, "fp16", OLDEST) for name in IN_BLOCKS if name in BY_CHIP),
+        *(image_of(name, "fp16", OLDEST, ()) for name in IN_BLOCKS if name in BY_CHIP),
     ],
 )
-def test_each_kernel_of_blocks_compiles(name, precision, chip, image):
+def test_each_kernel_of_blocks_compiles(name, precision, chip):
     of_blocks = image(name, precision, chip, in_blocks=True)
     assert of_blocks.startswith(b"\x7fELF")
     assert of_blocks != image(name, precision, chip)
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("precision", ["fp16", pytest.param("bf16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", WGMMA)
-def test_kernels_for_warp_groups_are_there_on_the_one_chip_that_has_wgmma(name, precision, image):
+def test_kernels_for_warp_groups_are_there_on_the_one_chip_that_has_wgmma(name, precision):
     for in_blocks in compiled_for_blocks(name):
         there, elsewhere = (
             image(name, precision, chip, in_blocks=in_blocks) for chip in (DISASSEMBLED, NEWEST)
@@ -280,16 +291,14 @@ def test_kernels_for_warp_groups_are_there_on_the_one_chip_that_has_wgmma(name, 
 @pytest.mark.parametrize(
     ("name", "precision", "chip"),
     [
-        image_of(name, "fp16", chip)
+        image_of(name, "fp16", chip, (DISASSEMBLED,))
         for name in BY_CHIP
         if name in IN_BLOCKS
         for chip in ends_of_each_text(name)
         if chip not in (OLDEST, NEWEST)
     ],
 )
-def test_kernels_of_blocks_that_ask_for_the_chip_compile_for_those_between(
-    name, precision, chip, image
-):
+def test_kernels_of_blocks_that_ask_for_the_chip_compile_for_those_between(name, precision, chip):
     assert image(name, precision, chip, in_blocks=True).startswith(b"\x7fELF")
 
 
@@ -312,7 +321,9 @@ def test_structures_that_are_told_of_blocks_are_those_that_ask_for_them() -> Non
     assert blocks.IN_BLOCKS.keys() == found
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    "precision", ["fp16", "fp32", pytest.param("bf16", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     ("name", "in_blocks"),
     [(name, in_blocks) for name in KERNELS for in_blocks in compiled_for_blocks(name)],
@@ -392,8 +403,7 @@ def test_what_compiles_for_fp32_is_the_program_of_tf32(name):
 
 def test_a_kept_kernel_is_read_without_the_compiler(tmp_path, monkeypatch):
     first = compiled("pack", "fp16", (9, 0), tmp_path)
-    for name in ("nvrtcVersion", "nvrtcGetSupportedArchs", "nvrtcCreateProgram"):
-        monkeypatch.delattr(nvrtc.nvrtc, name)
+    monkeypatch.setattr(nvrtc, "nvrtc", None)
     assert compiled("pack", "fp16", (9, 0), tmp_path) == first
 
 
@@ -444,6 +454,7 @@ def arithmetic_of_whole_numbers(name: str, precision: Precision, in_blocks: bool
     return re.findall(r"^\s*((?:@\S+\s+)?[a-z]\S*\.[su](?:32|64)\s[^\[\n]*;)", text, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WGMMA)
 def test_index_arithmetic_is_the_same_in_bf16_as_in_fp16(name):
     """So what ptxas makes of it is looked through in one of them."""
@@ -478,11 +489,12 @@ def with_wrong_predicates(code: Mapping[str, bytes], folder: Path) -> set[str]:
     return {[*code][bisect(ends, place)] for place in places}
 
 
+@pytest.mark.slow
 @needs_disassembler
-def test_no_kernel_compares_by_a_wrong_predicate(image, tmp_path):
+def test_no_kernel_compares_by_a_wrong_predicate(tmp_path):
     code = {
         f"{name} in {precision}{' for blocks' if in_blocks else ''}": machine_code(
-            image(name, precision, DISASSEMBLED, in_blocks=in_blocks)
+            compiled(name, precision, DISASSEMBLED, in_blocks=in_blocks)
         )
         for name, precision, in_blocks in images_of_compute_capability_9()
     }

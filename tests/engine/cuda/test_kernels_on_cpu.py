@@ -6,9 +6,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from support import cuda_on_cpu
 from support.cells import as_cells
 from support.described_cards import H200
+from support.gpu_on_cpu import kernels
 from support.step_interpreter import high_and_low, voxels_of
 
 from cuda_cyclegan.engine.compiler import weight_layout
@@ -56,7 +56,7 @@ PADS = {"reflect": "reflect", "replicate": "edge", "zero": "constant"}
         (3, 32, (7, 5, 30), 0, "reflect", "split fp16", (3, 1)),
     ],
 )
-def test_normalise(folder, batch, channels, extents, pad, mode, precision, grid):
+def test_normalise(batch, channels, extents, pad, mode, precision, grid):
     random = np.random.default_rng(0)
     scale = 16.0 if precision == "split fp16" else None
     stored = "fp16" if precision == "fp16" else "fp32"
@@ -100,7 +100,7 @@ def test_normalise(folder, batch, channels, extents, pad, mode, precision, grid)
     scratch = np.full(scratch_bytes(step, H200) // 4, np.nan, np.float32)
     [launch] = launches(step, lambda name: memory[name].ctypes.data, H200, scratch.ctypes.data)
     cut = tuple(min(most, wanted) for most, wanted in zip(grid, launch.grid, strict=False))
-    cuda_on_cpu.run(launch, stored, folder, (*cut, 1))
+    kernels.run(launch, stored, (*cut, 1))
     values = source.astype(np.float64)
     centred = values - values.mean((1, 2, 3), keepdims=True)
     wanted = centred / np.sqrt(values.var((1, 2, 3), keepdims=True) + 1e-5)
@@ -112,11 +112,11 @@ def test_normalise(folder, batch, channels, extents, pad, mode, precision, grid)
     assert not memory[COUNTERS].any()
 
 
-def run(step, memory, folder, card=H200):
+def run(step, memory, card=H200):
     """In fp16, all launches."""
     scratch = np.full(scratch_bytes(step, card) // 4, np.nan, np.float32)
     for launch in launches(step, lambda name: memory[name].ctypes.data, card, scratch.ctypes.data):
-        cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
+        kernels.run(launch, "fp16")
 
 
 def assert_measured(memory, wanted, exactly=1e-5):
@@ -141,7 +141,7 @@ def assert_measured(memory, wanted, exactly=1e-5):
         (2, 1, 64, (2, 3, 70), (3, 3, 3), True),
     ],
 )
-def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extents, kernel, is_far):
+def test_first_layer_and_its_statistics(batch, channels, outputs, extents, kernel, is_far):
     """is_far: from zero, by hundreds of standard deviations."""
     random = np.random.default_rng(0)
     patches = random.normal(0.3, 1, (batch, channels, *extents)).astype(np.float32)
@@ -165,7 +165,7 @@ def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extent
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
     }
-    run(step, memory, folder)
+    run(step, memory)
     sides = [(-first, taps - 1 + first) for first, taps in zip(origin, kernel, strict=True)]
     exact = patches.astype(np.float16).astype(np.float64)
     padded = np.pad(exact, [(0, 0), (0, 0), *sides], mode="edge")
@@ -185,9 +185,7 @@ def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extent
         (1, 128, 96, (3, 16, 7)),
     ],
 )
-def test_transposed_convolution_to_cells_and_its_statistics(
-    folder, batch, channels, outputs, cells
-):
+def test_transposed_convolution_to_cells_and_its_statistics(batch, channels, outputs, cells):
     random = np.random.default_rng(0)
     values = random.integers(-4, 5, (batch, *cells, channels)).astype(np.float32)
     weight = random.integers(-1, 2, (channels, outputs, 3, 3, 3)).astype(np.float32)
@@ -208,7 +206,7 @@ def test_transposed_convolution_to_cells_and_its_statistics(
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
     }
-    run(step, memory, folder)
+    run(step, memory)
     wanted = doubled(values, weight)
     got = voxels_of(memory["target"].astype(np.float32)).reshape(wanted.shape)
     assert np.array_equal(got, wanted)
@@ -224,7 +222,7 @@ def test_transposed_convolution_to_cells_and_its_statistics(
         (1, 128, 64, (2, 7, 11), True),
     ],
 )
-def test_transposed_convolution_of_voxels(folder, batch, channels, outputs, cells, is_normalised):
+def test_transposed_convolution_of_voxels(batch, channels, outputs, cells, is_normalised):
     """Blocks are fewer than there is to do; fp16 holds all numbers, and nothing rounds."""
     card = replace(H200, multiprocessors=1)
     random = np.random.default_rng(0)
@@ -249,7 +247,7 @@ def test_transposed_convolution_of_voxels(folder, batch, channels, outputs, cell
     source = TensorView(Tensor("source", batch, cells, channels, "fp16"), cells)
     read = ActivatedView(source, table, Activation(0.5 if table else 1.0))
     view = TensorView(made, tuple(2 * extent for extent in cells), shuffled=True)
-    run(ConvTransposeVoxels("up", read, view, "weight"), memory, folder, card)
+    run(ConvTransposeVoxels("up", read, view, "weight"), memory, card)
     wanted = np.einsum("ndhwc,ckxyz->ndhwxyzk", values, weight).ravel()
     assert np.array_equal(fenced[: wanted.size].astype(np.float32), wanted)
     assert np.isnan(fenced[wanted.size :]).all()
@@ -269,7 +267,7 @@ def test_transposed_convolution_of_voxels(folder, batch, channels, outputs, cell
     ],
 )
 def test_convolution_by_planes_and_its_statistics(
-    folder, batch, channels, outputs, extents, shuffled, planes
+    batch, channels, outputs, extents, shuffled, planes
 ):
     """Numbers of which fp16 holds all that comes of them, so that nothing rounds."""
     random = np.random.default_rng(0)
@@ -305,7 +303,7 @@ def test_convolution_by_planes_and_its_statistics(
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
     }
-    run(step, memory, folder, card)
+    run(step, memory, card)
     wanted = convolved(np.concatenate(activated, -1), weight)
     assert np.array_equal(memory["target"].astype(np.float32), wanted)
     assert_measured(memory, wanted)
@@ -320,9 +318,7 @@ def test_convolution_by_planes_and_its_statistics(
         (2, 4, 4, (1, 4, 300), "fp32", "tanh"),
     ],
 )
-def test_last_convolution_of_single_voxels(
-    folder, batch, channels, outputs, extents, precision, curve
-):
+def test_last_convolution_of_single_voxels(batch, channels, outputs, extents, precision, curve):
     """Blocks are fewer than there is to do; behind the source lies NaN."""
     card = replace(H200, multiprocessors=1)
     random = np.random.default_rng(0)
@@ -346,7 +342,7 @@ def test_last_convolution_of_single_voxels(
     source = ActivatedView(view, AffineTable("table", batch, channels), Activation(0.1))
     step = ConvolveVoxels("last", source, "weight", outputs, "bias", Activation(curve=curve))
     [launch] = launches(step, lambda name: memory[name].ctypes.data, card)
-    cuda_on_cpu.run(launch, precision, folder, (2, *launch.grid[1:]))
+    kernels.run(launch, precision, (2, *launch.grid[1:]))
     activated = values * factors[:, None, None, None] + summands[:, None, None, None]
     wanted = np.where(activated < 0, 0.1 * activated, activated) @ weight.T + bias
     wanted = {
@@ -396,7 +392,7 @@ def doubled(values, weight):
         (1, 32, 64, (11, 34, 6), None),
     ],
 )
-def test_halving_convolution_and_its_statistics(folder, batch, channels, outputs, extents, slope):
+def test_halving_convolution_and_its_statistics(batch, channels, outputs, extents, slope):
     """slope: None where the source is read as it is. Around the source there is NaN.
 
     A block makes all planes, a whole one and one with fewer voxels beside each other.
@@ -428,7 +424,7 @@ def test_halving_convolution_and_its_statistics(folder, batch, channels, outputs
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
     }
-    run(step, memory, folder, card)
+    run(step, memory, card)
     if slope is not None:
         values = values * factors[:, None, None, None] + summands[:, None, None, None]
         values = np.where(values < 0, slope * values, values)
@@ -445,7 +441,7 @@ def test_halving_convolution_and_its_statistics(folder, batch, channels, outputs
         (1, 64, (2, 34, 9), (-1, -1, -1), "replicate"),
     ],
 )
-def test_first_layer_of_stride_two(folder, batch, outputs, extents, origin, mode):
+def test_first_layer_of_stride_two(batch, outputs, extents, origin, mode):
     random = np.random.default_rng(0)
     patches = random.normal(0.3, 1, (batch, 1, *extents)).astype(np.float32)
     weight = random.normal(0.1, 0.3, (outputs, 1, 4, 4, 4)).astype(np.float32)
@@ -458,7 +454,7 @@ def test_first_layer_of_stride_two(folder, batch, outputs, extents, origin, mode
         "target": np.full((batch, *made, outputs), np.nan, np.float16),
     }
     [launch] = launches(step, lambda name: memory[name].ctypes.data, H200)
-    cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
+    kernels.run(launch, "fp16")
     ends = zip(origin, made, extents, strict=True)
     sides = [(-first, max(0, 2 * m + 2 - e + first)) for first, m, e in ends]
     exact = patches.astype(np.float16).astype(np.float64)
@@ -478,9 +474,7 @@ def test_first_layer_of_stride_two(folder, batch, outputs, extents, origin, mode
         (1, 32, 72, (4, 4, 4), (2, 2, 1), (2, 1, 1), 1),
     ],
 )
-def test_convolution_on_split_fp16(
-    folder, batch, channels, outputs, extents, kernel, stride, border
-):
+def test_convolution_on_split_fp16(batch, channels, outputs, extents, kernel, stride, border):
     random = np.random.default_rng(0)
     image = random.normal(0, 1, (batch, *extents, channels)).astype(np.float32)
     weight = random.normal(0, 0.1, (outputs, *kernel, channels)).astype(np.float32)
@@ -511,7 +505,7 @@ def test_convolution_on_split_fp16(
         "target": np.full((batch, depth, height, width, outputs), np.nan, np.float32),
     }
     [launch] = launches(step, lambda name: memory[name].ctypes.data, H200)
-    cuda_on_cpu.run(launch, "fp32", folder, launch.grid)
+    kernels.run(launch, "fp32")
     padded = np.pad(image.astype(np.float64), [(0, 0), *[(border, border)] * 3, (0, 0)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, axis=(1, 2, 3))
     windows = windows[:, :: stride[0], :: stride[1], :: stride[2]]
@@ -529,9 +523,8 @@ def test_convolution_on_split_fp16(
         (2, 1, ((32, 2), (64, 1)), (2, 4, 26), 0.2, True),
     ],
 )
-def test_transposed_last_layer(folder, batch, outputs, parts, extents, slope, shuffled):
+def test_transposed_last_layer(torch, batch, outputs, parts, extents, slope, shuffled):
     """parts: channels of each, and of how many patches its table is; the last may be shuffled."""
-    torch = pytest.importorskip("torch")
     random = np.random.default_rng(0)
     channels = sum(count for count, _ in parts)
     target = tuple(2 * extent for extent in extents)
@@ -571,7 +564,7 @@ def test_transposed_last_layer(folder, batch, outputs, parts, extents, slope, sh
         "last", tuple(views), "weight", outputs, target, "bias", Activation(curve="tanh")
     )
     [launch] = launches(step, lambda name: memory[name].ctypes.data, H200)
-    cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
+    kernels.run(launch, "fp16")
     seen = torch.from_numpy(np.concatenate(values, -1).astype(np.float64)).permute(0, 4, 1, 2, 3)
     half = torch.from_numpy(weight.astype(np.float16).astype(np.float64))
     bias = torch.from_numpy(memory["bias"].astype(np.float64))

@@ -11,11 +11,12 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
-from support import cuda_on_cpu
-from support.checks_in_memory import HostBuffer, HostKernels, HostStream, at
 from support.cudnn_stand_in import cudnn_where_there_is_none
 from support.described_cards import H200
 from support.gpu_networks import random_network
+from support.gpu_on_cpu.kernels import Kernels
+from support.gpu_on_cpu.memory import array_at, used_buffer
+from support.gpu_on_cpu.streams import Stream
 
 from cuda_cyclegan.engine.benchmark.layer_times import work_of
 from cuda_cyclegan.engine.compiler import weight_layout
@@ -106,36 +107,37 @@ def program(step) -> Lowered:
     return Lowered(Layout((4, 18, 6), 1, precision), SMALL, (step,), {}, weights)
 
 
-class LaneKernels(HostKernels):
+class LaneKernels(Kernels):
     """All kernels, compiled for the CPU; spoils what a variant makes, if told which."""
 
     card = SMALL
     image = "image"
 
-    def __init__(self, folder, spoilt=None, precision="fp16") -> None:
-        self._folder, self._spoilt, self._precision = folder, spoilt, precision
+    def __init__(self, spoilt=None, precision="fp16") -> None:
+        super().__init__(precision)
+        self._spoilt = spoilt
         self.launched = 0
 
     def image_key(self, source) -> str:
         return f"{self.image} of {source}"
 
-    def launch(self, _stream, launch) -> None:
-        cuda_on_cpu.run(launch, self._precision, self._folder, launch.grid)
+    def run(self, launch) -> None:
+        super().run(launch)
         if launch.source == "check":
             return
         self.launched += 1
         if self._spoilt and (launch.arguments.rows, launch.block[1]) == self._spoilt:
-            at(launch.arguments.target, np.uint16, 1)[0] ^= 1
+            array_at(launch.arguments.target, np.uint16, 1)[0] ^= 1
 
 
 @pytest.fixture
-def searched(monkeypatch, folder, tmp_path):
+def searched(monkeypatch, tmp_path):
     """Starts a search on the same card; times: microseconds by name of a variant, 9 for others."""
     with cudnn_where_there_is_none():
         from cuda_cyclegan.engine.cuda import launch_search, trial_memory
         from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 
-        monkeypatch.setattr(trial_memory, "DeviceBuffer", HostBuffer)
+        monkeypatch.setattr(trial_memory, "DeviceBuffer", used_buffer)
         monkeypatch.setattr(launch_search, "RUNS", 2)
         told: list[str] = []
 
@@ -152,10 +154,10 @@ def searched(monkeypatch, folder, tmp_path):
                 return times.get(next(names), 9.0)
 
             monkeypatch.setattr(launch_search, "run_time", run_time)
-            kernels = LaneKernels(folder, spoilt)
+            kernels = LaneKernels(spoilt)
             kernels.image = image
             cache = TuningCache(tmp_path, {"card": "host"})
-            search = launch_search.LaunchSearch(kernels, HostStream(), cache, memory)
+            search = launch_search.LaunchSearch(kernels, Stream(), cache, memory)
             lowered = search.tuned(program(step), {}, SearchSettings(effort, progress=hear))
             return lowered.steps[0], kernels.launched
 
@@ -220,7 +222,7 @@ def test_without_memory_to_try_in_nothing_is_kept(searched):
 
 @pytest.mark.usefixtures("searched")
 @pytest.mark.parametrize("full", [False, True])
-def test_forms_of_layers_are_compared_with_the_passes_around_them(folder, monkeypatch, full):
+def test_forms_of_layers_are_compared_with_the_passes_around_them(monkeypatch, full):
     """full: whether there is no memory to compare them in."""
     from cuda_cyclegan.engine.cuda import launch_search
     from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
@@ -243,7 +245,7 @@ def test_forms_of_layers_are_compared_with_the_passes_around_them(folder, monkey
 
     memory = TrialMemory(100) if full else MEMORY
     monkeypatch.setattr(launch_search, "run_time", run_time)
-    search = launch_search.LaunchSearch(LaneKernels(folder), HostStream(), cache, memory)
+    search = launch_search.LaunchSearch(LaneKernels(), Stream(), cache, memory)
     search.compare_forms(network, lowered, Plans(), SearchSettings("off"))
     assert cache.get(form_key(doubling)).candidates == ()
     for _ in range(2):
@@ -279,14 +281,14 @@ def test_findings_of_a_version_without_own_launches_are_read(searched, tmp_path)
 
 @pytest.mark.usefixtures("searched")
 @pytest.mark.parametrize("name", STEPS)
-def test_all_ways_of_a_step_come_to_the_same_bits(name, folder):
+def test_all_ways_of_a_step_come_to_the_same_bits(name):
     """Of each the bench finds no wrong run, and it finds what is wrong."""
     from cuda_cyclegan.engine.cuda import launch_search
 
     step = STEPS[name]
     lowered = program(step)
-    kernels = LaneKernels(folder, precision=lowered.layout.precision)
-    with launch_search._open_bench(step, lowered, kernels, HostStream(), MEMORY) as bench:
+    kernels = LaneKernels(precision=lowered.layout.precision)
+    with launch_search._open_bench(step, lowered, kernels, Stream(), MEMORY) as bench:
         variants = launch_variants(step, SMALL).steps
         assert {
             name: bench.wrong_runs(variant) for name, variant in variants.items()

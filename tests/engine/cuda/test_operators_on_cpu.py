@@ -1,15 +1,15 @@
 """Kernels of single operators, lane by lane on the CPU, give what PyTorch gives for any extents."""
 
 import shutil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support import cuda_on_cpu
 from support.described_cards import H200
+from support.gpu_on_cpu import kernels
+from support.tiers import examples
 
 from cuda_cyclegan.engine.compiler.checks import sampled_voxels
 from cuda_cyclegan.engine.compiler.convolution import Convolution
@@ -20,9 +20,10 @@ from cuda_cyclegan.engine.compiler.tensors import AffineTable, Region, Tensor, T
 from cuda_cyclegan.engine.network.layers import FloatArray, Pool, Triple
 from cuda_cyclegan.engine.options import Precision
 
-torch = pytest.importorskip("torch")
-
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++"),
+    pytest.mark.usefixtures("torch"),
+]
 NUMBERS = {"fp16": np.float16, "fp32": np.float32}
 LANES = {"fp16": 8, "fp32": 4}
 LIMITS = {"fp16": 2e-3, "fp32": 1e-5}
@@ -32,9 +33,9 @@ triples = st.tuples(*[st.integers(1, 3)] * 3)
 extents_of = st.tuples(*[st.integers(1, 7)] * 3)
 
 
-def run(step: Pointwise | Convolve, memory: dict[str, Any], folder: Path, kind: Precision) -> None:
+def run(step: Pointwise | Convolve, memory: dict[str, Any], kind: Precision) -> None:
     for launch in launches(step, lambda name: memory[name].ctypes.data, H200):
-        cuda_on_cpu.run(launch, kind, folder, launch.grid)
+        kernels.run(launch, kind)
 
 
 def whole(name: str, array: FloatArray, precision: Precision) -> TensorView:
@@ -45,6 +46,8 @@ def whole(name: str, array: FloatArray, precision: Precision) -> TensorView:
 
 def first(array: FloatArray) -> Any:
     """In float64 with its channels first, as PyTorch has them."""
+    import torch
+
     return torch.from_numpy(np.moveaxis(array.astype(np.float64), -1, 1).copy())
 
 
@@ -58,6 +61,8 @@ def in_windows(
     value: Any, kernel: Triple, stride: Triple, padding: Any, mode: str, counts_padding: bool
 ) -> Any:
     """PyTorch's pooling of a tensor that is padded before, as it takes none below the kernel."""
+    import torch
+
     sides = [width for width in padding[::-1] for _ in range(2)]
     pad, mean = torch.nn.functional.pad, torch.nn.functional.avg_pool3d
     if mode == "largest":
@@ -67,7 +72,7 @@ def in_windows(
     return mean(pad(value, sides), kernel, stride) / mean(counted, kernel, stride)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40, 10))
 @given(
     st.sampled_from(["largest", "mean"]),
     extents_of,
@@ -80,7 +85,7 @@ def in_windows(
     st.integers(0, 10**6),
 )
 def test_pooling(
-    folder: Path,
+    torch: Any,
     mode: Any,
     extents: Triple,
     kernel: Triple,
@@ -112,7 +117,7 @@ def test_pooling(
         activation=Activation(0.3),
         sampling=Pool(mode, kernel, stride, padding, counts_padding),
     )
-    run(step, {"source": source, "table": table, "target": target}, folder, precision)
+    run(step, {"source": source, "table": table, "target": target}, precision)
     factor, summand = table[:, :, None, None, None].astype(np.float64)
     value = torch.nn.functional.leaky_relu(first(source * factor + summand), 0.3)
     wanted = in_windows(value, kernel, stride, padding, mode, counts_padding)
@@ -122,7 +127,7 @@ def test_pooling(
 
 @pytest.mark.parametrize("mode", ["largest", "mean"])
 @pytest.mark.parametrize("huge", [np.inf, -np.inf, np.nan])
-def test_pooling_hides_no_overflow(folder: Path, mode: Any, huge: float) -> None:
+def test_pooling_hides_no_overflow(mode: Any, huge: float) -> None:
     """Wherever in a window it is."""
     source = np.ones((1, 2, 2, 3, 4), np.float32)
     for place in range(12):
@@ -138,7 +143,7 @@ def test_pooling_hides_no_overflow(folder: Path, mode: Any, huge: float) -> None
             "zero",
             sampling=Pool(mode, (2, 2, 3), (1, 1, 1)),
         )
-        run(step, {"source": spoilt, "target": target}, folder, "fp32")
+        run(step, {"source": spoilt, "target": target}, "fp32")
         assert np.isfinite(target.ravel()).tolist() == [True, True, False, True]
 
 
@@ -189,6 +194,8 @@ def operands(shape: Convolution, seed: int) -> tuple[FloatArray, FloatArray]:
 
 
 def in_torch(shape: Convolution, source: FloatArray, weight: FloatArray) -> Any:
+    import torch
+
     settings = {
         "stride": shape.stride,
         "padding": shape.before,
@@ -207,9 +214,9 @@ def in_torch(shape: Convolution, source: FloatArray, weight: FloatArray) -> Any:
     return made[:, :, d, h, w]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60, 8))
 @given(grouped(), st.integers(0, 10**6))
-def test_convolutions_of_groups(folder: Path, shape: Convolution, seed: int) -> None:
+def test_convolutions_of_groups(shape: Convolution, seed: int) -> None:
     """By the kernel that does them, and by the plain one that all others are compared with."""
     source, weight = operands(shape, seed)
     wanted = in_torch(shape, source, weight)
@@ -225,21 +232,21 @@ def test_convolutions_of_groups(folder: Path, shape: Convolution, seed: int) -> 
         "weight",
     )
     memory = {"source": source, "weight": weight, "target": made}
-    run(step, memory, folder, shape.precision)
+    run(step, memory, shape.precision)
     assert_close(made, wanted, shape.precision)
     made[...] = np.nan
     addresses = source.ctypes.data, weight.ctypes.data, made.ctypes.data
     plain = checks.plain(shape, addresses)
-    cuda_on_cpu.run(plain, shape.precision, folder, plain.grid)
+    kernels.run(plain, shape.precision)
     assert_close(made, wanted, shape.precision)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20, 8))
 @given(grouped(), st.integers(0, 10**6))
-def test_exact_sums_of_groups(folder: Path, shape: Convolution, seed: int) -> None:
+def test_exact_sums_of_groups(shape: Convolution, seed: int) -> None:
     source, weight = operands(shape, seed)
     voxels = sampled_voxels(shape)[::9].copy()
-    sums = cuda_on_cpu.expected_sums(shape, source, weight, voxels, folder)
+    sums = kernels.expected_sums(shape, source, weight, voxels)
     for found, numbers in zip(sums, ((source, weight), (abs(source), abs(weight))), strict=True):
         wanted = np.moveaxis(in_torch(shape, *numbers).numpy(), 1, -1)
         wanted = wanted.reshape(-1, shape.target_channels)[voxels]

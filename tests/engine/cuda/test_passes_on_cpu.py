@@ -3,13 +3,12 @@
 import shutil
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
-from support import cuda_on_cpu
 from support.cells import as_cells
 from support.described_cards import H200
+from support.gpu_on_cpu import kernels
 from support.step_interpreter import activated, filtered
 
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
@@ -54,14 +53,13 @@ ONES = (1, 1, 1)
 def run(
     step: Step,
     memory: dict[str, FloatArray],
-    folder: Path,
     precision: Precision,
     card: CardProperties = H200,
 ) -> None:
     """Carry out a step whose tensors are arrays by their names."""
     scratch = np.full(max(1, scratch_bytes(step, card) // 4), np.nan, np.float32)
     for launch in launches(step, lambda name: memory[name].ctypes.data, card, scratch.ctypes.data):
-        cuda_on_cpu.run(launch, precision, folder, launch.grid)
+        kernels.run(launch, precision)
 
 
 def whole(name: str, array: FloatArray, precision: str) -> TensorView:
@@ -93,7 +91,7 @@ def assert_close(target: FloatArray, wanted: FloatArray, precision: str) -> None
     ],
 )
 def test_a_pass_with_a_residual(
-    folder: Path, activation: Activation, after: Activation, mode: PadMode, precision: str
+    activation: Activation, after: Activation, mode: PadMode, precision: str
 ) -> None:
     random = np.random.default_rng(0)
     number = np.float16 if precision == "fp16" else np.float32
@@ -114,7 +112,7 @@ def test_a_pass_with_a_residual(
         residual=whole("beside", beside, precision),
         after=after,
     )
-    run(step, memory, folder, precision)
+    run(step, memory, precision)
     factor, summand = table[:, :, None, None, None]
     wanted = activated(source * factor + summand, activation) + beside
     wanted = padded(activated(wanted.astype(np.float32), after), width, mode)
@@ -124,7 +122,7 @@ def test_a_pass_with_a_residual(
 
 
 @pytest.mark.parametrize("after", [IDENTITY, Activation(0.0), ELU])
-def test_a_normalisation_at_once_with_an_activated_sum(folder: Path, after: Activation) -> None:
+def test_a_normalisation_at_once_with_an_activated_sum(after: Activation) -> None:
     random = np.random.default_rng(0)
     shape = (1, 4, 5, 6, 16)
     source, beside = (random.normal(2, 3, shape).astype(np.float32) for _ in range(2))
@@ -139,7 +137,6 @@ def test_a_normalisation_at_once_with_an_activated_sum(folder: Path, after: Acti
     run(
         Normalise(Statistics(view, table, 0.1, None, None), pass_),
         memory,
-        folder,
         "fp32",
     )
     values = source.astype(np.float64)
@@ -164,7 +161,7 @@ def test_a_normalisation_at_once_with_an_activated_sum(folder: Path, after: Acti
 )
 @pytest.mark.parametrize("held", [0, 1, 3, 99])
 def test_a_normalisation_at_once_into_another_frame(
-    folder: Path, mode: PadMode, before: Triple, behind: Triple, held: int
+    mode: PadMode, before: Triple, behind: Triple, held: int
 ) -> None:
     """Wider on some sides and narrower on others; held: vectors for which there is room."""
     random = np.random.default_rng(0)
@@ -190,7 +187,7 @@ def test_a_normalisation_at_once_into_another_frame(
         ),
     )
     card = replace(H200, shared_per_block=(8 << 10) * (held + 9), multiprocessors=4)
-    run(step, memory, folder, "fp32", card)
+    run(step, memory, "fp32", card)
     values = source.astype(np.float64)
     centred = values - values.mean((1, 2, 3), keepdims=True)
     normal = centred / np.sqrt(values.var((1, 2, 3), keepdims=True) + 0.1)
@@ -212,7 +209,7 @@ def test_a_normalisation_at_once_into_another_frame(
         (Downsample(7, (2, 2, 2), Constant(1.5)), "fp32"),
     ],
 )
-def test_the_binomial_filter(folder: Path, layer: Downsample, precision: str) -> None:
+def test_the_binomial_filter(layer: Downsample, precision: str) -> None:
     random = np.random.default_rng(0)
     number = np.float16 if precision == "fp16" else np.float32
     source = random.normal(0, 2, (2, 6, 8, 7, 8)).astype(number)
@@ -233,7 +230,7 @@ def test_the_binomial_filter(folder: Path, layer: Downsample, precision: str) ->
         activation=ELU,
         sampling=layer,
     )
-    run(step, {"source": source, "table": table, "target": target}, folder, precision)
+    run(step, {"source": source, "table": table, "target": target}, precision)
     np.testing.assert_allclose(
         target, wanted, atol=1e-2 if precision == "fp16" else 1e-5, rtol=2e-3
     )
@@ -245,7 +242,7 @@ def test_the_binomial_filter(folder: Path, layer: Downsample, precision: str) ->
     [(2, 4, True, 0.0), (1, 5, False, 300.0), (6, 1, True, 9.0)],
 )
 def test_the_statistics_of_groups(
-    folder: Path, count: int, each: int, biased: bool, middle: float, is_shuffled: bool
+    count: int, each: int, biased: bool, middle: float, is_shuffled: bool
 ) -> None:
     """Of channels whose means differ, some of them far from zero, with channels of filling."""
     random = np.random.default_rng(0)
@@ -268,7 +265,7 @@ def test_the_statistics_of_groups(
     groups = ChannelGroups(count, each, "bias" if biased else None)
     table = AffineTable("table", 2, channels)
     view = TensorView(tensor, double, shuffled=is_shuffled)
-    run(Statistics(view, table, 1e-3, "scale", "shift", groups), memory, folder, "fp32")
+    run(Statistics(view, table, 1e-3, "scale", "shift", groups), memory, "fp32")
     bias = memory["bias"][:used] if biased else 0.0
     values = source[..., :used].astype(np.float64) + bias
     groups_of = values.reshape(2, -1, count, each)
@@ -295,7 +292,6 @@ def test_the_statistics_of_groups(
     ],
 )
 def test_statistics(
-    folder: Path,
     channels: int,
     extents: Triple,
     shuffled: bool,
@@ -333,7 +329,7 @@ def test_statistics(
     summand = memory["shift"] - wide.mean((1, 2, 3)) * factor
     for _ in range(2):
         memory["table"][...] = np.nan
-        run(step, memory, folder, precision, replace(H200, l2_bytes=cache))
+        run(step, memory, precision, replace(H200, l2_bytes=cache))
         np.testing.assert_allclose(memory["table"][0], factor, rtol=2e-5)
         np.testing.assert_allclose(memory["table"][1], summand, rtol=2e-5, atol=1e-4)
         assert not memory[COUNTERS].any()
@@ -348,7 +344,7 @@ def test_statistics(
     ],
 )
 def test_a_pass_from_cells_into_cells(
-    folder: Path, mode: PadMode, sampling: Upsample | None, precision: Precision
+    mode: PadMode, sampling: Upsample | None, precision: Precision
 ) -> None:
     """Into the second of two parts, within a border of unlike widths before and behind."""
     random = np.random.default_rng(0)
@@ -372,7 +368,7 @@ def test_a_pass_from_cells_into_cells(
         sampling=sampling,
         shuffles=True,
     )
-    run(step, {"source": source, "target": target}, folder, precision)
+    run(step, {"source": source, "target": target}, precision)
     sides = [(0, 0), (1, 3), (3, 1), (2, 2), (0, 0)]
     border = {"reflect": "reflect", "zero": "constant"}[str(mode)]
     wanted, _ = as_cells(np.pad(np.where(values < 0, 0.2 * values, values), sides, mode=border))
@@ -384,27 +380,27 @@ def test_a_pass_from_cells_into_cells(
     )
 
 
-def test_packing_behind_a_constant_border(folder: Path) -> None:
+def test_packing_behind_a_constant_border() -> None:
     patches = np.random.default_rng(0).normal(0, 1, (1, 2, 3, 4, 5)).astype(np.float32)
     target = np.full((1, 5, 6, 7, 4), np.nan, np.float32)
     tensor = whole("target", target, "fp32").tensor
     step = Pack(tensor, Region(0, 1), 2, (3, 4, 5), (-1, -1, -1), Constant(-2.5))
-    run(step, {PATCHES: patches, "target": target}, folder, "fp32")
+    run(step, {PATCHES: patches, "target": target}, "fp32")
     wanted = padded(np.moveaxis(patches, 1, -1), 1, Constant(-2.5))
     assert np.array_equal(target[..., :2], wanted)
     assert not target[..., 2:].any()
 
 
-def test_the_patches_on_top_of_what_was_made_of_them(folder: Path) -> None:
+def test_the_patches_on_top_of_what_was_made_of_them() -> None:
     random = np.random.default_rng(0)
     patches, translated = (random.normal(0, 1, (2, 3, 5, 7, 9)).astype(np.float32) for _ in "ab")
     wanted = patches + translated
     step = AddPatches(3, Region(0, 2), (5, 7, 9))
-    run(step, {PATCHES: patches, TRANSLATED: translated}, folder, "fp32")
+    run(step, {PATCHES: patches, TRANSLATED: translated}, "fp32")
     assert np.array_equal(translated, wanted)
 
 
-def test_a_dilated_convolution(folder: Path) -> None:
+def test_a_dilated_convolution() -> None:
     random = np.random.default_rng(0)
     image = random.normal(0, 1, (1, 6, 7, 8, 8)).astype(np.float32)
     weight = random.normal(0, 1, (12, 3, 2, 3, 8)).astype(np.float32)
@@ -422,7 +418,7 @@ def test_a_dilated_convolution(folder: Path) -> None:
         Region(0, 1),
         "weight",
     )
-    run(step, {"image": image, "weight": weight, "target": target}, folder, "fp32")
+    run(step, {"image": image, "weight": weight, "target": target}, "fp32")
     held = np.pad(image, [(0, 0), *[(width, width) for width in border], (0, 0)])
     wanted = np.zeros_like(target)
     for tap in product(range(3), range(2), range(3)):

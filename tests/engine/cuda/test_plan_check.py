@@ -10,15 +10,12 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
-from support.checks_in_memory import (
-    HostBuffer,
-    HostGraph,
-    HostKernels,
-    HostPlans,
-    HostStream,
-)
 from support.cudnn_stand_in import cudnn_where_there_is_none
 from support.described_cards import H200
+from support.gpu_on_cpu.memory import used_buffer
+from support.gpu_on_cpu.numpy_kernels import NumPyKernels
+from support.gpu_on_cpu.plans import Plans
+from support.gpu_on_cpu.streams import Graph, Stream
 
 from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.launches.steps import launches
@@ -86,8 +83,8 @@ def world(monkeypatch):
     with cudnn_where_there_is_none():
         from cuda_cyclegan.engine.cuda import plan_bench, plan_search, trial_memory
 
-        monkeypatch.setattr(trial_memory, "DeviceBuffer", HostBuffer)
-        monkeypatch.setattr(plan_bench, "CapturedGraph", HostGraph)
+        monkeypatch.setattr(trial_memory, "DeviceBuffer", used_buffer)
+        monkeypatch.setattr(plan_bench, "CapturedGraph", Graph)
         yield plan_search, monkeypatch
 
 
@@ -96,7 +93,7 @@ class Searches:
 
     def __init__(self, world, faults, folder=None, shape=SHAPE) -> None:
         self._module, patched = world
-        self.plans = HostPlans(shape, faults)
+        self.plans = Plans(shape, faults)
         patched.setattr(self._module, "ConvolutionPlans", lambda *_: self.plans)
         self.folder = folder
         self.told: list[str] = []
@@ -110,7 +107,7 @@ class Searches:
             if share is None:
                 self.told.append(what)
 
-        search = self._module.PlanSearch(None, HostKernels(), HostStream(), self.cache, MEMORY)
+        search = self._module.PlanSearch(None, NumPyKernels(), Stream(), self.cache, MEMORY)
         settings = self._module.SearchSettings(effort, 60, hear)
         return search.algorithms([shape], 0, settings)[shape].name
 
@@ -214,9 +211,9 @@ def test_a_convolution_that_nothing_does_rightly_is_refused(world, monkeypatch):
         searches.start()
 
 
-def test_a_plan_that_is_wrong_in_one_of_20_runs_is_found(world):
+@pytest.mark.parametrize("trials", [15, pytest.param(300, marks=pytest.mark.slow)])
+def test_a_plan_that_is_wrong_in_one_of_20_runs_is_found(world, trials):
     random = np.random.default_rng(20)
-    trials = 300
 
     def seldom_wrong(result):
         if random.random() < 1 / 20:
@@ -242,10 +239,10 @@ def test_right_plans_are_never_refused(world):
 
 def test_a_search_that_has_no_room_says_so_and_is_over(world):
     module, patched = world
-    patched.setattr(module, "ConvolutionPlans", lambda *_: HostPlans(SHAPE, {"right": None}))
+    patched.setattr(module, "ConvolutionPlans", lambda *_: Plans(SHAPE, {"right": None}))
     told: list[tuple[str, float | None]] = []
     cache = TuningCache(None, {"card": "host"})
-    search = module.PlanSearch(None, HostKernels(), HostStream(), cache, TrialMemory(100))
+    search = module.PlanSearch(None, NumPyKernels(), Stream(), cache, TrialMemory(100))
     settings = module.SearchSettings("full", 60, lambda *what: told.append(what))
     with pytest.raises(DeviceMemoryError, match="larger setting vram-limit"):
         search.algorithms([SHAPE], 0, settings)

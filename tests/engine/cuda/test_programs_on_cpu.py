@@ -1,7 +1,6 @@
 """Compiled programs, kernel by kernel on the CPU, give what ONNX Runtime gives."""
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,10 +19,10 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no
 LIMITS = {"fp16": 5e-3, "fp32": 1e-5}
 
 
-def check(network: Network, layout: Layout, folder: Path) -> None:
+def check(network: Network, layout: Layout) -> None:
     shape = layout.batch, network.graph.in_channels, *layout.patch
     patches = np.random.default_rng(2).uniform(-1, 1, shape).astype(np.float32)
-    made = run_program(lower(network, layout, H200), patches, network.graph.out_channels, folder)
+    made = run_program(lower(network, layout, H200), patches, network.graph.out_channels)
     with open_cpu_generator(network, threads=1) as generator:
         wanted = generator(patches)
     limit = LIMITS[layout.precision] * np.linalg.norm(wanted)
@@ -32,19 +31,19 @@ def check(network: Network, layout: Layout, folder: Path) -> None:
 
 @pytest.mark.parametrize("precision", LIMITS)
 @pytest.mark.parametrize("name", ODD_GRAPHS)
-def test_unusual_graphs(folder: Path, name: str, precision: Precision) -> None:
+def test_unusual_graphs(name: str, precision: Precision) -> None:
     layout = Layout(ODD_PATCH, 2, precision, split_fp16=precision == "fp32")
-    check(random_network(ODD_GRAPHS[name], seed=1), layout, folder)
+    check(random_network(ODD_GRAPHS[name], seed=1), layout)
 
 
 @pytest.mark.parametrize("precision", LIMITS)
-def test_a_unet_between_cells(folder: Path, precision: Precision) -> None:
+def test_a_unet_between_cells(precision: Precision) -> None:
     network = random_network(build(UNetSpec(1, 1, width=32, levels=3)), seed=1)
     is_split = precision == "fp32"
     layout = Layout((8, 8, 8), 2, precision, matrix_kernels=not is_split, split_fp16=is_split)
-    check(network, layout, folder)
+    check(network, layout)
 
 
-def test_a_norm_that_the_transposed_last_layer_reads_too(folder: Path) -> None:
+def test_a_norm_that_the_transposed_last_layer_reads_too() -> None:
     layout = Layout((8, 12, 16), 2, "fp16", matrix_kernels=True)
-    check(random_network(NORM_READ_TWICE, seed=1), layout, folder)
+    check(random_network(NORM_READ_TWICE, seed=1), layout)

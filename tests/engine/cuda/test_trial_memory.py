@@ -5,7 +5,8 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
-from support.checks_in_memory import HostBuffer, HostStream, at
+from support.gpu_on_cpu.memory import array_at, used_buffer
+from support.gpu_on_cpu.streams import Stream
 
 from cuda_cyclegan.engine.compiler.memory.trials import GUARD, bytes_of_blocks
 from cuda_cyclegan.engine.cuda import trial_memory
@@ -20,15 +21,15 @@ def test_blocks_lie_between_nan(monkeypatch):
 
     def buffer(size):
         taken.append(size)
-        return HostBuffer(size)
+        return used_buffer(size)
 
     monkeypatch.setattr(trial_memory, "DeviceBuffer", buffer)
     memory = TrialMemory(bytes_of_blocks(SIZES))
-    with memory.opened(HostStream(), SIZES) as places:
+    with memory.opened(Stream(), SIZES) as places:
         assert places.keys() == SIZES.keys()
         assert taken == [memory.bytes]
         for name, size in SIZES.items():
-            around = at(places[name] - GUARD, np.uint8, size + 2 * GUARD)
+            around = array_at(places[name] - GUARD, np.uint8, size + 2 * GUARD)
             assert (around == 0xFF).all()
             around[GUARD : GUARD + size] = 0
 
@@ -38,7 +39,7 @@ def test_what_is_more_than_may_be_taken_is_not_asked_for(monkeypatch):
     memory = TrialMemory(bytes_of_blocks(SIZES) - 1)
     with (
         pytest.raises(DeviceMemoryError, match="larger setting vram-limit") as refused,
-        memory.opened(HostStream(), SIZES),
+        memory.opened(Stream(), SIZES),
     ):
         pass
     assert refused.value.wanted == memory.bytes + 1

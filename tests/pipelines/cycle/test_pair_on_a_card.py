@@ -11,6 +11,7 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 LIMIT = 24 << 20
 
 
+@pytest.mark.process
 @needs_compiler
 def test_two_programs_share_the_memory_of_a_card(tmp_path: Path) -> None:
     found = json.loads(output_of(tmp_path, "support.pair_in_memory", str(tmp_path), str(LIMIT)))

@@ -9,7 +9,7 @@ import pytest
 from support.described_cards import H200
 from support.numerics_models import card, prepared_scan, small_network, volume
 from support.step_interpreter import interpret
-from support.streamed_window import KernelsOnCpu, replace_buffers, run_window_into
+from support.streamed_window import replace_buffers, run_window_into
 
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
@@ -153,7 +153,7 @@ def test_on_the_cpu_it_is_what_pytorch_and_monai_make(name: str, kind: str) -> N
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_as_on_a_card_it_is_what_pytorch_and_monai_make(
-    name: str, kind: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compiled steps in numpy, between the window's own kernels in a fake card's queues."""
     pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
@@ -163,14 +163,11 @@ def test_as_on_a_card_it_is_what_pytorch_and_monai_make(
     volumes = scans(spec.in_channels, kind)
     prepared = prepared_scan(volumes, of, settings=TranslateSettings(PATCH, OVERLAP))
     made, window = canvas(prepared), SlidingWindow(prepared.plan.tiling, "gaussian", "edge")
-    folder = tmp_path_factory.getbasetemp() / "sliding_window"
-    folder.mkdir(exist_ok=True)
     run_window_into(
         prepared.given,
         made.target,
         window,
         steps_of(network),
-        kernels=KernelsOnCpu(folder),
         graph=network.graph,
     )
     assert_same(results(prepared, made), by_torch_and_monai(volumes, of, network), prepared)

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator
 from support.streamed_window import (
-    KernelsOnCpu,
     bent,
     edges,
     patches,
     replace_buffers,
     run_window_into,
 )
+from support.tiers import examples
 
 from cuda_cyclegan.engine.model.card import SmallVolumePadding
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
@@ -25,6 +25,8 @@ from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translat
 from cuda_cyclegan.pipelines.study.tiling import tile
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 
 every_flip = st.tuples(st.booleans(), st.booleans(), st.booleans())
 FLIPS: list[Flip] = [(d, h, w) for d in (False, True) for h in (False, True) for w in (False, True)]
@@ -40,7 +42,7 @@ def on_the_host(source: Stored, target: Stored, window: SlidingWindow) -> None:
     translate_array(source, target, generator, window, Stopwatch(), lambda _: None)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60, 12))
 @given(
     edges,
     patches,
@@ -68,7 +70,7 @@ def test_a_window_of_mirrored_patches_gives_what_tiles_one_by_one_give(
     np.testing.assert_array_equal(there.values, here.values)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60, 12))
 @given(
     edges,
     patches,
@@ -94,12 +96,9 @@ def test_mirroring_is_along_the_axes_of_the_network_however_an_array_lies(
     np.testing.assert_allclose(there.values, here.values, rtol=0, atol=2e-6)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 @pytest.mark.parametrize("padding", get_args(SmallVolumePadding))
 @pytest.mark.parametrize("flip", FLIPS)
-def test_the_kernels_mirror_as_the_host_does(
-    tmp_path_factory: pytest.TempPathFactory, flip: Flip, padding: SmallVolumePadding
-) -> None:
+def test_the_kernels_mirror_as_the_host_does(flip: Flip, padding: SmallVolumePadding) -> None:
     """Along axes in another order and against them, and wider than the array."""
     extents, patch = (9, 5, 3), (5, 4, 4)
     lying = np.random.default_rng(0).uniform(0, 120, (3, 9, 5)).astype(np.int16)
@@ -110,15 +109,12 @@ def test_the_kernels_mirror_as_the_host_does(
     )
     window = SlidingWindow(tile(extents, patch, 0.3), "gaussian", padding, flip)
     on_the_host(source, here, window)
-    run_window_into(source, there, window, bent, kernels=KernelsOnCpu.of(tmp_path_factory))
+    run_window_into(source, there, window, bent)
     np.testing.assert_allclose(there.values, here.values, rtol=0, atol=2e-6)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 @pytest.mark.parametrize("result", VOXEL_TYPES)
-def test_voxels_stored_on_the_host_have_the_bytes_that_the_kernel_stores(
-    tmp_path_factory: pytest.TempPathFactory, result: str
-) -> None:
+def test_voxels_stored_on_the_host_have_the_bytes_that_the_kernel_stores(result: str) -> None:
     """A spread takes network intensities from the card; else voxels come as they are stored."""
     extents, patch = (20, 12, 10), (8, 8, 8)
     voxels = np.random.default_rng(0).uniform(0, 120, (1, *extents)).astype(np.int16)
@@ -127,7 +123,7 @@ def test_voxels_stored_on_the_host_have_the_bytes_that_the_kernel_stores(
     by_card = Stored(np.empty_like(voxels, result), outward)
     network = Stored(np.empty_like(voxels, np.float32))
     for target in (by_card, network):
-        run_window_into(source, target, window, bent, kernels=KernelsOnCpu.of(tmp_path_factory))
+        run_window_into(source, target, window, bent)
     by_host = np.empty_like(by_card.values)
     outward.store(network.values, by_host)
     assert by_host.tobytes() == by_card.values.tobytes()

@@ -1,12 +1,14 @@
-"""What a streamed window keeps on the card, and what happens where there is no memory for it."""
+"""What a streamed window keeps on the GPU, and what happens where there is no memory for it."""
 
+import shutil
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.fake_card import Card, FakeBuffer, FakeStream
+from support.gpu_on_cpu.memory import Buffer
+from support.gpu_on_cpu.streams import Gpu, Stream
 from support.numerics_models import FunctionGenerator, through, translated
 from support.streamed_window import (
     FakeGenerator,
@@ -16,6 +18,7 @@ from support.streamed_window import (
     replace_buffers,
     streamed,
 )
+from support.tiers import examples
 
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
 from cuda_cyclegan.engine.cuda.patches import window_buffers
@@ -27,23 +30,25 @@ from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.study.tiling import tile
 
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+
 
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     replace_buffers(monkeypatch)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     st.lists(st.tuples(edges, st.sampled_from(get_args(Blend))), min_size=2, max_size=5),
     st.integers(0, 10**6),
 )
 def test_arrays_of_all_sizes_follow_each_other(arrays: list[Any], seed: int) -> None:
-    patch, card = (8, 6, 6), Card(seed)
+    patch, gpu = (8, 6, 6), Gpu.in_random_order(seed)
     with pytest.MonkeyPatch.context() as fake:
-        fake.setattr(window_buffers, "Stream", card.stream)
+        fake.setattr(window_buffers, "Stream", gpu.stream)
         generator = KeepingGenerator(bent)
-        generator.on(card, patch, 2, None)
+        generator.on(gpu, patch, 2, None)
         with window_buffers.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
             for extents, blend in arrays:
@@ -56,19 +61,19 @@ def test_arrays_of_all_sizes_follow_each_other(arrays: list[Any], seed: int) -> 
 
 
 def test_weights_stay_on_the_card_for_studies_that_are_alike() -> None:
-    card, sent, upload = Card(0), list[int](), FakeStream.upload_now
+    gpu, sent, upload = Gpu.in_random_order(0), list[int](), Stream.upload_now
 
-    def counted(stream: FakeStream, target: int, content: bytes) -> None:
+    def counted(stream: Stream, target: int, content: bytes) -> None:
         sent.append(len(content))
         upload(stream, target, content)
 
     window = SlidingWindow(tile((20, 18, 12), (8, 8, 8), 0.25), "gaussian", "edge")
     other = SlidingWindow(tile((30, 18, 12), (8, 8, 8), 0.25), "constant", "edge")
     with pytest.MonkeyPatch.context() as fake:
-        fake.setattr(window_buffers, "Stream", card.stream)
-        fake.setattr(FakeStream, "upload_now", counted)
+        fake.setattr(window_buffers, "Stream", gpu.stream)
+        fake.setattr(Stream, "upload_now", counted)
         generator = KeepingGenerator(bent)
-        generator.on(card, (8, 8, 8), 1, None)
+        generator.on(gpu, (8, 8, 8), 1, None)
         with window_buffers.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
             for following in (window, window, other, window):
@@ -89,10 +94,10 @@ def test_why_the_host_had_to_blend_is_told() -> None:
     window = SlidingWindow(tile(extents, patch, 0.5), "gaussian", "edge")
     array = np.ones((1, *extents), np.float32)
     for most in (None, 0, -1):
-        card = Card(0)
+        gpu = Gpu.in_random_order(0)
         with pytest.MonkeyPatch.context() as fake:
-            fake.setattr(window_buffers, "Stream", card.stream)
-            generator = FakeGenerator(bent).on(card, patch, 1, most)
+            fake.setattr(window_buffers, "Stream", gpu.stream)
+            generator = FakeGenerator(bent).on(gpu, patch, 1, most)
             ends = Stored(array), Stored(np.empty_like(array))
             notes = translate_array(*ends, generator, window, Stopwatch(), lambda _: None)
         told = [note for note in notes if "blended on the host" in note and "are left" in note]
@@ -101,15 +106,15 @@ def test_why_the_host_had_to_blend_is_told() -> None:
 
 def test_without_memory_to_pin_the_host_blends_and_later_arrays_have_what_they_need() -> None:
     """The second array needs larger slots, of which only some are there; the third small ones."""
-    patch, pinned, most = (8, 6, 6), list[FakeBuffer](), iter([9, 9, 9, 9, 9, 9, 0, 9, 9, 9, 9])
+    patch, pinned, most = (8, 6, 6), list[Buffer](), iter([9, 9, 9, 9, 9, 9, 0, 9, 9, 9, 9])
 
-    class Scarce(FakeBuffer):
+    class Scarce(Buffer):
         def __init__(self, size: int) -> None:
             if not next(most):
                 raise DeviceMemoryError("The host has no memory left that can be pinned.")
             super().__init__(size)
 
-        def __enter__(self) -> "FakeBuffer":
+        def __enter__(self) -> "Buffer":
             pinned.append(self)
             return super().__enter__()
 
@@ -117,12 +122,12 @@ def test_without_memory_to_pin_the_host_blends_and_later_arrays_have_what_they_n
             pinned.remove(self)
             super().__exit__(*error)
 
-    card = Card(0)
+    gpu = Gpu.in_random_order(0)
     with pytest.MonkeyPatch.context() as fake:
-        fake.setattr(window_buffers, "Stream", card.stream)
+        fake.setattr(window_buffers, "Stream", gpu.stream)
         fake.setattr(window_buffers, "PinnedBuffer", Scarce)
         generator = KeepingGenerator(bent)
-        generator.on(card, patch, 1, None)
+        generator.on(gpu, patch, 1, None)
         with window_buffers.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
             told: list[int] = []

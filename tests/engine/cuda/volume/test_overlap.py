@@ -3,15 +3,15 @@
 import ctypes
 import shutil
 from functools import cache
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from support.gpu_networks import chain, random_network
-from support.volume_on_cpu import VolumeOnCpu, convolved_exactly, volume_on_cpu
+from support.gpu_on_cpu.convolutions import convolved_exactly
+from support.volume_on_cpu import VolumeOnCpu, volume_on_cpu
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
-pytest.importorskip("torch")
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
@@ -40,17 +40,18 @@ GRID = BlockGrid((10, 4, 10), (4, 4, 4))
 
 
 @cache
-def small(folder: Path, name: str) -> VolumeOnCpu:
+def small(name: str) -> VolumeOnCpu:
     network = random_network(NETWORKS[name], seed=1)
-    return volume_on_cpu(
-        network, GRID, "fp16", folder, matrix_kernels=True, convolve=convolved_exactly
-    )
+    return volume_on_cpu(network, GRID, "fp16", matrix_kernels=True, convolve=convolved_exactly)
 
 
-@cache
-def noise_and_result(folder: Path, name: str) -> tuple[FloatArray, FloatArray]:
-    given = np.random.default_rng(2).uniform(-1, 1, (1, *GRID.extents)).astype(np.float32)
-    return given, small(folder, name)(given)
+NOISE = np.random.default_rng(2).uniform(-1, 1, (1, *GRID.extents)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def results(torch: Any) -> dict[str, FloatArray]:  # noqa: ARG001
+    """What each network makes of NOISE."""
+    return {name: small(name)(NOISE) for name in NETWORKS}
 
 
 def rows_of(placed: PlacedVolume, name: str) -> FloatArray:
@@ -79,11 +80,11 @@ def nothing() -> None: ...
     ],
 )
 def test_no_run_reads_rows_that_are_not_there_nor_leaves_some_out(
-    folder: Path, name: str, axis: int, is_turned: bool, needed: int
+    results: dict[str, FloatArray], name: str, axis: int, is_turned: bool, needed: int
 ) -> None:
     """needed: runs of the last pass before its first rows can go."""
-    given, wanted = noise_and_result(folder, name)
-    made = small(folder, name)
+    given, wanted = NOISE, results[name]
+    made = small(name)
     first, *between, last = made.passes
     with made.placed() as placed:
         arriving, leaving = rows_of(placed, PATCHES), rows_of(placed, TRANSLATED)

@@ -1,7 +1,6 @@
 """Whatever the layers of a network that has a form for volumes, its blocks see each other."""
 
 import shutil
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -9,53 +8,48 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.gpu_networks import random_network
+from support.gpu_on_cpu.convolutions import convolved_exactly
 from support.random_graphs import random_graph
-from support.volume_on_cpu import convolved_exactly, volume_on_cpu
+from support.volume_on_cpu import volume_on_cpu
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
-pytest.importorskip("torch")
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
+from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.whole_volume import volume_refusal
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++"),
+    pytest.mark.usefixtures("torch"),
+]
 EXTENTS: Triple = (12, 8, 8)
 BLOCK: Triple = (8, 4, 8)
 _LIMIT = 1e-3
 """Rounding stays a tenth of it, but for norms of what is nearly constant."""
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    st.randoms(use_true_random=False),
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from([0, 1 << 30]),
-    st.sampled_from([1 << 12, 1 << 27]),
-)
-def test_any_network(
-    folder: Path, random: Random, widens: bool, twice: bool, undivided: int, slab_bytes: int
-) -> None:
+def drawn(random: Random) -> Graph | None:
+    """A network that has a form for volumes, if these random numbers make one."""
+    graph = random_graph(random, EXTENTS)
+    return None if graph is None or volume_refusal(graph) else graph
+
+
+def check(graph: Graph, *, widens: bool, twice: bool, undivided: int, slab_bytes: int) -> None:
     """widens, undivided, slab_bytes: see `volume_on_cpu`.
 
     twice: see `VolumeOnCpu.memory_recomputed`.
     """
-    graph = random_graph(random, EXTENTS)
-    assume(graph is not None and volume_refusal(graph) is None)
-    assert graph is not None
     network = random_network(graph, seed=1)
     noise = np.random.default_rng(2).uniform(-1, 1, (graph.in_channels, *EXTENTS))
     volume = noise.astype(np.float32)
     with open_cpu_generator(network, threads=1) as generator:
         [wanted] = generator(volume[None])
-    grid = BlockGrid(EXTENTS, BLOCK)
     made = volume_on_cpu(
         network,
-        grid,
+        BlockGrid(EXTENTS, BLOCK),
         "fp32",
-        folder,
         widens=widens,
         undivided=undivided,
         slab_bytes=slab_bytes,
@@ -67,10 +61,49 @@ def test_any_network(
         assert difference <= _LIMIT * np.linalg.norm(wanted)
 
 
+@pytest.mark.parametrize(("number", "seed"), [*enumerate((12, 15, 20, 21, 29, 33, 37, 38))])
+def test_some_networks(number: int, seed: int) -> None:
+    """Small ones that have many kinds of layers between them."""
+    graph = drawn(Random(seed))
+    assert graph is not None
+    check(
+        graph,
+        widens=bool(number & 1),
+        twice=bool(number & 2),
+        undivided=1 << 30 if number & 4 else 0,
+        slab_bytes=1 << 12 if number in (0, 3, 5, 6) else 1 << 27,
+    )
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.randoms(use_true_random=False),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0, 1 << 30]),
+    st.sampled_from([1 << 12, 1 << 27]),
+)
+def test_any_network(
+    random: Random, widens: bool, twice: bool, undivided: int, slab_bytes: int
+) -> None:
+    graph = drawn(random)
+    assume(graph is not None)
+    assert graph is not None
+    check(
+        graph,
+        widens=widens,
+        twice=twice,
+        undivided=undivided,
+        slab_bytes=slab_bytes,
+    )
+
+
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False), st.booleans(), st.booleans())
 def test_any_network_on_matrix_units_gives_the_same_bytes_wherever_maps_are(
-    folder: Path, random: Random, wgmma: bool, widens: bool
+    random: Random, wgmma: bool, widens: bool
 ) -> None:
     graph = random_graph(random, EXTENTS, channels=(1, 3, 32, 64))
     assume(graph is not None and volume_refusal(graph) is None)
@@ -81,7 +114,6 @@ def test_any_network_on_matrix_units_gives_the_same_bytes_wherever_maps_are(
         random_network(graph, seed=1),
         BlockGrid(EXTENTS, BLOCK),
         "fp16",
-        folder,
         matrix_kernels=True,
         wgmma=wgmma,
         widens=widens,

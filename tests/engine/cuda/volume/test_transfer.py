@@ -6,19 +6,19 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache, partial
-from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.gpu_networks import random_network
-from support.volume_on_cpu import StreamAtOnce, VolumeOnCpu, convolved_exactly, volume_on_cpu
+from support.gpu_on_cpu.convolutions import convolved_exactly
+from support.gpu_on_cpu.memory import Buffer
+from support.gpu_on_cpu.streams import Event
+from support.tiers import examples
+from support.volume_on_cpu import VolumeOnCpu, volume_on_cpu
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
-pytest.importorskip("torch")
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
@@ -31,48 +31,31 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.scaling import Stored
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++"),
+    pytest.mark.usefixtures("torch"),
+]
 
 GRID = BlockGrid((12, 8, 8), (4, 4, 4))
 SLOT_VOXELS = 2 * 8 * 8
-ROUNDS = 20
+ROUNDS = examples(20, 5)
 """As threads may meet in many ways."""
 
 
-class Slot:
-    def __init__(self) -> None:
-        self._memory = np.full(SLOT_VOXELS, np.nan, np.float32)
-
-    def array(self, shape: tuple[int, ...], kind: Any) -> Any:
-        return np.frombuffer(self._memory, kind, prod(shape)).reshape(shape)
-
-
-class Event:
-    def record(self, _: Any) -> None: ...
-
-    def wait(self) -> None: ...
-
-
-class Waiting(StreamAtOnce):
-    def wait(self) -> None: ...
-
-
 @cache
-def network(folder: Path) -> VolumeOnCpu:
+def network() -> VolumeOnCpu:
     made = random_network(build(ResNetSpec(1, 1, 4, 0, downsamplings=1)), seed=1)
-    return volume_on_cpu(made, GRID, "fp32", folder, convolve=convolved_exactly)
+    return volume_on_cpu(made, GRID, "fp32", convolve=convolved_exactly)
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[tuple[PlacedVolume, PinnedSlots]]:
-    made = network(folder)
+def opened() -> Iterator[tuple[PlacedVolume, PinnedSlots]]:
+    made = network()
     rows = 4 * SLOT_VOXELS, 8 * SLOT_VOXELS
     wanted = VolumeRequest(made.program.lowered, made.passes, GRID, (1, 1), rows)
-    slots: Any = [Slot() for _ in range(2)]
+    slots: Any = [Buffer(4 * SLOT_VOXELS) for _ in range(2)]
     events: Any = [Event() for _ in range(2)]
-    stream: Any = Waiting()
     with made.placed(volume_memory(wanted, 1 << 40)) as placed, ThreadPoolExecutor(1) as copying:
-        placed = replace(placed, program=replace(placed.program, stream=stream))
         yield placed, PinnedSlots(slots, events, SLOT_VOXELS, copying)
 
 
@@ -91,10 +74,10 @@ def part(rows: AxisRows) -> tuple[slice, ...]:
     return (slice(None),) * (1 + rows.axis) + (slice(rows.start, rows.stop),)
 
 
-def test_each_piece_is_there_before_what_reads_it_is_queued(folder: Path) -> None:
+def test_each_piece_is_there_before_what_reads_it_is_queued() -> None:
     source, there = noise(), list[bool]()
     for _ in range(ROUNDS):
-        with opened(folder) as (placed, slots):
+        with opened() as (placed, slots):
             volume = at(placed, PATCHES)
             bring_in(placed, Stored(source), slots, partial(look, volume, source, there))
     assert there == [True] * 4 * ROUNDS
@@ -116,7 +99,7 @@ def made_by(placed: PlacedVolume, result: Any) -> Callable[[AxisRows], None]:
     return needed
 
 
-def test_rows_are_told_when_they_are_in_their_place(folder: Path) -> None:
+def test_rows_are_told_when_they_are_in_their_place() -> None:
     result = noise()
     for _ in range(ROUNDS):
         target, told = np.zeros_like(result), list[int]()
@@ -124,7 +107,7 @@ def test_rows_are_told_when_they_are_in_their_place(folder: Path) -> None:
         def on_rows(rows: int, target: Any = target, told: list[int] = told) -> None:
             told.append(rows if np.array_equal(target[..., :rows], result[..., :rows]) else -1)
 
-        with opened(folder) as (placed, slots):
+        with opened() as (placed, slots):
             ctypes.memset(placed.at("overflow"), 0, 4)
             needed = made_by(placed, result)
             assert take_out(placed, Stored(target, on_rows=on_rows), slots, needed)
@@ -132,7 +115,7 @@ def test_rows_are_told_when_they_are_in_their_place(folder: Path) -> None:
         assert np.array_equal(target, result)
 
 
-def test_nothing_is_put_in_place_any_more_once_a_fault_is_told(folder: Path) -> None:
+def test_nothing_is_put_in_place_any_more_once_a_fault_is_told() -> None:
     """A next try may fill the same array."""
     target, is_told, late = np.zeros_like(noise()), threading.Event(), list[int]()
 
@@ -144,7 +127,7 @@ def test_nothing_is_put_in_place_any_more_once_a_fault_is_told(folder: Path) -> 
         if rows.start == 2:
             raise RuntimeError("the card is lost")
 
-    with opened(folder) as (placed, slots):
+    with opened() as (placed, slots):
         with pytest.raises(RuntimeError, match="lost"):
             take_out(placed, Stored(target, on_rows=on_rows), slots, lost)
         is_told.set()

@@ -1,14 +1,13 @@
 """Rows of stored voxels into a volume and out of it, by the kernels, lane by lane on the CPU."""
 
 import shutil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import cuda_on_cpu
+from support.gpu_on_cpu import kernels
 from support.tiers import examples
 
 from cuda_cyclegan.engine.compiler.launches.voxels.volume import (
@@ -23,11 +22,6 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no
 
 extents_of = st.tuples(*[st.integers(1, 7)] * 3)
 flips_of = st.tuples(*[st.booleans()] * 3)
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return cuda_on_cpu.libraries(tmp_path_factory)
 
 
 def laid(extents: Triple, order: Any, flips: Any, kind: str) -> Any:
@@ -48,7 +42,6 @@ def laid(extents: Triple, order: Any, flips: Any, kind: str) -> Any:
     st.integers(0, 999),
 )
 def test_any_order_in_and_out(
-    folder: Path,
     extents: Triple,
     order: Any,
     flips: Any,
@@ -73,14 +66,14 @@ def test_any_order_in_and_out(
         launch = rows_into_volume(
             found, rows, source, stored.ctypes.data, volume.ctypes.data, volume.shape
         )
-        cuda_on_cpu.run(launch, "fp32", folder, launch.grid)
+        kernels.run(launch, "fp32")
     sizes = [(0, p - e) for p, e in zip(padded, extents, strict=True)]
     assert np.array_equal(volume, np.pad(source.scaling.forward(array)[0], sizes, "edge"))
 
     for rows in found.pieces(voxels):
         into = np.full((len(rows), *found.extents[1:]), np.nan, np.float32)
         launch = rows_of_volume(found, rows, volume.ctypes.data, volume.shape, into.ctypes.data)
-        cuda_on_cpu.run(launch, "fp32", folder, launch.grid)
+        kernels.run(launch, "fp32")
         d, h, w = extents
         cropped = found.seen(np.ascontiguousarray(volume[:d, :h, :w])[None])
         assert np.array_equal(into, cropped[0, rows.start : rows.stop])

@@ -3,6 +3,8 @@
 // once.
 #pragma once
 
+#include <signal.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -213,17 +215,52 @@ struct Group {
     }
 };
 
+// Dynamic shared memory of a block. It ends where memory begins that nobody may touch, so that a kernel
+// whose launch asks for too little is stopped there; at first it is full of NaN, so that what a block
+// writes shows how much it needs.
+class Shared {
+    static constexpr size_t MOST = 256 << 10, GUARD = 1 << 20;
+    static constexpr unsigned char POISON = 0xFF;
+    char* const end;
+    char* begin = end;
+
+    static char* mapped() {
+        char* const all = (char*)mmap(nullptr, MOST + GUARD, PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        mprotect(all + MOST, GUARD, PROT_NONE);
+        return all + MOST;
+    }
+
+public:
+    Shared() : end(mapped()) {}
+
+    void poison(int bytes) {
+        begin = end - (bytes + 15) / 16 * 16;  // aligned as on a GPU
+        memset(begin, POISON, end - begin);
+    }
+
+    char* data() const { return begin; }
+
+    bool guards(const char* address) const { return end <= address && address < end + GUARD; }
+
+    // Bytes up to the last one that was written.
+    int used() const {
+        const char* last = end;
+        while (last != begin && (unsigned char)last[-1] == POISON) --last;
+        return last - begin;
+    }
+};
+
 struct Block {
     Place index;
     Barrier all;
     std::vector<Warp> warps;
     std::vector<Group> groups;
-    std::vector<char> shared;
+    Shared& shared;
     std::map<int, Barrier> named;
 
-    Block(Place index, int threads, int bytes)
-        : index(index), all(threads), warps(threads / 32), groups(threads / 128),
-          shared(bytes) {}
+    Block(Place index, int threads, Shared& shared)
+        : index(index), all(threads), warps(threads / 32), groups(threads / 128), shared(shared) {}
 };
 
 inline Block* block;
@@ -460,8 +497,48 @@ JUMPS inline void run(Lane& next) {
     setcontext(&context);
 }
 
-// All lanes in turn, from the first or from the last one on, until all have ended: what one lane reads
-// before another has written it is found in one order or the other.
+// What a launch has done; kernels.py reads it. offset: of the address in shared memory, or -1.
+struct Outcome {
+    int used, fault, offset, thread;
+    Place block;
+    const char* address;
+};
+
+inline Outcome outcome;
+
+// Of SIGSEGV: leaves the lane that goes where it has no memory. Whatever is no lane's fault is raised
+// again, for whoever handled it before.
+class Stopped {
+    struct sigaction before;
+
+    inline static Stopped* current;
+
+    JUMPS static void handle(int number, siginfo_t* told, void*) {
+        if (!lane) {
+            sigaction(number, &current->before, nullptr);
+            return;
+        }
+        const char* const address = (const char*)told->si_addr;
+        const Shared& shared = lane->block->shared;
+        const int offset = shared.guards(address) ? address - shared.data() : -1;
+        outcome = {0, true, offset, lane->thread, lane->block->index, address};
+        jump(scheduler);
+    }
+
+public:
+    Stopped() {
+        current = this;
+        struct sigaction here = {};
+        here.sa_sigaction = handle;
+        here.sa_flags = SA_SIGINFO | SA_NODEFER;
+        sigaction(SIGSEGV, &here, &before);
+    }
+
+    ~Stopped() { sigaction(SIGSEGV, &before, nullptr); }
+};
+
+// All lanes in turn, from the first or from the last one on, until all have ended or one is stopped:
+// what one lane reads before another has written it is found in one order or the other.
 inline void run_all(
     const std::vector<std::unique_ptr<Lane>>& lanes, size_t count, bool backwards
 ) {
@@ -470,34 +547,49 @@ inline void run_all(
             Lane& next = *lanes[backwards ? count - 1 - i : i];
             if (next.ended || next.must_wait()) continue;
             run(next);
+            if (outcome.fault) return;
             ended += next.ended;
         }
     }
 }
 
+// At least so many, which live on for later launches.
+template <class T>
+void grow(std::vector<std::unique_ptr<T>>& all, size_t count) {
+    while (all.size() < count) all.push_back(std::make_unique<T>());
+}
+
 // `at_once`: blocks wait for each other; otherwise they run one after another.
 template <class Arguments>
-void launch(void (*kernel)(Arguments), const Arguments& arguments, Place grid, Place size, int bytes,
-            bool at_once) {
+Outcome launch(void (*kernel)(Arguments), const Arguments& arguments, Place grid, Place size, int bytes,
+               bool at_once) {
     static void (*called)(Arguments);
     static const Arguments* with;
     static std::vector<std::unique_ptr<Lane>> lanes;
+    static std::vector<std::unique_ptr<Shared>> memory;
     called = kernel, with = &arguments, body = [] { called(*with); };
-    blockDim = size, gridDim = grid;
+    blockDim = size, gridDim = grid, outcome = {};
     const int threads = size.x * size.y, blocks = grid.x * grid.y * grid.z;
     const int together = at_once ? blocks : 1;
-    while (lanes.size() < threads * together) lanes.push_back(std::make_unique<Lane>());
-    for (int first = 0; first < blocks; first += together) {
+    grow(lanes, threads * together), grow(memory, together);
+    const Stopped stopped;
+    for (int first = 0; first < blocks && !outcome.fault; first += together) {
         std::vector<std::unique_ptr<Block>> held;
         for (int number = first; number < first + together; ++number) {
             const Place index = {number % grid.x, number / grid.x % grid.y, number / (grid.x * grid.y)};
-            held.push_back(std::make_unique<Block>(index, threads, bytes));
+            Shared& shared = *memory[number - first];
+            shared.poison(bytes);
+            held.push_back(std::make_unique<Block>(index, threads, shared));
             for (int i = 0; i < threads; ++i) {
                 lanes[(number - first) * threads + i]->begin(held.back().get(), i);
             }
         }
         run_all(lanes, threads * together, first % 2);
+        for (const auto& one : held) outcome.used = max(outcome.used, one->shared.used());
     }
+    lane = nullptr;
+    if (outcome.fault) lanes.clear();  // which are amid a kernel
+    return outcome;
 }
 
 }  // namespace on_cpu

@@ -1,0 +1,1 @@
+"""A stand-in for a GPU whose memory is host memory; README.md explains it."""

@@ -1,0 +1,42 @@
+"""A stand-in for cuDNN: convolutions by PyTorch, block by block."""
+
+import numpy as np
+from support.gpu_on_cpu.memory import array_at
+
+from cuda_cyclegan.engine.compiler.steps import Convolve
+
+
+def convolved_exactly(step: Convolve, places: tuple[int, int, int, int]) -> bool:
+    """In double precision, so that a voxel's bytes do not depend on its place in a block."""
+    return convolved_by_torch(step, places, "f8")
+
+
+def convolved_by_torch(
+    step: Convolve, places: tuple[int, int, int, int], number_of_sums: str = "f4"
+) -> bool:
+    """A convolution block by block, so that no block's bytes depend on those beside it."""
+    import torch
+
+    shape = step.shape
+    if shape.split_fp16:
+        return False
+    number = np.float16 if shape.precision == "fp16" else np.float32
+    source, target = (
+        array_at(place, number, shape.batch, *extents, channels)
+        for place, extents, channels in (
+            (places[0], shape.source_extents, shape.source_channels),
+            (places[2], step.target.extents, shape.target_channels),
+        )
+    )
+    weights = shape.target_channels, *shape.kernel, shape.summed_channels
+    weight = torch.from_numpy(
+        np.moveaxis(array_at(places[1], number, *weights), -1, 1).astype(number_of_sums)
+    )
+    planes = shape.target_extents[0]
+    for given, made in zip(source, target, strict=True):
+        block = torch.from_numpy(np.moveaxis(given, -1, 0).astype(number_of_sums))[None]
+        result = torch.nn.functional.conv3d(
+            block, weight, None, shape.stride, 0, shape.dilation, shape.groups
+        )
+        made[:planes] = np.moveaxis(result[0].numpy(), 0, -1).astype(number)
+    return True

@@ -1,0 +1,52 @@
+"""A stand-in for cuDNN's plans of a convolution, each of which may have a fault."""
+
+from collections.abc import Callable
+from typing import Any
+
+from support.gpu_on_cpu.memory import array_at
+from support.gpu_on_cpu.numpy_kernels import NUMBER, convolve
+
+from cuda_cyclegan.engine.compiler.convolution import Convolution
+from cuda_cyclegan.engine.compiler.launches.convolutions import (
+    ConvolveArguments,
+    convolution_geometry,
+)
+
+Fault = Callable[[Any], None]
+"""Spoils a result [N, D, H, W, K] that was right."""
+
+
+class Plans:
+    """What cuDNN offers on that card: a right result, then the fault of the plan's name."""
+
+    def __init__(self, shape: Convolution, faults: dict[str, Fault | None]) -> None:
+        self._shape = shape
+        self._faults = list(faults.items())
+        self.count = len(faults)
+        self.runs = 0
+
+    def name(self, index: int) -> str:
+        return self._faults[index][0]
+
+    def build(self, _index: int) -> int:
+        return 0
+
+    def run(self, index: int, source: int, weight: int, target: int, _workspace: int) -> None:
+        self.runs += 1
+        shape = self._shape
+        convolve(
+            ConvolveArguments(
+                source=source,
+                weight=weight,
+                target=target,
+                **convolution_geometry(shape),
+                patches=shape.batch,
+                inputs=shape.summed_channels,
+                outputs=shape.target_channels // shape.groups,
+            )
+        )
+        fault = self._faults[index][1]
+        if fault:
+            fault(
+                array_at(target, NUMBER, shape.batch, *shape.target_extents, shape.target_channels)
+            )
