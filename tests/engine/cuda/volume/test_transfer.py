@@ -15,7 +15,6 @@ from support.gpu_networks import random_network
 from support.gpu_on_cpu.convolutions import convolved_exactly
 from support.gpu_on_cpu.memory import Buffer
 from support.gpu_on_cpu.streams import Event
-from support.tiers import examples
 from support.volume_on_cpu import VolumeOnCpu, volume_on_cpu
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
@@ -38,7 +37,7 @@ pytestmark = [
 
 GRID = BlockGrid((12, 8, 8), (4, 4, 4))
 SLOT_VOXELS = 2 * 8 * 8
-ROUNDS = examples(20, 5)
+many_rounds = pytest.mark.parametrize("rounds", [5, pytest.param(20, marks=pytest.mark.slow)])
 """As threads may meet in many ways."""
 
 
@@ -74,13 +73,14 @@ def part(rows: AxisRows) -> tuple[slice, ...]:
     return (slice(None),) * (1 + rows.axis) + (slice(rows.start, rows.stop),)
 
 
-def test_each_piece_is_there_before_what_reads_it_is_queued() -> None:
+@many_rounds
+def test_each_piece_is_there_before_what_reads_it_is_queued(rounds: int) -> None:
     source, there = noise(), list[bool]()
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         with opened() as (placed, slots):
             volume = at(placed, PATCHES)
             bring_in(placed, Stored(source), slots, partial(look, volume, source, there))
-    assert there == [True] * 4 * ROUNDS
+    assert there == [True] * 4 * rounds
 
 
 def look(volume: Any, source: Any, there: list[bool], rows: AxisRows) -> None:
@@ -99,9 +99,10 @@ def made_by(placed: PlacedVolume, result: Any) -> Callable[[AxisRows], None]:
     return needed
 
 
-def test_rows_are_told_when_they_are_in_their_place() -> None:
+@many_rounds
+def test_rows_are_told_when_they_are_in_their_place(rounds: int) -> None:
     result = noise()
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         target, told = np.zeros_like(result), list[int]()
 
         def on_rows(rows: int, target: Any = target, told: list[int] = told) -> None:
