@@ -3,6 +3,7 @@
 import io
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,15 +19,17 @@ from .instance import (
     Frame,
     Instance,
     Moment,
+    Technique,
     items,
     number,
     numbers,
     places,
+    seconds,
     word,
     words,
 )
 from .kinds import NO_PLACE, is_directory, is_enhanced, is_map, is_result, modality_in, obstacle
-from .library import PARSING_ERRORS, read_partial, tag_of, with_shared_values
+from .library import PARSING_ERRORS, pydicom, read_partial, tag_of, with_shared_values
 
 _TAGS = (
     *("SpecificCharacterSet", "ImageType", "SOPClassUID", "SOPInstanceUID", "Modality"),
@@ -36,7 +39,10 @@ _TAGS = (
     *("EchoNumbers", "EchoTime", "Rows", "Columns", "SamplesPerPixel", "NumberOfFrames"),
     *("BitsAllocated", "ModalityLUTSequence", "TriggerTime", "DiffusionBValue"),
     *("DiffusionGradientOrientation", "PhotometricInterpretation", "ConcatenationUID"),
-    *("InConcatenationNumber", "InConcatenationTotalNumber"),
+    *("InConcatenationNumber", "InConcatenationTotalNumber", "ImagesInAcquisition"),
+    *("ComplexImageComponent", "KVP", "ConvolutionKernel", "InversionTime", "FlipAngle"),
+    *("ContrastBolusAgent", "SliceThickness", "AcquisitionDate", "AcquisitionTime"),
+    "AcquisitionDateTime",
 )
 _TAG_NUMBERS = [tag_of(keyword) for keyword in _TAGS]
 _LAST_GROUP = 0x0028
@@ -45,6 +51,16 @@ _MOST_PARTS = 0xFFFF
 """Of a concatenation, by the elements' VR, which is US; a damaged header may tell of any number."""
 _LAST_OF_FRAMES = 0x7FDF
 """What describes the frames of an enhanced object stands before it, and before the pixels."""
+_OF_PET = [tag_of("NumberOfSlices")]
+_GE_BLOCKS = range(0x10, 0x14)
+"""Where the elements of GE's private group for parameters may begin."""
+_OF_GE = [
+    *(pydicom.tag.Tag(0x0043, block) for block in _GE_BLOCKS),
+    *(pydicom.tag.Tag(0x0043, block << 8 | 0x2F) for block in _GE_BLOCKS),
+]
+_GE_CREATOR = "GEMS_PARM_01"
+_GE_COMPONENTS = ("MAGNITUDE", "PHASE", "REAL", "IMAGINARY")
+"""Of (0043,xx2F), by its value."""
 _UNPACKED = (ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian)
 
 
@@ -62,10 +78,13 @@ def read_header(
 
 
 def _read(path: Path, file: BinaryIO, start: bytes, old: bool) -> Instance | Unreadable | None:
-    dataset, pixels_at = _short_header(start, old) or _header(file, old, _LAST_GROUP, _TAG_NUMBERS)
+    dataset, pixels_at = _elements(file, start, old, _TAG_NUMBERS)
     if number(dataset, "NumberOfFrames", 1) > 1 or is_enhanced(dataset):
         tags = [*_TAG_NUMBERS, tag_of(SHARED), tag_of(PER_FRAME), tag_of(DIMENSIONS)]
         dataset, pixels_at = _header(file, old, _LAST_OF_FRAMES, tags)
+    elif further := _further_tags(dataset):
+        with suppress(*PARSING_ERRORS):
+            dataset.update(_elements(file, start, old, further)[0])
     instance = _instance(path, dataset)
     if instance is None and is_directory(word(dataset.file_meta, "MediaStorageSOPClassUID")):
         return None
@@ -117,13 +136,27 @@ def _cut(dataset: DataSet, there: int) -> str | None:
     return f"its header promises {promised} bytes of pixels and {max(there, 0)} follow"
 
 
-def _short_header(start: bytes, old: bool) -> tuple[DataSet, int] | None:
-    """The header if it ends within the file's start: parsing from memory takes half the time."""
-    try:
-        dataset, end = _header(io.BytesIO(start), old, _LAST_GROUP, _TAG_NUMBERS)
-    except PARSING_ERRORS:
-        return None
-    return None if end is None else (dataset, end)
+def _further_tags(dataset: DataSet) -> list[Any]:
+    """Elements behind the group where headers are left, which only some modalities have."""
+    match modality_in(dataset):
+        case "MR" if word(dataset, "Manufacturer").upper().startswith("GE"):
+            return _OF_GE
+        case "PT":
+            return _OF_PET
+        case _:
+            return []
+
+
+def _elements(
+    file: BinaryIO, start: bytes, old: bool, tags: Sequence[Any]
+) -> tuple[DataSet, int | None]:
+    """As _header, from the file's start if it has all: parsing memory takes half the time."""
+    last_group = max(_LAST_GROUP, *(tag.group for tag in tags))
+    with suppress(*PARSING_ERRORS):
+        dataset, end = _header(io.BytesIO(start), old, last_group, tags)
+        if end is not None:
+            return dataset, end
+    return _header(file, old, last_group, tags)
 
 
 def _header(
@@ -171,7 +204,12 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
         concatenation=_concatenation(dataset),
         is_result=is_result(dataset),
         is_map=is_map(dataset),
+        promised=max(int(number(dataset, name)) for name in PROMISES),
     )
+
+
+PROMISES = ("NumberOfSlices", "ImagesInAcquisition")
+"""Elements that say how many images there are, which makers and archives often fill in wrong."""
 
 
 def _concatenation(dataset: DataSet) -> Concatenation | None:
@@ -208,6 +246,7 @@ def _frames(path: Path, uid: str, dataset: DataSet) -> Iterable[Frame]:
             flags=words(dataset, "ImageType")[2:],
             echo=number(dataset, "EchoTime"),
             echo_number=word(dataset, "EchoNumbers"),
+            component=word(dataset, "ComplexImageComponent") or _maker_component(dataset),
         ),
         moment=Moment(
             temporal=number(dataset, "TemporalPositionIdentifier"),
@@ -219,5 +258,39 @@ def _frames(path: Path, uid: str, dataset: DataSet) -> Iterable[Frame]:
             ),
         ),
         image=number(dataset, "InstanceNumber"),
+        technique=Technique(
+            voltage=number(dataset, "KVP"),
+            kernel=" ".join(words(dataset, "ConvolutionKernel")),
+            inversion=number(dataset, "InversionTime"),
+            flip=number(dataset, "FlipAngle"),
+            agent=word(dataset, "ContrastBolusAgent"),
+            series=int(number(dataset, "SeriesNumber")),
+            seconds=_acquired(dataset),
+            thickness=number(dataset, "SliceThickness"),
+        ),
     )
     return (frame,)
+
+
+def _acquired(dataset: DataSet) -> float:
+    return seconds(word(dataset, "AcquisitionDateTime")) or seconds(
+        word(dataset, "AcquisitionDate"), word(dataset, "AcquisitionTime")
+    )
+
+
+def _maker_component(dataset: DataSet) -> str:
+    """Component of the complex signal, by GE's private element (0043,xx2F)."""
+    for block in _GE_BLOCKS:
+        creator, element = (
+            dataset.get(pydicom.tag.Tag(0x0043, at)) for at in (block, block << 8 | 0x2F)
+        )
+        if creator is None or element is None or creator.value is None:
+            continue
+        stored = creator.value
+        name = stored.decode("ascii", "replace") if isinstance(stored, bytes) else str(stored)
+        if name.strip(" \0") == _GE_CREATOR:
+            value = element.value
+            found = int.from_bytes(value, "little") if isinstance(value, bytes) else value
+            if isinstance(found, int) and 0 <= found < len(_GE_COMPONENTS):
+                return _GE_COMPONENTS[found]
+    return ""
