@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
+from .directory import Directory, read_directory
 from .enhanced import DIMENSIONS, PER_FRAME, SHARED, enhanced_frames
 from .file_starts import Unreadable, not_dicom
 from .instance import (
@@ -28,7 +29,16 @@ from .instance import (
     word,
     words,
 )
-from .kinds import NO_PLACE, is_directory, is_enhanced, is_map, is_result, modality_in, obstacle
+from .kinds import (
+    NO_PLACE,
+    is_directory,
+    is_enhanced,
+    is_map,
+    is_result,
+    modality_in,
+    no_image,
+    obstacle,
+)
 from .library import PARSING_ERRORS, pydicom, read_partial, tag_of, with_shared_values
 
 _TAGS = (
@@ -66,8 +76,8 @@ _UNPACKED = (ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian
 
 def read_header(
     path: Path, file: BinaryIO, start: bytes, old: bool
-) -> Instance | Unreadable | None:
-    """What a file's header tells; None for an index of DICOM, and for what is no DICOM after all.
+) -> Instance | Directory | Unreadable | None:
+    """What a file's header tells; None for what is no DICOM after all.
 
     start: its first bytes. old: whether it has no preamble. Raises OSError and MemoryError.
     """
@@ -77,7 +87,9 @@ def read_header(
         return Unreadable(path, f"its header is damaged ({type(error).__name__}); copy it again")
 
 
-def _read(path: Path, file: BinaryIO, start: bytes, old: bool) -> Instance | Unreadable | None:
+def _read(
+    path: Path, file: BinaryIO, start: bytes, old: bool
+) -> Instance | Directory | Unreadable | None:
     dataset, pixels_at = _elements(file, start, old, _TAG_NUMBERS)
     if number(dataset, "NumberOfFrames", 1) > 1 or is_enhanced(dataset):
         tags = [*_TAG_NUMBERS, tag_of(SHARED), tag_of(PER_FRAME), tag_of(DIMENSIONS)]
@@ -87,7 +99,9 @@ def _read(path: Path, file: BinaryIO, start: bytes, old: bool) -> Instance | Unr
             dataset.update(_elements(file, start, old, further)[0])
     instance = _instance(path, dataset)
     if instance is None and is_directory(word(dataset.file_meta, "MediaStorageSOPClassUID")):
-        return None
+        return read_directory(path, file)
+    if why_not := no_image(dataset):
+        return instance or Unreadable(path, why_not, may_be_slice=False)
     if instance is None and old:
         return not_dicom(path, start)
     if trouble := _unfinished(dataset, is_whole=pixels_at is not None):
