@@ -31,7 +31,10 @@ class ListedImage:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A DICOMDIR. series: the images of each, by SeriesInstanceUID; empty if it is damaged."""
+    """A DICOMDIR.
+
+    file: its own path. series: the images of each, by SeriesInstanceUID; empty if it is damaged.
+    """
 
     file: Path
     series: Mapping[str, tuple[ListedImage, ...]]
