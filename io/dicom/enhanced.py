@@ -26,6 +26,8 @@ DIMENSIONS = "DimensionIndexSequence"
 _FRAME_TYPES = ("MRImageFrameTypeSequence", "CTImageFrameTypeSequence", "PETFrameTypeSequence")
 
 
+_NOTHING: DataSet = pydicom.Dataset()
+"""For a group that is missing; nobody changes it."""
 _AGENTS = "ContrastBolusUsageSequence"
 _OF_PLACES = {tag_of("StackID"), tag_of("InStackPositionNumber"), tag_of("ImagePositionPatient")}
 """Dimensions that say where a frame lies, which its position says better."""
@@ -74,7 +76,7 @@ class FrameGroups:
     def __call__(self, keyword: str) -> DataSet:
         """The one item of a group, or an empty data set."""
         found = items(self.own, keyword) or items(self.shared, keyword)
-        return found[0] if found else pydicom.Dataset()
+        return found[0] if found else _NOTHING
 
 
 def frame_groups(dataset: DataSet) -> Iterator[FrameGroups]:

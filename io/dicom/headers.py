@@ -90,13 +90,13 @@ def read_header(
 def _read(
     path: Path, file: BinaryIO, start: bytes, old: bool
 ) -> Instance | Directory | Unreadable | None:
-    dataset, pixels_at = _elements(file, start, old, _TAG_NUMBERS)
+    dataset, pixels_at = _common(file, start, old)
     if number(dataset, "NumberOfFrames", 1) > 1 or is_enhanced(dataset):
         tags = [*_TAG_NUMBERS, tag_of(SHARED), tag_of(PER_FRAME), tag_of(DIMENSIONS)]
         dataset, pixels_at = _header(file, old, _LAST_OF_FRAMES, tags)
-    elif further := _further_tags(dataset):
+    elif modality_in(dataset) == "PT":
         with suppress(*PARSING_ERRORS):
-            dataset.update(_elements(file, start, old, further)[0])
+            dataset.update(_elements(file, start, old, _OF_PET)[0])
     instance = _instance(path, dataset)
     if instance is None and is_directory(word(dataset.file_meta, "MediaStorageSOPClassUID")):
         return read_directory(path, file)
@@ -150,15 +150,12 @@ def _cut(dataset: DataSet, there: int) -> str | None:
     return f"its header promises {promised} bytes of pixels and {max(there, 0)} follow"
 
 
-def _further_tags(dataset: DataSet) -> list[Any]:
-    """Elements behind the group where headers are left, which only some modalities have."""
-    match modality_in(dataset):
-        case "MR" if word(dataset, "Manufacturer").upper().startswith("GE"):
-            return _OF_GE
-        case "PT":
-            return _OF_PET
-        case _:
-            return []
+def _common(file: BinaryIO, start: bytes, old: bool) -> tuple[DataSet, int | None]:
+    """What all single images have, and GE's group for parameters if the file seems to have it."""
+    if _GE_CREATOR.encode() in start:
+        with suppress(*PARSING_ERRORS):
+            return _elements(file, start, old, [*_TAG_NUMBERS, *_OF_GE])
+    return _elements(file, start, old, _TAG_NUMBERS)
 
 
 def _elements(

@@ -249,7 +249,8 @@ def _named(parts: list[Part]) -> list[Part]:
     """The parts with what tells them apart, if there are several, or what the one shows."""
     if len(parts) == 1:
         shown = quantity_of(parts[0].frames[0].contrast)
-        return [replace(parts[0], kind="" if shown == "magnitude" else shown)]
+        is_plain = shown == "magnitude" or parts[0].trouble
+        return [replace(parts[0], kind="" if is_plain else shown)]
     firsts = [part.frames[0] for part in parts]
     words = [_words(first) for first in firsts]
     words = [(*one, *more) for one, more in zip(words, names_of(firsts, words), strict=True)]

@@ -131,16 +131,16 @@ def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
         files=(),
         verdict="skipped",
         duplicates=members.copies,
-        notes=(*_identifiers_told(members), *_numbers_told(members)),
+        notes=(*_identifiers_told(members), *_numbers_told(members, choice)),
         text=first.description if choice.show_phi else "",
         keep_private=choice.keep_private,
         patient=first.patient,
     )
 
 
-def _numbers_told(members: Members) -> Iterator[str]:
+def _numbers_told(members: Members, choice: Choice) -> Iterator[str]:
     """Images that seem to be missing, by numbers that may be wrong or that a user passes over."""
-    if members.absent:
+    if members.absent and choice.allow_uneven:
         yield f"{_absent_told(members)}; what is there is taken"
     images = len(members.instances)
     if images < (promised := max(each.promised for each in members.instances)):

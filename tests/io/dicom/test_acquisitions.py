@@ -162,6 +162,12 @@ ACQUISITIONS: dict[str, Trap] = {
         "",
         "None magnitude .*\nNone phase",
     ),
+    "components in turn, too few slices": Trap(
+        edited(lambda data, at: named(data, ImageType=["ORIGINAL", "PRIMARY", "PM"[at % 2]])),
+        "refused",
+        "",
+        r"what they show \(phase, magnitude\); setting min-slices may take them as 2 volumes  $",
+    ),
     "two parameters": Trap(
         both(
             lambda folder: edited(differing("KVP", lambda at: at % 2), LONG_CT)(folder),
