@@ -178,7 +178,7 @@ PASSES = (
         repeats=False,
         interleaved="touching",
     ),
-    Parameter("order of numbers", _runs, repeats=False, interleaved="touching"),
+    Parameter("stack by instance number", _runs, repeats=False, interleaved="touching"),
 )
 ADD_ONS = Parameter(
     "image type", _each(lambda frame: frame.contrast.flags), interleaved="together", others=True

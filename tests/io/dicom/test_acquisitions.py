@@ -3,17 +3,23 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pydicom as _pydicom
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_judges import conformance_errors
 from support.dicom_phantoms import STORED, Phantom, renamed, set_position
 from support.dicom_traps import CT, MR, Trap, both, check, edited, named, told
+from support.tiers import examples
 
 from cuda_cyclegan.io.choice import Choice
+from cuda_cyclegan.io.dicom.instance import Contrast, Frame, Moment, Technique
+from cuda_cyclegan.io.dicom.parts import parts_of
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation
@@ -336,3 +342,57 @@ def test_enhanced_results_say_which_component_they_show(tmp_path: Path) -> None:
         found = made.ComplexImageComponent
         assert found == shared.MRImageFrameTypeSequence[0].ComplexImageComponent
         assert found == ("PHASE", "MAGNITUDE")[at]
+
+
+def frames_of(values: list[int], passes: list[int]) -> list[Frame]:
+    """A stack whose slices have these tube voltages and acquisition numbers."""
+    return [
+        Frame(
+            file=Path(f"im{at}"),
+            number=0,
+            instance=f"1.2.{at}",
+            rows=4,
+            columns=4,
+            spacing=(1.0, 1.0),
+            orientation=(1.0, 0.0, 0.0, 0.0, 1.0, 0.0),
+            position=(0.0, 0.0, 2.0 * at),
+            reference="1.9",
+            contrast=Contrast("CT", ("AXIAL",), 0.0),
+            moment=Moment(0.0, 0.0, float(number), ()),
+            image=float(at),
+            technique=Technique(voltage=float(value), thickness=2.0),
+        )
+        for at, (value, number) in enumerate(zip(values, passes, strict=True))
+    ]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.data())
+def test_each_image_is_in_one_part_whatever_the_values(data: st.DataObject) -> None:
+    count = data.draw(st.integers(2, 24))
+    values, passes = (
+        data.draw(st.lists(st.integers(80, 82), min_size=count, max_size=count)) for _ in range(2)
+    )
+    parts = parts_of(frames_of(values, passes), 2)
+    found = sorted(frame.image for part in parts for frame in part.frames)
+    assert found == [float(at) for at in range(count)]
+    if len(parts) > 1:  # each is complete, and has one value
+        assert len(parts) == len(set(values))
+        for part in parts:
+            assert len({frame.technique.voltage for frame in part.frames}) == 1
+            numbers = sorted(frame.image for frame in part.frames)
+            steps = {after - before for before, after in pairwise(numbers)}
+            assert len(steps) == 1
+    elif len(set(values)) > 1:
+        assert parts[0].trouble or "tube voltage" in parts[0].notes[0]
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(st.integers(2, 4), st.integers(3, 8), st.booleans())
+def test_values_in_turn_are_volumes_and_in_slabs_they_are_one(
+    kinds: int, slices: int, in_turn: bool
+) -> None:
+    at = range(kinds * slices)
+    values = [80 + (one % kinds if in_turn else one // slices) for one in at]
+    parts = parts_of(frames_of(values, [1] * len(values)), 3)
+    assert len(parts) == (kinds if in_turn else 1)
