@@ -65,14 +65,19 @@ class Parameter:
         are_grids = all(map(fill_a_grid, groups))
         if not fill_a_grid([*chain.from_iterable(groups)]):
             is_repeated = self.repeats or are_disjoint(groups)
-            return self.others or (are_grids and is_repeated and overlap(groups))
+            are_whole = are_grids and is_repeated and overlap(groups)
+            return self.others or (are_whole and self._may_interleave(groups))
         if not are_disjoint(groups):
             return self.repeats and are_grids
         if are_grids and cover_one_range(groups):
-            return self.interleaved == "apart" or (
-                self.interleaved == "touching" and all(map(_leaves_no_gap, groups))
-            )
+            return self._may_interleave(groups)
         return self.slabs
+
+    def _may_interleave(self, groups: _Groups) -> bool:
+        """Whether even stacks may be volumes although slices of others lie between theirs."""
+        return self.interleaved == "apart" or (
+            self.interleaved == "touching" and all(map(_leaves_no_gap, groups))
+        )
 
     def is_worth_a_note(self, groups: _Groups) -> bool:
         """Whether a user should know that the groups were taken as one volume."""

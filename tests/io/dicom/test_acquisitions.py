@@ -149,6 +149,12 @@ ACQUISITIONS: dict[str, Trap] = {
         half_a_spacing_on(False), "taken taken", "", "from 10.00 mm on"
     ),
     "passes": Trap(edited(in_passes), words=r"acquisition number \(1, 2\); taken as one volume"),
+    "passes, of which the second has lost its first slice": Trap(
+        both(edited(in_passes), lambda folder: (folder / "im001").unlink()),
+        "refused",
+        "",
+        "1 of 12 slices are missing",
+    ),
     "table feed": Trap(edited(fed), words=r"acquisition number \(1, 2, 3\); taken as one volume"),
     "modulated": Trap(
         edited(lambda data, at: named(data, KVP=100 + at), CT),
