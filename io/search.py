@@ -33,7 +33,7 @@ PACKED = (".zip", ".7z", ".rar", ".tar", ".tar.gz", ".tgz", ".bz2", ".xz", ".zst
 """Which may hold scans, as what a PACS hands out does."""
 DICOM_SUFFIXES = (".dcm", ".dicom", ".ima", ".dcm.gz", ".dicom.gz", ".ima.gz")
 APPLE_DOUBLE = "._"  # macOS keeps a file's attributes in ._NAME on disks of other systems
-SYSTEM_FILES = (".ds_store", "thumbs.db", "desktop.ini", "dicomdir")
+SYSTEM_FILES = (".ds_store", "thumbs.db", "desktop.ini")
 HOUSEKEEPING = (
     *(".git", ".appledouble", "@eadir", "lost+found", "system volume information"),
     *("$recycle.bin", ".trashes", ".fseventsd", ".spotlight-v100", ".documentrevisions-v100"),

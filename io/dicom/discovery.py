@@ -21,6 +21,7 @@ from .file_starts import (
 )
 
 if TYPE_CHECKING:
+    from .directory import Directory
     from .instance import Instance
     from .series import Series
 
@@ -37,17 +38,19 @@ _MOST_HEADERS_BYTES = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """What a scan of files came to; others: the files that are not DICOM, or an index of DICOM.
+    """What a scan of files came to; others: the files that are not DICOM.
 
-    instances: the readable files of DICOM. unreadable: those that are damaged.
+    instances: the readable files of DICOM. unreadable: those that are damaged. directories: each
+    DICOMDIR, whatever its name.
     """
 
     instances: "tuple[Instance, ...]"
     unreadable: tuple[Unreadable, ...]
     others: tuple[Path, ...]
+    directories: "tuple[Directory, ...]" = ()
 
 
-_Found: TypeAlias = "Instance | Unreadable | None"
+_Found: TypeAlias = "Instance | Directory | Unreadable | None"
 """What a file came to; None for no DICOM."""
 
 _Marks: TypeAlias = tuple[int, int, int, int]
@@ -63,7 +66,7 @@ class _Known:
     """
 
     marks: _Marks
-    found: "Instance | None"
+    found: "Instance | Directory | None"
     is_sure: bool
 
 
@@ -115,10 +118,18 @@ def scan(files: Sequence[Path], known_headers: KnownHeaders | None = None) -> He
     """Read the headers of those files that are DICOM, in their order, unless they are known."""
     found = known_headers.read(files) if known_headers else _each(files, _read)
     known = [each for each in found if each is not None]
+    unreadable = tuple(each for each in known if isinstance(each, Unreadable))
+    others = tuple(path for path, each in zip(files, found, strict=True) if each is None)
+    if len(unreadable) == len(known):
+        return Headers((), unreadable, others)
+    from .directory import Directory
+    from .instance import Instance
+
     return Headers(
-        tuple(each for each in known if not isinstance(each, Unreadable)),
-        tuple(each for each in known if isinstance(each, Unreadable)),
-        tuple(path for path, each in zip(files, found, strict=True) if each is None),
+        tuple(each for each in known if isinstance(each, Instance)),
+        unreadable,
+        others,
+        tuple(each for each in known if isinstance(each, Directory)),
     )
 
 
@@ -144,7 +155,11 @@ def find_series(search: FileSearch, choice: Choice, known: KnownHeaders | None) 
     """All DICOM series among the files without a telling name; all others are accounted for."""
     headers = scan(sorted(search.unnamed), known)
     namings = _namings(headers) if headers.others or search.unopened else frozenset[str]()
-    unreadable = list(headers.unreadable)
+    unreadable = [each for each in headers.unreadable if each.may_be_slice]
+    search.ignored += len(headers.directories)
+    search.skipped += [
+        Skipped(each.file, each.reason) for each in headers.unreadable if not each.may_be_slice
+    ]
     for path in headers.others:
         if naming(path) in namings:
             unreadable.append(Unreadable(path, _content_of(path)))
@@ -168,11 +183,13 @@ def find_series(search: FileSearch, choice: Choice, known: KnownHeaders | None) 
     search.skipped += search.closed
     if not headers.instances:
         return []
-    from .members import asked_for, members_of
+    from .members import asked_for, members_of, note_absent
     from .series import assemble
 
     instances = asked_for(headers.instances, choice)
-    series = assemble(members_of(instances, unreadable, closed), choice)
+    members = members_of(instances, unreadable, closed)
+    note_absent(members, headers.directories)
+    series = assemble(members, choice)
     search.skipped += [_skipped(each) for each in series if each.verdict == "skipped"]
     return series
 

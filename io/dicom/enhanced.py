@@ -3,7 +3,20 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from .instance import Contrast, DataSet, Frame, Moment, items, number, numbers, places, word, words
+from .instance import (
+    Contrast,
+    DataSet,
+    Frame,
+    Moment,
+    Technique,
+    items,
+    number,
+    numbers,
+    places,
+    seconds,
+    word,
+    words,
+)
 from .kinds import modality_in
 from .library import pydicom, tag_of
 
@@ -13,6 +26,9 @@ DIMENSIONS = "DimensionIndexSequence"
 _FRAME_TYPES = ("MRImageFrameTypeSequence", "CTImageFrameTypeSequence", "PETFrameTypeSequence")
 
 
+_NOTHING: DataSet = pydicom.Dataset()
+"""For a group that is missing; nobody changes it."""
+_AGENTS = "ContrastBolusUsageSequence"
 _OF_PLACES = {tag_of("StackID"), tag_of("InStackPositionNumber"), tag_of("ImagePositionPatient")}
 """Dimensions that say where a frame lies, which its position says better."""
 
@@ -20,7 +36,8 @@ _OF_PLACES = {tag_of("StackID"), tag_of("InStackPositionNumber"), tag_of("ImageP
 def enhanced_frames(path: Path, uid: str, dataset: DataSet) -> Iterator[Frame]:
     """The frames of one file; none at all if any of them does not say where it lies."""
     reference, modality = word(dataset, "FrameOfReferenceUID"), modality_in(dataset)
-    dimensions = _other_dimensions(dataset)
+    dimensions, series = _other_dimensions(dataset), int(number(dataset, "SeriesNumber"))
+    component = word(dataset, "ComplexImageComponent")
     rows, columns = int(number(dataset, "Rows")), int(number(dataset, "Columns"))
     frames: list[Frame] = []
     for index, groups in enumerate(frame_groups(dataset)):
@@ -40,9 +57,10 @@ def enhanced_frames(path: Path, uid: str, dataset: DataSet) -> Iterator[Frame]:
                 orientation=orientation,
                 position=position,
                 reference=reference,
-                contrast=_contrast(groups, modality),
+                contrast=_contrast(groups, modality, component),
                 moment=_moment(groups, dimensions),
                 image=float(index),
+                technique=_technique(groups, series),
             )
         )
     yield from frames
@@ -58,7 +76,7 @@ class FrameGroups:
     def __call__(self, keyword: str) -> DataSet:
         """The one item of a group, or an empty data set."""
         found = items(self.own, keyword) or items(self.shared, keyword)
-        return found[0] if found else pydicom.Dataset()
+        return found[0] if found else _NOTHING
 
 
 def frame_groups(dataset: DataSet) -> Iterator[FrameGroups]:
@@ -92,11 +110,27 @@ def _moment(groups: FrameGroups, dimensions: tuple[int, ...]) -> Moment:
     )
 
 
-def _contrast(groups: FrameGroups, modality: str) -> Contrast:
+def _technique(groups: FrameGroups, series: int) -> Technique:
+    reconstruction, modifier = groups("CTReconstructionSequence"), groups("MRModifierSequence")
+    agents = items(groups.own, _AGENTS) or items(groups.shared, _AGENTS)
+    return Technique(
+        voltage=number(groups("CTXRayDetailsSequence"), "KVP"),
+        kernel=" ".join(words(reconstruction, "ConvolutionKernel")),
+        inversion=number(modifier, "InversionTimes"),
+        flip=number(groups("MRTimingAndRelatedParametersSequence"), "FlipAngle"),
+        agent=" ".join(word(agent, "ContrastBolusAgentAdministered") for agent in agents),
+        series=series,
+        seconds=seconds(word(groups("FrameContentSequence"), "FrameAcquisitionDateTime")),
+        thickness=number(groups("PixelMeasuresSequence"), "SliceThickness"),
+    )
+
+
+def _contrast(groups: FrameGroups, modality: str, component: str) -> Contrast:
     types: DataSet = next((found for kind in _FRAME_TYPES if (found := groups(kind))), None)
     return Contrast(
         modality=modality,
         flags=words(types, "FrameType")[2:] if types else (),
         echo=number(groups("MREchoSequence"), "EffectiveEchoTime"),
         stack=word(groups("FrameContentSequence"), "StackID"),
+        component=(word(types, "ComplexImageComponent") if types else "") or component,
     )

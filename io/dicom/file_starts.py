@@ -28,13 +28,15 @@ class Unreadable:
     """A file that is DICOM, or should be, and cannot be taken; and why.
 
     series: its SeriesInstanceUID, if that much could be read. is_dicom: whether its content, or its
-    name by itself, says that it is DICOM. reason: in words for the report.
+    name by itself, says that it is DICOM. reason: in words for the report. may_be_slice: whether
+    it may be an image of a series beside it; otherwise it is left out like other objects.
     """
 
     file: Path
     reason: str
     series: str = ""
     is_dicom: bool = True
+    may_be_slice: bool = True
 
 
 def has_preamble(start: bytes) -> bool:

@@ -4,8 +4,10 @@ DICOM PS3.3 C.7.6.2.1.1 gives the place of a slice's pixels; slice thickness, sl
 instance numbers are never asked.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations, pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -25,6 +27,8 @@ GAP_FROM = 1.5
 """Spacings of the stack between two slices from which on a slice is missing there."""
 SHIFT_NOISE_MM = 0.01
 """Sideways shift over the whole stack that comes from rounded positions; the stack is upright."""
+_NEARLY = 1.05
+"""Times its spacing, how far an even stack may end before the range that several share."""
 SHIFT_PIXELS = 0.5
 """Pixels that slices may shift sideways over the whole stack before that counts as tilt."""
 
@@ -92,6 +96,68 @@ def grid_of(frames: Sequence[Frame]) -> SliceGrid:
     return SliceGrid(LPS_TO_RAS @ affine, depths, origins, trouble, incurable is None)
 
 
+def fill_a_grid(frames: Sequence[Frame]) -> bool:
+    """Whether these images are even stacks of one size, with equally many at each place."""
+    sizes = {(frame.rows, frame.columns) for frame in frames}
+    places = Counter(places_of(frames))
+    if len(sizes) > 1 or len(set(places.values())) > 1 or len(places) < 2:
+        return False
+    depths = sorted(depths_of(frames))[:: places[0]]
+    return are_even(depths)
+
+
+def are_disjoint(stacks: Sequence[Sequence[Frame]]) -> bool:
+    """Whether no two stacks have an image at the same place."""
+    places = places_of([*chain.from_iterable(stacks)])
+    taken: dict[int, int] = {}
+    owners = [at for at, stack in enumerate(stacks) for _ in stack]
+    return all(
+        taken.setdefault(place, owner) == owner for place, owner in zip(places, owners, strict=True)
+    )
+
+
+def cover_one_range(stacks: Sequence[Sequence[Frame]]) -> bool:
+    """Whether each even stack reaches from one end of all of them to the other."""
+    spans = _spans(stacks)
+    first, last = min(start for start, _ in spans), max(end for _, end in spans)
+    reach = [_NEARLY * slice_distance(stack) for stack in stacks]
+    return all(
+        start <= first + own and end >= last - own
+        for (start, end), own in zip(spans, reach, strict=True)
+    )
+
+
+def overlap(stacks: Sequence[Sequence[Frame]]) -> bool:
+    """Whether any two stacks share a part of their range."""
+    return all(
+        max(one[0], other[0]) < min(one[1], other[1])
+        for one, other in combinations(_spans(stacks), 2)
+    )
+
+
+def slice_distance(frames: Sequence[Frame]) -> float:
+    """Millimetres between the places of an even stack."""
+    depths = depths_of(frames)
+    return (max(depths) - min(depths)) / max(max(places_of(frames)), 1)
+
+
+def places_of(frames: Sequence[Frame]) -> list[int]:
+    """For each image the number of its place along the stack, from 0."""
+    depths = depths_of(frames)
+    order = sorted(range(len(frames)), key=depths.__getitem__)
+    places, place = [0] * len(frames), 0
+    for before, at in pairwise(order):
+        place += depths[at] - depths[before] > SAME_PLACE_MM
+        places[at] = place
+    return places
+
+
+def depths_of(frames: Sequence[Frame]) -> list[float]:
+    """Place of each image along the normal of the first, in millimetres."""
+    normal = normal_of(frames[0])
+    return [depth_of(frame, normal) for frame in frames]
+
+
 def _bad_axes(row: Vector, column: Vector) -> str | None:
     lengths = np.linalg.norm(row), np.linalg.norm(column)
     if np.allclose(lengths, 1.0, atol=1e-3) and abs(np.dot(row, column)) < 1e-3:
@@ -147,3 +213,10 @@ def _shift(origins: Vector, normal: Vector, first: Frame) -> str | None:
         angle = np.degrees(np.arctan2(total, reach))
         return f"its slices are tilted by {angle:.2f} degrees (gantry tilt)"
     return None
+
+
+def _spans(stacks: Sequence[Sequence[Frame]]) -> list[tuple[float, float]]:
+    """First and last place of each stack, in millimetres along one normal."""
+    normal = normal_of(stacks[0][0])
+    found = [[depth_of(frame, normal) for frame in stack] for stack in stacks]
+    return [(min(depths), max(depths)) for depths in found]

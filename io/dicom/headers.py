@@ -3,12 +3,14 @@
 import io
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
+from .directory import Directory, read_directory
 from .enhanced import DIMENSIONS, PER_FRAME, SHARED, enhanced_frames
 from .file_starts import Unreadable, not_dicom
 from .instance import (
@@ -18,15 +20,26 @@ from .instance import (
     Frame,
     Instance,
     Moment,
+    Technique,
     items,
     number,
     numbers,
     places,
+    seconds,
     word,
     words,
 )
-from .kinds import NO_PLACE, is_directory, is_enhanced, is_map, is_result, modality_in, obstacle
-from .library import PARSING_ERRORS, read_partial, tag_of, with_shared_values
+from .kinds import (
+    NO_PLACE,
+    is_directory,
+    is_enhanced,
+    is_map,
+    is_result,
+    modality_in,
+    no_image,
+    obstacle,
+)
+from .library import PARSING_ERRORS, pydicom, read_partial, tag_of, with_shared_values
 from .stored_text import keep_stored_text
 
 _TAGS = (
@@ -37,7 +50,10 @@ _TAGS = (
     *("EchoNumbers", "EchoTime", "Rows", "Columns", "SamplesPerPixel", "NumberOfFrames"),
     *("BitsAllocated", "ModalityLUTSequence", "TriggerTime", "DiffusionBValue"),
     *("DiffusionGradientOrientation", "PhotometricInterpretation", "ConcatenationUID"),
-    *("InConcatenationNumber", "InConcatenationTotalNumber"),
+    *("InConcatenationNumber", "InConcatenationTotalNumber", "ImagesInAcquisition"),
+    *("ComplexImageComponent", "KVP", "ConvolutionKernel", "InversionTime", "FlipAngle"),
+    *("ContrastBolusAgent", "SliceThickness", "AcquisitionDate", "AcquisitionTime"),
+    "AcquisitionDateTime",
 )
 _TAG_NUMBERS = [tag_of(keyword) for keyword in _TAGS]
 _LAST_GROUP = 0x0028
@@ -46,13 +62,23 @@ _MOST_PARTS = 0xFFFF
 """Of a concatenation, by the elements' VR, which is US; a damaged header may tell of any number."""
 _LAST_OF_FRAMES = 0x7FDF
 """What describes the frames of an enhanced object stands before it, and before the pixels."""
+_OF_PET = [tag_of("NumberOfSlices")]
+_GE_BLOCKS = range(0x10, 0x14)
+"""Where the elements of GE's private group for parameters may begin."""
+_OF_GE = [
+    *(pydicom.tag.Tag(0x0043, block) for block in _GE_BLOCKS),
+    *(pydicom.tag.Tag(0x0043, block << 8 | 0x2F) for block in _GE_BLOCKS),
+]
+_GE_CREATOR = "GEMS_PARM_01"
+_GE_COMPONENTS = ("MAGNITUDE", "PHASE", "REAL", "IMAGINARY")
+"""Of (0043,xx2F), by its value."""
 _UNPACKED = (ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian)
 
 
 def read_header(
     path: Path, file: BinaryIO, start: bytes, old: bool
-) -> Instance | Unreadable | None:
-    """What a file's header tells; None for an index of DICOM, and for what is no DICOM after all.
+) -> Instance | Directory | Unreadable | None:
+    """What a file's header tells; None for what is no DICOM after all.
 
     start: its first bytes. old: whether it has no preamble. Raises OSError and MemoryError.
     """
@@ -62,14 +88,21 @@ def read_header(
         return Unreadable(path, f"its header is damaged ({type(error).__name__}); copy it again")
 
 
-def _read(path: Path, file: BinaryIO, start: bytes, old: bool) -> Instance | Unreadable | None:
-    dataset, pixels_at = _short_header(start, old) or _header(file, old, _LAST_GROUP, _TAG_NUMBERS)
+def _read(
+    path: Path, file: BinaryIO, start: bytes, old: bool
+) -> Instance | Directory | Unreadable | None:
+    dataset, pixels_at = _common(file, start, old)
     if number(dataset, "NumberOfFrames", 1) > 1 or is_enhanced(dataset):
         tags = [*_TAG_NUMBERS, tag_of(SHARED), tag_of(PER_FRAME), tag_of(DIMENSIONS)]
         dataset, pixels_at = _header(file, old, _LAST_OF_FRAMES, tags)
+    elif modality_in(dataset) == "PT":
+        with suppress(*PARSING_ERRORS):
+            dataset.update(_elements(file, start, old, _OF_PET)[0])
     instance = _instance(path, dataset)
     if instance is None and is_directory(word(dataset.file_meta, "MediaStorageSOPClassUID")):
-        return None
+        return read_directory(path, file)
+    if why_not := no_image(dataset):
+        return instance or Unreadable(path, why_not, may_be_slice=False)
     if instance is None and old:
         return not_dicom(path, start)
     if trouble := _unfinished(dataset, is_whole=pixels_at is not None):
@@ -118,13 +151,24 @@ def _cut(dataset: DataSet, there: int) -> str | None:
     return f"its header promises {promised} bytes of pixels and {max(there, 0)} follow"
 
 
-def _short_header(start: bytes, old: bool) -> tuple[DataSet, int] | None:
-    """The header if it ends within the file's start: parsing from memory takes half the time."""
-    try:
-        dataset, end = _header(io.BytesIO(start), old, _LAST_GROUP, _TAG_NUMBERS)
-    except PARSING_ERRORS:
-        return None
-    return None if end is None else (dataset, end)
+def _common(file: BinaryIO, start: bytes, old: bool) -> tuple[DataSet, int | None]:
+    """What all single images have, and GE's group for parameters if the file seems to have it."""
+    if _GE_CREATOR.encode() in start:
+        with suppress(*PARSING_ERRORS):
+            return _elements(file, start, old, [*_TAG_NUMBERS, *_OF_GE])
+    return _elements(file, start, old, _TAG_NUMBERS)
+
+
+def _elements(
+    file: BinaryIO, start: bytes, old: bool, tags: Sequence[Any]
+) -> tuple[DataSet, int | None]:
+    """As _header, from the file's start if it has all: parsing memory takes half the time."""
+    last_group = max(_LAST_GROUP, *(tag.group for tag in tags))
+    with suppress(*PARSING_ERRORS):
+        dataset, end = _header(io.BytesIO(start), old, last_group, tags)
+        if end is not None:
+            return dataset, end
+    return _header(file, old, last_group, tags)
 
 
 def _header(
@@ -172,7 +216,12 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
         concatenation=_concatenation(dataset),
         is_result=is_result(dataset),
         is_map=is_map(dataset),
+        promised=max(int(number(dataset, name)) for name in PROMISES),
     )
+
+
+PROMISES = ("NumberOfSlices", "ImagesInAcquisition")
+"""Elements that say how many images there are, which makers and archives often fill in wrong."""
 
 
 def _concatenation(dataset: DataSet) -> Concatenation | None:
@@ -209,6 +258,7 @@ def _frames(path: Path, uid: str, dataset: DataSet) -> Iterable[Frame]:
             flags=words(dataset, "ImageType")[2:],
             echo=number(dataset, "EchoTime"),
             echo_number=word(dataset, "EchoNumbers"),
+            component=word(dataset, "ComplexImageComponent") or _maker_component(dataset),
         ),
         moment=Moment(
             temporal=number(dataset, "TemporalPositionIdentifier"),
@@ -220,5 +270,39 @@ def _frames(path: Path, uid: str, dataset: DataSet) -> Iterable[Frame]:
             ),
         ),
         image=number(dataset, "InstanceNumber"),
+        technique=Technique(
+            voltage=number(dataset, "KVP"),
+            kernel=" ".join(words(dataset, "ConvolutionKernel")),
+            inversion=number(dataset, "InversionTime"),
+            flip=number(dataset, "FlipAngle"),
+            agent=word(dataset, "ContrastBolusAgent"),
+            series=int(number(dataset, "SeriesNumber")),
+            seconds=_acquired(dataset),
+            thickness=number(dataset, "SliceThickness"),
+        ),
     )
     return (frame,)
+
+
+def _acquired(dataset: DataSet) -> float:
+    return seconds(word(dataset, "AcquisitionDateTime")) or seconds(
+        word(dataset, "AcquisitionDate"), word(dataset, "AcquisitionTime")
+    )
+
+
+def _maker_component(dataset: DataSet) -> str:
+    """Component of the complex signal, by GE's private element (0043,xx2F)."""
+    for block in _GE_BLOCKS:
+        creator, element = (
+            dataset.get(pydicom.tag.Tag(0x0043, at)) for at in (block, block << 8 | 0x2F)
+        )
+        if creator is None or element is None or creator.value is None:
+            continue
+        stored = creator.value
+        name = stored.decode("ascii", "replace") if isinstance(stored, bytes) else str(stored)
+        if name.strip(" \0") == _GE_CREATOR:
+            value = element.value
+            found = int.from_bytes(value, "little") if isinstance(value, bytes) else value
+            if isinstance(found, int) and 0 <= found < len(_GE_COMPONENTS):
+                return _GE_COMPONENTS[found]
+    return ""

@@ -1,7 +1,9 @@
 """What this program knows of a DICOM file and of its frames before it reads a pixel."""
 
 import math
+import re
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from sys import intern
 from typing import Any, TypeAlias
@@ -11,6 +13,9 @@ from .library import PARSING_ERRORS, tag_of
 
 DataSet: TypeAlias = Any
 """A pydicom data set; its elements have no static types."""
+
+_MOMENT = re.compile(r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d(?:\.\d+)?)", re.ASCII)
+"""Start of a date-time, or of a date with a time behind it; an offset from UTC may follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,9 @@ class Contrast:
     """What the frames of one volume share besides geometry.
 
     modality: such as MR. flags: values of the image type from the third on. echo: its time in
-    milliseconds. echo_number: EchoNumbers. stack: StackID, of an enhanced object.
+    milliseconds. echo_number: EchoNumbers. stack: StackID, of an enhanced object. component: of the
+    complex signal, such as PHASE, from ComplexImageComponent or the maker's own element; empty if
+    neither is set.
     """
 
     modality: str
@@ -43,6 +50,27 @@ class Contrast:
     echo: float
     echo_number: str = ""
     stack: str = ""
+    component: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Technique:
+    """How a frame was acquired; zeros and empty text where the header says nothing.
+
+    voltage: of the X-ray tube, in kV. kernel: ConvolutionKernel. inversion: time in milliseconds.
+    flip: angle in degrees. agent: ContrastBolusAgent, free text that is never shown. series:
+    SeriesNumber. seconds: start of the acquisition, on a scale that all frames share. thickness:
+    SliceThickness in millimetres, which may be wrong.
+    """
+
+    voltage: float = 0.0
+    kernel: str = ""
+    inversion: float = 0.0
+    flip: float = 0.0
+    agent: str = ""
+    series: int = 0
+    seconds: float = 0.0
+    thickness: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +82,7 @@ class Frame:
     reference: the frame of reference in which these are told. image: its instance number, or its
     place in a multi-frame file. contrast: what the frames of one volume share besides geometry,
     such as their echo. instance: its SOPInstanceUID. rows, columns: of pixels. moment: when it was
-    taken.
+    taken. technique: how it was acquired.
     """
 
     file: Path
@@ -69,6 +97,7 @@ class Frame:
     contrast: Contrast
     moment: Moment
     image: float
+    technique: Technique = Technique()
 
 
 Stack: TypeAlias = tuple[Frame, ...]
@@ -95,9 +124,9 @@ class Instance:
     to those who ask for it. obstacle: why nothing of it becomes a volume, in words for the report;
     None if it may. cut: how much of its pixels is missing, in words. sop_class, uid: its
     SOPClassUID and SOPInstanceUID. study, series: their instance UIDs. number: SeriesNumber.
-    modality: such as MR. frames: one, unless it is enhanced. concatenation: of which it is a part;
-    None mostly. is_result: whether this program made it. is_map: whether it made it as a map beside
-    a result.
+    modality: such as MR. frames: one, unless it is enhanced. promised: images that it says its
+    series has, 0 if it does not. concatenation: of which it is a part; None mostly. is_result:
+    whether this program made it. is_map: whether it made it as a map beside a result.
     """
 
     file: Path
@@ -115,6 +144,7 @@ class Instance:
     concatenation: Concatenation | None = None
     is_result: bool = False
     is_map: bool = False
+    promised: int = 0
 
 
 def numbers(dataset: DataSet, keyword: str, count: int) -> tuple[float, ...]:
@@ -168,6 +198,19 @@ def items(dataset: DataSet, keyword: str) -> tuple[DataSet, ...]:
     """The items of a sequence, or none."""
     value = _value(dataset, keyword)
     return tuple(value) if value is not None and not isinstance(value, str | bytes) else ()
+
+
+def seconds(*texts: str) -> float:
+    """A DICOM date-time, or date and time, in seconds since year 1; 0 if it is incomplete."""
+    found = _MOMENT.match("".join(texts).replace(":", ""))
+    if found is None:
+        return 0.0
+    year, month, day, hours, minutes = map(int, found.group(1, 2, 3, 4, 5))
+    try:
+        days = date(year, month, day).toordinal()
+    except ValueError:
+        return 0.0
+    return days * 86400.0 + hours * 3600.0 + minutes * 60.0 + float(found.group(6))
 
 
 def _value(dataset: DataSet, keyword: str) -> Any:

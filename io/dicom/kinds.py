@@ -32,6 +32,13 @@ _NOT_IMAGES = {
     "HD": "it is a curve, not an image",
     "RWV": "it maps values of other objects",
 }
+_DOCUMENTS = {
+    "1.2.840.10008.5.1.4.1.1.88.59": _NOT_IMAGES["KO"],
+    "1.2.840.10008.5.1.4.1.1.88.": _NOT_IMAGES["SR"],
+    "1.2.840.10008.5.1.4.1.1.11.": _NOT_IMAGES["PR"],
+    "1.2.840.10008.5.1.4.1.1.104.": _NOT_IMAGES["DOC"],
+}
+"""Starts of SOPClassUIDs of objects without pixels, whatever their Modality says."""
 _NOT_SCANS = {
     pydicom.uid.ParametricMapStorage: "it is a parametric map",
 }
@@ -82,11 +89,18 @@ def is_map(dataset: DataSet) -> bool:
     return is_result(dataset) and MAP_TYPE in words(dataset, "ImageType")
 
 
+def no_image(dataset: DataSet) -> str | None:
+    """Why this object holds no image of a scan, by its kind alone; None if it may hold one."""
+    modality, sop_class = word(dataset, "Modality").upper(), word(dataset, "SOPClassUID")
+    by_class = next((told for uid, told in _DOCUMENTS.items() if sop_class.startswith(uid)), None)
+    return _NOT_IMAGES.get(modality) or by_class
+
+
 def obstacle(dataset: DataSet) -> str | None:
     """Why this object cannot be part of a volume; None if it may."""
+    if why_not := no_image(dataset):
+        return why_not
     modality = word(dataset, "Modality").upper()
-    if modality in _NOT_IMAGES:
-        return _NOT_IMAGES[modality]
     if (sop_class := word(dataset, "SOPClassUID")) in _NOT_SCANS:
         return _NOT_SCANS[sop_class]
     if not (number(dataset, "Rows") > 0 and number(dataset, "Columns") > 0):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..choice import Choice
 from ..search import DICOM_SUFFIXES
+from .directory import Directory, ListedImage
 from .file_starts import Unreadable, naming
 from .instance import Instance
 from .kinds import IS_MAP, IS_RESULT
@@ -21,13 +22,16 @@ class Members:
 
     instances: the images. copies: how many further files hold one of them, by its identifier.
     unlike: how many of these differ from the file that is taken. lost: files that look like slices
-    of it, and folders that may hold some, which cannot be read.
+    of it, and folders that may hold some, which cannot be read. listed: how many images a DICOMDIR
+    beside them lists. absent: those of these that are nowhere.
     """
 
     instances: list[Instance]
     copies: int = 0
     unlike: int = 0
     lost: list[Unreadable] = field(default_factory=list[Unreadable])
+    listed: int = 0
+    absent: tuple[ListedImage, ...] = ()
 
     @property
     def first(self) -> Instance:
@@ -85,6 +89,24 @@ def members_of(
         for members in _around(lost, found):
             members.lost.append(lost)
     return found
+
+
+def note_absent(found: Sequence[Members], directories: Sequence[Directory]) -> None:
+    """Compare series with what each DICOMDIR in a folder around them lists.
+
+    A series of which nothing is there is none; a part of an export may well be all that is wanted.
+    """
+    uids = frozenset(each.uid for members in found for each in members.instances)
+    for members in found:
+        for directory in directories:
+            series = members.first.series
+            absent = directory.absent(series, uids)
+            if len(absent) > len(members.absent) and _lies_below(members, directory):
+                members.absent, members.listed = absent, len(directory.series[series])
+
+
+def _lies_below(members: Members, directory: Directory) -> bool:
+    return members.folder.is_relative_to(directory.file.parent)
 
 
 def _places(same: Sequence[Instance]) -> Iterator[Members]:

@@ -1,14 +1,22 @@
 """Which images of a series belong to one volume, by what they show and how they are turned."""
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, pairwise
+from itertools import chain, combinations
 from math import degrees, sqrt
 from typing import TypeVar
 
-from .geometry import SAME_PLACE_MM, are_even, depth_of, normal_of
+from .geometry import (
+    are_disjoint,
+    cover_one_range,
+    depths_of,
+    fill_a_grid,
+    normal_of,
+    places_of,
+)
 from .instance import Contrast, Frame
+from .techniques import ADD_ONS, SETTINGS, Parameter, differing, names_of
 
 _T = TypeVar("_T")
 
@@ -25,6 +33,16 @@ TURNED_DEGREES = 1.0
 
 FEWEST_OF_A_GRID = 3
 """Slices that can be uneven."""
+
+
+MAGNITUDE = "MAGNITUDE"
+COMPONENTS = {
+    MAGNITUDE: "magnitude",
+    "PHASE": "phase",
+    "REAL": "real part",
+    "IMAGINARY": "imaginary part",
+}
+"""Values of ComplexImageComponent that say what one image shows, in words; MIXED says nothing."""
 
 _QUANTITIES = {
     **dict.fromkeys(("M", "MAGNITUDE"), "magnitude"),
@@ -47,7 +65,7 @@ _QUANTITIES = {
 PS3.3 C.8.3.1.1.1 and C.8.13.3.1.1, and what Siemens, Philips, GE and UIH write in their place.
 """
 _PHILIPS = {"M": "magnitude", "P": "phase", "R": "real part", "I": "imaginary part"}
-"""As in M_FFE and P_SE, before the name of the sequence."""
+"""As in M_FFE, P_SE and SW_P_FFE, before the name of the sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +86,13 @@ class Part:
 def parts_of(frames: Iterable[Frame], fewest_slices: int) -> list[Part]:
     """Images apart by what they show and their orientation, in the order in which they were made.
 
-    Parts whose slices fill one even grid together, and differ in add-ons of their image type only,
-    are one. If they differ in more, and one of them would have fewer slices than a volume or lies
-    between the slices of another, the scan was torn, and all of them are one part with trouble.
+    Images that differ in a parameter of their acquisition besides are several parts if those of
+    each value are a complete, even stack, and one part otherwise. If parts that show different
+    things fill one even grid together, and one of them has fewer slices than a volume or lies
+    incomplete between the slices of another, the scan was torn: they are one part with trouble.
     """
     in_order = sorted(frames, key=when_made)
-    parts = [part for alike in _by_add_ons(_split(in_order)) for part in _joined(alike)]
+    parts = [part for alike in _alike(in_order) for part in _settled(alike)]
     parts = [part for near in _by_plane(parts) for part in _torn(near, fewest_slices)]
     made = {id(frame): at for at, frame in enumerate(in_order)}
     parts.sort(key=lambda part: min(made[id(frame)] for frame in part.frames))
@@ -86,26 +105,69 @@ def when_made(frame: Frame) -> tuple[float, float, str]:
 
 
 def quantity_of(contrast: Contrast) -> str:
-    """What an image shows by its image type, in words; nothing where that is not told."""
+    """What an image shows, in words; empty if its header does not say.
+
+    An image type that names a computed quantity, such as a field map, is more exact than the
+    component that it was computed from, which goes before the image type otherwise.
+    """
+    by_type = _by_image_type(contrast)
+    by_component = COMPONENTS.get(contrast.component.upper(), "")
+    is_computed = by_type and by_type not in COMPONENTS.values()
+    return by_type if is_computed else by_component or by_type
+
+
+def component_of(contrast: Contrast) -> str:
+    """Value of ComplexImageComponent for a frame; magnitude if its header names none."""
+    shown = quantity_of(contrast)
+    return next((value for value, words in COMPONENTS.items() if words == shown), MAGNITUDE)
+
+
+def _by_image_type(contrast: Contrast) -> str:
     for flag in reversed(contrast.flags):
-        first, _, rest = flag.partition("_")
-        found = _QUANTITIES.get(flag) or (rest and _PHILIPS.get(first))
-        if found:
+        if found := _QUANTITIES.get(flag):
             return found
+        for part in flag.split("_")[:-1]:
+            if found := _PHILIPS.get(part):
+                return found
     return ""
 
 
-def _split(frames: Sequence[Frame]) -> list[Part]:
+def _alike(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
+    """Images together that show the same in one orientation, whatever they differ in besides."""
     echoes = _echoes(frames)
     classes: dict[object, list[Frame]] = defaultdict(list)
     for frame in frames:
         contrast = frame.contrast
         key = (
-            *(contrast.modality, contrast.flags, echoes[contrast.echo], contrast.echo_number),
-            *(contrast.stack, frame.reference),
+            *(contrast.modality, quantity_of(contrast), echoes[contrast.echo]),
+            *(contrast.echo_number, frame.reference),
         )
         classes[key].append(frame)
-    return [Part(tuple(alike)) for same in classes.values() for alike in _grouped(same, _parallel)]
+    for same in classes.values():
+        yield from _grouped(same, _parallel)
+
+
+def _settled(frames: Sequence[Frame]) -> list[Part]:
+    """One part for each value of a parameter by which these images are several volumes, or one."""
+    found = list(differing(frames))
+    for parameter, groups in found:
+        if parameter.is_apart(groups):
+            return [part for group in groups for part in _settled(group)]
+    notes = [
+        f"its images differ in {_told(parameter, groups, frames)}; taken as one volume"
+        for parameter, groups in found
+        if parameter.is_worth_a_note(groups)
+    ]
+    return [Part(tuple(frames), notes=tuple(notes))]
+
+
+def _told(parameter: Parameter, groups: Sequence[Sequence[Frame]], frames: Sequence[Frame]) -> str:
+    if parameter is not ADD_ONS:
+        return parameter.described(frames)
+    flags = [group[0].contrast.flags for group in groups]
+    add_ons = sorted({flag for own in flags for flag in own if not all(flag in f for f in flags)})
+    shares = ", ".join(str(len(group)) for group in groups)
+    return f"their image type ({', '.join(add_ons)} on some, {shares} alike)"
 
 
 def _echoes(frames: Iterable[Frame]) -> dict[float, float]:
@@ -123,25 +185,6 @@ def _parallel(one: Frame, other: Frame) -> bool:
     return all(
         abs(a - b) <= SAME_COSINE for a, b in zip(one.orientation, other.orientation, strict=True)
     )
-
-
-def _by_add_ons(parts: Sequence[Part]) -> Iterable[list[Part]]:
-    """Parts together that differ in nothing but add-ons of their image type."""
-    echoes = _echoes(part.frames[0] for part in parts)
-
-    def is_like(one: Part, other: Part) -> bool:
-        a, b = one.frames[0], other.frames[0]
-        return (
-            a.contrast.modality == b.contrast.modality
-            and quantity_of(a.contrast) == quantity_of(b.contrast)
-            and echoes[a.contrast.echo] == echoes[b.contrast.echo]
-            and a.contrast.echo_number == b.contrast.echo_number
-            and a.contrast.stack == b.contrast.stack
-            and a.reference == b.reference
-            and _parallel(a, b)
-        )
-
-    return _grouped(parts, is_like)
 
 
 def _by_plane(parts: Sequence[Part]) -> Iterable[list[Part]]:
@@ -165,30 +208,20 @@ def _grouped(all_of_them: Iterable[_T], is_like: Callable[[_T, _T], bool]) -> li
     return groups
 
 
-def _joined(alike: list[Part]) -> list[Part]:
-    """One part if the parts fill a grid together that one of them alone does not."""
-    frames = tuple(chain.from_iterable(part.frames for part in alike))
-    if len(alike) == 1 or not _fill_a_grid(frames):
-        return alike
-    if not _apart(alike) and all(_fill_a_grid(part.frames) for part in alike):
-        return alike
-    flags = [part.frames[0].contrast.flags for part in alike]
-    add_ons = sorted({flag for own in flags for flag in own if not all(flag in f for f in flags)})
-    shares = ", ".join(str(len(part.frames)) for part in alike)
-    note = f"its images differ in their image type ({', '.join(add_ons)} on some, {shares} alike)"
-    return [Part(frames, notes=(f"{note}; taken as one volume",))]
-
-
 def _torn(near: list[Part], fewest_slices: int) -> list[Part]:
-    frames = tuple(chain.from_iterable(part.frames for part in near))
-    if len(near) == 1 or not _apart(near) or not _fill_a_grid(frames):
+    stacks = [part.frames for part in near]
+    frames = tuple(chain.from_iterable(stacks))
+    if len(near) == 1 or not are_disjoint(stacks) or not fill_a_grid(frames):
         return near
-    count = max(_places(frames)) + 1
-    is_small = any(len(part.frames) < fewest_slices for part in near)
-    is_torn = is_small or any(_interleave(*pair) for pair in combinations(near, 2))
-    if not is_torn or count < max(fewest_slices, FEWEST_OF_A_GRID):
+    count = max(places_of(frames)) + 1
+    are_complete = all(map(fill_a_grid, stacks)) and cover_one_range(stacks)
+    is_small = any(len(stack) < fewest_slices for stack in stacks)
+    is_torn = not are_complete and any(_interleave(*pair) for pair in combinations(near, 2))
+    if not (is_small or is_torn) or count < max(fewest_slices, FEWEST_OF_A_GRID):
         return near
     trouble = f"its {count} slices lie on one grid, but they differ in {_differences(near)}"
+    if are_complete:
+        trouble += f"; setting min-slices may take them as {len(near)} volumes"
     return [Part(frames, trouble=trouble)]
 
 
@@ -207,6 +240,7 @@ def _differences(parts: Sequence[Part]) -> str:
         f"echo number ({', '.join(sorted(numbers))})" if len(numbers) > 1 else "",
         f"frame of reference ({len(references)} of them)" if len(references) > 1 else "",
         f"orientation (by {angle:.2f} degrees)" if angle > degrees(SAME_COSINE) else "",
+        *(each.described(firsts) for each, _ in differing(firsts) if each in SETTINGS),
     ]
     return ", ".join(filter(None, found)) or "image type"
 
@@ -215,8 +249,11 @@ def _named(parts: list[Part]) -> list[Part]:
     """The parts with what tells them apart, if there are several, or what the one shows."""
     if len(parts) == 1:
         shown = quantity_of(parts[0].frames[0].contrast)
-        return [replace(parts[0], kind="" if shown == "magnitude" else shown)]
-    words = [_words(part.frames[0]) for part in parts]
+        is_plain = shown == "magnitude" or parts[0].trouble
+        return [replace(parts[0], kind="" if is_plain else shown)]
+    firsts = [part.frames[0] for part in parts]
+    words = [_words(first) for first in firsts]
+    words = [(*one, *more) for one, more in zip(words, names_of(firsts, words), strict=True)]
     telling = [len(set(column)) > 1 for column in zip(*words, strict=True)]
     references = list(dict.fromkeys(part.frames[0].reference for part in parts))
     named: list[Part] = []
@@ -224,6 +261,8 @@ def _named(parts: list[Part]) -> list[Part]:
         kind = [word for word, tells in zip(told, telling, strict=True) if tells and word]
         if not kind and len({part.frames[0].orientation for part in parts}) > 1:
             kind.append(f"orientation {_cosines(part.frames[0])}")
+        elif sum(other == told for other in words) > 1 and len(references) == 1:
+            kind.append(f"from {min(depths_of(part.frames)):.2f} mm on")
         if len(references) > 1:
             kind.append(f"frame of reference {references.index(part.frames[0].reference) + 1}")
         named.append(replace(part, kind=", ".join(kind)))
@@ -258,46 +297,10 @@ def _plane(frame: Frame) -> str:
     return f"{turned}{names[along]}" + (f" ({turn})" if turned else "")
 
 
-def _apart(parts: Sequence[Part]) -> bool:
-    """Whether no two parts have an image at the same place."""
-    places = _places([frame for part in parts for frame in part.frames])
-    taken: dict[int, int] = {}
-    owners = [at for at, part in enumerate(parts) for _ in part.frames]
-    return all(
-        taken.setdefault(place, owner) == owner for place, owner in zip(places, owners, strict=True)
-    )
-
-
 def _interleave(one: Part, other: Part) -> bool:
-    places = _places([*one.frames, *other.frames])
+    places = places_of([*one.frames, *other.frames])
     ours, theirs = places[: len(one.frames)], places[len(one.frames) :]
     return min(ours) < max(theirs) and min(theirs) < max(ours)
-
-
-def _fill_a_grid(frames: Sequence[Frame]) -> bool:
-    """Whether these images are even stacks of one size, with equally many at each place."""
-    sizes = {(frame.rows, frame.columns) for frame in frames}
-    places = Counter(_places(frames))
-    if len(sizes) > 1 or len(set(places.values())) > 1 or len(places) < 2:
-        return False
-    depths = sorted(_depths(frames))[:: places[0]]
-    return are_even(depths)
-
-
-def _places(frames: Sequence[Frame]) -> list[int]:
-    """To each image the number of its place along the stack, from 0."""
-    depths = _depths(frames)
-    order = sorted(range(len(frames)), key=depths.__getitem__)
-    places, place = [0] * len(frames), 0
-    for before, at in pairwise(order):
-        place += depths[at] - depths[before] > SAME_PLACE_MM
-        places[at] = place
-    return places
-
-
-def _depths(frames: Sequence[Frame]) -> list[float]:
-    normal = normal_of(frames[0])
-    return [depth_of(frame, normal) for frame in frames]
 
 
 def _angle(one: Frame, other: Frame) -> float:

@@ -153,11 +153,23 @@ def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
         files=(),
         verdict="skipped",
         duplicates=members.copies,
-        notes=tuple(_identifiers_told(members)),
+        notes=(*_identifiers_told(members), *_numbers_told(members, choice)),
         text=first.description if choice.show_phi else "",
         keep_private=choice.keep_private,
         patient=first.patient,
     )
+
+
+def _numbers_told(members: Members, choice: Choice) -> Iterator[str]:
+    """Images that seem to be missing, by numbers that may be wrong or that a user passes over."""
+    if members.absent and choice.allow_uneven:
+        yield f"{_absent_told(members)}; what is there is taken"
+    images = len(members.instances)
+    if images < (promised := max(each.promised for each in members.instances)):
+        yield (
+            f"its headers say that it has {promised} images, and {images} are there; such numbers "
+            "are often wrong"
+        )
 
 
 def _identifiers_told(members: Members) -> Iterator[str]:
@@ -188,7 +200,10 @@ def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:
     for reason, same in _left_out(members).items():
         files = tuple(instance.file for instance in same)
         yield replace(row, reason=reason, files=files, images=len(same))
-    lost, cut = _lost(members), {each.file: each.cut for each in members.instances if each.cut}
+    lost, cut = (
+        _lost(members, choice),
+        {each.file: each.cut for each in members.instances if each.cut},
+    )
     parts = parts_of(frames, choice.fewest_slices) if frames else []
     for count, part in enumerate(parts, 1):
         own = replace(row, kind=part.kind, images=len(part.frames))
@@ -196,6 +211,8 @@ def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:
             kind = f": {part.kind}" if part.kind else ""
             note = f"one of {len(parts)} parts of its series{kind}"
             own = replace(own, label=f"{row.label}-{count}", notes=(*own.notes, note))
+        elif part.kind:
+            own = replace(own, notes=(*own.notes, f"its images show {part.kind}"))
         own = replace(own, notes=(*own.notes, *part.notes))
         missing = lost or _cut_short([frame.file for frame in part.frames], cut)
         is_whole = len(part.frames) == len(members.instances)
@@ -210,7 +227,7 @@ def _left_out(members: Members) -> dict[str, list[Instance]]:
     return found
 
 
-def _lost(members: Members) -> str | None:
+def _lost(members: Members, choice: Choice) -> str | None:
     """Which images of the series nobody can read or place, in words."""
     lost = [f"{each.file.name} ({each.reason})" for each in members.lost]
     if lost:
@@ -231,7 +248,19 @@ def _lost(members: Members) -> str | None:
         ]
         if blind:
             return f"{len(blind)} of its {len(members.instances)} images {told}: {_first(blind)}"
+    if members.absent and not choice.allow_uneven:
+        return (
+            f"{_absent_told(members)}; copy all of it, or setting allow-uneven takes what is there"
+        )
     return _incomplete(each.concatenation for each in members.instances if each.concatenation)
+
+
+def _absent_told(members: Members) -> str:
+    names = _first([image.file.name for image in members.absent])
+    return (
+        f"{len(members.absent)} of the {members.listed} images that the DICOMDIR lists of it are "
+        f"not there: {names}"
+    )
 
 
 def _incomplete(there: Iterable[Concatenation]) -> str | None:

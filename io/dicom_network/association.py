@@ -18,7 +18,15 @@ from .connection import Connection, Fragment, Pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError
 from .limits import LONGEST_COMMAND, Limits
 from .negotiation import AssociationRequest, PresentationContext, Rejection, abortion, rejection
-from .objects import NO_ROOM, NotUnderstoodError, ObjectFile, Offer, ReceivedObject
+from .objects import (
+    NO_ROOM,
+    START_BYTES,
+    NotUnderstoodError,
+    ObjectFile,
+    Offer,
+    ReceivedObject,
+    study_in,
+)
 from .storage_commitment import Commitment, Referenced, asked_for, report_of
 
 _LEAST_PDU = 70
@@ -34,6 +42,13 @@ class Session(Protocol):
 
     def take(self, received: ReceivedObject) -> DimseStatus:
         """Take over an object that is on disk, and its file; what the peer is told."""
+        ...
+
+    def refused(self, instance: str, study: str) -> None:
+        """An image was not taken, whatever the reason.
+
+        instance: its SOPInstanceUID. study: its StudyInstanceUID, empty if it cannot be read.
+        """
         ...
 
     def commit(self, asked: Commitment) -> Sequence[Referenced] | DimseStatus:
@@ -70,6 +85,9 @@ class _Message:
     request: Elements | None = None
     file: ObjectFile | None = None
     refusal: DimseStatus = DimseStatus.SUCCESS
+    offer: Offer | None = None
+    start: bytearray = field(default_factory=bytearray)
+    """First bytes of an object's data set, which name its study if it is refused."""
 
 
 class Association:
@@ -161,6 +179,7 @@ class Association:
             context.syntax,
         )
         self._objects += 1
+        message.offer = offer
         if offer.sop_class != context.sop_class or offer.sop_class not in SCANS:
             message.refusal = DimseStatus.CLASS_NOT_SUPPORTED
         elif not offer.instance:
@@ -179,6 +198,8 @@ class Association:
 
     def _take_data(self, message: _Message, data: memoryview) -> None:
         self._bytes += len(data)
+        if message.offer and len(message.start) < START_BYTES:
+            message.start += data[:START_BYTES]
         if message.file is None:
             if message.request and message.refusal == DimseStatus.SUCCESS:
                 message.data += data
@@ -207,7 +228,11 @@ class Association:
             case Field.ECHO:
                 self._answer(message, DimseStatus.SUCCESS)
             case Field.STORE:
-                self._answer(message, self._stored(message))
+                status = self._stored(message)
+                if status and message.offer and self._is_image(message):
+                    study = study_in(message.offer, bytes(message.start))
+                    self._session.refused(message.offer.instance, study)
+                self._answer(message, status)
             case Field.ACTION:
                 self._commit(message)
             case Field.CANCEL:
@@ -218,6 +243,9 @@ class Association:
                 pass  # to nothing that was asked
             case _:
                 self._answer(message, DimseStatus.UNRECOGNISED)
+
+    def _is_image(self, message: _Message) -> bool:
+        return self._contexts[message.context].sop_class in SCANS
 
     def _stored(self, message: _Message) -> DimseStatus:
         if message.file is None:

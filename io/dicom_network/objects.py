@@ -17,6 +17,8 @@ from .negotiation import IMPLEMENTATION_NAME, IMPLEMENTATION_UID
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _KEPT_BYTES = 4096
 """Longer values of a header are skipped when its identifiers are looked for."""
+START_BYTES = 1 << 14
+"""First bytes of a data set, within which its study is named, nearly always."""
 _NAMES = ("SOPClassUID", "SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID")
 
 
@@ -116,6 +118,20 @@ class ObjectFile:
         if not (is_uid(study) and is_uid(series)):
             raise NotUnderstoodError(DimseStatus.NOT_UNDERSTOOD)
         return study
+
+
+def study_in(offer: Offer, start: bytes) -> str:
+    """StudyInstanceUID by the first bytes of a data set; empty if they do not have it whole."""
+    try:
+        header = read_partial(
+            io.BytesIO(_file_meta(offer) + start),
+            _is_behind,
+            specific_tags=[tag_of("StudyInstanceUID"), _LAST],
+        )
+    except PARSING_ERRORS:
+        return ""
+    study = word(header, "StudyInstanceUID")
+    return study if word(header, "SeriesInstanceUID") and is_uid(study) else ""
 
 
 _LAST = tag_of("SeriesInstanceUID")

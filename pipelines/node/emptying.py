@@ -77,4 +77,4 @@ def _due(record: StudyRecord, route: Route) -> float:
     if states & {"queued", "sending"}:
         return float("inf")
     last = max([record.looked, *(max(one.done, one.sent) for one in record.series)])
-    return last + (route.keep if states <= {"sent"} else route.keep_failed)
+    return last + (route.keep if states <= {"sent"} and not record.refused else route.keep_failed)

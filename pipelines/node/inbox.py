@@ -2,14 +2,17 @@
 
 `incoming/` has what is being received, `inbox/ROUTE/DAY-HASH/` the studies, `removed/` what is on
 its way out. A name is made of hashes of the object's UID and of its bytes, so that the same object
-has the same place however often it comes; in another encoding it stays as it came first.
+has the same place however often it comes; in another encoding it stays as it came first. An image
+that was refused while others of its study were taken leaves an empty file, until it is taken.
 """
 
 import hashlib
 import itertools
 import shutil
 import threading
+from collections import defaultdict
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,9 +22,11 @@ from ...io.dicom_network.objects import ReceivedObject
 from ...io.dicom_network.sameness import is_same_object
 from ...io.files.atomic import flush_folder
 
-SUFFIX = ".dcm"
+SUFFIX, REFUSED = ".dcm", ".refused"
 _DIGITS = 16
 _MOST_REMEMBERED = 64
+_MOST_REFUSED = 10_000
+"""Studies with images that were refused; of more, which no archive sends, they are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +58,15 @@ class StudyName:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where an object is now. study: which has it. is_new: whether it was not there before."""
+    """Where an object is now.
+
+    study: which has it. is_new: whether it was not there before. awaited: studies of which it was
+    refused before.
+    """
 
     study: StudyName
     is_new: bool
+    awaited: frozenset[StudyName] = frozenset()
 
 
 class Inbox:
@@ -81,6 +91,10 @@ class Inbox:
         self._held: dict[StudyName, dict[str, str]] = {}
         self._names = {(study.route, study.key): study for study in (*known, *self.studies())}
         self.bytes = sum(self._size(study) for study in self.studies())
+        self._refused: dict[StudyName, set[str]] = defaultdict(set)
+        for study in self.studies():
+            for marker in self.folder(study).glob(f"*{REFUSED}"):
+                self._refused[study].add(marker.stem)
 
     def studies(self) -> list[StudyName]:
         """All that hold objects."""
@@ -100,7 +114,7 @@ class Inbox:
     def take(self, route: str, received: ReceivedObject) -> Placed:
         """Move an object to its study, and have that on disk. Raises OSError."""
         with self._lock:
-            study = self._study(route, received.study)
+            study = self.study(route, received.study)
             folder = self.folder(study)
             is_first = not folder.exists()
             for place in (folder.parent, folder):
@@ -119,12 +133,34 @@ class Inbox:
                 held[stem] = name
             else:
                 received.path.unlink()
+            awaited = self._no_longer_refused(route, stem)
+            if is_first:
+                self._mark_refused(study)
         # Outside of the lock, so that several associations wait for the disk together.
         flush_folder(folder)
         if is_first:
             flush_folder(folder.parent)
             flush_folder(folder.parent.parent)
-        return Placed(study, is_new)
+        return Placed(study, is_new, awaited)
+
+    def refuse(self, study: StudyName, instance: str) -> None:
+        """Note that an image of a study was not taken, unless it is there already."""
+        with self._lock:
+            stem = _hash(instance)
+            if stem not in self._held_by(study) and len(self._refused) < _MOST_REFUSED:
+                self._refused[study].add(stem)
+                self._mark_refused(study)
+
+    def _mark_refused(self, study: StudyName) -> None:
+        """Have it on disk too, once there is something of the study."""
+        for stem in self._refused.get(study, ()) if self.folder(study).exists() else ():
+            with suppress(OSError):  # a full disk may be why; this process knows it still
+                (self.folder(study) / f"{stem}{REFUSED}").touch(mode=0o600)
+
+    def refused(self, study: StudyName) -> int:
+        """How many images that came with a study were not taken, and have not come since."""
+        with self._lock:
+            return len(self._refused.get(study, ()))
 
     def objects(self, study: StudyName) -> tuple[str, ...]:
         """The names of a study's files, in order."""
@@ -150,11 +186,24 @@ class Inbox:
             if set(self.objects(study)) - set(objects):
                 return False
             self._held.pop(study, None)
+            self._refused.pop(study, None)
             if folder.is_dir():
                 self.bytes -= self._size(study)
                 folder.replace(aside)
         shutil.rmtree(aside, ignore_errors=True)
         return True
+
+    def _no_longer_refused(self, route: str, stem: str) -> frozenset[StudyName]:
+        """Forget that an object was refused, as it is here now; the studies that awaited it."""
+        found = [
+            study
+            for study, stems in self._refused.items()
+            if study.route == route and stem in stems
+        ]
+        for study in found:
+            self._refused[study].discard(stem)
+            (self.folder(study) / f"{stem}{REFUSED}").unlink(missing_ok=True)
+        return frozenset(found)
 
     def _held_by(self, study: StudyName) -> dict[str, str]:
         """The objects of a study by the hashes of their UIDs; of a few studies it is remembered."""
@@ -164,7 +213,8 @@ class Inbox:
             self._held[study] = {name.partition("-")[0]: name for name in self.objects(study)}
         return self._held[study]
 
-    def _study(self, route: str, uid: str) -> StudyName:
+    def study(self, route: str, uid: str) -> StudyName:
+        """The study of a UID, there or not."""
         name = StudyName(route, f"{datetime.now():%Y%m%d}-{_hash(uid)}")
         return self._names.setdefault((route, name.key), name)
 

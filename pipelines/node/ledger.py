@@ -78,7 +78,7 @@ class StudyRecord:
     study: route and name. objects: hash of those that were there. images: how many. arrived: when
     they had come at first. looked: when they were looked at. rounds: translations so far. series:
     those that became jobs, older rounds first. left_out: what else is in it, in words. emptied:
-    when it was removed; 0 before.
+    when it was removed; 0 before. refused: images that came with it and were not taken.
     """
 
     study: str
@@ -90,6 +90,7 @@ class StudyRecord:
     series: tuple[SeriesRecord, ...] = ()
     left_out: tuple[str, ...] = ()
     emptied: float = 0.0
+    refused: int = 0
 
     def with_series(self, changed: SeriesRecord) -> "StudyRecord":
         """The same, with one series in the place of its earlier state."""

@@ -167,6 +167,7 @@ class _Session:
         self._route, self._caller = route, caller
         self._inbox, self._arriving, self._owed, self._tell = inbox, arriving, owed, tell
         self._studies: set[StudyName] = set()
+        self._refused: set[str] = set()
         self._reports: dict[str, tuple[str, int, int]] = {}
         self._began = time.monotonic()
         self._new = self._known = self._offered = self._bytes = 0
@@ -179,16 +180,29 @@ class _Session:
     def take(self, received: ReceivedObject) -> DimseStatus:
         """Take over an object; OSError is the caller's to answer."""
         placed = self._inbox.take(self._route, received)
+        self._refused.discard(received.offer.instance)
         if placed.study not in self._studies:
             self._studies.add(placed.study)
             self._arriving.joined(placed.study)
-        self._arriving.changed(placed.study)
+            for instance in self._refused:
+                self._inbox.refuse(placed.study, instance)
+        for study in {placed.study, *placed.awaited}:
+            self._arriving.changed(study)
         if placed.is_new:
             self._new += 1
         else:
             self._known += 1
         self._bytes += received.size
         return DimseStatus.SUCCESS
+
+    def refused(self, instance: str, study: str) -> None:
+        """An image was not taken; if its study is unknown, any of the association may lack it."""
+        if study:
+            self._inbox.refuse(self._inbox.study(self._route, study), instance)
+            return
+        self._refused.add(instance)
+        for joined in self._studies:
+            self._inbox.refuse(joined, instance)
 
     def commit(self, asked: Commitment) -> Sequence[Referenced] | DimseStatus:
         """Those of the objects that are in the inbox, which completes their studies."""

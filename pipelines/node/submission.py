@@ -22,13 +22,15 @@ from .routes import Route
 class _Looked:
     """A study when its objects were looked at.
 
-    objects: their names. since: when the last one came. before: what was known of it.
+    objects: their names. since: when the last one came. before: what was known of it. refused:
+    images that came with it and were not taken.
     """
 
     study: StudyName
     objects: tuple[str, ...]
     since: float
     before: StudyRecord | None
+    refused: int
 
 
 class Submitter:
@@ -56,8 +58,11 @@ class Submitter:
             objects = self._inbox.objects(study)
             before = self._ledger.study(str(study))
             is_known = before and before.objects == digest_of(objects)
+            if before and before.refused != self._inbox.refused(study):
+                is_known = False
             if objects and not (before and is_known and not before.left_out):
-                by_day[study.day].append(_Looked(study, objects, since, before))
+                refused = self._inbox.refused(study)
+                by_day[study.day].append(_Looked(study, objects, since, before, refused))
             elif before and before.emptied and objects:
                 # It came again, and is known.
                 self._ledger.change(before.study, lambda now: replace(now, emptied=0.0))
@@ -88,7 +93,11 @@ class Submitter:
     ) -> None:
         inputs = tuple(self._inbox.folder(one.study) for one in looked)
         found = jobs_of(replace(route.request, inputs=inputs, output=output))
-        series = {one.study: list(_new_series(one, found)) for one in looked}
+        takes_parts = route.request.options.allow_uneven
+        series = {
+            one.study: list(_new_series(one, found)) if takes_parts or not one.refused else []
+            for one in looked
+        }
         jobs = [job for each in series.values() for job, _ in each]
         submitted = queue.submit(
             jobs,
@@ -104,7 +113,10 @@ class Submitter:
             records = [
                 self._record(
                     one,
-                    _left_out(one.study, found, is_alone=len(looked) == 1),
+                    (
+                        *_refused_told(one, takes_parts=takes_parts),
+                        *_left_out(one.study, found, is_alone=len(looked) == 1),
+                    ),
                     now,
                     [
                         replace(record, job=submitted.jobs[record.key], queued=now)
@@ -149,6 +161,7 @@ class Submitter:
             rounds=(before.rounds if before else 0) + bool(new),
             series=(*kept, *new),
             left_out=left_out,
+            refused=looked.refused,
         )
 
     def _is_begun(self, study: StudyName, series: SeriesRecord) -> bool:
@@ -224,6 +237,20 @@ def _received(job: StudyJob) -> tuple[float, float]:
     """When the first of its objects was written, and the last."""
     written = [Path(file).stat().st_mtime for file in job.files]
     return min(written), max(written)
+
+
+def _refused_told(looked: _Looked, *, takes_parts: bool) -> Iterator[str]:
+    """That images of a study are missing, and what follows of it. takes_parts: by its route."""
+    if looked.refused:
+        told = (
+            f"the node refused {looked.refused} images that came with its {len(looked.objects)}, "
+            "for want of room or because they were damaged"
+        )
+        yield (
+            f"{told}; what is here is translated"
+            if takes_parts
+            else f"{told}; send them again, or setting allow-uneven of its route takes what is here"
+        )
 
 
 def _left_out(study: StudyName, found: Submission, *, is_alone: bool) -> tuple[str, ...]:

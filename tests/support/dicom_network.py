@@ -41,6 +41,7 @@ class Store:
     full: bool = False
     received: list[ReceivedObject] = field(default_factory=list[ReceivedObject])
     reports: list[str] = field(default_factory=list[str])
+    refusals: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     ended: list[str] = field(default_factory=list[str])
     turned_away: list[str] = field(default_factory=list[str])
     over: threading.Condition = field(default_factory=threading.Condition)
@@ -63,6 +64,9 @@ class Store:
         received.path.rename(self.folder / f"{received.offer.instance}.dcm")
         self.received.append(received)
         return DimseStatus.SUCCESS
+
+    def refused(self, instance: str, study: str) -> None:
+        self.refusals.append((instance, study))
 
     def commit(self, asked: Commitment) -> Sequence[Referenced] | DimseStatus:
         held = {received.offer.instance for received in self.received}

@@ -10,6 +10,7 @@ from ..enhanced import FrameGroups, frame_groups
 from ..geometry import grid_of
 from ..instance import DataSet, word
 from ..library import pydicom, tag_of
+from ..parts import component_of
 from ..pixels.reading import DicomHeader
 from .mending import kept
 from .modules import (
@@ -96,7 +97,7 @@ def _kind(result: DerivedSeries) -> DataSet:
     dataset.VolumetricProperties = "VOLUME"
     dataset.VolumeBasedCalculationTechnique = "NONE"
     if result.modality == "MR":
-        dataset.ComplexImageComponent = "MAGNITUDE"
+        dataset.ComplexImageComponent = component_of(result.header.frames[0].contrast)
         dataset.AcquisitionContrast = "UNKNOWN"
     return dataset
 

@@ -10,6 +10,7 @@ from ...volume import Derivation, Volume
 from ..instance import DataSet, Frame
 from ..kinds import MAP_TYPE
 from ..library import Template, pydicom
+from ..parts import MAGNITUDE, component_of
 from ..pixels.reading import DicomHeader
 from ..stored_text import encode_own_text
 from .mending import kept
@@ -72,6 +73,9 @@ def _template(result: DerivedSeries) -> DataSet:
     dataset.SOPClassUID = _CLASSES.get(result.modality, SecondaryCaptureImageStorage)
     dataset.SOPInstanceUID = result.series_uid  # a stand-in, as every object has its own
     dataset.ImageType = ["DERIVED", "SECONDARY", "AXIAL" if result.modality == "CT" else "OTHER"]
+    component = component_of(result.header.frames[0].contrast)
+    if result.modality == "MR" and component != MAGNITUDE:
+        dataset.ImageType += [component]  # as single images have no element of their own for it
     if shows := result.derivation.shows:
         dataset.ImageType += [MAP_TYPE, shows.kind.replace("-", "_").upper()]
     center, width = window(result.stored, result.modality)

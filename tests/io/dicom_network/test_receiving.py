@@ -108,6 +108,7 @@ def test_an_object_of_another_class_than_its_message_says_is_refused(tmp_path: P
         assert association.send_c_store(sent).Status == 0
         association.release()
     assert store.leftovers == []
+    assert (wrong.SOPInstanceUID, "") in store.refusals
 
 
 def test_a_message_under_the_context_of_another_class_is_refused(tmp_path: Path) -> None:
@@ -133,6 +134,7 @@ def test_an_object_for_which_there_is_no_room_is_refused_and_the_next_is_taken(
         assert association.send_c_store(second).Status == 0
         association.release()
     assert len(store.received) == 1
+    assert store.refusals == [(first.SOPInstanceUID, first.StudyInstanceUID)]
 
 
 def test_limits_of_objects_and_bytes_on_one_association(tmp_path: Path) -> None:
@@ -142,6 +144,8 @@ def test_limits_of_objects_and_bytes_on_one_association(tmp_path: Path) -> None:
             statuses = [association.send_c_store(sent).Status for sent in slices(3)]
             assert statuses == [0, 0, 0xA700]
             association.release()
+        last = slices(3)[2]
+        assert store.refusals == [(last.SOPInstanceUID, last.StudyInstanceUID)]
         assert store.leftovers == []
 
 
