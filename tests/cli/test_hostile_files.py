@@ -87,7 +87,10 @@ def sharing(width: int, blocks: int) -> dict[str, object]:
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("width", "blocks", "words"),
-    [(52, 1445, "blocks must lie from 0 to 64"), (52, 64, "share 4.5 MiB in the file")],
+    [
+        pytest.param(52, 1445, "blocks must lie from 0 to 64", marks=pytest.mark.slow),
+        (52, 64, "share 4.5 MiB in the file"),
+    ],
 )
 def test_one_small_storage_under_many_weights(
     width: int, blocks: int, words: str, tmp_path: Path

@@ -6,14 +6,8 @@ import pytest
 from support.fault_kills import Kills
 
 
-@pytest.mark.parametrize(
-    ("workers", "number"),
-    [
-        pytest.param(1, 2, marks=pytest.mark.process),
-        pytest.param(1, 12, marks=pytest.mark.slow),
-        pytest.param(2, 8, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "number"), [(1, 12), (2, 8)])
 def test_killed_at_random_moments_the_runs_add_up(
     tmp_path: Path, workers: int, number: int
 ) -> None:

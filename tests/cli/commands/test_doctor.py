@@ -257,7 +257,7 @@ def test_a_queue_on_a_network_disk_is_a_warning(
     assert (found["state"], "network disk (nfs4)" in found["words"]) == ("warning", True)
 
 
-@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="its loader's words are looked at")
 def test_a_driver_that_is_damaged_is_a_warning(tmp_path: Path) -> None:
     place = ["--json", "--folder", str(tmp_path), "--queue", str(tmp_path / "queue.db")]

@@ -107,6 +107,7 @@ def test_files_for_scripts_hold_all_figures(world: World) -> None:
     assert rows[2]["reason"] == "it has no truth"
 
 
+@pytest.mark.slow
 def test_json_on_standard_output_is_alone_there(world: World) -> None:
     result = world.evaluate("--json", "-")
     assert json.loads(result.stdout)["totals"]["evaluated"] == 3
@@ -138,14 +139,16 @@ def test_an_error_of_0_stands_below_its_picture(world: World) -> None:
     assert "0.nii: MAE 0.000; MS-SSIM 1.0000" in page.read_text("utf-8")
 
 
-def test_what_is_there_is_only_replaced_when_asked(world: World) -> None:
-    page = world.root / "e.html"
-    page.write_text("mine")
-    result = world.evaluate("--html", str(page))
+@pytest.mark.parametrize("option", ["--csv", pytest.param("--html", marks=pytest.mark.slow)])
+def test_what_is_there_is_only_replaced_when_asked(world: World, option: str) -> None:
+    file = world.root / "e"
+    file.write_text("mine")
+    result = world.evaluate(option, str(file))
     assert result.exit_code == 2
     assert "is there already; choose another name or say --force" in result.stderr
-    assert page.read_text() == "mine"
-    assert world.evaluate("--html", str(page), "--force").exit_code == 0
+    assert file.read_text() == "mine"
+    assert world.evaluate(option, str(file), "--force").exit_code == 0
+    assert file.read_text() != "mine"
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,13 @@ TRAININGS = {
 }
 
 
-@pytest.mark.parametrize("training", TRAININGS.values(), ids=TRAININGS)
+@pytest.mark.parametrize(
+    "training",
+    [
+        pytest.param(training, id=name, marks=[pytest.mark.slow] * (name == "ganslate"))
+        for name, training in TRAININGS.items()
+    ],
+)
 class TestImportInTheWild:
     def test_the_model_computes_what_torch_does(
         self, bench: ModelFolder, training: Training

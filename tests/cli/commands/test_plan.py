@@ -62,6 +62,7 @@ class TestPlan:
         assert reason in " ".join(planned.output.split())
         assert reason in " ".join(world.translate().output.split())
 
+    @pytest.mark.slow
     def test_ram_is_what_a_run_asks_for(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:

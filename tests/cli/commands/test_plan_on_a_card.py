@@ -193,7 +193,12 @@ def test_a_card_without_room_is_an_error_and_no_plan(world: World) -> None:
 class TestOnDescribedCards:
     """`--device auto` finds the card; what its program takes is computed, and no start needed."""
 
-    @pytest.fixture(params=DESCRIBED.values(), ids=DESCRIBED)
+    @pytest.fixture(
+        params=[
+            pytest.param(card, id=name, marks=[pytest.mark.slow] * (number % 4 != 0))
+            for number, (name, card) in enumerate(DESCRIBED.items())
+        ]
+    )
     def card(
         self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     ) -> DescribedCard:

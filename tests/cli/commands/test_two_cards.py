@@ -114,6 +114,7 @@ def test_each_process_sees_one_card_and_none_starts_the_driver_of_all(
     assert machine.report["totals"]["translated"] == len(NAMES)
 
 
+@pytest.mark.slow
 def test_a_card_that_is_not_there_is_told_with_those_that_are(machine: Machine) -> None:
     done = machine.translate("cuda:1,2")
     assert done.returncode == 4

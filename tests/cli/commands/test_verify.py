@@ -87,7 +87,10 @@ def wrong(monkeypatch: pytest.MonkeyPatch, factor: float, every: int = 1) -> Non
     monkeypatch.setattr(opening, "open_generator", off)
 
 
-@pytest.mark.parametrize("overlap", ["0", "0.25", "0.5", "0.8"])
+@pytest.mark.parametrize(
+    "overlap",
+    ["0", "0.5", *(pytest.param(each, marks=pytest.mark.slow) for each in ("0.25", "0.8"))],
+)
 @pytest.mark.parametrize("blend", ["gaussian", "linear", "constant"])
 def test_a_right_result_is_what_the_cpu_computes_again(
     world: World, overlap: str, blend: str

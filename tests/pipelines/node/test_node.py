@@ -219,6 +219,7 @@ def test_a_series_that_grows_is_translated_again_and_that_is_said(world: NodeInP
     assert set(instances(held).values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_result_that_was_not_sent_when_its_series_grew_is_not_sent_any_more(
     world: NodeInProcess,
 ) -> None:

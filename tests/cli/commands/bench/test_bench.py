@@ -70,7 +70,7 @@ def misuse(*arguments: object) -> str:
     return " ".join(done.stderr.split())
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_the_tables_and_the_json_tell_the_same() -> None:
     done = run(*TINY, "--json", "bench.json", "--plot", "plot.png")
     assert done.exit_code == 0, done.output

@@ -158,7 +158,7 @@ def test_no_output_holds_a_piece_of_a_password(
     assert len(told) == 1, told
 
 
-@pytest.mark.process
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(password=passwords, address=addresses, written=st.sampled_from([quote, str]))
 def test_doctor_shows_none_either(

@@ -130,7 +130,7 @@ def test_a_worker_says_that_nothing_may_start_now(world: QueueWorld) -> None:
     assert log.endswith(f"{told}\n")
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_worker_that_waits_stays_until_the_last_job_has_run(world: QueueWorld) -> None:
     world.scans(1)
     batch = world.submit("--at", "2100-01-01T00:00")
