@@ -22,13 +22,21 @@ def records(module: ast.Module) -> Iterator[ast.ClassDef]:
                 yield node
 
 
+def is_text(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
 def undescribed(record: ast.ClassDef) -> Iterator[str]:
     told = ast.get_docstring(record) or ""
     for place, node in enumerate(record.body):
         match node:
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
                 below = record.body[place + 1 : place + 2]
-                has_text = bool(below) and bool(ast.unparse(below[0]).startswith(("'", '"')))
+                has_text = any(is_text(following) for following in below)
                 if not has_text and not re.search(rf"\b{name}\b", told):
                     yield f"{record.name}.{name}"
             case _:

@@ -166,7 +166,7 @@ def test_commands_do_their_work_without_what_only_posix_has(world: World, tmp_pa
         assert told in done.stdout + done.stderr, f"{words}\n{done.stdout}{done.stderr}"
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_what_cannot_be_done_is_said_in_a_sentence(world: World, tmp_path: Path) -> None:
     scan(world.inputs / "b.nii.gz", seed=2)
     queue = ("--queue", str(tmp_path / "queue.db"))
@@ -177,7 +177,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(world: World, tmp_path: Path)
     assert "Worker processes cannot be started on this system" in told
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_one_run_at_a_time_writes_to_a_folder(world: World) -> None:
     script = (
         "import sys\n"

@@ -190,7 +190,7 @@ def test_results_stay_up_to_date_when_the_words_of_a_model_change(root: Path) ->
     assert "4 up to date, 1 failed" in twice.stdout
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_worker_keeps_results_of_the_version_before(root: Path) -> None:
     line = translate(root, "a.nii", "stored", "out/stored", "--inference patches")
     line = line.replace("translate", "submit", 1)
@@ -243,7 +243,7 @@ def test_a_report_of_today_says_all_that_it_said(root: Path) -> None:
         assert stored["schema"] == now["schema"]
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_benchmark_of_today_says_all_that_it_said(root: Path) -> None:
     small = "--device cpu --ngf 4 --blocks 1 --patch 16,16,16 --seconds 0.01"
     did(f"bench {small} --json {root}/bench.json")

@@ -214,7 +214,7 @@ def test_a_job_of_a_way_back_that_changed_fails_alone(world: PairWorld) -> None:
     assert not world.made()
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_several_devices_tell_what_one_does(
     world: PairWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +293,7 @@ def test_a_job_makes_the_map_too(world: PairWorld) -> None:
     assert {"good.map-cycle.nii", "inverted.map-cycle.nii"} <= world.made()
 
 
+@pytest.mark.slow
 def test_a_calibration_marks_nothing_unless_told_from_when_on(world: PairWorld) -> None:
     """Of spoilt scans the demonstration pair's cycle error finds too few to mark by itself."""
     world.calibrate()
@@ -301,6 +302,7 @@ def test_a_calibration_marks_nothing_unless_told_from_when_on(world: PairWorld) 
     assert not any(marks(rows))
 
 
+@pytest.mark.slow
 def test_a_calibration_with_a_limit_marks(world: PairWorld) -> None:
     told = world.calibrate("--mark-beyond", "1e-3")
     assert "marked above a cycle error of" in told

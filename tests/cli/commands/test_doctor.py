@@ -96,6 +96,7 @@ def test_a_device_that_computes_something_else_is_a_failure(
     assert "do not use this device" in finding["remedy"]
 
 
+@pytest.mark.slow
 def test_a_device_that_crashes_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +159,7 @@ def test_a_small_disk_is_told_by_the_room_it_has(tmp_path: Path, size: str, stat
     assert (found["Queue"]["state"], full) == (("failure", True) if size == "1m" else ("ok", False))
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_kept_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +212,7 @@ def test_a_queue_is_counted_and_none_is_made(tmp_path: Path) -> None:
     assert "2 waiting, 0 running" in findings(tmp_path, queue=world.queue)["Queue"]["words"]
 
 
+@pytest.mark.slow
 def test_a_queue_that_others_can_change_or_that_is_none_is_a_failure(tmp_path: Path) -> None:
     folder = tmp_path / "queue"
     folder.mkdir(mode=0o700)
@@ -231,7 +233,7 @@ def test_a_server_that_is_not_there_is_a_failure_without_its_password(tmp_path: 
     assert "connect_timeout" not in str(found)
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_queue_on_a_server_is_counted_and_an_empty_database_is_told_apart(
     tmp_path: Path,
 ) -> None:
@@ -247,6 +249,7 @@ def test_a_queue_on_a_server_is_counted_and_an_empty_database_is_told_apart(
     assert found["words"] == f"{queue_place(server.url)}: 1 waiting, 0 running"
 
 
+@pytest.mark.slow
 def test_a_queue_on_a_network_disk_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,7 +101,9 @@ def in_one_pass(norm: Norm, voxels: FloatArray, step: int = 2) -> FloatArray:
 
 
 @pytest.mark.parametrize("norm", ["instance", "stored", "instance_affine", "none"])
-@pytest.mark.parametrize("extents", [ODD, (9, 7, 11), (16, 16, 16)])
+@pytest.mark.parametrize(
+    "extents", [ODD, (9, 7, 11), pytest.param((16, 16, 16), marks=pytest.mark.slow)]
+)
 def test_a_result_is_one_pass_of_pytorch(
     world: World, norm: Norm, extents: tuple[int, int, int]
 ) -> None:

@@ -96,7 +96,7 @@ def test_results_of_every_kind_have_the_bytes_that_they_have_without(world: Worl
     }
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_maps_of_series_are_derived_series_without_a_fault(world: World) -> None:
     shutil.rmtree(world.inputs)
     of_series = world.inputs / "mr", world.inputs / "enhanced" / "one.dcm"

@@ -122,6 +122,7 @@ def test_a_card_that_is_not_there_is_told_with_those_that_are(machine: Machine) 
     assert f"Device cuda:2 is not there; {there}" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_costs_no_study(machine: Machine) -> None:
     command, variables = machine.command("cuda:1,0")
     with started(command, env=variables) as process:
@@ -163,6 +164,7 @@ FIRST = "cuda:00000000"
 """The name of the first card's worker, by the card's place on the bus."""
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_shown_a_card_that_has_one_is_refused(machine: Machine) -> None:
     machine.submit()
     with membership(queue_place(machine.queue), FIRST):

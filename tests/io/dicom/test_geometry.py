@@ -180,7 +180,7 @@ def upright(seed: int, spacing: float, pixel: tuple[float, float]) -> Phantom:
     return replace(PHANTOM, orientation=orientation, spacing=spacing, pixel=pixel)
 
 
-@settings(max_examples=examples(25, fast=8), deadline=None)
+@settings(max_examples=examples(25, fast=5), deadline=None)
 @given(**ANY_UPRIGHT)
 def test_any_upright_stack_is_taken_as_it_is(
     tmp_path_factory: pytest.TempPathFactory,
@@ -195,7 +195,7 @@ def test_any_upright_stack_is_taken_as_it_is(
     np.testing.assert_allclose(volume.affine, phantom.affine(), atol=1e-4)
 
 
-@settings(max_examples=examples(25, fast=8), deadline=None)
+@settings(max_examples=examples(25, fast=5), deadline=None)
 @given(**ANY_UPRIGHT, digits=st.sampled_from([4, 6, 10]))
 def test_what_is_there_of_any_upright_stack_stays_where_it_is(
     tmp_path_factory: pytest.TempPathFactory,

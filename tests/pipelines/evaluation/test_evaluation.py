@@ -34,9 +34,9 @@ def heard(_done: int, _due: int) -> None:
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Sources:
-    """STUDIES studies with masks."""
-    for seed in range(STUDIES):
-        images = hounsfield_images(seed + 1)
+    """STUDIES small studies with masks."""
+    for seed, small in enumerate((3, 11, 27)):
+        images = hounsfield_images(small)
         assert images.inside is not None
         folders = zip(("truth", "results"), (images.truth, images.result), strict=True)
         for folder, image in folders:

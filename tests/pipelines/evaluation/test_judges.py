@@ -18,9 +18,9 @@ from cuda_cyclegan.pipelines.evaluation.protocols import SYNTHRAD2025, general, 
     "seed",
     [
         pytest.param(0, marks=pytest.mark.slow, id="large"),
-        1,
         2,
-        *(pytest.param(seed, marks=pytest.mark.slow) for seed in (3, 4, 5)),
+        3,
+        *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 4, 5)),
     ],
 )
 def test_synthrad2025_on_random_images_masks_and_ranges(seed: int) -> None:

@@ -362,6 +362,7 @@ def test_what_was_given_up_is_sent_untranslated_once_its_route_says_longer(
     assert len(world.events(Queued)) == len(world.events(Resumed)) == 1
 
 
+@pytest.mark.slow
 def test_what_was_given_up_and_removed_is_not_tried_again(world: NodeInProcess) -> None:
     give_up(world)
     world.pass_time(31 * DAY)
@@ -436,7 +437,12 @@ def damage_by_half_a_file(file: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "damage", [damage_by_an_empty_file, damage_by_a_folder, damage_by_half_a_file]
+    "damage",
+    [
+        damage_by_half_a_file,
+        pytest.param(damage_by_an_empty_file, marks=pytest.mark.slow),
+        pytest.param(damage_by_a_folder, marks=pytest.mark.slow),
+    ],
 )
 def test_a_result_that_is_damaged_on_disk_holds_up_no_other(
     world: NodeInProcess, damage: Callable[[Path], None]

@@ -101,7 +101,7 @@ def test_a_card_that_is_lost_after_an_interrupt_is_not_opened_again(
     assert processes_left() == []
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_study_that_loses_every_card_alone_is_tried_three_times_and_fails_alone(
     world: SharedBatchWorld,
 ) -> None:

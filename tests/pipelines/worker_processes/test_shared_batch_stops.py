@@ -56,7 +56,7 @@ def test_an_interrupt_stops_all_workers_and_the_next_run_does_the_rest(
     assert world.made() == NAMES
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_results_that_are_in_place_at_a_stop_are_recorded(
     world: SharedBatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,7 +108,7 @@ def test_they_have_read_the_model_so_its_weights_are_not_sent(
     assert all(weight.tobytes() not in assigned.setup for weight in model.network.weights.values())
 
 
-@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize("is_there", [False, True])
 def test_a_model_that_changed_meanwhile_is_sent_to_a_successor(
     world: SharedBatchWorld, tmp_path: Path, *, is_there: bool

@@ -50,6 +50,7 @@ def test_to_try_again_is_no_submission(world: QueueWorld) -> None:
     assert not (world.output / "mr").exists()
 
 
+@pytest.mark.slow
 def test_images_of_other_series_leave_a_job_as_it_was(world: QueueWorld) -> None:
     """Also for its name, so that a second submission adds nothing."""
     early = world.submit()

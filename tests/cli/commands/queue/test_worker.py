@@ -119,7 +119,7 @@ def test_ctrl_c_while_a_worker_starts_is_told_without_a_traceback(world: QueueWo
     assert "Traceback" not in log
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_worker_says_that_nothing_may_start_now(world: QueueWorld) -> None:
     world.scans(1)
     world.submit("--at", "2100-01-01T00:00")
@@ -210,7 +210,7 @@ def test_cancelling_stops_a_running_job_and_leaves_nothing(world: QueueWorld) ->
     eventually(lambda: "000.nii" in world.made())
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_second_signal_hands_the_job_back(world: QueueWorld) -> None:
     scan(world.inputs / "large.nii", shape=(320, 320, 320))
     batch = world.submit()
@@ -225,7 +225,7 @@ def test_a_second_signal_hands_the_job_back(world: QueueWorld) -> None:
     assert world.made() == set()
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_closed_terminal_ends_all_processes_in_order(world: QueueWorld) -> None:
     """SIGHUP comes to each of them; the first one ends last."""
     scan(world.inputs / "large.nii", shape=(200, 200, 200))

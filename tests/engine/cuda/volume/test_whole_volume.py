@@ -524,7 +524,7 @@ def least(made: VolumeOnCpu) -> int:
     return refused.value.wanted
 
 
-@settings(deadline=None, max_examples=examples(50, 5))
+@settings(deadline=None, max_examples=examples(50, 3))
 @given(
     st.tuples(*[st.integers(1, 4).map(lambda n: 2 * n)] * 3),
     st.tuples(*[st.sampled_from([2, 4])] * 3),

@@ -20,7 +20,7 @@ def server() -> Generator[queue_postgres.Server]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> QueuePlace:
     if request.param == "sqlite":
         return queue_place(str(tmp_path / "private" / "queue.db"))

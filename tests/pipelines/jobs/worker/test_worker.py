@@ -55,6 +55,7 @@ class Rounds:
         assert self._are_over.wait(ENOUGH)
 
 
+@pytest.mark.slow
 def test_the_next_job_is_read_and_the_last_one_stored_while_one_is_translated(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,7 +136,7 @@ def test_a_job_that_this_device_cannot_do_fails_as_translate_does(world: QueueWo
         assert "The CPU computes in fp32 only, not in fp16" in complaint
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_job_is_blamed_for_deaths_that_it_had_alone(world: QueueWorld) -> None:
     world.scans(4)
     scan(world.inputs / "001.nii", shape=(40, 18, 16))
