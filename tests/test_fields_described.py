@@ -12,10 +12,18 @@ OPTIONS = [ROOT / "cli" / "options" / name for name in ("groups.py", "study.py")
 """Each of their fields is an option of the command line, whose help describes it."""
 
 
+def classes(block: ast.Module | ast.ClassDef) -> Iterator[ast.ClassDef]:
+    """Classes of a module or class, and those within them."""
+    for node in block.body:
+        if isinstance(node, ast.ClassDef):
+            yield node
+            yield from classes(node)
+
+
 def records(module: ast.Module) -> Iterator[ast.ClassDef]:
     """Public dataclasses and other classes that hold named values."""
-    for node in ast.walk(module):
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+    for node in classes(module):
+        if not node.name.startswith("_"):
             decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
             is_dataclass = any(found.startswith("dataclass") for found in decorators)
             if is_dataclass or RECORDS & {ast.unparse(base) for base in node.bases}:

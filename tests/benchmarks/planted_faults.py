@@ -3,7 +3,8 @@
     python tests/benchmarks/planted_faults.py [--only NAME ...] [--results FILE]
 
 The default tests run until one fails: those nearest to the fault, then those of its top-level
-folder, then all others. What they miss is left to the slow tests nearest to it. A run that hangs
+folder, then all others. What they miss is left to the slow tests nearest to it, once the default
+tests have had all faults. A run that hangs
 counts as a failure; a test that also fails without the fault proves nothing ("unclear"). The copy
 is a clone of HEAD with its own environment, which borrows the packages of the running interpreter.
 Rows are stored one by one: a run that was stopped goes on where it was.
@@ -33,6 +34,8 @@ Tier: TypeAlias = Literal["default", "slow"]
 PATIENCE: dict[Tier, float] = {"default": 1800.0, "slow": 5400.0}
 """Seconds after which a run of tests counts as one that hangs."""
 OF_TIER: dict[Tier, list[str]] = {"default": [], "slow": ["--slow", "-m", "slow or hypothesis"]}
+BEFORE: dict[Tier, str | None] = {"default": None, "slow": "missed"}
+"""What is known of a fault that is due for a tier."""
 PASSED, INTERRUPTED, NO_TESTS = 0, 2, 5
 """Exit statuses of pytest; it is interrupted by errors of collection."""
 _PROBLEM = re.compile(
@@ -57,9 +60,12 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What found a fault, after how many seconds. test: the one that failed first."""
+    """What found a fault, after how many seconds. test: the one that failed first.
 
-    found_by: Tier | Literal["nobody", "unclear"]
+    found_by: "missed" by the default tests, if the slow ones have not run yet.
+    """
+
+    found_by: Tier | Literal["missed", "nobody", "unclear"]
     seconds: float
     test: str = ""
 
@@ -82,15 +88,15 @@ class Copy:
         install = ("install", "--quiet", "--no-deps", "--no-build-isolation", "-e", self._root)
         _call(sys.executable, "-m", "pip", "--python", self._python, *install)
 
-    def tried(self, fault: Fault) -> Row:
-        """Plant a fault, run tests until one fails, and take the fault out again."""
+    def tried(self, fault: Fault, tier: Tier) -> Row:
+        """Plant a fault, run a tier's tests until one fails, and take the fault out again."""
         path, begin = self._root / fault.file, time.monotonic()
         whole = path.read_text("utf-8")
         if whole.count(fault.before) != 1:
             raise SystemExit(f"{fault.name}: its text occurs {whole.count(fault.before)} times")
         path.write_text(whole.replace(fault.before, fault.after), "utf-8")
         try:
-            for tier, arguments in self._runs(Path(fault.file)):
+            for arguments in self._runs(Path(fault.file), tier):
                 if failed := self._failed(tier, arguments):
                     seconds = round(time.monotonic() - begin, 1)
                     path.write_text(whole, "utf-8")
@@ -98,17 +104,20 @@ class Copy:
                     return Row(tier if is_own else "unclear", seconds, failed)
         finally:
             path.write_text(whole, "utf-8")
-        return Row("nobody", round(time.monotonic() - begin, 1))
+        seconds = round(time.monotonic() - begin, 1)
+        return Row("missed" if tier == "default" else "nobody", seconds)
 
-    def _runs(self, file: Path) -> Iterator[tuple[Tier, list[str]]]:
+    def _runs(self, file: Path, tier: Tier) -> Iterator[list[str]]:
         """Arguments of pytest, one run after the other; no test is in two runs of a tier."""
         folders = ("tests" / parent for parent in file.parents)
         nearest = next(str(folder) for folder in folders if (self._root / folder).is_dir())
+        if tier == "slow":
+            yield [nearest]
+            return
         done: list[str] = []
         for folder in dict.fromkeys((nearest, f"tests/{file.parts[0]}", "tests")):
-            yield "default", [folder, *(f"--ignore={each}" for each in done)]
+            yield [folder, *(f"--ignore={each}" for each in done)]
             done.append(folder)
-        yield "slow", [nearest]
 
     def _failed(self, tier: Tier, arguments: list[str]) -> str:
         """The first test that fails, or words for what failed besides; nothing if all pass."""
@@ -196,12 +205,16 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     asked = parser.parse_args()
     rows = stored(asked.results)
-    due = asked.only or [name for name in names if name not in rows]
+    for name in asked.only or []:
+        rows.pop(name, None)
     with tempfile.TemporaryDirectory(prefix="planted-faults-") as folder:
         copy = Copy(Path(folder))
-        for fault in faults:
-            if fault.name in due:
-                rows[fault.name] = row = copy.tried(fault)
+        for tier, state in BEFORE.items():
+            for fault in faults:
+                earlier = rows[fault.name].found_by if fault.name in rows else None
+                if earlier != state or fault.name not in (asked.only or names):
+                    continue
+                rows[fault.name] = row = copy.tried(fault, tier)
                 store(asked.results, rows)
                 print(f"{fault.name}: {row.found_by}, {row.seconds:.0f} s {row.test}", flush=True)
     print(*table(faults, rows), sep="\n")

@@ -114,6 +114,7 @@ def test_json_on_standard_output_is_alone_there(world: World) -> None:
     assert "Protocol general" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_page_shows_spread_and_worst_first_and_needs_no_other_file(world: World) -> None:
     (world.root / "truth" / "0.nii").rename(world.root / "truth" / "<b>0.nii")
     page = world.root / "e.html"
@@ -139,14 +140,21 @@ def test_an_error_of_0_stands_below_its_picture(world: World) -> None:
     assert "0.nii: MAE 0.000; MS-SSIM 1.0000" in page.read_text("utf-8")
 
 
-@pytest.mark.parametrize("option", ["--csv", pytest.param("--html", marks=pytest.mark.slow)])
-def test_what_is_there_is_only_replaced_when_asked(world: World, option: str) -> None:
+@pytest.mark.parametrize("option", ["--csv", "--html", "--json"])
+def test_what_is_there_is_not_replaced(world: World, option: str) -> None:
     file = world.root / "e"
     file.write_text("mine")
     result = world.evaluate(option, str(file))
     assert result.exit_code == 2
     assert "is there already; choose another name or say --force" in result.stderr
     assert file.read_text() == "mine"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["--csv", "--html", "--json"])
+def test_what_is_there_is_replaced_when_asked(world: World, option: str) -> None:
+    file = world.root / "e"
+    file.write_text("mine")
     assert world.evaluate(option, str(file), "--force").exit_code == 0
     assert file.read_text() != "mine"
 

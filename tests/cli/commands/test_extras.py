@@ -45,6 +45,7 @@ def folders(tmp_path: Path) -> Folders:
     return Folders(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_picture_stands_beside_each_result_and_is_in_the_report(folders: Folders) -> None:
     rows = folders.rows("--preview")
     assert [row["preview"] for row in rows] == [str(path) for path in folders.pictures]

@@ -186,6 +186,7 @@ def test_a_picture_that_is_drawn_later_shows_the_same(world: World) -> None:
             assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_nobody_takes_maps_for_scans_or_for_results(world: World) -> None:
     world.run("translate", "--spread", "2")
     results, world.inputs, world.output = world.output, world.output, world.root / "again"

@@ -77,6 +77,7 @@ def test_a_study_is_measured_as_it_is_stored(sources: Sources) -> None:
     assert row.figures == expected.figures
 
 
+@pytest.mark.slow
 def test_a_bad_study_fails_alone_and_says_why(sources: Sources) -> None:
     expected = bad_scans(sources.truth / "bad")
     bad_scans(sources.results / "bad")
@@ -231,6 +232,7 @@ def test_a_stop_leaves_the_rest_undone(sources: Sources) -> None:
     assert evaluation.count("missing") == 1
 
 
+@pytest.mark.slow
 def test_the_largest_errors_keep_their_pictures(sources: Sources) -> None:
     evaluation = evaluate(find_pairs(sources).pairs, SYNTHRAD2025, heard, pictures=2)
     errors = {row.name: row.figures.mae for row in evaluation.rows if row.figures}
