@@ -180,6 +180,7 @@ class TestSending:
         assert "leave that out" not in done.output
         return tmp_path / "results"
 
+    @pytest.mark.slow
     def test_storescu_sends_a_folder_of_results_as_it_is(
         self, results: Path, tmp_path: Path
     ) -> None:
@@ -188,6 +189,7 @@ class TestSending:
             send_folder(results, port)
         assert len(list((tmp_path / "received").iterdir())) == made > 0
 
+    @pytest.mark.slow
     def test_orthanc_takes_a_folder_of_results_as_it_is(
         self, results: Path, tmp_path: Path
     ) -> None:

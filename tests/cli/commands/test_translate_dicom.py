@@ -85,6 +85,7 @@ def test_every_series_gets_a_derived_one_with_an_identity_models_voxels(
     np.testing.assert_array_equal(derived.get_fdata(), source.get_fdata())
 
 
+@pytest.mark.slow
 def test_results_are_sent_to_a_pacs_with_what_else_lies_beside_them(
     ward: Ward, tmp_path: Path
 ) -> None:

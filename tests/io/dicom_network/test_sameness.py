@@ -56,6 +56,7 @@ def test_the_same_object_from_dcmtk(source: Path, tmp_path: Path, command: Seque
     assert is_same_object(other, source)
 
 
+@pytest.mark.slow
 def test_the_same_object_as_orthanc_packs_it(source: Path, tmp_path: Path) -> None:
     with orthanc(tmp_path / "orthanc") as pacs:
         held = pacs.post("/instances", source.read_bytes())

@@ -125,6 +125,7 @@ def orthanc_s_world(tmp_path: Path) -> Iterator[tuple[NodeInProcess, Pacs]]:
         yield world, pacs
 
 
+@pytest.mark.slow
 def test_orthanc_hears_that_what_it_sent_is_here(
     orthanc_s_world: tuple[NodeInProcess, Pacs], tmp_path: Path
 ) -> None:

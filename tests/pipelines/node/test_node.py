@@ -404,7 +404,7 @@ def several_results(world: NodeInProcess, count: int = 3) -> None:
         world.translate()
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_an_object_at_which_its_destination_breaks_off_holds_up_no_other_result(
     world: NodeInProcess,
 ) -> None:
@@ -574,6 +574,7 @@ def test_a_failed_job_is_told_and_goes_on_when_it_is_queued_again(world: NodeInP
     assert len(held) == 8
 
 
+@pytest.mark.slow
 def test_a_queue_that_does_not_answer_holds_nothing_up_but_jobs(world: NodeInProcess) -> None:
     private = world.folder.parent / "private"
     private.mkdir(mode=0o777)
