@@ -2,8 +2,8 @@
 
     python tests/benchmarks/planted_faults.py [--only NAME ...] [--results FILE]
 
-The default tests run until one fails: those nearest to the fault, then those of its top-level
-folder, then all others. What they miss is left to the slow tests nearest to it, once the default
+The default tests run until one fails: those of the module, those nearest to it, those of its
+top-level folder, then all others. What they miss is left to the slow tests nearest to it, once the default
 tests have had all faults. A run that hangs
 counts as a failure; a test that also fails without the fault proves nothing ("unclear"). The copy
 is a clone of HEAD with its own environment, which borrows the packages of the running interpreter.
@@ -115,9 +115,11 @@ class Copy:
             yield [nearest]
             return
         done: list[str] = []
-        for folder in dict.fromkeys((nearest, f"tests/{file.parts[0]}", "tests")):
-            yield [folder, *(f"--ignore={each}" for each in done)]
-            done.append(folder)
+        own = f"{nearest}/test_{file.stem}.py"
+        for place in dict.fromkeys((own, nearest, f"tests/{file.parts[0]}", "tests")):
+            if (self._root / place).exists():
+                yield [place, *(f"--ignore={each}" for each in done)]
+                done.append(place)
 
     def _failed(self, tier: Tier, arguments: list[str]) -> str:
         """The first test that fails, or words for what failed besides; nothing if all pass."""
@@ -137,7 +139,8 @@ class Copy:
 
     def _pytest(self, tier: Tier, arguments: list[str]) -> tuple[int | None, str]:
         """Exit status of a run of tests, None if it hangs, and its output."""
-        command = [self._python, "-m", "pytest", "-q", "-x", "-n", "auto", *OF_TIER[tier]]
+        processes = "0" if ".py" in arguments[0] else "auto"
+        command = [self._python, "-m", "pytest", "-q", "-x", "-n", processes, *OF_TIER[tier]]
         # The same examples of hypothesis each time, and no support modules of another tree.
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         with subprocess.Popen(
