@@ -3,11 +3,11 @@
     python tests/benchmarks/planted_faults.py [--only NAME ...] [--results FILE]
 
 The default tests run until one fails: those of the module, those nearest to it, those of its
-top-level folder, then all others. What they miss is left to the slow tests nearest to it, once the default
-tests have had all faults. A run that hangs
-counts as a failure; a test that also fails without the fault proves nothing ("unclear"). The copy
-is a clone of HEAD with its own environment, which borrows the packages of the running interpreter.
-Rows are stored one by one: a run that was stopped goes on where it was.
+top-level folder, then all others. What they miss is left to the slow tests nearest to it, once the
+default tests have had all faults. A run that hangs counts as a failure; a test that also fails
+without the fault proves nothing ("unclear"). The copy is a clone of HEAD with its own environment,
+which borrows the packages of the running interpreter. Rows are stored one by one: a run that was
+stopped goes on where it was.
 """
 
 import argparse
