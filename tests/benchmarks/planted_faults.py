@@ -2,9 +2,9 @@
 
     python tests/benchmarks/planted_faults.py [--only NAME ...] [--results FILE]
 
-The default tests run until one fails: those of the module, those nearest to it, those of its
-top-level folder, then all others. What they miss is left to the slow tests nearest to it, once the
-default tests have had all faults. A run that hangs counts as a failure; a test that also fails
+Tests run until one fails: first the default ones of the module and of the nearest folder, for all
+faults; then, for what those missed, the default ones of the top-level folder and all others; last
+the slow ones of the nearest folder. A run that hangs counts as a failure; a test that also fails
 without the fault proves nothing ("unclear"). The copy is a clone of HEAD with its own environment,
 which borrows the packages of the running interpreter. Rows are stored one by one: a run that was
 stopped goes on where it was.
@@ -34,8 +34,14 @@ Tier: TypeAlias = Literal["default", "slow"]
 PATIENCE: dict[Tier, float] = {"default": 1800.0, "slow": 5400.0}
 """Seconds after which a run of tests counts as one that hangs."""
 OF_TIER: dict[Tier, list[str]] = {"default": [], "slow": ["--slow", "-m", "slow or hypothesis"]}
-BEFORE: dict[Tier, str | None] = {"default": None, "slow": "missed"}
-"""What is known of a fault that is due for a tier."""
+State: TypeAlias = Literal["default", "slow", "missed nearby", "missed", "nobody", "unclear"]
+"""What is known of a fault: who found it, or which tests have missed it so far."""
+PASSES: dict[State | None, State] = {
+    None: "missed nearby",
+    "missed nearby": "missed",
+    "missed": "nobody",
+}
+"""From what is known of a fault to what is known if the next tests miss it, too."""
 PASSED, INTERRUPTED, NO_TESTS = 0, 2, 5
 """Exit statuses of pytest; it is interrupted by errors of collection."""
 _PROBLEM = re.compile(
@@ -60,12 +66,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What found a fault, after how many seconds. test: the one that failed first.
+    """What is known of a fault. seconds: of the last tests. test: the one that failed first."""
 
-    found_by: "missed" by the default tests, if the slow ones have not run yet.
-    """
-
-    found_by: Tier | Literal["missed", "nobody", "unclear"]
+    found_by: State
     seconds: float
     test: str = ""
 
@@ -88,15 +91,19 @@ class Copy:
         install = ("install", "--quiet", "--no-deps", "--no-build-isolation", "-e", self._root)
         _call(sys.executable, "-m", "pip", "--python", self._python, *install)
 
-    def tried(self, fault: Fault, tier: Tier) -> Row:
-        """Plant a fault, run a tier's tests until one fails, and take the fault out again."""
+    def tried(self, fault: Fault, known: State | None) -> Row:
+        """Plant a fault, run the next tests until one fails, and take the fault out again.
+
+        known: what the tests before have said of it.
+        """
         path, begin = self._root / fault.file, time.monotonic()
         whole = path.read_text("utf-8")
         if whole.count(fault.before) != 1:
             raise SystemExit(f"{fault.name}: its text occurs {whole.count(fault.before)} times")
+        tier: Tier = "slow" if known == "missed" else "default"
         path.write_text(whole.replace(fault.before, fault.after), "utf-8")
         try:
-            for arguments in self._runs(Path(fault.file), tier):
+            for arguments in self._runs(Path(fault.file), known):
                 if failed := self._failed(tier, arguments):
                     seconds = round(time.monotonic() - begin, 1)
                     path.write_text(whole, "utf-8")
@@ -104,22 +111,21 @@ class Copy:
                     return Row(tier if is_own else "unclear", seconds, failed)
         finally:
             path.write_text(whole, "utf-8")
-        seconds = round(time.monotonic() - begin, 1)
-        return Row("missed" if tier == "default" else "nobody", seconds)
+        return Row(PASSES[known], round(time.monotonic() - begin, 1))
 
-    def _runs(self, file: Path, tier: Tier) -> Iterator[list[str]]:
+    def _runs(self, file: Path, known: State | None) -> Iterator[list[str]]:
         """Arguments of pytest, one run after the other; no test is in two runs of a tier."""
         folders = ("tests" / parent for parent in file.parents)
         nearest = next(str(folder) for folder in folders if (self._root / folder).is_dir())
-        if tier == "slow":
+        if known == "missed":
             yield [nearest]
             return
-        done: list[str] = []
-        own = f"{nearest}/test_{file.stem}.py"
-        for place in dict.fromkeys((own, nearest, f"tests/{file.parts[0]}", "tests")):
-            if (self._root / place).exists():
-                yield [place, *(f"--ignore={each}" for each in done)]
-                done.append(place)
+        nearby = [f"{nearest}/test_{file.stem}.py", nearest]
+        places = [*nearby, f"tests/{file.parts[0]}", "tests"]
+        for number, place in enumerate(places):
+            is_due = (place in nearby) == (known is None) and place not in places[:number]
+            if is_due and (self._root / place).exists():
+                yield [place, *(f"--ignore={each}" for each in places[:number])]
 
     def _failed(self, tier: Tier, arguments: list[str]) -> str:
         """The first test that fails, or words for what failed besides; nothing if all pass."""
@@ -212,12 +218,12 @@ def main() -> None:
         rows.pop(name, None)
     with tempfile.TemporaryDirectory(prefix="planted-faults-") as folder:
         copy = Copy(Path(folder))
-        for tier, state in BEFORE.items():
+        for known in PASSES:
             for fault in faults:
                 earlier = rows[fault.name].found_by if fault.name in rows else None
-                if earlier != state or fault.name not in (asked.only or names):
+                if earlier != known or fault.name not in (asked.only or names):
                     continue
-                rows[fault.name] = row = copy.tried(fault, tier)
+                rows[fault.name] = row = copy.tried(fault, known)
                 store(asked.results, rows)
                 print(f"{fault.name}: {row.found_by}, {row.seconds:.0f} s {row.test}", flush=True)
     print(*table(faults, rows), sep="\n")
