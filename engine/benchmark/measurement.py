@@ -91,7 +91,7 @@ class Measured:
     batch: patches in one run, fewer than asked for where memory was short. latency: of a run on the
     device. call: of a run from host memory and back. layers: in order; empty if not asked for.
     flops: of one run. ceilings: None if not asked for, or if there was no room to measure them.
-    device: in words. voxels: of one run. memory: what it held. energy: of the runs of `latency`,
+    device: in words. voxels: of one patch. memory: what it held. energy: of the runs of `latency`,
     None where the card does not count it or they were over too soon.
     """
 

@@ -1,7 +1,7 @@
 """What was measured is kept for the same card and versions, and nothing damaged is trusted."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -11,6 +11,7 @@ from cuda_cyclegan.engine.cuda.plan_cache import (
     Candidate,
     Findings,
     TuningCache,
+    key_of,
     worth_keeping,
     write_whole,
 )
@@ -37,6 +38,33 @@ def test_whether_a_plan_knows_no_place_is_kept_by_plan_and_convolution(tmp_path)
     assert kept.is_same_anywhere(shape, "eng2") is False
     assert kept.is_same_anywhere(shape, "eng3") is None
     assert kept.is_same_anywhere(replace(shape, batch=2), "eng1") is None
+
+
+def test_each_field_of_a_convolution_is_in_its_key():
+    shape = Convolution(
+        1, (6, 7, 9), 8, (5, 6, 8), 8, (2, 2, 2), (1, 1, 1), (0, 0, 0), (0, 0, 0), "fp16"
+    )
+    others = [
+        replace(shape, **{name: value})
+        for name, value in (
+            ("batch", 2),
+            ("source_extents", (6, 7, 10)),
+            ("source_channels", 16),
+            ("target_extents", (5, 6, 9)),
+            ("target_channels", 16),
+            ("kernel", (2, 2, 3)),
+            ("stride", (1, 1, 2)),
+            ("before", (0, 0, 1)),
+            ("after", (0, 0, 1)),
+            ("precision", "bf16"),
+            ("transposed", True),
+            ("split_fp16", True),
+            ("dilation", (1, 1, 2)),
+            ("groups", 8),
+        )
+    ]
+    assert len(others) == len(fields(Convolution))
+    assert len({key_of(each) for each in (shape, *others)}) == 1 + len(others)
 
 
 @pytest.mark.parametrize("changed", IDENTITY)

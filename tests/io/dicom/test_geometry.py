@@ -13,6 +13,7 @@ from support.dicom_phantoms import Phantom, oblique, set_position
 from support.tiers import examples
 
 from cuda_cyclegan.io.choice import Choice
+from cuda_cyclegan.io.dicom.geometry import are_even
 from cuda_cyclegan.io.dicom.series import Series
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import UnsupportedScanError
@@ -238,3 +239,15 @@ def test_directions_that_are_not_perpendicular_are_refused_always(tmp_path: Path
     replace(PHANTOM, orientation=(1, 0, 0, 0.5, 0.866, 0)).write(tmp_path / "in")
     assert series_of(tmp_path / "in").verdict == "refused"
     assert series_of(tmp_path / "in", UNEVEN).verdict == "refused"
+
+
+@pytest.mark.parametrize(
+    ("spacing", "off", "expected"),
+    [(1.0, 0.04, True), (1.0, 0.08, False), (10.0, 0.08, True), (10.0, 0.2, False)],
+)
+def test_a_slice_may_be_off_by_a_share_of_the_spacing_and_by_a_tenth_of_a_millimetre(
+    spacing: float, off: float, expected: bool
+) -> None:
+    depths = [spacing * at for at in range(9)]
+    depths[4] += off
+    assert are_even(depths) == expected

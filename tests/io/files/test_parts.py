@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +23,7 @@ from cuda_cyclegan.io.files.atomic import whole_file, whole_files, whole_folder
 from cuda_cyclegan.io.files.parts import (
     ABANDONED_AFTER_SECONDS,
     PREFIX,
+    Gate,
     part_beside,
     remove_leftovers,
     remove_parts_of_this_process,
@@ -308,3 +309,22 @@ def test_many_runs_that_clean_while_many_write(tmp_path: Path) -> None:
         for each in cleaning:
             each.result()
     assert len(names(tmp_path)) == 400
+
+
+@pytest.mark.parametrize("suffix", [".hdr", ".img"])
+def test_of_several_files_the_one_that_names_the_result_moves_last(
+    tmp_path: Path, suffix: str
+) -> None:
+    moved: list[str] = []
+
+    @contextmanager
+    def passed(files: Sequence[Path]) -> Generator[None]:
+        moved.extend(file.name for file in files)
+        yield
+
+    target = tmp_path / f"a{suffix}"
+    with whole_files(target, Gate(passed)) as part:
+        for each in (".hdr", ".img", ".mat"):
+            part.with_suffix(each).touch()
+    assert sorted(moved) == ["a.hdr", "a.img", "a.mat"]
+    assert moved[-1] == target.name

@@ -356,6 +356,21 @@ def test_padding_takes_the_lowest_value_of_the_rest(tmp_path: Path, as_unsigned:
     assert set(found[padded]) == {values[~padded].min()}
 
 
+def test_padding_takes_the_lowest_value_of_a_negative_slope(tmp_path: Path) -> None:
+    values = PHANTOM.voxels()
+    values[:, :4] = -2000
+
+    def edit(data: Any, at: int) -> None:
+        data.PixelData = values[at].tobytes()
+        data.add_new("PixelPaddingValue", "SS", -2000)
+        data.RescaleSlope, data.RescaleIntercept = "-1", "0"
+
+    PHANTOM.write(tmp_path / "in", edit)
+    found = volume_of(tmp_path / "in").voxels.transpose(2, 1, 0)
+    padded = values == -2000
+    assert set(found[padded]) == {values[~padded].max()}, "stored, and so the lowest value"
+
+
 @pytest.mark.parametrize(("signed", "padding"), [(False, 63536), (True, -32768)])
 def test_padding_may_be_a_number_beyond_the_bits_of_values(
     tmp_path: Path, signed: bool, padding: int
