@@ -127,7 +127,7 @@ def test_a_folder_that_goes_away_after_the_last_study(folders: Folders, how: str
     assert_lost(folders, folders.run_and_lose(AT_THE_END, 1, how, "after"), fewest=STUDIES)
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_folder_that_goes_away_under_two_workers(
     folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:

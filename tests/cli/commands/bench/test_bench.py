@@ -99,7 +99,7 @@ def test_a_model_file_brings_its_patch(tmp_path: Path) -> None:
     assert found["measured"]["batch"] == 2
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_modes_are_rows_and_one_that_fails_leaves_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -241,7 +241,7 @@ def test_the_next_step_names_the_queue_without_its_password(
     assert MARK not in told.output
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_worker_that_finds_no_server_logs_no_password() -> None:
     address = f"postgresql://me:{MARK}@{CLOSED}/jobs"
     command = [*COMMAND, "worker", "--device", "cpu"]

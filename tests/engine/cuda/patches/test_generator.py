@@ -12,7 +12,7 @@ STAGING = 2 * (2 * 16**3 * 4) + 4
 """Bytes of two patches and their translations, and of the flag of overflows."""
 
 
-@pytest.mark.process
+@pytest.mark.slow
 @needs_compiler
 def test_an_open_generator_is_ready_and_a_closed_one_leaves_nothing(tmp_path: Path) -> None:
     found = json.loads(output_of(tmp_path, "support.generator_in_memory", str(tmp_path / "cache")))
