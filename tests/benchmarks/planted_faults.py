@@ -186,7 +186,7 @@ def store(results: Path, rows: dict[str, Row]) -> None:
     content: dict[str, Any] = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "python": platform.python_version(),
-        "machine": f"{platform.platform()}, {os.cpu_count()} cores",
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "commit": _call("git", "rev-parse", "HEAD"),
         "faults": {name: asdict(row) for name, row in rows.items()},
     }
