@@ -200,10 +200,8 @@ def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:
     for reason, same in _left_out(members).items():
         files = tuple(instance.file for instance in same)
         yield replace(row, reason=reason, files=files, images=len(same))
-    lost, cut = (
-        _lost(members, choice),
-        {each.file: each.cut for each in members.instances if each.cut},
-    )
+    lost = _lost(members, choice)
+    cut = {each.file: each.cut for each in members.instances if each.cut}
     parts = parts_of(frames, choice.fewest_slices) if frames else []
     for count, part in enumerate(parts, 1):
         own = replace(row, kind=part.kind, images=len(part.frames))

@@ -57,11 +57,9 @@ class Submitter:
         for study, since in studies.items():
             objects = self._inbox.objects(study)
             before = self._ledger.study(str(study))
-            is_known = before and before.objects == digest_of(objects)
-            if before and before.refused != self._inbox.refused(study):
-                is_known = False
+            refused = self._inbox.refused(study)
+            is_known = before and before.objects == digest_of(objects) and before.refused == refused
             if objects and not (before and is_known and not before.left_out):
-                refused = self._inbox.refused(study)
                 by_day[study.day].append(_Looked(study, objects, since, before, refused))
             elif before and before.emptied and objects:
                 # It came again, and is known.

@@ -62,10 +62,13 @@ def examples(count: int, fast: int = FAST_EXAMPLES) -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if _is_slow:
         return
-    slow = [item for item in items if item.get_closest_marker("slow")]
+    due: list[pytest.Item] = []
+    slow: list[pytest.Item] = []
+    for item in items:
+        (slow if item.get_closest_marker("slow") else due).append(item)
     if slow:
         config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+        items[:] = due
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
