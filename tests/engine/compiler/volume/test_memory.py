@@ -13,8 +13,10 @@ from support.described_cards import H200
 from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid, grid_of
+from cuda_cyclegan.engine.compiler.launches.blocks import partial_bytes
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.memory.plan import scratch_name
 from cuda_cyclegan.engine.compiler.memory.trials import bytes_of_trials
 from cuda_cyclegan.engine.compiler.steps import (
     AddPatches,
@@ -119,6 +121,10 @@ def alive(wanted: VolumeRequest, memory: VolumeMemory, first: int, stop: int) ->
     for name in memory.host_offsets:
         if staged_name(name, 0) in memory.offsets and name in _written(steps[first:stop]):
             sizes |= {staged_name(name, stage): memory.maps[name].bytes for stage in range(2)}
+    for number in range(first, stop):
+        if partial := partial_bytes(steps[number], H200):
+            [one] = [one for one in memory.passes if one.first <= number <= one.last]
+            sizes[scratch_name(number)] = partial * one.grid_in(wanted.grid).blocks
     return sizes
 
 
@@ -154,7 +160,8 @@ def test_a_pass_waits_for_neighbours_and_for_statistics(name: str) -> None:
 def test_a_limit_is_kept_and_nothing_lies_on_something_else(
     name: str, matrix_kernels: bool, share: float
 ) -> None:
-    check_limit(name, (96, 32, 128), share, matrix_kernels)
+    check_limit(name, (96, 32, 128), share, matrix_kernels)  # one block
+    check_limit(name, (256, 256, 192), share, matrix_kernels)
 
 
 @pytest.mark.slow
