@@ -16,7 +16,6 @@ from .own_blocks import read_around_own_blocks, read_by_own_blocks, reading_own_
 from .passes import KeptBlocks, Pass, maps_of
 from .recomputed import keeping_blocks, recomputed, recomputed_twice
 from .rolling import RollingMaps, rolling_maps
-from .written_over import BlockOrder, WrittenOver, rows_of, written_over
 
 _DEVICE_PAGE, _HOST_PAGE, _PAGE_ENTRY = 2 << 20, 4 << 10, 8
 """Bytes that the driver allocates at least, of a page of pinned memory, and of where one lies."""
@@ -193,20 +192,11 @@ class _Choice:
         stages = [stage for one in passes for stage in self._stages(one, left, fetched[one.first])]
         there = (one for one in self._alive if one.name not in gone)
         device = arrange([*there, *self._kept(kept), *stages])
-        over = [
-            each for one in passes for each in self._written_over(one, away, fetched[one.first])
-        ]
-        rows = list(rows_of(away, over))
-        host = arrange(row.lifetime for row in rows)
-        places = {
-            name: host.offsets[row.lifetime.name] + offset
-            for row in rows
-            for name, offset in row.offsets.items()
-        }
+        host = arrange(away)
         return VolumeMemory(
             offsets=self._with_rolling(device.offsets),
             bytes=device.bytes,
-            host_offsets=self._with_rolling(places),
+            host_offsets=self._with_rolling(host.offsets),
             host_bytes=host.bytes,
             maps=self._maps,
             grids=self._grids,
@@ -254,26 +244,6 @@ class _Choice:
             for name in fetched:
                 size = self._maps[name].bytes
                 yield Lifetime(fetched_name(name, one, stage), size, one.first, one.last)
-
-    def _written_over(
-        self, one: Pass, away: Sequence[Lifetime], fetched: Sequence[str]
-    ) -> Iterator[WrittenOver]:
-        """Maps that a pass may write over those that it is the last to read."""
-        grid = self.wanted.grid
-        if one.grid_in(grid) != grid:
-            return
-        order = BlockOrder(grid, self.wanted.batch, bool(one.made & self._from_the_end))
-        kept = [each for each in away if self._grids.get(each.name) == grid]
-        made = [each for each in kept if self._made_in.get(each.name) == one.first]
-        copied = set(read_by_own_blocks(one, fetched))
-        for before in kept:
-            if before.last != one.last or before in made:
-                continue
-            by_copies = before.name in copied
-            found = (written_over(before, each, order, by_copies=by_copies) for each in made)
-            if over := next((each for each in found if each is not None), None):
-                made = [each for each in made if each.name != over.after]
-                yield over
 
     def _names(self, one: Lifetime) -> Sequence[str]:
         """Of the maps that lie there."""

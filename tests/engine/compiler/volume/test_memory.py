@@ -35,7 +35,6 @@ from cuda_cyclegan.engine.compiler.volume.memory import (
     KERNEL_BYTES,
     VolumeMemory,
     _Choice,
-    fetched_name,
     staged_name,
     volume_memory,
 )
@@ -405,23 +404,6 @@ def test_the_last_sum_is_kept_and_read_in_place_of_the_maps_that_it_is_made_of()
         } & memory.maps.keys() == {name}
     assert memory.fetched_by(again) == [name]
     assert not memory.fetched_by(recomputing)  # whose blocks lie elsewhere
-
-
-def test_sums_in_host_memory_are_written_over_each_other() -> None:
-    """Each run reads its own blocks of the sum before, of which it has a copy by then."""
-    memory = large_at_4_gib()
-    read = [(one, [*read_by_own_blocks(one, memory.fetched_by(one))]) for one in memory.passes]
-    passes = [one for one, names in read if names][:-1]
-    sums = [name for _, names in read for name in names][:-1]
-    assert len(sums) == 3
-    assert len({memory.host_offsets[name] for name in sums}) == 1
-    for one, name in zip(passes, sums, strict=True):
-        [step] = [step for step in one.steps if name in step.flow.read_names]
-        assert isinstance(step, Pointwise)
-        assert step.residual_around == step.origin
-        assert step.target.name in memory.host_offsets
-        places = {memory.offsets[fetched_name(name, one, stage)] for stage in range(2)}
-        assert len(places | {memory.offsets[staged_name(step.target.name, 0)]}) == 3
 
 
 def test_of_a_map_that_is_read_around_blocks_the_runs_own_are_copied() -> None:

@@ -400,7 +400,7 @@ def test_maps_that_take_over_each_others_memory(
         ),
     ],
 )
-def test_sums_in_host_memory_are_written_over_each_other(
+def test_maps_in_host_memory_are_copied_in_the_parts_that_were_pinned(
     padding: Any, extents: Triple, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_maps, "PINNED_BYTES", 1000)
@@ -409,8 +409,7 @@ def test_sums_in_host_memory_are_written_over_each_other(
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(network, grid, "fp16", batch=3, convolve=convolved_exactly)
     memory = made.memory_away()
-    sums = [name for one in memory.passes for name in memory.fetched_by(one)]
-    assert len({memory.host_offsets[name] for name in sums}) < len(sums)
+    assert memory.host_bytes > 1000
     assert made(volume, memory=memory).tobytes() == made(volume).tobytes()
 
 
