@@ -394,7 +394,7 @@ class Pointwise:
     the target. table: None without a normalisation. sampling: None without. shuffles: whether the
     target holds cells of 2 x 2 x 2 voxels as 8 groups of channels. around: of blocks of a volume,
     where the source holds more around each of them than it has: its first voxel from the block's.
-    residual_around: the same of the residual. tile: None for the card's default.
+    tile: None for the card's default.
     """
 
     source: TensorView
@@ -412,7 +412,6 @@ class Pointwise:
     combination: Combination = "add"
     shuffles: bool = False
     around: Triple | None = None
-    residual_around: Triple | None = None
     tile: PassTile | None = None
 
     @property

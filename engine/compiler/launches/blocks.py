@@ -63,7 +63,6 @@ _OF_SOURCE = (
 )
 _OF_RESIDUAL = (
     *_OF_SOURCE,
-    ("residual_around", AroundArguments),
     ("source_copy", c_longlong),
     ("residual_copy", c_longlong),
 )
@@ -243,7 +242,6 @@ def _pass(
         blocks=blocks.told(step.extents),
         source_blocks=blocks.told_of_source(level, level),
         source_around=_around(step.source, step.around),
-        residual_around=_around(step.residual, step.residual_around),
         source_copy=_to_copy(step.source, at, copy_of),
         residual_copy=_to_copy(step.residual, at, copy_of),
     )
@@ -253,8 +251,8 @@ def _bytes_before(step: Pointwise) -> dict[str, int]:
     """Bytes of the blocks before the region's first one, in maps that are read by blocks' numbers:
     the address of these is that of the first block of all.
     """
-    views = (step.source, step.around), (step.residual, step.residual_around)
-    tensors = [view.tensor for view, around in views if view is not None and around is None]
+    views = None if step.around else step.source, step.residual
+    tensors = [view.tensor for view in views if view is not None]
     return {item.name: step.patches.first * (item.bytes // item.batch) for item in tensors}
 
 
@@ -303,8 +301,8 @@ def _to_copy(view: TensorView | None, at: Addresses, copy_of: Addresses | None) 
     return (copy_of(tensor.name) - at(tensor.name)) // NUMBER_BYTES[tensor.precision]
 
 
-def _around(view: TensorView | None, first: Triple | None) -> AroundArguments:
-    if view is None or first is None:
+def _around(view: TensorView, first: Triple | None) -> AroundArguments:
+    if first is None:
         return AroundArguments()
     return AroundArguments(Three(*view.extents), Three(*first))
 

@@ -12,8 +12,7 @@ from ..lowered import Lowered
 from ..memory.plan import Lifetime, arrange
 from ..tensors import PATCHES, TRANSLATED, Tensor
 from .lifetimes import VolumeRequest, ends, grids_of_maps, scratches, tensors
-from .own_blocks import read_around_own_blocks, read_by_own_blocks, reading_own_blocks
-from .passes import KeptBlocks, Pass, maps_of
+from .passes import KeptBlocks, Pass, copied_in, maps_of
 from .recomputed import keeping_blocks, recomputed, recomputed_twice
 from .rolling import RollingMaps, rolling_maps
 
@@ -52,7 +51,7 @@ class VolumeMemory:
     from_the_end: frozenset[str]
 
     def fetched_by(self, one: Pass) -> list[str]:
-        """Maps in host memory of which copies bring each run of a pass its blocks."""
+        """Maps in host memory whose blocks are copied in ahead of the runs of a pass."""
         return sorted(
             name for name in self.host_offsets if fetched_name(name, one, 0) in self.offsets
         )
@@ -187,7 +186,7 @@ class _Choice:
         """With some maps in host memory; kept: blocks that are not recomputed as others are."""
         gone = {one.name for one in away}
         left = {name for one in away for name in self._names(one)}
-        passes = reading_own_blocks(keeping_blocks(self.wanted.passes, kept), self._maps, left)
+        passes = keeping_blocks(self.wanted.passes, kept)
         fetched = {one.first: self._fetched(one, left) for one in passes}
         stages = [stage for one in passes for stage in self._stages(one, left, fetched[one.first])]
         there = (one for one in self._alive if one.name not in gone)
@@ -227,10 +226,10 @@ class _Choice:
                 yield Lifetime(one.kept.name, size, made.first, one.last)
 
     def _fetched(self, one: Pass, left: Collection[str]) -> list[str]:
-        """Maps in host memory of which copies bring each run its blocks."""
+        """Maps in host memory whose blocks are copied in ahead of the runs that read them."""
         grid = one.grid_in(self.wanted.grid)
         kept = {name for name in left & self._maps.keys() if self._grids[name] == grid}
-        return [*read_by_own_blocks(one, kept), *read_around_own_blocks(one, kept)]
+        return copied_in(one, kept)
 
     def _stages(
         self, one: Pass, left: Collection[str], fetched: Sequence[str]

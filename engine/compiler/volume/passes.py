@@ -4,7 +4,7 @@ Within a pass each run of blocks goes through all steps before the next run does
 a step needs more than its own blocks: voxels of others, or statistics of the volume.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeAlias
@@ -19,6 +19,7 @@ from ..steps import (
     ConvolvePatches,
     ConvolveToPatches,
     Pointwise,
+    Statistics,
     Step,
 )
 from ..tensors import AffineTable, Tensor, TensorView
@@ -157,6 +158,29 @@ def goes_in_any_order(one: Pass, maps: Mapping[str, Tensor]) -> bool:
         if reads and not (isinstance(step, Pointwise) and step.around is None):
             return False
     return True
+
+
+def copied_in(one: Pass, names: Collection[str]) -> list[str]:
+    """Maps in host memory whose blocks can be copied in ahead of the runs of a pass.
+
+    names: maps in host memory that are kept by the grid of the pass. A pass over voxels reads the
+    run's own blocks from the copy and those around them from host memory; any other step must read
+    own blocks alone.
+    """
+
+    def can_read_copies(step: Step) -> bool:
+        if isinstance(step, Statistics):
+            return False  # all blocks are measured as one
+        if isinstance(step, Pointwise) or not isinstance(step, ReadsBlocks):
+            return True
+        return not sees_neighbours(step)
+
+    found: list[str] = []
+    for name in sorted(set(names) - one.made):
+        readers = [step for step in one.steps if name in step.flow.read_names]
+        if readers and all(can_read_copies(step) for step in readers):
+            found.append(name)
+    return found
 
 
 def _is_alone(step: Step) -> bool:

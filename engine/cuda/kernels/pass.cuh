@@ -50,7 +50,7 @@ struct Pointwise {
 #ifdef IN_BLOCKS
     Blocks blocks;            // of the sampled value
     Blocks source_blocks;     // of the source and the residual
-    Around source_around, residual_around;
+    Around source_around;
     Index source_copy, residual_copy;  // from the launch's own blocks to copies that are read; or 0
 #endif
 };
@@ -116,7 +116,8 @@ struct Channels {
 #ifdef IN_BLOCKS
     // The number of the block with a voxel of the volume, which becomes that of the block. What it
     // does not hold is never used.
-    __device__ __forceinline__ Index block_with(const Around& around, int& d, int& h, int& w) const {
+    __device__ __forceinline__ Index source_block(int& d, int& h, int& w) const {
+        const Around& around = p.source_around;
         if (!around.extents[0]) return p.source_blocks.within(d, h, w);
         const Start start = p.blocks.start(blockIdx.z);
         d = min(max(d - start.at[0] - around.first[0], 0), around.extents[0] - 1);
@@ -133,7 +134,7 @@ struct Channels {
 
     __device__ __forceinline__ Vector source_at(int d, int h, int w) const {
 #ifdef IN_BLOCKS
-        const Index block = block_with(p.source_around, d, h, w);
+        const Index block = source_block(d, h, w);
         const Element* source = this->source + place(block, p.source_strides, p.source_copy);
 #endif
         if (!p.shuffled) {
@@ -148,7 +149,7 @@ struct Channels {
 
     __device__ __forceinline__ Vector residual_at(int d, int h, int w) const {
 #ifdef IN_BLOCKS
-        const Index block = block_with(p.residual_around, d, h, w);
+        const Index block = p.source_blocks.within(d, h, w);
         const Element* residual =
             this->residual + place(block, p.residual_strides, p.residual_copy);
 #endif

@@ -17,11 +17,10 @@ from ...compiler.launches.launch import OVERFLOW, Launch
 from ...compiler.launches.tensor_arguments import region_address
 from ...compiler.lowered import Lowered
 from ...compiler.memory.plan import scratch_name
-from ...compiler.steps import Convolve, Normalise, Statistics, Step
+from ...compiler.steps import Convolve, Normalise, Pointwise, Statistics, Step
 from ...compiler.tensors import PATCHES, Tensor
 from ...compiler.volume.lifetimes import WORKSPACE
 from ...compiler.volume.memory import STAGES, VolumeMemory, fetched_name, staged_name
-from ...compiler.volume.own_blocks import read_around_own_blocks
 from ...compiler.volume.passes import (
     Pass,
     ReadsBlocks,
@@ -155,8 +154,7 @@ class PlacedVolume:
         runs = list(grid.runs(batch, slowest if is_free else 0))
         if made & self.memory.from_the_end:
             runs.reverse()
-        around = tuple(read_around_own_blocks(one, fetched))
-        return PassInRuns(self, one, grid, tuple(runs), leaving, fetched, around)
+        return PassInRuns(self, one, grid, tuple(runs), leaving, fetched)
 
     def wait_for_copy(self, stage: int) -> None:
         """Let what is queued next wait until what a stage held is copied."""
@@ -209,8 +207,9 @@ class PlacedVolume:
         if step.flow.measures is not None:
             scratch = self.at(scratch_name(number)) + run.first * partial_bytes(step, card)
         kept = self._kept(step, placed)
+        at = placed.at if isinstance(step, Pointwise) else placed.read_at
         for launch in block_launches(
-            step, placed.at, card, placed.grid, run, scratch, kept, placed.read_at
+            step, at, card, placed.grid, run, scratch, kept, placed.read_at
         ):
             self.launch(launch)
 
@@ -230,7 +229,7 @@ class PlacedVolume:
         if step.region.first >= placed.run.count:
             return True
         target = region_address(step, placed.at)
-        source, weight = placed.at(step.source.name), self.at(step.weight)
+        source, weight = placed.read_at(step.source.name), self.at(step.weight)
         return self.program.convolve(step, (source, weight, target, self.at(WORKSPACE)))
 
     def launch(self, launch: Launch) -> None:
@@ -244,7 +243,7 @@ class PassInRuns:
 
     volume: of which it is one. one: the pass. grid: of its blocks. runs: all of them, in their
     usual order. leaving: maps that it makes for host memory. fetched: those of which copies bring
-    back what it reads. around: of these, those of which it reads other blocks than a run's, too.
+    back what it reads.
     """
 
     volume: PlacedVolume
@@ -253,15 +252,12 @@ class PassInRuns:
     runs: tuple[BlockRun, ...]
     leaving: Sequence[str]
     fetched: Sequence[str]
-    around: Sequence[str]
     _stages: Iterator[int] = field(default_factory=lambda: cycle(range(STAGES)))
 
     def queue(self, run: BlockRun) -> None:
         """Queue all steps for some blocks."""
         volume, stage = self.volume, next(self._stages)
-        placed = _PlacedRun(
-            volume, self.one, run, stage, self.grid, self.leaving, self.fetched, self.around
-        )
+        placed = _PlacedRun(volume, self.one, run, stage, self.grid, self.leaving, self.fetched)
         if self.leaving:
             volume.wait_for_copy(stage)
         if self.fetched:
@@ -320,9 +316,8 @@ class PassInRuns:
 class _PlacedRun:
     """Where a run of a pass finds its blocks. grid: of these. stage: of copies.
 
-    leaving, fetched: maps in host memory that it makes, and of which it reads copies. around: of
-    these, those of which it reads other blocks, too. beside: blocks of a larger run before it,
-    whose tensors it shares. sizes: of a block of these tensors.
+    leaving, fetched: maps in host memory that it makes, and of which it reads copies. beside:
+    blocks of a larger run before it, whose tensors it shares. sizes: of a block of these tensors.
     """
 
     volume: PlacedVolume
@@ -332,7 +327,6 @@ class _PlacedRun:
     grid: BlockGrid
     leaving: Sequence[str] = ()
     fetched: Sequence[str] = ()
-    around: Sequence[str] = ()
     beside: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
@@ -341,8 +335,8 @@ class _PlacedRun:
         another grid, of their first one.
         """
         volume = self.volume
-        if name not in self.around and (staged := self._staged(name)) is not None:
-            return self._on_the_card(name, staged)
+        if name in self.leaving:
+            return self._on_the_card(name, staged_name(name, self.stage))
         kept = volume.memory.kept
         if kept is not None and name == kept.tensor.name and kept.has(self.run):
             return volume.at(kept.name) + self.run.first * kept.block_bytes
@@ -355,18 +349,13 @@ class _PlacedRun:
 
     def read_at(self, name: str) -> int:
         """Address of the run's first block where it is read: of a copy, if there is one."""
-        staged = self._staged(name)
-        return self.at(name) if staged is None else self._on_the_card(name, staged)
+        if name in self.fetched:
+            return self._on_the_card(name, fetched_name(name, self.one, self.stage))
+        return self.at(name)
 
     def _on_the_card(self, name: str, staged: str) -> int:
         place = self.volume.base + self.volume.memory.offsets[staged]
         return place + self.beside * self.sizes.get(name, 0)
-
-    def _staged(self, name: str) -> str | None:
-        """Name of the memory of the card in which the run's part of a map in host memory is."""
-        if name in self.leaving:
-            return staged_name(name, self.stage)
-        return fetched_name(name, self.one, self.stage) if name in self.fetched else None
 
     def finds_by_run(self, kept: BlockGrid) -> bool:
         """Whether maps that are kept by a grid hold the run's blocks one behind another."""

@@ -38,11 +38,8 @@ from cuda_cyclegan.engine.compiler.volume.memory import (
     staged_name,
     volume_memory,
 )
-from cuda_cyclegan.engine.compiler.volume.own_blocks import (
-    read_around_own_blocks,
-    read_by_own_blocks,
-)
 from cuda_cyclegan.engine.compiler.volume.passes import (
+    copied_in,
     maps_of,
     passes_of,
     sees_neighbours,
@@ -216,7 +213,7 @@ def test_a_layer_by_planes_reads_more_than_its_own_blocks() -> None:
     ]
     read = step.flow.read_names & maps.keys()
     assert read
-    assert not read & set(read_by_own_blocks(one, maps))
+    assert not read & set(copied_in(one, maps))
 
 
 def test_all_is_on_the_card_where_that_has_room() -> None:
@@ -406,19 +403,10 @@ def test_the_last_sum_is_kept_and_read_in_place_of_the_maps_that_it_is_made_of()
     assert not memory.fetched_by(recomputing)  # whose blocks lie elsewhere
 
 
-def test_of_a_map_that_is_read_around_blocks_the_runs_own_are_copied() -> None:
-    """Before the first residual block and behind the last one."""
+def test_what_passes_over_voxels_read_of_host_memory_is_copied_in() -> None:
     memory = large_at_4_gib()
-    read = {
-        name.split(".", 1)[1]: one
-        for one in memory.passes
-        for name in read_around_own_blocks(one, memory.fetched_by(one))
-    }
-    assert read.keys() == {"down1", "block3.conv0.pad"}
-    for name, one in read.items():
-        [copied] = [each for each in memory.host_offsets if each.endswith(name)]
-        [made] = one.made & memory.host_offsets.keys()
-        assert memory.host_offsets[copied] != memory.host_offsets[made]
+    read = {name.split(".", 1)[1] for one in memory.passes for name in memory.fetched_by(one)}
+    assert read == {"down1", *(f"block{n}.conv0.pad" for n in range(4)), "up0.bordered"}
 
 
 def test_what_the_driver_adds_counts_towards_the_limit() -> None:
