@@ -1,7 +1,7 @@
 """Where the maps of a volume are kept, and how many bytes that takes, before any is allocated."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...errors import DeviceMemoryError
@@ -14,7 +14,6 @@ from ..tensors import PATCHES, TRANSLATED, Tensor
 from .lifetimes import VolumeRequest, ends, grids_of_maps, scratches, tensors
 from .passes import KeptBlocks, Pass, copied_in, maps_of
 from .recomputed import keeping_blocks, recomputed, recomputed_twice
-from .rolling import RollingMaps, rolling_maps
 
 _DEVICE_PAGE, _HOST_PAGE, _PAGE_ENTRY = 2 << 20, 4 << 10, 8
 """Bytes that the driver allocates at least, of a page of pinned memory, and of where one lies."""
@@ -36,7 +35,6 @@ class VolumeMemory:
     blocks. grids: by which each of them is kept. constants: bytes of weights and tables, with a
     block of their own, which all volumes of the same blocks share. passes: in which the network
     runs. is_recomputed: whether these recompute maps.
-    from_the_end: maps that are made from their last block on.
     """
 
     offsets: Mapping[str, int]
@@ -48,7 +46,6 @@ class VolumeMemory:
     constants: int
     passes: Sequence[Pass]
     is_recomputed: bool
-    from_the_end: frozenset[str]
 
     def fetched_by(self, one: Pass) -> list[str]:
         """Maps in host memory whose blocks are copied in ahead of the runs of a pass."""
@@ -161,22 +158,12 @@ class _Choice:
         self.wanted = wanted
         self._is_recomputed = is_recomputed
         self._maps = maps_of(wanted.lowered, wanted.passes)
-        self._rolling = {
-            _name_of_all(one): one
-            for one in rolling_maps(wanted.passes, self._maps, wanted.grid, wanted.batch)
-        }
         self._grids = grids_of_maps(wanted, self._maps)
-        rolled = _rolled(tensors(wanted, self._maps, self._grids), self._rolling)
-        self._alive = [*ends(wanted), *rolled, *scratches(wanted)]
+        kept = tensors(wanted, self._maps, self._grids)
+        self._alive = [*ends(wanted), *kept, *scratches(wanted)]
         self._made_in = _passes_that_make(wanted, self._maps)
-        self._from_the_end = frozenset(
-            name
-            for one in self._rolling.values()
-            for name in one.names
-            if one.starts_at_the_end(name)
-        )
         self._constants = constants_of(wanted.lowered)[1]
-        names = self._made_in.keys() | self._rolling.keys() | {PATCHES, TRANSLATED}
+        names = self._made_in.keys() | {PATCHES, TRANSLATED}
         self.may_leave = sorted(
             (one for one in self._alive if one.name in names),
             key=lambda one: (-one.bytes, one.first, one.name),
@@ -184,34 +171,31 @@ class _Choice:
 
     def memory(self, away: Sequence[Lifetime] = (), kept: int = 0) -> VolumeMemory:
         """With some maps in host memory; kept: blocks that are not recomputed as others are."""
-        gone = {one.name for one in away}
-        left = {name for one in away for name in self._names(one)}
+        left = {one.name for one in away}
         passes = keeping_blocks(self.wanted.passes, kept)
         fetched = {one.first: self._fetched(one, left) for one in passes}
         stages = [stage for one in passes for stage in self._stages(one, left, fetched[one.first])]
-        there = (one for one in self._alive if one.name not in gone)
+        there = (one for one in self._alive if one.name not in left)
         device = arrange([*there, *self._kept(kept), *stages])
         host = arrange(away)
         return VolumeMemory(
-            offsets=self._with_rolling(device.offsets),
+            offsets=device.offsets,
             bytes=device.bytes,
-            host_offsets=self._with_rolling(host.offsets),
+            host_offsets=host.offsets,
             host_bytes=host.bytes,
             maps=self._maps,
             grids=self._grids,
             constants=self._constants,
             passes=passes,
             is_recomputed=self._is_recomputed,
-            from_the_end=self._from_the_end,
         )
 
     def moved(self, one: Lifetime) -> tuple[bool, int]:
         """Bytes that pass between a map and the card's processors, and before all others those of
         the volume, which comes in and goes out while passes run only if it lies on the card.
         """
-        names = set(self._names(one))
         uses = sum(
-            bool(names & step.flow.read_names) + bool(names & step.flow.written_names)
+            (one.name in step.flow.read_names) + (one.name in step.flow.written_names)
             for each in self.wanted.passes
             for step in each.steps
         )
@@ -244,21 +228,6 @@ class _Choice:
                 size = self._maps[name].bytes
                 yield Lifetime(fetched_name(name, one, stage), size, one.first, one.last)
 
-    def _names(self, one: Lifetime) -> Sequence[str]:
-        """Of the maps that lie there."""
-        return self._rolling[one.name].names if one.name in self._rolling else (one.name,)
-
-    def _with_rolling(self, offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """Offsets with those of maps that take over each other's memory."""
-        found: dict[str, int] = {}
-        for name, offset in offsets.items():
-            if name in self._rolling:
-                one = self._rolling[name]
-                found.update({each: offset + one.offset(each) for each in one.names})
-            else:
-                found[name] = offset
-        return found
-
 
 def _too_little(wanted: VolumeRequest, least: int, room: int) -> DeviceMemoryError:
     least = max(least, wanted.trial)
@@ -270,20 +239,6 @@ def _too_little(wanted: VolumeRequest, least: int, room: int) -> DeviceMemoryErr
         wanted=least,
         free=max(0, room),
     )
-
-
-def _name_of_all(rolling: RollingMaps) -> str:
-    return f"{rolling.names[0]} to {rolling.names[-1]}"
-
-
-def _rolled(alive: Iterable[Lifetime], rolling: Mapping[str, RollingMaps]) -> Iterator[Lifetime]:
-    """What is alive, where some maps take over each other's memory."""
-    others = {one.name: one for one in alive}
-    for name, row in rolling.items():
-        members = [others.pop(each) for each in row.names]
-        first, last = min(one.first for one in members), max(one.last for one in members)
-        yield Lifetime(name, row.bytes, first, last)
-    yield from others.values()
 
 
 def staged_name(name: str, stage: int) -> str:

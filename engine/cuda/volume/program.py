@@ -152,8 +152,6 @@ class PlacedVolume:
         batch = grid.blocks if one.is_whole else one.batch or self.program.lowered.layout.batch
         is_free = not fetched and goes_in_any_order(one, self.memory.maps)
         runs = list(grid.runs(batch, slowest if is_free else 0))
-        if made & self.memory.from_the_end:
-            runs.reverse()
         return PassInRuns(self, one, grid, tuple(runs), leaving, fetched)
 
     def wait_for_copy(self, stage: int) -> None:

@@ -45,7 +45,6 @@ from cuda_cyclegan.engine.compiler.volume.passes import (
     sees_neighbours,
 )
 from cuda_cyclegan.engine.compiler.volume.recomputed import recomputed, recomputed_convolutions
-from cuda_cyclegan.engine.compiler.volume.rolling import rolling_maps
 from cuda_cyclegan.engine.compiler.volume.widened import widened
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
@@ -109,11 +108,6 @@ def alive(wanted: VolumeRequest, memory: VolumeMemory, first: int, stop: int) ->
         for name, tensor in memory.maps.items()
         if name in there and name not in memory.host_offsets
     }
-    for row in rolling_maps(memory.passes, memory.maps, wanted.grid, batch):
-        rolls = sizes.keys() & set(row.names)
-        sizes = {name: size for name, size in sizes.items() if name not in rolls}
-        if rolls:
-            sizes[min(row.names, key=lambda name: memory.offsets[name])] = row.bytes
     for name in memory.host_offsets:
         if staged_name(name, 0) in memory.offsets and name in _written(steps[first:stop]):
             sizes |= {staged_name(name, stage): memory.maps[name].bytes for stage in range(2)}
@@ -317,42 +311,12 @@ def test_maps_of_half_resolution_are_made_anew_before_any_leaves() -> None:
     wanted = request("resnet", (1024, 1024, 800), matrix_kernels=True)
     lowered = widened(wanted.lowered, wanted.grid)
     wanted = replace(wanted, lowered=lowered, passes=passes_of(lowered))
-    once, twice = (volume_memory(wanted, room << 30) for room in (32, 16))
+    once, twice = (volume_memory(wanted, room << 30) for room in (32, 17))
     assert (once.residence, twice.residence) == ("recomputed", "recomputed")
     halves = {name for name in once.maps if name.endswith(("down0", "up0"))}
     assert len(halves) == 2
     assert not halves & twice.maps.keys()
-    assert volume_memory(wanted, 4 << 30).host_bytes < 9 << 30
-
-
-@pytest.mark.parametrize(
-    ("extents", "batch"), [((1024, 1024, 800), 4), ((1024, 128, 256), 1), ((1024, 256, 384), 2)]
-)
-def test_no_run_reads_what_one_before_it_wrote_over(extents: Triple, batch: int) -> None:
-    """Of all blocks around its own, whichever way it goes."""
-    wanted = request("long", extents)
-    grid, maps = wanted.grid, maps_of(wanted.lowered, wanted.passes)
-    [row] = rolling_maps(wanted.passes, maps, grid, batch)
-    _, height, width = grid.counts
-    size = (row.bytes - row.apart) // grid.stored_blocks(batch)
-    for before, after in pairwise(row.names):
-        holds = {row.offset(before) + size * n: n for n in range(grid.blocks)}
-        runs = list(grid.runs(batch))
-        if row.starts_at_the_end(after):
-            runs.reverse()
-        lost: set[int] = set()
-        for run in runs:
-            blocks = range(run.first, run.first + run.count)
-            assert not lost & {n + step for n in blocks for step in _around(height, width)}
-            for number in range(run.first, run.first + batch):
-                place = row.offset(after) + size * number
-                assert 0 <= place <= row.bytes - size
-                lost |= {n for start, n in holds.items() if abs(start - place) < size}
-
-
-def _around(height: int, width: int) -> set[int]:
-    steps = (-1, 0, 1)
-    return {(d * height + h) * width + w for d in steps for h in steps for w in steps}
+    assert volume_memory(wanted, 4 << 30).host_bytes < 12 << 30
 
 
 @pytest.mark.parametrize("share", [0.6, 0.75, 0.9])
@@ -383,13 +347,6 @@ def large_at_4_gib() -> VolumeMemory:
     return volume_memory(wanted, 4 << 30)
 
 
-def test_only_sums_leave_where_all_else_fits() -> None:
-    """And what the first residual block reads, which is there beside the volume."""
-    memory = large_at_4_gib()
-    left = {name.split(".", 1)[1] for name in memory.host_offsets}
-    assert left == {"down1", *(f"block{n}.conv0.pad" for n in range(4)), "up0.bordered"}
-
-
 def test_the_last_sum_is_kept_and_read_in_place_of_the_maps_that_it_is_made_of() -> None:
     memory = large_at_4_gib()
     [name] = [name for name in memory.host_offsets if name.endswith("up0.bordered")]
@@ -405,8 +362,12 @@ def test_the_last_sum_is_kept_and_read_in_place_of_the_maps_that_it_is_made_of()
 
 def test_what_passes_over_voxels_read_of_host_memory_is_copied_in() -> None:
     memory = large_at_4_gib()
-    read = {name.split(".", 1)[1] for one in memory.passes for name in memory.fetched_by(one)}
-    assert read == {"down1", *(f"block{n}.conv0.pad" for n in range(4)), "up0.bordered"}
+    maps = memory.maps.keys() & memory.host_offsets.keys()
+    assert len(maps) > 4
+    usual = [one for one in memory.passes if one.block is None]
+    for one in usual:
+        read = {name for step in one.steps for name in step.flow.read_names} & maps - one.made
+        assert memory.fetched_by(one) == sorted(read)
 
 
 def test_what_the_driver_adds_counts_towards_the_limit() -> None:

@@ -372,24 +372,6 @@ def test_what_no_statistics_part_from_its_reader_is_no_map(norm: Any) -> None:
     assert error(network, volume, made(volume, memory=recomputing)) <= LIMITS["fp32"]
 
 
-@pytest.mark.parametrize(("width", "depth"), [(4, 36), pytest.param(8, 60, marks=pytest.mark.slow)])
-def test_maps_that_take_over_each_others_memory(
-    width: int, depth: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    network = random_network(build(ResNetSpec(1, 1, width, 3)), seed=1)
-    grid = BlockGrid((depth, 8, 8), (4, 4, 8))
-    volume = noise(network.graph, grid.extents)
-    made = volume_on_cpu(network, grid, "fp32", batch=3, convolve=convolved_exactly)
-    memory = made.memory()
-    assert memory.from_the_end
-    rolling = made(volume)
-    assert made(volume, least(made)).tobytes() == rolling.tobytes()
-    monkeypatch.setattr("cuda_cyclegan.engine.compiler.volume.memory.rolling_maps", lambda *_: [])
-    assert not made.memory().from_the_end
-    assert made(volume).tobytes() == rolling.tobytes()
-    assert error(network, volume, rolling) <= LIMITS["fp32"]
-
-
 @pytest.mark.parametrize(
     ("padding", "extents"),
     [
