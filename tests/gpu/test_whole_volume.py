@@ -1,6 +1,5 @@
 """A volume through a network on the card at once: PyTorch's single pass, at every limit."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 from support.gpu_networks import untrained_network
 
-from cuda_cyclegan.engine.compiler.volume.widened import is_worth_widening, widened
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import (
     Blur,
@@ -111,19 +109,9 @@ def test_a_volume_is_what_a_single_pass_makes(name: str, precision: Precision, c
     assert error <= LIMITS[precision]
 
 
-@pytest.mark.parametrize(
-    ("spec", "is_widened"),
-    [(RESNET, False), (RESNET, True), (UNET, False)],
-    ids=["resnet", "resnet, half resolution anew", "unet"],
-)
-def test_no_limit_changes_a_byte(
-    spec: Spec, is_widened: bool, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("spec", [RESNET, UNET], ids=["resnet", "unet"])
+def test_no_limit_changes_a_byte(spec: Spec, cache: Path) -> None:
     """Wherever maps are kept, in a first run and in a second, which runs captured graphs."""
-    if is_widened:
-        for made in (widened, is_worth_widening):
-            name = f"cuda_cyclegan.engine.compiler.volume.lowering.{made.__name__}"
-            monkeypatch.setattr(name, partial(made, worth=0))
     network = untrained_network(build(spec), 1)
     volume = noise(network.graph, (300, 201, 279))
     with opened(network, options(cache)) as generator:

@@ -26,9 +26,8 @@ from cuda_cyclegan.engine.compiler.volume.memory import (
     volume_memory,
 )
 from cuda_cyclegan.engine.compiler.volume.passes import Pass, passes_of
-from cuda_cyclegan.engine.compiler.volume.recomputed import recomputed, recomputed_twice
+from cuda_cyclegan.engine.compiler.volume.recomputed import recomputed
 from cuda_cyclegan.engine.compiler.volume.undivided import with_low_resolutions_undivided
-from cuda_cyclegan.engine.compiler.volume.widened import widened
 from cuda_cyclegan.engine.cuda.volume.program import (
     BlockProgram,
     HostCopies,
@@ -62,14 +61,12 @@ class VolumeOnCpu:
         choice = _Choice(wanted)
         return choice.memory(choice.may_leave)
 
-    def memory_recomputed(self, *, twice: bool = False, kept: int = 0) -> VolumeMemory:
+    def memory_recomputed(self, *, kept: int = 0) -> VolumeMemory:
         """What it takes where maps of full resolution are recomputed, and all others kept.
 
-        twice: and those that were widened recomputed, too. kept: blocks of the first map that stay.
+        kept: blocks of the first map that stay.
         """
         passes = recomputed(self.passes)
-        if twice:
-            passes = recomputed_twice(self.passes, self.grid.block)
         wanted = VolumeRequest(self.program.lowered, passes, self.grid, self.channels, (0, 0))
         return _Choice(wanted, is_recomputed=True).memory(kept=kept)
 
@@ -119,14 +116,12 @@ def volume_on_cpu(
     wgmma: bool = False,
     slab_bytes: int = 112 << 20,
     split_fp16: bool = False,
-    widens: bool = False,
     undivided: int = 0,
     convolve: PlacedConvolution = convolved_by_torch,
 ) -> VolumeOnCpu:
     """The network, compiled for the blocks of a grid; batch: blocks in a run.
 
-    widens: whether all maps that may hold what is around their blocks do. undivided: bytes of
-    tensors up to which low resolutions are done for all blocks as one.
+    undivided: bytes of tensors up to which low resolutions are done for all blocks as one.
     """
     layout = Layout(
         grid.block,
@@ -137,11 +132,8 @@ def volume_on_cpu(
         wgmma,
         split_fp16=split_fp16,
         in_blocks=True,
-        without=("convolve_strided",) if widens else (),  # whose map cannot be widened
     )
     lowered = lower(network, layout, H200)
-    if widens:
-        lowered = widened(lowered, grid, worth=0, most=100)
     lowered = replace(lowered, steps=with_fused_statistics(lowered.steps))
     one = grid.undivided
     if undivided and one is not None:

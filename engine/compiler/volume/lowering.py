@@ -11,9 +11,8 @@ from ..lowered import LayerForm, Lowered
 from ..lowering.lowering import lower
 from ..lowering.operator_fusion import with_fused_statistics
 from ..memory.fitting import ProgramRequest
-from ..steps import ConvolveByPlanes, ConvTransposeToCells
+from ..steps import ConvTransposeToCells
 from .undivided import with_low_resolutions_undivided
-from .widened import is_worth_widening, widened
 
 
 def lowered_blocks(
@@ -29,10 +28,10 @@ def lowered_blocks(
     """
     request = ProgramRequest(grid.block, grid.batch, precision, card, without)
     layout = replace(next(request.layouts()), in_blocks=True)
-    lowered = widened(lower(network, layout, card), grid)
-    if forms := _other_forms(lowered, grid):
+    lowered = lower(network, layout, card)
+    if forms := _other_forms(lowered):
         layout = replace(layout, forms=forms)
-        lowered = widened(lower(network, layout, card), grid)
+        lowered = lower(network, layout, card)
     lowered = _measured(lowered)
     if (one := grid.undivided) is None:
         return lowered
@@ -44,14 +43,10 @@ def _measured(lowered: Lowered) -> Lowered:
     return replace(lowered, steps=with_fused_statistics(lowered.steps))
 
 
-def _other_forms(lowered: Lowered, grid: BlockGrid) -> dict[str, LayerForm]:
-    """Of layers that are better not done by their own kernels: one that would compute too much for
-    nothing, or makes a map that is worth widening, which it cannot.
-    """
-    forms: dict[str, LayerForm] = {}
-    for step in lowered.steps:
-        if isinstance(step, ConvTransposeToCells) and not fills_boxes(step):
-            forms[step.layer] = "subpixel"
-        if isinstance(step, ConvolveByPlanes) and is_worth_widening(step.target, grid):
-            forms[step.layer] = "plain"
-    return forms
+def _other_forms(lowered: Lowered) -> dict[str, LayerForm]:
+    """Layers whose own kernel would compute too much for nothing, which cuDNN does instead."""
+    return {
+        step.layer: "subpixel"
+        for step in lowered.steps
+        if isinstance(step, ConvTransposeToCells) and not fills_boxes(step)
+    }

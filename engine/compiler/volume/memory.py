@@ -13,7 +13,7 @@ from ..memory.plan import Lifetime, arrange
 from ..tensors import PATCHES, TRANSLATED, Tensor
 from .lifetimes import VolumeRequest, ends, grids_of_maps, scratches, tensors
 from .passes import KeptBlocks, Pass, copied_in, maps_of
-from .recomputed import keeping_blocks, recomputed, recomputed_twice
+from .recomputed import keeping_blocks, recomputed
 
 _DEVICE_PAGE, _HOST_PAGE, _PAGE_ENTRY = 2 << 20, 4 << 10, 8
 """Bytes that the driver allocates at least, of a page of pinned memory, and of where one lies."""
@@ -109,15 +109,13 @@ def _memory_within(wanted: VolumeRequest, room: int) -> VolumeMemory:
 
 
 def _choices(wanted: VolumeRequest) -> Iterator["_Choice"]:
-    """All maps kept, those of full resolution recomputed, and those with what is around, too."""
+    """All maps kept, and those of full resolution recomputed if they can be."""
     yield _Choice(wanted)
     if not wanted.may_recompute:
         return
-    found = [tuple(wanted.passes)]
-    for passes in (recomputed(wanted.passes), recomputed_twice(wanted.passes, wanted.grid.block)):
-        if passes not in found:
-            found.append(passes)
-            yield _Choice(replace(wanted, passes=passes), is_recomputed=True)
+    passes = recomputed(wanted.passes)
+    if passes != tuple(wanted.passes):
+        yield _Choice(replace(wanted, passes=passes), is_recomputed=True)
 
 
 def _keeping_blocks(choice: "_Choice", memory: VolumeMemory, room: int) -> VolumeMemory:

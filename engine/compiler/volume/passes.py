@@ -155,7 +155,7 @@ def goes_in_any_order(one: Pass, maps: Mapping[str, Tensor]) -> bool:
         if isinstance(step, AddPatches) or (isinstance(step, Convolve) and not one.is_recomputed):
             return False
         reads = step.flow.read_names & maps.keys()
-        if reads and not (isinstance(step, Pointwise) and step.around is None):
+        if reads and not isinstance(step, Pointwise):
             return False
     return True
 

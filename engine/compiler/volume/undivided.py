@@ -83,9 +83,11 @@ def _may_be_undivided(here: Step, there: Step, most: int) -> bool:
                 other.weights,
                 there.weight,
             )
-        case Pointwise(around=None), Pointwise(around=None):
-            return _names(here) == _names(there)
-        case (Statistics(), Statistics()) | (ConvTransposeToCells(), ConvTransposeToCells()):
+        case (
+            (Pointwise(), Pointwise())
+            | (Statistics(), Statistics())
+            | (ConvTransposeToCells(), ConvTransposeToCells())
+        ):
             return _names(here) == _names(there)
         case _:
             return False
@@ -116,8 +118,7 @@ def _made_before_and_inside(
 def _reads_anywhere(step: Pointwise, names: set[str]) -> bool:
     """Whether the tensors of these names are all that a pass reads, and not block by block."""
     views = step.source, step.residual
-    is_all = names == {view.tensor.name for view in views if view is not None}
-    return is_all and step.around is None
+    return names == {view.tensor.name for view in views if view is not None}
 
 
 def _reading(step: Step, tensors: Mapping[str, Tensor]) -> Step:

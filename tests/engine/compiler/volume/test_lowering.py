@@ -75,8 +75,8 @@ def test_blocks_that_reach_past_the_volume_have_them_too() -> None:
 
 
 def test_a_doubling_layer_that_computes_much_for_nothing_is_left_to_cudnn() -> None:
-    """Of 33 x 26 cells in boxes of 16 x 16, which is how a large map holds what is around."""
-    kernels = kernels_of(compiled((512, 512, 300)))
+    """Of 24 x 24 cells in boxes of 16 x 16."""
+    kernels = kernels_of(compiled((192, 192, 192)))
     assert (kernels["up0"], kernels["up1"]) == ("Convolve", "ConvTransposeToCells")
 
 

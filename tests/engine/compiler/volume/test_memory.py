@@ -45,7 +45,6 @@ from cuda_cyclegan.engine.compiler.volume.passes import (
     sees_neighbours,
 )
 from cuda_cyclegan.engine.compiler.volume.recomputed import recomputed, recomputed_convolutions
-from cuda_cyclegan.engine.compiler.volume.widened import widened
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
@@ -307,18 +306,6 @@ def test_other_networks_keep_their_maps(name: str) -> None:
     assert recomputed(wanted.passes) == wanted.passes
 
 
-def test_maps_of_half_resolution_are_made_anew_before_any_leaves() -> None:
-    wanted = request("resnet", (1024, 1024, 800), matrix_kernels=True)
-    lowered = widened(wanted.lowered, wanted.grid)
-    wanted = replace(wanted, lowered=lowered, passes=passes_of(lowered))
-    once, twice = (volume_memory(wanted, room << 30) for room in (32, 17))
-    assert (once.residence, twice.residence) == ("recomputed", "recomputed")
-    halves = {name for name in once.maps if name.endswith(("down0", "up0"))}
-    assert len(halves) == 2
-    assert not halves & twice.maps.keys()
-    assert volume_memory(wanted, 4 << 30).host_bytes < 12 << 30
-
-
 @pytest.mark.parametrize("share", [0.6, 0.75, 0.9])
 def test_nothing_leaves_for_which_there_is_room(share: float) -> None:
     wanted = request("resnet", (512, 512, 192))
@@ -345,19 +332,6 @@ def large_at_4_gib() -> VolumeMemory:
     lowered = lowered_blocks(network_of("long"), grid, "fp16", H200, frozenset())
     wanted = VolumeRequest(lowered, passes_of(lowered), grid, (1, 1), (1 << 24, 1 << 25))
     return volume_memory(wanted, 4 << 30)
-
-
-def test_the_last_sum_is_kept_and_read_in_place_of_the_maps_that_it_is_made_of() -> None:
-    memory = large_at_4_gib()
-    [name] = [name for name in memory.host_offsets if name.endswith("up0.bordered")]
-    makes, again, recomputing = memory.passes[-3:]
-    assert name in makes.made
-    for one in (again, recomputing):
-        assert {
-            read for step in one.steps for read in step.flow.read_names
-        } & memory.maps.keys() == {name}
-    assert memory.fetched_by(again) == [name]
-    assert not memory.fetched_by(recomputing)  # whose blocks lie elsewhere
 
 
 def test_what_passes_over_voxels_read_of_host_memory_is_copied_in() -> None:

@@ -36,11 +36,8 @@ def drawn(random: Random) -> Graph | None:
     return None if graph is None or volume_refusal(graph) else graph
 
 
-def check(graph: Graph, *, widens: bool, twice: bool, undivided: int, slab_bytes: int) -> None:
-    """widens, undivided, slab_bytes: see `volume_on_cpu`.
-
-    twice: see `VolumeOnCpu.memory_recomputed`.
-    """
+def check(graph: Graph, *, undivided: int, slab_bytes: int) -> None:
+    """undivided, slab_bytes: see `volume_on_cpu`."""
     network = random_network(graph, seed=1)
     noise = np.random.default_rng(2).uniform(-1, 1, (graph.in_channels, *EXTENTS))
     volume = noise.astype(np.float32)
@@ -50,13 +47,12 @@ def check(graph: Graph, *, widens: bool, twice: bool, undivided: int, slab_bytes
         network,
         BlockGrid(EXTENTS, BLOCK),
         "fp32",
-        widens=widens,
         undivided=undivided,
         slab_bytes=slab_bytes,
     )
     by_card = made(volume)
     assert made(volume, memory=made.memory_away()).tobytes() == by_card.tobytes()
-    for memory in (made.memory(), made.memory_recomputed(twice=twice)):
+    for memory in (made.memory(), made.memory_recomputed()):
         difference = np.linalg.norm(made(volume, memory=memory) - wanted)
         assert difference <= _LIMIT * np.linalg.norm(wanted)
 
@@ -68,8 +64,6 @@ def test_some_networks(number: int, seed: int) -> None:
     assert graph is not None
     check(
         graph,
-        widens=bool(number & 1),
-        twice=bool(number & 2),
         undivided=1 << 30 if number & 4 else 0,
         slab_bytes=1 << 12 if number in (0, 3, 5, 6) else 1 << 27,
     )
@@ -79,21 +73,15 @@ def test_some_networks(number: int, seed: int) -> None:
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.randoms(use_true_random=False),
-    st.booleans(),
-    st.booleans(),
     st.sampled_from([0, 1 << 30]),
     st.sampled_from([1 << 12, 1 << 27]),
 )
-def test_any_network(
-    random: Random, widens: bool, twice: bool, undivided: int, slab_bytes: int
-) -> None:
+def test_any_network(random: Random, undivided: int, slab_bytes: int) -> None:
     graph = drawn(random)
     assume(graph is not None)
     assert graph is not None
     check(
         graph,
-        widens=widens,
-        twice=twice,
         undivided=undivided,
         slab_bytes=slab_bytes,
     )
@@ -101,9 +89,9 @@ def test_any_network(
 
 @pytest.mark.slow
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.randoms(use_true_random=False), st.booleans(), st.booleans())
+@given(st.randoms(use_true_random=False), st.booleans())
 def test_any_network_on_matrix_units_gives_the_same_bytes_wherever_maps_are(
-    random: Random, wgmma: bool, widens: bool
+    random: Random, wgmma: bool
 ) -> None:
     graph = random_graph(random, EXTENTS, channels=(1, 3, 32, 64))
     assume(graph is not None and volume_refusal(graph) is None)
@@ -116,14 +104,9 @@ def test_any_network_on_matrix_units_gives_the_same_bytes_wherever_maps_are(
         "fp16",
         matrix_kernels=True,
         wgmma=wgmma,
-        widens=widens,
         convolve=convolved_exactly,
     )
     wanted = made(volume)
     assume(np.isfinite(wanted).all())  # else a value left the range of fp16
-    for memory in (
-        made.memory_away(),
-        made.memory_recomputed(),
-        made.memory_recomputed(twice=True),
-    ):
+    for memory in (made.memory_away(), made.memory_recomputed()):
         assert made(volume, memory=memory).tobytes() == wanted.tobytes()

@@ -323,55 +323,6 @@ def test_own_kernels_that_count_what_lies_past_the_volume_are_found(
     assert error_by_warp_groups(edge) > 3 * LIMITS["fp16"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("wgmma", [False, True])
-def test_maps_that_hold_what_is_around_their_blocks_can_be_made_anew(wgmma: bool) -> None:
-    spec = ResNetSpec(1, 1, 32, 1, first_kernel=5, last_kernel=5, down_padding="reflect")
-    spec = structs.replace(spec, first_kernel=7) if wgmma else spec
-    network = random_network(build(spec), seed=1)
-    grid = BlockGrid((12, 8, 8), (8, 8, 8))
-    volume = noise(network.graph, grid.extents)
-    made = volume_on_cpu(network, grid, "fp16", widens=True, wgmma=wgmma, **MATRIX_KERNELS)
-    wanted = made(volume)
-    once, twice = made.memory_recomputed(), made.memory_recomputed(twice=True)
-    assert made(volume, memory=once).tobytes() == wanted.tobytes()
-    assert made(volume, memory=twice).tobytes() == wanted.tobytes()
-    assert error(network, volume, wanted) <= LIMITS["fp16"]
-    kept = {name.split(".", 1)[1] for name in twice.maps}
-    assert {name.split(".", 1)[1] for name in once.maps} >= {"down0", "up0"}
-    assert not kept & {"first", "down0", "up0", "up1"}
-    assert "up0.bordered" in kept  # the last sum
-
-
-def test_dilated_convolutions_make_what_is_around_their_blocks() -> None:
-    two: Triple = (2, 2, 2)
-    graph = chain(
-        1,
-        ("first", Conv3d(1, 8, (3, 3, 3), "first.weight", padding=ONE)),
-        ("norm", InstanceNorm(8)),
-        ("dilated", Conv3d(8, 8, (3, 3, 3), "dilated.weight", padding=two, dilation=two)),
-        ("again", InstanceNorm(8)),
-        ("last", Conv3d(8, 1, (3, 3, 3), "last.weight", padding=ONE)),
-    )
-    network = random_network(graph, seed=1)
-    grid = BlockGrid((16, 8, 16), (8, 8, 16))
-    volume = noise(graph, grid.extents)
-    made = volume_on_cpu(network, grid, "fp32", widens=True)
-    assert error(network, volume, made(volume)) <= LIMITS["fp32"]
-
-
-@pytest.mark.parametrize("norm", ["stored", "none"])
-def test_what_no_statistics_part_from_its_reader_is_no_map(norm: Any) -> None:
-    """A convolution that makes what is around its blocks is read in the same pass then."""
-    network = random_network(build(structs.replace(RESNET, norm=norm)), seed=1)
-    grid = BlockGrid((16, 8, 16), (8, 8, 16))
-    volume = noise(network.graph, grid.extents)
-    made = volume_on_cpu(network, grid, "fp32", widens=True)
-    assert error(network, volume, made(volume)) <= LIMITS["fp32"]
-    recomputing = made.memory_recomputed(twice=True)
-    assert error(network, volume, made(volume, memory=recomputing)) <= LIMITS["fp32"]
-
-
 @pytest.mark.parametrize(
     ("padding", "extents"),
     [
