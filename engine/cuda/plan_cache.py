@@ -43,6 +43,9 @@ _USUAL = {"dilation": (1, 1, 1), "groups": 1}
 OWN = "own kernel"
 """The algorithm that needs no cuDNN plan."""
 
+_PLACES_VERSION = "2"
+"""Raised when the comparison of places finds more than before, so that plans are compared again."""
+
 _EFFORTS: tuple[Effort, ...] = ("off", "quick", "full")
 
 
@@ -130,6 +133,10 @@ class Measurements:
     places: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
 
+def _place_key(shape: "Convolution", plan: str) -> str:
+    return f"{plan} {key_of(shape)}, places {_PLACES_VERSION}"
+
+
 def key_of(shape: "Convolution") -> str:
     """Under which the findings of a convolution are kept: without what is 1, as ever."""
     values = asdict(shape)
@@ -190,12 +197,12 @@ class TuningCache:
 
     def is_same_anywhere(self, shape: "Convolution", plan: str) -> bool | None:
         """Whether a plan gives a voxel the same bytes wherever it lies, if that was looked at."""
-        return self._known.places.get(f"{plan} {key_of(shape)}")
+        return self._known.places.get(_place_key(shape, plan))
 
     def put_same_anywhere(self, shape: "Convolution", plan: str, is_same: bool) -> None:
         """Keep whether it does, on disk too."""
         self._reread()
-        self._keep("places", f"{plan} {key_of(shape)}", is_same)
+        self._keep("places", _place_key(shape, plan), is_same)
 
     def _reread(self) -> None:
         """Take what other processes have put there; what the file lacks stays."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from ...compiler.convolution import Convolution
 from ...compiler.tensors import NUMBER_BYTES
+from ...compiler.weight_layout import encoded
 from ...network.layers import Triple, triple
 from ..driver import Stream
 
@@ -17,16 +18,15 @@ def gives_the_same_anywhere(
 
     source, target: addresses of its tensors, whose content is lost. run: queues it. Waits.
     """
-    number = {2: np.float16, 4: np.float32}[NUMBER_BYTES[shape.precision]]
     given = (shape.batch, *shape.source_extents, shape.source_channels)
     made = (shape.batch, *shape.target_extents, shape.target_channels)
-    noise = np.random.default_rng(0).uniform(-1, 1, given).astype(number)
+    noise = np.random.default_rng(0).uniform(-1, 1, given).astype(np.float32)
     by = _moves(shape)
     results: list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]] = []
     for content in (noise, np.roll(noise, by, (1, 2, 3))):
-        stream.upload_now(source, content.tobytes())
+        stream.upload_now(source, encoded(content, shape.precision))
         run()
-        result = np.empty((*made, number().itemsize), np.uint8)
+        result = np.empty((*made, NUMBER_BYTES[shape.precision]), np.uint8)
         stream.download(result.ctypes.data, target, result.nbytes)
         stream.wait()
         results.append(result)

@@ -33,10 +33,12 @@ def test_whether_a_plan_knows_no_place_is_kept_by_plan_and_convolution(tmp_path)
     one, other = TuningCache(tmp_path, IDENTITY), TuningCache(tmp_path, IDENTITY)
     one.put_same_anywhere(shape, "eng1", True)
     other.put_same_anywhere(shape, "eng2", False)
+    other._keep("places", f"eng4 {key_of(shape)}", True)  # by an older comparison
     kept = TuningCache(tmp_path, IDENTITY)
     assert kept.is_same_anywhere(shape, "eng1") is True
     assert kept.is_same_anywhere(shape, "eng2") is False
     assert kept.is_same_anywhere(shape, "eng3") is None
+    assert kept.is_same_anywhere(shape, "eng4") is None
     assert kept.is_same_anywhere(replace(shape, batch=2), "eng1") is None
 
 

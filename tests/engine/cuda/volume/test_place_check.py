@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from cuda_cyclegan.engine.compiler.convolution import Convolution
+from cuda_cyclegan.engine.compiler.weight_layout import encoded
 from cuda_cyclegan.engine.cuda.volume.place_check import gives_the_same_anywhere
 from cuda_cyclegan.engine.options import Precision
 
@@ -28,23 +29,37 @@ class HostStream:
     def wait(self) -> None: ...
 
 
-def judged(precision: Precision, by_place: float) -> bool:
-    """Of sums of 2^3 voxels, which a number for each place is added to."""
+STORED = {"fp16": np.float16, "bf16": np.uint16, "tf32": np.float32, "fp32": np.float32}
+"""By precision, NumPy's type of a stored number; NumPy has no bf16, so its bits."""
+
+
+def numbers_of(stored: Any, precision: Precision) -> Any:
+    if precision == "bf16":
+        return (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored
+
+
+def judged(precision: Precision, by_place: float, seen: list[Any] | None = None) -> bool:
+    """Of sums of 2^3 voxels, which a number for each place is added to; seen: gets the operands."""
     shape = Convolution(
         2, SOURCE, 8, TARGET, 8, (2, 2, 2), (1, 1, 1), (0, 0, 0), (0, 0, 0), precision
     )
-    number = np.float16 if precision == "fp16" else np.float32
+    number = STORED[precision]
     source: Any = np.zeros((2, *SOURCE, 8), number)
     target: Any = np.zeros((2, *TARGET, 8), number)
     places = np.arange(prod(TARGET)).reshape(TARGET)[None, ..., None]
 
     def run() -> None:
+        operand = numbers_of(source, precision)
+        if seen is not None:
+            seen.append(operand.astype("f8"))
         sums = by_place * places
         for z in range(2):
             for y in range(2):
                 for x in range(2):
-                    sums = sums + source[:, z : z + 5, y : y + 6, x : x + 8].astype("f8")
-        target[...] = sums.astype(number)
+                    sums = sums + operand[:, z : z + 5, y : y + 6, x : x + 8].astype("f8")
+        content = encoded(sums.astype(np.float32), precision)
+        target[...] = np.frombuffer(content, number).reshape(target.shape)
 
     return gives_the_same_anywhere(
         shape,
@@ -55,11 +70,22 @@ def judged(precision: Precision, by_place: float) -> bool:
     )
 
 
-@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+@pytest.mark.parametrize("precision", STORED)
 def test_one_that_knows_no_place(precision: Precision) -> None:
     assert judged(precision, 0.0)
 
 
-@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+@pytest.mark.parametrize("precision", STORED)
 def test_one_that_sums_otherwise_elsewhere(precision: Precision) -> None:
     assert not judged(precision, 1e-3)
+
+
+@pytest.mark.parametrize("precision", STORED)
+def test_each_number_of_the_noise_is_one_of_its_precision(precision: Precision) -> None:
+    """Bits of fp16 taken for bf16 are numbers from 2^-47 to 2^-8, whose sums hardly round."""
+    seen: list[Any] = []
+    judged(precision, 0.0, seen)
+    assert len(seen) == 2
+    for operand in seen:
+        assert np.abs(operand).max() <= 1
+        assert np.abs(operand).mean() == pytest.approx(0.5, abs=0.02)
