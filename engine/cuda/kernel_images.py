@@ -30,7 +30,7 @@ class Kernels:
         self._cache = cache
         self._may_begin_early = may_begin_early
         self._modules: dict[tuple[str, bool], CudaModule] = {}
-        self._kernels: dict[tuple[str, bool], Any] = {}
+        self._kernels: dict[tuple[str, str, bool], Any] = {}
         self._opened = ExitStack()
 
     def __enter__(self) -> Self:
@@ -70,10 +70,10 @@ class Kernels:
 
     def kernel(self, source: str, name: str, *, in_blocks: bool = False) -> Any:
         """A kernel of kernels/SOURCE.cu; in_blocks: for patches that are blocks of one volume."""
-        if (name, in_blocks) not in self._kernels:
-            module = self._module(source, in_blocks=in_blocks)
-            self._kernels[name, in_blocks] = module.kernel(name)
-        return self._kernels[name, in_blocks]
+        key = source, name, in_blocks
+        if key not in self._kernels:
+            self._kernels[key] = self._module(source, in_blocks=in_blocks).kernel(name)
+        return self._kernels[key]
 
     def _module(self, source: str, *, in_blocks: bool) -> CudaModule:
         if (source, in_blocks) not in self._modules:
