@@ -28,6 +28,29 @@ extents, from cells of 2^3 voxels. own: by the own kernel.
 """
 
 
+MMA_KERNELS = frozenset(
+    {
+        "convolve_patches",
+        "convolve_strided_patches",
+        "convolve_to_patches",
+        "conv_transpose_to_patches",
+        "conv_transpose_voxels",
+    }
+)
+"""Custom kernels for Tensor Cores of any GPU that has them, by their .cu files."""
+
+WGMMA_KERNELS = frozenset(
+    {
+        "convolve_patches_wgmma",
+        "convolve_to_patches_wgmma",
+        "conv_transpose_to_cells",
+        "convolve_strided",
+        "convolve_by_planes",
+    }
+)
+"""Those for warpgroups, which only compute capability 9.0 has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The shape of the work, and the choices that do not change its result beyond rounding.
@@ -38,8 +61,8 @@ class Layout:
     groups, which only compute capability 9.0 has. forms: by layer, of convolutions that are not
     done by the default. split_fp16: whether a float program does convolutions on split fp16 where
     their input allows it (`split_fp16.scales`). in_blocks: whether the patches are blocks of one
-    volume, which see each other and are normalised as one. without: .cu files of kernels for warp
-    groups that may not be used.
+    volume, which see each other and are normalised as one. without: .cu files of kernels for Tensor
+    Cores that are rejected.
     """
 
     patch: Triple
@@ -54,8 +77,9 @@ class Layout:
     without: tuple[str, ...] = ()
 
     def takes(self, kernel: str) -> bool:
-        """Whether the kernel for warp groups of a .cu file may be used."""
-        return self.wgmma and kernel not in self.without
+        """Whether the kernel for Tensor Cores of a .cu file may be used."""
+        has_units = self.wgmma if kernel in WGMMA_KERNELS else self.matrix_kernels
+        return has_units and kernel not in self.without
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,7 +227,7 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
 def _fits_voxels(writer: Writer, node: Node, conv: ConvTranspose3d) -> bool:
     """Whether conv_transpose_voxels.cu takes a layer, of whose cells each sees one voxel."""
     return (
-        writer.layout.matrix_kernels
+        writer.layout.takes("conv_transpose_voxels")
         and writer.layout.forms.get(node.name) in (None, "own")
         and _leads_to_cells(conv)
         and (conv.kernel, conv.padding) == (_TWO, _ZERO)

@@ -86,14 +86,20 @@ def _fits_matrix_kernel(writer: Writer, node: Node, conv: Conv3d) -> bool:
     depth, height, width = conv.kernel
     pad = writer.padded_inputs[node.inputs[0]]
     return (
-        writer.layout.matrix_kernels
-        and not (pad and isinstance(pad.mode, Constant))
-        and (conv.stride == _ONE or _fits_strided_kernel(writer, conv))
+        not (pad and isinstance(pad.mode, Constant))
+        and _takes(writer, conv)
         and conv.out_channels % 16 == 0
         and max(depth, height) <= _MATRIX_KERNEL
         and width <= _MATRIX_KERNEL
         and conv.in_channels <= _MATRIX_INPUTS
     )
+
+
+def _takes(writer: Writer, conv: Conv3d) -> bool:
+    """Whether the kernel for a layer's stride may be used."""
+    if conv.stride == _ONE:
+        return _fits_first_of_groups(writer, conv) or writer.layout.takes("convolve_patches")
+    return _fits_strided_kernel(writer, conv) and writer.layout.takes("convolve_strided_patches")
 
 
 def _fits_strided_kernel(writer: Writer, conv: Conv3d) -> bool:

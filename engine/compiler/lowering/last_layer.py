@@ -85,14 +85,17 @@ def _final_activation(writer: Writer, node: Node) -> Activation | None:
     return activation_of(last.layer)
 
 
-def _fits_last_kernel(writer: Writer, value: Value, conv: Conv3d) -> bool:
-    """Whether convolve_to_patches.cu takes a value; that of blocks is written for it."""
+def _fits_last_kernel(writer: Writer, value: Value, conv: Conv3d, columns: int) -> bool:
+    """Whether convolve_to_patches.cu takes a value; that of blocks is written for it.
+
+    columns: of a translated patch.
+    """
     part = value.parts[0]
     numbers = prod(value.extents) * value.stored
     if not writer.layout.in_blocks:
         numbers = prod(part.source.tensor.extents) * part.source.tensor.channels
     return (
-        writer.layout.matrix_kernels
+        (_fits_last_of_groups(writer, value, columns) or writer.layout.takes("convolve_to_patches"))
         and (writer.layout.in_blocks or _is_read_by_last_kernel(value, part))
         and numbers < _MOST_NUMBERS
         and value.stored % 32 == 0
@@ -197,7 +200,7 @@ def _convolve_wide(writer: Writer, node: Node, conv: Conv3d, activation: Activat
     padded: Triple = depth, height, width
     value = Value(value.parts, value.slots, padded, value.sampling, pad)
     bias = _bias(writer, node, conv)
-    if _fits_last_kernel(writer, value, conv):
+    if _fits_last_kernel(writer, value, conv, writer.shapes[node.name].extents[2]):
         _convolve_to_patches(writer, node, conv, value, activation, bias)
         return
     taps, lane = conv.kernel[1:], writer.stored(conv.kernel[2])
@@ -238,7 +241,7 @@ def _fits_transposed_kernel(writer: Writer, node: Node, conv: ConvTranspose3d) -
     """Whether conv_transpose_to_patches.cu takes a layer with the operand as it is."""
     value = writer.values[node.inputs[0]]
     return (
-        writer.layout.matrix_kernels
+        writer.layout.takes("conv_transpose_to_patches")
         and not writer.layout.in_blocks  # it looks at neighbours
         and can_be_subpixels(conv)
         and (conv.kernel, conv.padding) == ((4, 4, 4), _ONE)

@@ -14,7 +14,7 @@ from ...network.patches import largest_patch
 from ...options import Precision
 from ..card_properties import WGMMA_CAPABILITY, CardProperties
 from ..convolution import Convolution
-from ..lowered import LayerForm, Layout, Lowered
+from ..lowered import MMA_KERNELS, WGMMA_KERNELS, LayerForm, Layout, Lowered
 from ..lowering.lowering import lower
 from ..lowering.split_fp16 import split_fp16_pays
 from ..steps import Convolve
@@ -23,20 +23,6 @@ from .trials import bytes_of_trials
 
 _SLABS = (112 << 20, 48 << 20, 16 << 20)
 _MATRIX_CAPABILITY = (8, 0)
-_MATRIX_KERNELS = {
-    "convolve_patches",
-    "convolve_strided_patches",
-    "convolve_to_patches",
-    "conv_transpose_to_patches",
-    "conv_transpose_voxels",
-}
-_WGMMA_KERNELS = {
-    "convolve_patches_wgmma",
-    "convolve_to_patches_wgmma",
-    "conv_transpose_to_cells",
-    "convolve_strided",
-    "convolve_by_planes",
-}
 SPLIT_KERNEL = "convolve_split_fp16"
 """The own kernel, by its .cu file, for what `Layout.split_fp16` asks for."""
 
@@ -106,7 +92,6 @@ class ProgramRequest:
         """From what is fast to what is small."""
         capability = self.card.capability
         has_matrix = self.precision in ("fp16", "bf16") and capability >= _MATRIX_CAPABILITY
-        has_matrix = has_matrix and not self.without & _MATRIX_KERNELS
         has_wgmma = has_matrix and capability == WGMMA_CAPABILITY
         split_fp16 = (
             split_fp16_pays(self.precision, capability) and SPLIT_KERNEL not in self.without
@@ -123,7 +108,7 @@ class ProgramRequest:
                     has_wgmma,
                     self.forms,
                     split_fp16=split_fp16,
-                    without=tuple(sorted(self.without & _WGMMA_KERNELS)),
+                    without=tuple(sorted(self.without & (MMA_KERNELS | WGMMA_KERNELS))),
                 )
             batch //= 2
 

@@ -15,8 +15,7 @@ from support.step_interpreter import interpret
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
 from cuda_cyclegan.engine.compiler.launches.steps import launches
 from cuda_cyclegan.engine.compiler.launches.variants import anywhere
-from cuda_cyclegan.engine.compiler.lowered import Layout
-from cuda_cyclegan.engine.compiler.lowering.forms import ComparedStep
+from cuda_cyclegan.engine.compiler.lowered import MMA_KERNELS, WGMMA_KERNELS, Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
@@ -402,29 +401,40 @@ def graph_of_planes(activation) -> Graph:
     return Graph(1, nodes)
 
 
-KERNELS = {"convolve_by_planes", "convolve_strided", "conv_transpose_to_cells"}
+SMALL: Triple = (16, 16, 96)
+OF_KERNELS: dict[str, tuple[Graph, CardProperties]] = {
+    "warpgroups": (build(ResNetSpec(1, 1, 32, 0, downsamplings=1)), H200),
+    "planes": (graph_of_planes(Relu()), H200),
+    "mma": (build(ResNetSpec(1, 1, 32, 0, downsamplings=1)), B200),
+    "U-Net": (build(UNetSpec(1, 1, 32, 3)), H200),
+}
+"""Networks that between them are lowered to all custom kernels for Tensor Cores."""
 
 
-@pytest.mark.parametrize("wrong", sorted(KERNELS))
-def test_a_kernel_that_was_wrong_on_a_card_leaves_the_others_in_use(wrong):
-    nodes = (
-        Node("first", _plain(1, 32, "first"), (INPUT,)),
-        Node("second", _plain(32, 32, "second"), ("first",)),
-        Node("down", structs.replace(_plain(32, 64, "down"), stride=(2, 2, 2)), ("second",)),
-        Node(
-            "up",
-            ConvTranspose3d(64, 32, (3, 3, 3), "up.weight", None, (2, 2, 2), (1, 1, 1), (1, 1, 1)),
-            ("down",),
-        ),
-        Node("last", Conv3d(32, 1, (1, 1, 1), "last.weight"), ("up",)),
+@cache
+def kernels_of(name: str, without: frozenset[str] = frozenset()) -> frozenset[str]:
+    """The .cu files of the kernels for Tensor Cores that a network takes."""
+    graph, card = OF_KERNELS[name]
+    layout = next(ProgramRequest(SMALL, 1, "fp16", card, without).layouts())
+    network = Network(
+        graph, {key: np.zeros(shape, np.float32) for key, shape in graph.weight_shapes()}
     )
-    network = random_network(Graph(1, nodes), 1)
-    wanted = ProgramRequest((4, 6, 8), 1, "fp16", H200)
-    for without in (frozenset[str](), frozenset({wrong})):
-        layout = next(replace(wanted, without=without).layouts())
-        steps = [s for s in lower(network, layout, H200).steps if isinstance(s, ComparedStep)]
-        found = {launches(step, anywhere, H200)[0].source for step in steps}
-        assert found == KERNELS - without
+    steps = lower(network, layout, card).steps
+    found = {launch.source for step in steps for launch in launches(step, anywhere, card)}
+    return frozenset(found & (MMA_KERNELS | WGMMA_KERNELS))
+
+
+def test_networks_of_the_next_test_take_all_kernels():
+    assert frozenset().union(*map(kernels_of, OF_KERNELS)) == MMA_KERNELS | WGMMA_KERNELS
+
+
+@pytest.mark.parametrize("wrong", sorted(MMA_KERNELS | WGMMA_KERNELS))
+def test_a_kernel_that_was_wrong_on_a_card_leaves_the_others_in_use(wrong):
+    """What it did is done by another kernel, or by cuDNN."""
+    for name in OF_KERNELS:
+        usual, others = kernels_of(name), kernels_of(name, frozenset({wrong}))
+        assert wrong not in others
+        assert usual - {wrong} <= others
 
 
 @pytest.mark.parametrize(
