@@ -117,7 +117,7 @@ def measure(
     block = spread.across, _MEASURERS // spread.across, 1
     width = spread.across * VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
     warps = _MEASURERS // 32
-    shared = max(_MEASURERS * MOMENTS_BYTES, width * (warps * SUMS_BYTES + 4))
+    shared = max(_MEASURERS * SUMS_BYTES, width * (warps * SUMS_BYTES + 4))
     return Launch("statistics", "measure", grid, block, shared, values)
 
 
