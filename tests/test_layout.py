@@ -122,7 +122,7 @@ MAY_IMPORT = {
     "cli.signals": "cli.errors cli.render.terminal pipelines.host",
     "engine": "engine.telemetry",
     "engine.benchmark": (
-        "engine.compiler engine.compiler.launches engine.cores engine.cuda engine.cuda.patches "
+        "engine.compiler engine.cores engine.cuda engine.cuda.patches "
         "engine.errors engine.network engine.onnxruntime engine.options engine.probe"
     ),
     "engine.card_startup": "engine.cuda.patches engine.probe",

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ..compiler.convolution import Convolution
-from ..compiler.launches.variants import variant_name
 from ..compiler.steps import (
     ActivatedView,
     AddPatches,
@@ -52,8 +51,6 @@ def layer_times(
         work = work_of(step)
         share = work.voxels / voxels[work.layer] if voxels[work.layer] else 0.0
         how = plan(step.shape) if isinstance(step, Convolve) else OWN
-        if chosen := variant_name(step):
-            how = f"{how}, {chosen}"
         arithmetic = round(flops.get(work.layer, 0) * share)
         rows.append(LayerTime(work.layer, work.text, how, seconds, arithmetic, work.bytes))
     return tuple(rows)

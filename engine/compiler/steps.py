@@ -272,8 +272,7 @@ class ConvTransposeToPatches:
 
     By the own kernel for matrix units. parts: one or two, whose channels follow each other. weight:
     `weight_layout.cell_operands`; bias: name of a float32 constant [C]. layer: its name. channels,
-    extents: of a translated patch. activation: of the result. rows: of cells that a block walks
-    over; None for the card's default.
+    extents: of a translated patch. activation: of the result.
     """
 
     layer: str
@@ -283,7 +282,6 @@ class ConvTransposeToPatches:
     extents: Triple
     bias: str | None
     activation: Activation
-    rows: int | None = None
 
     @property
     def flow(self) -> Flow:
@@ -316,8 +314,7 @@ class Convolve:
 
     weight: [K, kD, kH, kW, C / groups], C the forward input's. scale: 1 but for split fp16, of
     which it takes the powers of two away. layer: its name. shape: extents and channels of a run.
-    source: read whole. outputs: channels of the target that a block of the own kernel makes; None
-    for the default.
+    source: read whole.
     """
 
     layer: str
@@ -327,7 +324,6 @@ class Convolve:
     region: Region
     weight: str
     scale: float = 1.0
-    outputs: int | None = None
 
     @property
     def flow(self) -> Flow:
@@ -369,19 +365,6 @@ class Statistics:
 
 
 @dataclass(frozen=True, slots=True)
-class PassTile:
-    """How a pass over voxels is cut into blocks and threads, which changes no bit of its result.
-
-    rows: of the target, one after another in a block. columns: of threads in a block, along a row.
-    run: neighbouring voxels of a row that a thread makes, where it samples between voxels.
-    """
-
-    rows: int
-    columns: int
-    run: int
-
-
-@dataclass(frozen=True, slots=True)
 class Pointwise:
     """An expression over voxels, sampled and padded -> channels of target.
 
@@ -394,7 +377,6 @@ class Pointwise:
     the target. table: None without a normalisation. sampling: None without. shuffles: whether the
     target holds cells of 2 x 2 x 2 voxels as 8 groups of channels. around: of blocks of a volume,
     where the source holds more around each of them than it has: its first voxel from the block's.
-    tile: None for the card's default.
     """
 
     source: TensorView
@@ -412,7 +394,6 @@ class Pointwise:
     combination: Combination = "add"
     shuffles: bool = False
     around: Triple | None = None
-    tile: PassTile | None = None
 
     @property
     def target_extents(self) -> Triple:

@@ -5,9 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ..compiler.card_properties import CardProperties
 from ..compiler.convolution import Convolution
-from ..compiler.launches.variants import LaunchVariants, launch_variants
 from ..compiler.lowered import LayerForm, Lowered
 from ..compiler.lowering.forms import ComparedStep, names_of_other_forms
 from ..compiler.memory.fitting import (
@@ -19,12 +17,12 @@ from ..compiler.memory.fitting import (
     fit,
 )
 from ..compiler.ring_buffers import rings
-from ..compiler.steps import Convolve, ConvolveByPlanes, ConvTransposeVoxels, Step
+from ..compiler.steps import ConvolveByPlanes, ConvTransposeVoxels
 from ..errors import DeviceMemoryError
 from ..network.graph import Graph, Network
 from ..options import Effort
 from ..sliding_window import PatchGrid
-from .plan_cache import OWN, Candidate, TuningCache, key_of
+from .plan_cache import Candidate, TuningCache, key_of
 
 _Chosen = TypeVar("_Chosen", bound=ChosenAlgorithm)
 
@@ -162,33 +160,9 @@ def plan_program(
         fitted = in_faster_forms(network, wanted, fitted, room, known, cache)
     except _UnknownError:
         return None
-    lowered = _as_kept(fitted.lowered, fitted.algorithms, cache)
-    fitted = replace(fitted, lowered=lowered)
     milliseconds = cache.time(program_key(network.graph, fitted))
     seconds = None if milliseconds is None else milliseconds / 1000
     return ProgramPlan(fitted.memory.bytes, fitted.lowered.layout.batch, seconds)
-
-
-def own_launch_variants(
-    step: Step, algorithms: Mapping[Convolution, ChosenAlgorithm], card: CardProperties
-) -> LaunchVariants | None:
-    """The ways of a step's own kernel; None where there is one, or a plan of cuDNN's does it."""
-    if isinstance(step, Convolve) and algorithms[step.shape].name != OWN:
-        return None
-    return launch_variants(step, card)
-
-
-def _as_kept(
-    lowered: Lowered, algorithms: Mapping[Convolution, ChosenAlgorithm], cache: TuningCache
-) -> Lowered:
-    """The program with its own kernels launched as was fastest when they were tried."""
-
-    def kept(step: Step) -> Step:
-        variants = own_launch_variants(step, algorithms, lowered.card)
-        best = cache.get(variants.key).best(0) if variants else None
-        return variants.steps.get(best.plan, step) if variants and best else step
-
-    return replace(lowered, steps=tuple(map(kept, lowered.steps)))
 
 
 class _UnknownError(Exception):

@@ -25,9 +25,8 @@ from ..compiler.checks import (
 )
 from ..compiler.launches import checks
 from ..compiler.launches.blocks import block_launches, measured_volume
-from ..compiler.launches.launch import Launch
+from ..compiler.launches.launch import Launch, anywhere
 from ..compiler.launches.steps import launches
-from ..compiler.launches.variants import anywhere
 from ..compiler.layer_trials import PLAIN_WEIGHT, LayerTrial, TriedStep, of_one_patch, trial_of
 from ..compiler.lowered import Lowered
 from ..compiler.memory.trials import FINGERPRINTS, PARTIALS, layer_blocks

@@ -48,7 +48,7 @@ class ConvolveSplitFp16Arguments(Structure):
 
 
 def _convolve_split_fp16(step: Convolve, at: Addresses) -> Launch:
-    shape, width = step.shape, step.outputs or default_outputs(step)
+    shape, width = step.shape, _outputs(step)
     tile = 64 if width == 128 else 128
     border = "_border" if any(shape.before + shape.after) else ""
     return Launch(
@@ -67,7 +67,7 @@ class ConvolveArguments(Structure):
 
 
 def _convolve_plainly(step: Convolve, at: Addresses) -> Launch:
-    width = step.outputs or default_outputs(step)
+    width = _outputs(step)
     kind = "gradient" if step.shape.transposed else "convolve"
     values = ConvolveArguments(
         **_convolved(step, at),
@@ -96,7 +96,7 @@ def _convolve_depthwise(step: Convolve, at: Addresses) -> Launch:
     return Launch("convolve_depthwise", f"{kind}_depthwise", grid, block, 0, values)
 
 
-def default_outputs(step: Convolve) -> int:
+def _outputs(step: Convolve) -> int:
     """Channels that a block of the own kernel makes."""
     outputs = step.shape.target_channels // step.shape.groups
     return next((width for width in (32, 64) if outputs <= width), 128)

@@ -182,9 +182,7 @@ def conv_transpose_to_patches(
     channels = sum(part.source.channels for part in step.parts)
     shared = cells_shared(channels)
     at_once = card.multiprocessors * min(MOST_WALKS, max(1, card.resident_blocks(shared)))
-    rows = step.rows or cheapest_walk(
-        height + 1, blocks * repeats, at_once, _CELLS_BEFORE, range(1, height + 2)
-    )
+    rows = cheapest_walk(height + 1, blocks * repeats, at_once, _CELLS_BEFORE, range(1, height + 2))
     parts = (part_of(first, at), *(part_of(part, at) for part in others))
     values = ConvTransposeToPatchesArguments(
         parts=(PartArguments * 2)(*parts),

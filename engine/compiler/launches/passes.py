@@ -1,11 +1,11 @@
-"""Launches of passes over voxels, and how these are cut into blocks: the default, and others."""
+"""Launches of passes over voxels, and how these are cut into blocks."""
 
-from collections.abc import Iterator
 from ctypes import Structure, c_float, c_int, c_void_p
+from dataclasses import dataclass
 
 from ...network.layers import Downsample, Pool, Triple, Upsample
 from ..card_properties import CardProperties
-from ..steps import IDENTITY, Combination, PassTile, Pointwise, Sampling
+from ..steps import IDENTITY, Combination, Pointwise, Sampling
 from ..tensors import NUMBER_BYTES, TensorView
 from .launch import Addresses, Launch, block_shape, vectors
 from .tensor_arguments import (
@@ -91,13 +91,26 @@ class PointwiseArguments(Structure):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class PassTile:
+    """How a pass over voxels is cut into blocks and threads, which changes no bit of its result.
+
+    rows: of the target, one after another in a block. columns: of threads in a block, along a row.
+    run: neighbouring voxels of a row that a thread makes, where it samples between voxels.
+    """
+
+    rows: int
+    columns: int
+    run: int
+
+
 def pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
     """A pass over voxels."""
     view, target = step.source, step.target
     across, _ = block_shape(view.channels, target.precision)
     columns = -(-vectors(view.channels, target.precision) // across)
     depth, height, _ = step.target_extents
-    tile, sampling = step.tile or default_tile(step, card), step.sampling
+    tile, sampling = _tile(step, card), step.sampling
     kernel = f"pointwise_{_sampled(sampling)}" if sampling else "pointwise"
     if not is_linear(step):
         kernel += "_general"
@@ -204,31 +217,13 @@ def _unit(view: TensorView | None) -> float:
     return 1 / view.tensor.scale if view and view.tensor.scale else 0.0
 
 
-def default_tile(step: Pointwise, card: CardProperties) -> PassTile:
-    """What is good on most cards."""
+def _tile(step: Pointwise, card: CardProperties) -> PassTile:
+    """The tile that is good on most GPUs."""
     depth, height, width = step.target_extents
     rows = -(-depth * height // (_ROW_BLOCKS * card.multiprocessors))
     run = _run(step, card) if is_blended(step) else 1
     across, _ = block_shape(step.source.channels, step.target.precision)
     return PassTile(rows, _columns(across, width, run if is_blended(step) else _AT_ONCE), run)
-
-
-def other_tiles(step: Pointwise, card: CardProperties) -> Iterator[PassTile]:
-    """Others that may be faster; some may be the same."""
-    default, width = default_tile(step, card), step.target_extents[2]
-    across, _ = block_shape(step.source.channels, step.target.precision)
-
-    def tile(rows: float, columns: float, run: float = 1) -> PassTile:
-        run = max(1, int(default.run * run))
-        most = min(_WIDE_BLOCK // across, -(-width // run))
-        wanted = max(int(default.columns * columns), _NARROW_BLOCK // across)
-        return PassTile(max(1, int(default.rows * rows)), min(most, wanted), run)
-
-    yield from (tile(2, 1), tile(0.5, 1), tile(1, 0.5), tile(1, 2))
-    if is_blended(step):
-        yield from (tile(1, 2, 0.5), tile(1, 1, 2))
-    else:
-        yield from (tile(4, 1), tile(2, 0.5), tile(2, 2))
 
 
 def is_blended(step: Pointwise) -> bool:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -27,8 +27,8 @@ from ...sliding_window import PatchWindow, Timing
 from ..card import OpenCard, open_card
 from ..device_plan import DevicePlan, in_faster_forms, plan_program, program_key
 from ..driver import PinnedBuffer
+from ..form_comparison import FormComparison
 from ..kernel_check import check_outer_layers, refused_kernels, with_right_kernels
-from ..launch_search import LaunchSearch
 from ..plan_search import Algorithm, PlanSearch, SearchSettings
 from ..trial_memory import TrialMemory
 from .program import Program, open_program
@@ -130,7 +130,7 @@ def _fitted(
     """The program of plans and own kernels that were checked on this card."""
     memory = TrialMemory(room.bytes)
     search = PlanSearch(card.library, card.kernels, card.stream, card.cache, memory)
-    launches = LaunchSearch(card.kernels, card.stream, card.cache, memory)
+    forms = FormComparison(card.kernels, card.stream, card.cache, memory)
 
     def choose(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Algorithm]:
         return search.algorithms(shapes, workspace, options.search)
@@ -138,11 +138,10 @@ def _fitted(
     def attempt() -> Fitted[Algorithm]:
         wanted = _wanted(card, network, options)
         fitted = fit(network, wanted, room, choose)
-        launches.compare_forms(network, fitted.lowered, search, options.search)
+        forms.measure(network, fitted.lowered, search, options.search)
         fitted = in_faster_forms(network, wanted, fitted, room, choose, card.cache)
-        lowered = launches.tuned(fitted.lowered, fitted.algorithms, options.search)
-        check_outer_layers(lowered, card.kernels, card.stream, card.cache, memory)
-        return replace(fitted, lowered=lowered)
+        check_outer_layers(fitted.lowered, card.kernels, card.stream, card.cache, memory)
+        return fitted
 
     return with_right_kernels(attempt, card.cache, card.kernels, options.search.progress)
 

@@ -13,8 +13,8 @@ from support.network_features import FEATURES
 from support.step_interpreter import interpret
 
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
+from cuda_cyclegan.engine.compiler.launches.launch import anywhere
 from cuda_cyclegan.engine.compiler.launches.steps import launches
-from cuda_cyclegan.engine.compiler.launches.variants import anywhere
 from cuda_cyclegan.engine.compiler.lowered import MMA_KERNELS, WGMMA_KERNELS, Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest

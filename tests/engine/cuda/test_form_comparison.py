@@ -1,0 +1,97 @@
+"""Layers are timed by their custom kernel, and by cuDNN with the passes that it needs.
+
+Kernels run lane by lane on the CPU; the clock is a table.
+"""
+
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+
+from support.cudnn_stand_in import cudnn_where_there_is_none
+from support.described_cards import H200
+from support.gpu_networks import random_network
+from support.gpu_on_cpu.kernels import Kernels
+from support.gpu_on_cpu.memory import used_buffer
+from support.gpu_on_cpu.streams import Stream
+
+from cuda_cyclegan.engine.benchmark.layer_times import work_of
+from cuda_cyclegan.engine.compiler.lowered import Layout
+from cuda_cyclegan.engine.compiler.lowering.forms import ComparedStep
+from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.cuda.device_plan import form_key
+from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCache, key_of
+from cuda_cyclegan.engine.cuda.trial_memory import TrialMemory
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+
+SMALL = replace(H200, multiprocessors=1)
+"""A card on which rows and runs are long, as they are for large tensors on others."""
+
+
+class LaneKernels(Kernels):
+    """All kernels, compiled for the CPU."""
+
+    card = SMALL
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_forms_of_layers_are_compared_with_the_passes_around_them(
+    monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    """full: whether there is no memory to compare them in."""
+    with cudnn_where_there_is_none():
+        from cuda_cyclegan.engine.cuda import form_comparison, trial_memory
+        from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+
+    network = random_network(build(ResNetSpec(1, 1, width=32, blocks=0, downsamplings=1)), 0)
+    layout = Layout((4, 4, 6), 1, "fp16", matrix_kernels=True, wgmma=True)
+    lowered, cache = lower(network, layout, SMALL), TuningCache(None, {"card": "host"})
+    halving, doubling = (step for step in lowered.steps if isinstance(step, ComparedStep))
+
+    class Plans:
+        def algorithms(self, shapes: Any, workspace: int, search: Any) -> None:
+            for shape in shapes:
+                plan = Candidate("plan", 0, 2.0 if shape.transposed else sum(shape.stride) / 3)
+                cache.put(key_of(shape), Findings(search.effort, workspace, (plan,)))
+
+    class Comparison(form_comparison.FormComparison):
+        def _time(self, step: Any, lowered: Any) -> float:
+            assert super()._time(step, lowered) == 1.0
+            return TOOK[work_of(step).text]
+
+    def run_time(_stream: Any, queue: Any, _best: float) -> float:
+        queue()
+        return 1.0
+
+    memory = TrialMemory(100 if full else 1 << 30)
+    monkeypatch.setattr(trial_memory, "DeviceBuffer", used_buffer)
+    monkeypatch.setattr(form_comparison, "run_time", run_time)
+    comparison = Comparison(LaneKernels("fp16"), Stream(), cache, memory)  # type: ignore[arg-type]
+    plans: Any = Plans()
+    comparison.measure(network, lowered, plans, SearchSettings("off"))
+    assert cache.get(form_key(doubling)).candidates == ()
+    for _ in range(2):
+        comparison.measure(network, lowered, plans, SearchSettings())
+        found = [
+            {one.plan: one.microseconds for one in cache.get(form_key(step)).candidates}
+            for step in (halving, doubling)
+        ]
+        of_halving = {"plain": 2.0 + 1.5 + 3.0, "own": 4.0 + 3.0}
+        of_doubling = {"gradient": 2.0 + 1.5, "subpixel": 1.0 + 2.5 + 4.0, "own": 7.0 + 4.0}
+        assert found == ([{}, {}] if full else [of_halving, of_doubling])
+
+
+TOOK = {
+    "normalise, conv 3x3x3, 32 to 64, 2x2x3": 4.0,
+    "statistics, normalise, 32, 4x4x6": 1.5,
+    "statistics, normalise, 64, 2x2x3": 3.0,
+    "transposed conv 3x3x3, 64 to 32, 4x4x6, statistics": 7.0,
+    "statistics, 32, 4x4x6": 2.5,
+    "normalise, 256, 2x2x3": 4.0,
+}
+"""Microseconds of steps; a layer's form also decides what is joined with the pass behind it."""
