@@ -16,6 +16,7 @@ from ...io.dicom_network.listener import Listener
 from ...io.dicom_network.tls import Certificates
 from ..errors import ConfigError
 from ..jobs.queue.location import QueuePlace
+from ..jobs.queue.queue import QueueLink
 from .attempts import Attempts
 from .commitment import OwedReports, Reporter
 from .delivery import Deliveries
@@ -24,7 +25,7 @@ from .events import NodeEvent, Trouble
 from .folder import make_folder, sole_owner
 from .inbox import Inbox, StudyName
 from .ledger import DAMAGED, NAME, Ledger, open_ledger
-from .outcomes import QueueExchange, QueueLink
+from .outcomes import QueueExchange
 from .reception import Arriving, Reception
 from .routes import Route
 from .submission import Submitter

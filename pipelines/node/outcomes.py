@@ -3,12 +3,10 @@
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import reduce
 
-from ..jobs.queue.location import QueuePlace
-from ..jobs.queue.queue import Queue, open_queue
+from ..jobs.queue.queue import Queue, QueueLink
 from ..jobs.queue.state import OPEN, Interval, JobRow
 from .events import Failed, NodeEvent, SeriesTranslated
 from .ledger import Ledger, SeriesRecord, StudyRecord
@@ -16,26 +14,6 @@ from .ledger import Ledger, SeriesRecord, StudyRecord
 LOOK_SECONDS, SELDOM_SECONDS = 1.0, 10.0
 """Between two looks into the queue: while jobs of the node are in it, and while there are only
 failed ones, which somebody may have queued again."""
-
-
-class QueueLink:
-    """The queue at a place, opened whenever it is needed and not open."""
-
-    def __init__(self, place: QueuePlace) -> None:
-        self._place, self._opened = place, ExitStack()
-        self._queue: Queue | None = None
-
-    def queue(self) -> Queue:
-        """Raises QueueError."""
-        if self._queue is None:
-            opening = open_queue(self._place, create=True)
-            self._queue = self._opened.enter_context(opening)
-        return self._queue
-
-    def close(self) -> None:
-        """Leave the queue; it is opened anew when it is needed."""
-        self._opened.close()
-        self._queue = None
 
 
 class QueueExchange:

@@ -50,6 +50,16 @@ class Server:
         with psycopg.connect(dbname="jobs", **self._login) as connection:
             connection.execute(dump.encode())
 
+    def let_write(self, database: str, *, may: bool) -> None:
+        """Let who connects to a database from now on write, or end all and let them only read."""
+        with psycopg.connect(dbname="postgres", autocommit=True, **self._login) as connection:
+            setting = "default_transaction_read_only"
+            value = f"RESET {setting}" if may else f"SET {setting} = on"
+            connection.execute(f'ALTER DATABASE "{database}" {value}'.encode())
+            if not may:
+                end = b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+                connection.execute(end, [database])
+
     def stop(self, mode: str = "fast") -> None:
         _run("pg_ctl", "-D", str(self.folder / "data"), "-m", mode, "-w", "stop")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from support.batch_world import SHAPE, scan, tiny_model
 from support.processes import children_of, runs
+from support.queue_jobs import pass_time
 from support.waiting import eventually
 from typer.testing import CliRunner, Result
 
@@ -19,6 +20,7 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.state import JobRow, JobState
+from cuda_cyclegan.pipelines.jobs.queue.tables import open_tables
 from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerEvent, WorkerSettings
 from cuda_cyclegan.pipelines.jobs.worker.process import work
 from cuda_cyclegan.pipelines.worker_processes.launch import launch
@@ -116,6 +118,11 @@ class QueueWorld:
         """
         with open_queue(queue_place(self.queue)) as queue:
             return queue.jobs(batch, states)
+
+    def pass_time(self, seconds: float) -> None:
+        """Have the jobs wait for so much longer already."""
+        with open_tables(queue_place(self.queue), create=False) as tables:
+            pass_time(tables, seconds)
 
     def states(self, batch: str) -> list[str]:
         """Of its jobs."""

@@ -176,7 +176,8 @@ def cancel(batch: Jobs, queue: QueueOption = None) -> None:
 def retry(batch: Jobs, queue: QueueOption = None) -> None:
     """Queue again what failed, was given up or was cancelled.
 
-    Jobs whose equal work is queued or running already are left out.
+    Jobs whose equal work is queued or running already are left out. What was put off, as while a
+    disk is full, is tried at once.
 
     Exit status: 0 queued, as far as there was something; 2 there is no such batch or job, or the
     queue cannot be used.
@@ -186,6 +187,25 @@ def retry(batch: Jobs, queue: QueueOption = None) -> None:
         found = jobs.retry(batch)
         known = f", {found.known} for equal work open already" if found.known else ""
         say(f"{counted(found.again, 'job')} queued again{known}", sys.stdout)
+
+
+@app.command("run-now", epilog=_example("run-now 20261121-k7m2pq"))
+def run_now(batch: Jobs, queue: QueueOption = None) -> None:
+    """Start jobs now that would start later.
+
+    They wait for a time, for a window, or because they were put off, as while a disk is full. They
+    keep their priority. After 'jobs pause', none starts before 'jobs resume'.
+
+    Exit status: 0 they may start, as far as there were some; 2 there is no such batch or job, or
+    the queue cannot be used.
+    """
+    with _open(queue) as jobs:
+        _known(jobs, batch)
+        say(f"{counted(jobs.run_now(batch), 'job')} may start now", sys.stdout)
+        if jobs.is_paused():
+            from ...render.queue.outlook import PAUSED
+
+            say(PAUSED.capitalize(), sys.stdout)
 
 
 @app.command(epilog=_example("pause"))

@@ -1,8 +1,8 @@
 """The job queue as its workers see it: take, end, hand back and take over jobs."""
 
 import json
-import time
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -159,7 +159,7 @@ class Claims:
         """
         later: dict[str, Any] = {
             "status": NAMES["waiting"],
-            "delay_until_epoch_ms": int((time.time() + PUT_OFF_SECONDS) * 1000),
+            "delay_until_epoch_ms": self._tables.now() + int(PUT_OFF_SECONDS * 1000),
         }
         with self._tables.translating_errors():
             about = self._tables.attributes(claim.job)
@@ -169,8 +169,10 @@ class Claims:
                 "priority": ALONE if claim.alone else BEHIND,
                 "attributes": {**about, PUT_OFF: why},
             }
-            if self._tables.change(self._running([claim.token]), {**later, **own}):
-                self._tables.change(self._tables.of_batch(claim.batch, ["queued"]), later)
+            with self._tables.begin() as connection:
+                change = partial(self._tables.change_within, connection)
+                if change(self._running([claim.token]), {**later, **own}):
+                    change(self._tables.of_batch(claim.batch, ["queued"]), later)
 
     def held(self) -> dict[str, list[str]]:
         """The tokens of all jobs that were taken and have not ended, by worker, living or dead."""
@@ -197,9 +199,7 @@ class Claims:
 
     def wake(self) -> None:
         """Queue the jobs whose time has come."""
-        jobs = self._tables.jobs.c
-        due = jobs.delay_until_epoch_ms <= int(time.time() * 1000)
-        where = [jobs.application_name == APPLICATION, self._tables.are(["waiting"]), due]
+        where = [*self._tables.of_batch("", ["waiting"]), self._tables.is_due()]
         with self._tables.translating_errors():
             self._tables.change(where, {"status": NAMES["queued"]})
 

@@ -1,9 +1,9 @@
 """The job queue as its users see it: submit, look, cancel, retry, pause, forget."""
 
 import secrets
-import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ from .state import (
     OPEN,
     Interval,
     JobRow,
+    JobState,
     Retried,
     SchedulingClass,
     Submitted,
@@ -31,6 +32,8 @@ from .tables import PAUSED, VERSION, open_tables
 ALONE, _WITH_OTHERS, BEHIND = 1, 2, 3
 """Order within a class: a job that may have killed a worker goes first, and by itself; one that was
 put off goes last, as others may fit onto a disk that has no room for it."""
+
+_SOONER: Mapping[str, Any] = {"status": NAMES["queued"], "delay_until_epoch_ms": None}
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
 _MANY = 10_000
@@ -42,6 +45,26 @@ def open_queue(place: QueuePlace, *, create: bool = False) -> Generator["Queue"]
     """The queue at a place; create: make it if there is none. Raises QueueError."""
     with open_tables(place, create=create) as tables:
         yield Queue(tables)
+
+
+class QueueLink:
+    """The queue at a place, opened whenever it is needed and not open."""
+
+    def __init__(self, place: QueuePlace) -> None:
+        self._place, self._opened = place, ExitStack()
+        self._queue: Queue | None = None
+
+    def queue(self) -> "Queue":
+        """Raises QueueError."""
+        if self._queue is None:
+            opening = open_queue(self._place, create=True)
+            self._queue = self._opened.enter_context(opening)
+        return self._queue
+
+    def close(self) -> None:
+        """Leave the queue; it is opened anew when it is needed."""
+        self._opened.close()
+        self._queue = None
 
 
 class Queue(QueueReader):
@@ -62,29 +85,28 @@ class Queue(QueueReader):
     ) -> Submitted:
         """Add jobs as one batch, all or none; those whose work is open already are left out.
 
-        established: by what it is known how their model computes, in words. received: from when to
-        when a node received the files, by the work's key.
+        not_before: by this host's clock. established: by what it is known how their model computes,
+        in words. received: from when to when a node received the files, by the work's key.
         """
         attributes = {"name": name, "lane": str(scheduling), "established": established}
         keys = {job.key(): job for job in jobs}
         batch = f"{datetime.now():%Y%m%d}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}"
         with self._tables.translating_errors():
             self._tables.register(scheduling)
+            due = self._tables.moment(not_before) if not_before else None
             while True:
                 known = self.open_keys()
                 new = [key for key in keys if key not in known]
                 added = {key: f"{batch}/{number:05}" for number, key in enumerate(new, start=1)}
                 rows = [
                     (
-                        _options(
-                            added[key], {**attributes, **_received(received, key)}, key, not_before
-                        ),
+                        _options(added[key], {**attributes, **_received(received, key)}, key),
                         keys[key],
                     )
                     for key in new
                 ]
                 try:
-                    self._add(rows)
+                    self._add(rows, batch, due)
                 except error.DBOSQueueDeduplicatedError:
                     continue  # another submission was faster
                 ids = {key: added.get(key) or known[key] for key in keys}
@@ -108,7 +130,12 @@ class Queue(QueueReader):
         return len(ids)
 
     def retry(self, batch: str) -> Retried:
-        """Queue again what ended badly of a batch, or one job, unless equal work is open."""
+        """Queue again what ended badly of a batch, or one job, unless equal work is open.
+
+        What was put off, and the jobs of its batch that wait along with it, are tried at once.
+        """
+        put_off = {row.job.partition("/")[0] for row in self.put_off()}
+        sooner = self._wake(batch) if batch.partition("/")[0] in put_off else 0
         rows = self.jobs(batch, ENDED_BADLY)
         keys = {row.job: _key(row) for row in rows}
         with self._tables.translating_errors():
@@ -121,7 +148,30 @@ class Queue(QueueReader):
                     again = self._queue_again(list(due.values()), keys)
                 except IntegrityError:
                     continue  # a submission was faster
-                return Retried(again, len(rows) - len(due))
+                return Retried(again + sooner, len(rows) - len(due))
+
+    def run_now(self, batch: str) -> int:
+        """Let jobs of a batch, or one job, start now; how many that were.
+
+        They wait for a time, for a window of the day, or for something to pass.
+        """
+        name, sooner = self._tables.jobs.c.queue_name, 0
+        with self._tables.translating_errors():
+            open_jobs = self._tables.of_batch(batch, ["waiting", "queued"])
+            for (found,) in self._tables.read(sa.select(name).where(*open_jobs).distinct()):
+                scheduling = SchedulingClass.parse(str(found))
+                always = replace(scheduling, window="")
+                self._tables.register(always)
+                states: list[JobState] = ["waiting", "queued"] if scheduling.window else ["waiting"]
+                where = [*self._tables.of_batch(batch, states), name == found]
+                sooner += self._tables.change(where, {**_SOONER, "queue_name": str(always)})
+        return sooner
+
+    def _wake(self, batch: str) -> int:
+        """Queue the waiting jobs of a batch, or one job, before their time."""
+        waiting = self._tables.of_batch(batch, ["waiting"])
+        with self._tables.translating_errors():
+            return self._tables.change(waiting, _SOONER)
 
     def _queue_again(self, rows: Sequence[JobRow], keys: Mapping[str, str | None]) -> int:
         values: dict[str, Any] = {
@@ -148,10 +198,10 @@ class Queue(QueueReader):
         return self._tables.change(where, values, each)
 
     def prune(self, before: datetime) -> int:
-        """Forget jobs that ended before a moment; how many that were."""
+        """Forget jobs that ended before a moment by this host's clock; how many that were."""
         jobs = self._tables.jobs.c
-        ended = jobs.completed_at < int(before.timestamp() * 1000)
         with self._tables.translating_errors():
+            ended = jobs.completed_at < self._tables.moment(before)
             ids = self.names([*self._tables.of_batch(""), ended])
             for some in _portions(ids):
                 self._tables.client.delete_workflows(some)
@@ -167,20 +217,27 @@ class Queue(QueueReader):
         with self._tables.translating_errors():
             self._tables.client.delete_queue(PAUSED)
 
-    def _add(self, rows: Sequence[tuple[EnqueueOptions, StudyJob]]) -> None:
+    def _add(
+        self, rows: Sequence[tuple[EnqueueOptions, StudyJob]], batch: str, due: int | None
+    ) -> None:
+        """due: before which none starts, by the database's clock.
+
+        A delay that DBOS is asked for would be by this host's clock.
+        """
         with self._tables.begin() as connection:
             for options, job in rows:
                 self._tables.client.enqueue_in_transaction(connection, options, job.to_json())
+            if due is not None:
+                later = {"status": NAMES["waiting"], "delay_until_epoch_ms": due}
+                self._tables.change_within(connection, self._tables.of_batch(batch), later)
 
 
 def _received(received: Mapping[str, Interval] | None, key: str) -> dict[str, Any]:
     return {PASSED: {"receive": received[key]}} if received and key in received else {}
 
 
-def _options(
-    job: str, attributes: dict[str, Any], key: str, not_before: datetime | None
-) -> EnqueueOptions:
-    options = EnqueueOptions(
+def _options(job: str, attributes: dict[str, Any], key: str) -> EnqueueOptions:
+    return EnqueueOptions(
         workflow_name="translate_study",
         queue_name=attributes["lane"],
         workflow_id=job,
@@ -189,9 +246,6 @@ def _options(
         priority=_WITH_OTHERS,
         attributes=attributes,
     )
-    if not_before is not None:
-        options["delay_seconds"] = max(not_before.timestamp() - time.time(), 0.0)
-    return options
 
 
 def _portions(ids: Sequence[str]) -> Iterator[list[str]]:

@@ -110,7 +110,8 @@ class QueueReader:
         jobs, inputs, outputs = self._tables.jobs, self._tables.inputs, self._tables.outputs
         query = (
             sa.select(
-                *(jobs.c.workflow_uuid, jobs.c.status, sa.cast(jobs.c.attributes, sa.Text)),
+                *(jobs.c.workflow_uuid, jobs.c.status, jobs.c.queue_name),
+                *(sa.cast(jobs.c.attributes, sa.Text),),
                 *(jobs.c.recovery_attempts, jobs.c.executor_id, jobs.c.created_at),
                 *(jobs.c.delay_until_epoch_ms, jobs.c.started_at_epoch_ms, jobs.c.completed_at),
                 *(inputs.c.inputs, outputs.c.output),

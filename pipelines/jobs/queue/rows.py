@@ -28,13 +28,13 @@ NAMES = {state: name for name, state in STATES.items()}
 
 def job_row(row: Sequence[Any]) -> JobRow:
     """One job as the tables have it; times are in milliseconds."""
-    job, status, attributes, tries, worker, submitted, not_before, started, ended = row[:9]
-    inputs, result = row[9:]
+    job, status, queue, attributes, tries, worker = row[:6]
+    submitted, not_before, started, ended, inputs, result = row[6:]
     about = json_object(attributes)
     return JobRow(
         job=job,
         state=state_of(status),
-        scheduling=SchedulingClass.parse(str(about.get("lane"))),
+        scheduling=SchedulingClass.parse(str(queue or about.get("lane"))),
         tries=whole(tries),
         worker=None if worker is None else str(worker),
         submitted=seconds_of(submitted) or 0.0,

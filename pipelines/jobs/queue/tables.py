@@ -6,9 +6,12 @@ decoded by DBOS: one may be marked as a pickle, which would be executed.
 """
 
 import logging
+import math
 import os
+import time
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,12 @@ from .state import JobState, SchedulingClass, json_object
 APPLICATION = "cuda-cyclegan"
 PAUSED = "paused"
 """While all work is paused, a queue of this name is registered."""
+
+SLACK_SECONDS = 60.0
+"""Clocks are set back by up to so much without any job counting as due for that."""
+
+_READ_ONLY = "25006"
+"""SQLSTATE of a write to a PostgreSQL server that takes none, as a standby during a failover."""
 
 VERSION = "1"
 """DBOS lets a worker take only jobs of its own version: this stays the same over our releases."""
@@ -74,7 +83,9 @@ def _translating_errors(place: QueuePlace) -> Generator[None]:
         cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
         said = (error.strerror if isinstance(error, OSError) else None) or str(cause)
         why = " ".join(said.split())[:200]
-        if isinstance(error, OperationalError) or getattr(error, "connection_invalidated", False):
+        is_read_only = getattr(cause, "sqlstate", None) == _READ_ONLY
+        is_cut_off = getattr(error, "connection_invalidated", False)
+        if isinstance(error, OperationalError) or is_read_only or is_cut_off:
             raise QueueLostError(
                 f"The queue {place} does not answer ({why}); see that its disk or server is there, "
                 "has room and locks, and lets this user write."
@@ -100,9 +111,19 @@ class QueueTables:
         """A connection in a transaction."""
         return self.dbos.engine.begin()
 
-    def translating_errors(self) -> AbstractContextManager[None]:
-        """Turn what the database raises in the block into QueueLostError or QueueError."""
-        return _translating_errors(self.place)
+    @contextmanager
+    def translating_errors(self) -> Generator[None]:
+        """Turn what the database raises in the block into QueueLostError or QueueError.
+
+        After the former, connections to a server are made anew: another may have taken over.
+        """
+        try:
+            with _translating_errors(self.place):
+                yield
+        except QueueLostError:
+            if self.place.file is None:
+                self.dbos.engine.dispose()
+            raise
 
     def read(self, query: Any) -> Sequence[Any]:
         """All rows of a query."""
@@ -119,12 +140,22 @@ class QueueTables:
 
         each: do so for each of these sets of bound parameters, all in one transaction.
         """
+        with self.begin() as connection:
+            return self.change_within(connection, where, values, each)
+
+    def change_within(
+        self,
+        connection: Any,
+        where: Sequence[Any],
+        values: Mapping[str, Any],
+        each: Sequence[Mapping[str, Any]] | None = None,
+    ) -> int:
+        """As `change`, in a transaction that has begun."""
         values = {**values, "updated_at": self.now()}
         update = sa.update(self.jobs).where(*where).values(values)
         if each is not None and not each:
             return 0
-        with self.begin() as connection:
-            return connection.execute(update, each).rowcount
+        return connection.execute(update, each).rowcount
 
     def attributes(self, job: str) -> dict[str, Any]:
         """What is noted about a job, as it was submitted and since; empty if there is none."""
@@ -135,6 +166,24 @@ class QueueTables:
     def now(self) -> Any:
         """The database's clock in milliseconds, for all hosts alike."""
         return self.dbos.now()
+
+    def moment(self, here: datetime) -> int:
+        """Convert a moment by this host's clock to milliseconds by the database's clock.
+
+        Rounded up to whole seconds of difference, as SQLite's clock is truncated to them.
+        """
+        [(now,)] = self.read(sa.select(self.now()))
+        ahead = math.ceil(now / 1000 - time.time())
+        return int((here.timestamp() + ahead) * 1000)
+
+    def is_due(self) -> Any:
+        """Condition that a waiting job's time has come.
+
+        Also if more than the whole delay is left, as the clock was set back since the job began to
+        wait, which is when it was updated last.
+        """
+        was_set_back = self.jobs.c.updated_at > self.now() + int(SLACK_SECONDS * 1000)
+        return sa.or_(self.jobs.c.delay_until_epoch_ms <= self.now(), was_set_back)
 
     def are(self, states: Collection[JobState]) -> Any:
         """The condition that a job is in one of these states."""

@@ -9,7 +9,6 @@ import pytest
 from support.batch_world import scan
 from support.queue_world import QueueWorld
 
-from cuda_cyclegan.pipelines.jobs.queue import claims
 from cuda_cyclegan.pipelines.jobs.queue.claims import PUT_OFF_SECONDS
 from cuda_cyclegan.pipelines.jobs.worker.messages import JobPutOff, NothingLeft, WorkerEvent
 from cuda_cyclegan.pipelines.results.manifest import Manifest
@@ -25,27 +24,9 @@ def remount(disk: Path, option: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{option}", str(disk)], check=True)
 
 
-class Clock:
-    """In place of the module `time`."""
-
-    def __init__(self) -> None:
-        self.now = time.time()
-
-    def time(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The one by which jobs are put off, and queued again."""
-    clock = Clock()
-    monkeypatch.setattr(claims, "time", clock)
-    return clock
-
-
 @pytest.mark.process
 def test_a_full_disk_fails_no_job_and_all_are_done_once_it_has_room(
-    world: QueueWorld, small_disk: Path, clock: Clock
+    world: QueueWorld, small_disk: Path
 ) -> None:
     world.output = small_disk / "out"
     world.scans(6, SHAPE)
@@ -67,11 +48,11 @@ def test_a_full_disk_fails_no_job_and_all_are_done_once_it_has_room(
     assert (row["reason"], row["tries"]) == (first.why, 0)
 
     assert put_off(world.work()) == [], "it is not time yet"
-    clock.now += PUT_OFF_SECONDS + 1
+    world.pass_time(PUT_OFF_SECONDS + 1)
     assert put_off(world.work()), "it is full still"
     assert world.states(batch).count("waiting") == 6 - made
     remount(small_disk, "size=64m")
-    clock.now += PUT_OFF_SECONDS + 1
+    world.pass_time(PUT_OFF_SECONDS + 1)
     assert put_off(world.work()) == []
     assert world.states(batch) == ["done"] * 6
     assert "aiting" not in world.did("jobs", batch)
@@ -79,23 +60,21 @@ def test_a_full_disk_fails_no_job_and_all_are_done_once_it_has_room(
 
 @pytest.mark.slow
 def test_a_study_that_never_fits_keeps_no_other_waiting(
-    world: QueueWorld, small_disk: Path, clock: Clock
+    world: QueueWorld, small_disk: Path
 ) -> None:
     world.output = small_disk / "out"
     scan(world.inputs / "000-large.nii", shape=(64, 64, 64))
     world.scans(8)
     batch = world.submit()
     world.work()
-    clock.now += PUT_OFF_SECONDS + 1
+    world.pass_time(PUT_OFF_SECONDS + 1)
     world.work()
     assert world.states(batch) == ["waiting"] + ["done"] * 8
     assert "the disk is full; make room" in world.jobs(batch)[0]["reason"]
     assert not [path for path in world.output.rglob("*") if path.name.endswith(".part")]
 
 
-def test_a_disk_with_no_room_at_all_is_awaited_too(
-    world: QueueWorld, small_disk: Path, clock: Clock
-) -> None:
+def test_a_disk_with_no_room_at_all_is_awaited_too(world: QueueWorld, small_disk: Path) -> None:
     world.output = small_disk / "out"
     world.scans(2)
     batch = world.submit()
@@ -105,19 +84,29 @@ def test_a_disk_with_no_room_at_all_is_awaited_too(
     assert told[0].why.endswith("choose another output folder or make room.")
     assert world.states(batch) == ["waiting"] * 2
     remount(small_disk, "nr_inodes=100")
-    clock.now += PUT_OFF_SECONDS + 1
+    world.pass_time(PUT_OFF_SECONDS + 1)
     world.work()
     assert world.states(batch) == ["done"] * 2
 
 
-def test_jobs_wait_for_a_run_that_has_their_folder(world: QueueWorld, clock: Clock) -> None:
+def test_jobs_wait_for_a_run_that_has_their_folder(world: QueueWorld) -> None:
     world.scans(2)
     batch = world.submit()
     with Manifest(world.output):
         told = put_off(world.work())
     assert [f"Another run is writing to {world.output}" in event.why for event in told] == [True]
     assert world.states(batch) == ["waiting"] * 2
-    clock.now += PUT_OFF_SECONDS + 1
+    world.pass_time(PUT_OFF_SECONDS + 1)
+    world.work()
+    assert world.states(batch) == ["done"] * 2
+
+
+def test_jobs_that_were_put_off_go_on_at_once_after_a_retry(world: QueueWorld) -> None:
+    world.scans(2)
+    batch = world.submit()
+    with Manifest(world.output):
+        world.work()
+    assert world.did("jobs", "retry", batch) == "2 jobs queued again\n"
     world.work()
     assert world.states(batch) == ["done"] * 2
 
@@ -133,13 +122,11 @@ def test_other_batches_go_on_while_one_waits(world: QueueWorld) -> None:
     assert world.states(other) == ["done"] * 2
 
 
-def test_a_worker_that_starts_when_a_jobs_time_has_come_does_it(
-    world: QueueWorld, clock: Clock
-) -> None:
+def test_a_worker_that_starts_when_a_jobs_time_has_come_does_it(world: QueueWorld) -> None:
     world.scans(1)
     batch = world.submit("--at", "2100-01-01T00:00")
     world.work()
     assert world.states(batch) == ["waiting"]
-    clock.now = datetime(2100, 1, 2).timestamp()
+    world.pass_time(datetime(2100, 1, 2).timestamp() - time.time())
     world.work()
     assert world.states(batch) == ["done"]

@@ -114,7 +114,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(world: QueueWorld) -> None:
         assert "Traceback" not in refused.stderr
         assert "secret" not in refused.stderr
     batch = world.submit()
-    commands = ["cancel", "retry", "summary", "show", "show --json", "show --watch"]
+    commands = ["cancel", "retry", "run-now", "summary", "show", "show --json", "show --watch"]
     for what, name in product(commands, ["20200101-nobody", ""]):
         unknown = world.run("jobs", *what.split(), name)
         assert (unknown.exit_code, "no batch" in unknown.stderr, unknown.stdout) == (2, True, "")
@@ -124,6 +124,23 @@ def test_what_cannot_be_is_refused_in_one_sentence(world: QueueWorld) -> None:
     refused = world.run("jobs")
     assert refused.exit_code == 2
     assert "Other users can write" in refused.stderr
+
+
+def test_jobs_that_wait_are_started_now(world: QueueWorld) -> None:
+    world.scans(2)
+    batch = world.submit("--at", "2100-01-01T00:00", "--window", "03:00-03:01")
+    world.did("jobs", "pause")
+    told = world.did("jobs", "run-now", f"{batch}/00001")
+    assert told == "1 job may start now\nPaused: no job starts until 'jobs resume'\n"
+    world.did("jobs", "resume")
+    first, second = world.jobs(batch)
+    assert (first["state"], first["window"], first["not_before"]) == ("queued", None, None)
+    assert (second["state"], second["window"]) == ("waiting", "03:00-03:01")
+    world.work()
+    assert world.states(batch) == ["done", "waiting"]
+    assert world.did("jobs", "run-now", batch) == "1 job may start now\n"
+    world.work()
+    assert world.states(batch) == ["done"] * 2
 
 
 def test_a_job_that_kills_its_workers_is_given_up(world: QueueWorld) -> None:

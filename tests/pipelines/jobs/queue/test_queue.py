@@ -1,8 +1,10 @@
 """The queue on both databases, with several workers' claims in one process."""
 
 import threading
+import time
 from contextlib import closing
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -10,16 +12,18 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from support import queue_postgres
-from support.queue_jobs import NORMAL, jobs, states, study_job
+from support.queue_jobs import NORMAL, jobs, pass_time, states, study_job
 
 from cuda_cyclegan.pipelines.errors import QueueError, QueueLostError
-from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
+from cuda_cyclegan.pipelines.jobs.queue.claims import PUT_OFF_SECONDS, Claims
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
 from cuda_cyclegan.pipelines.jobs.queue.state import Retried, SchedulingClass, Submitted
-from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables, open_tables
+from cuda_cyclegan.pipelines.jobs.queue.tables import SLACK_SECONDS, QueueTables, open_tables
+
+YEAR = 365 * 86400.0
 
 
 def test_jobs_go_through_the_queue(queue: Queue, tables: QueueTables, tmp_path: Path) -> None:
@@ -132,10 +136,124 @@ def test_a_job_waits_for_its_time(queue: Queue, tables: QueueTables, tmp_path: P
     [row] = queue.jobs(batch)
     assert row.state == "waiting"
     assert row.not_before == pytest.approx(later.timestamp(), abs=2)
-    past = int(datetime.now().timestamp() * 1000) - 1
-    tables.change([tables.jobs.c.workflow_uuid == row.job], {"delay_until_epoch_ms": past})
+    pass_time(tables, 3590)
+    claims.wake()
+    assert claims.take(NORMAL) is None
+    pass_time(tables, 15)
     claims.wake()
     assert claims.take(NORMAL)
+
+
+@pytest.fixture
+def wrong_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This host's clock, but not the database's, is a year ahead."""
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + YEAR)
+
+
+@pytest.mark.usefixtures("wrong_clock")
+def test_a_worker_with_a_wrong_clock_puts_jobs_off_and_wakes_them_by_the_databases(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    now = datetime.now().astimezone()
+    batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
+    claims = Claims(tables, "one")
+    claim = claims.take(NORMAL)
+    assert claim
+    claims.put_off(claim, "The disk is full.")
+    rows = queue.jobs(batch)
+    assert [row.state for row in rows] == ["waiting"] * 2
+    for row in rows:
+        assert row.not_before == pytest.approx(now.timestamp() + PUT_OFF_SECONDS, abs=20)
+    claims.wake()
+    assert claims.take(NORMAL) is None
+    pass_time(tables, PUT_OFF_SECONDS + 1)
+    claims.wake()
+    assert claims.take(NORMAL)
+
+
+@pytest.mark.usefixtures("wrong_clock")
+def test_a_time_that_was_given_by_a_wrong_clock_comes_after_the_same_delay(
+    queue: Queue, tmp_path: Path
+) -> None:
+    right, wrong = datetime.now().timestamp(), time.time()
+    later = datetime.fromtimestamp(wrong + 3600).astimezone()
+    batch = queue.submit(jobs(tmp_path, 1), NORMAL, not_before=later).batch
+    [row] = queue.jobs(batch)
+    assert row.state == "waiting"
+    assert row.not_before == pytest.approx(right + 3600, abs=20)
+    assert row.submitted == pytest.approx(right, abs=20)
+    queue.cancel(batch)
+    assert queue.prune(datetime.fromtimestamp(wrong - 3600).astimezone()) == 0
+    assert queue.prune(datetime.fromtimestamp(wrong + 3600).astimezone()) == 1
+
+
+@pytest.mark.parametrize(("ahead", "is_due"), [(SLACK_SECONDS / 2, False), (YEAR, True)])
+def test_a_job_is_due_if_its_time_is_further_off_than_when_it_began_to_wait(
+    queue: Queue, tables: QueueTables, tmp_path: Path, ahead: float, is_due: bool
+) -> None:
+    """As when the database's clock was ahead until now."""
+    later = datetime.now().astimezone() + timedelta(hours=1)
+    batch = queue.submit(jobs(tmp_path, 1), NORMAL, not_before=later).batch
+    claims = Claims(tables, "one")
+    pass_time(tables, -ahead)
+    claims.wake()
+    assert states(queue, batch) == ["queued" if is_due else "waiting"]
+    claim = claims.take(NORMAL)
+    if claim:
+        claims.put_off(claim, "The disk is full.")
+        claims.wake()
+        assert states(queue, batch) == ["waiting"]
+        pass_time(tables, -ahead)
+        claims.wake()
+        assert states(queue, batch) == ["queued"]
+
+
+def test_what_was_put_off_is_tried_at_once_by_a_retry(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    later = datetime.now().astimezone() + timedelta(hours=1)
+    other = queue.submit(jobs(tmp_path, 2, output="/b"), NORMAL, not_before=later).batch
+    queue.cancel(f"{other}/00001")
+    batch = queue.submit(jobs(tmp_path, 3), NORMAL).batch
+    claims = Claims(tables, "one")
+    failed, put_off = claims.take(NORMAL), claims.take(NORMAL)
+    assert failed
+    assert put_off
+    claims.end(failed, {"row": {}}, well=False)
+    claims.put_off(put_off, "The disk is full.")
+    assert states(queue, batch) == ["failed", "waiting", "waiting"]
+    assert queue.retry(f"{batch}/00003") == Retried(again=1, known=0)
+    assert states(queue, batch) == ["failed", "waiting", "queued"]
+    assert queue.retry(batch) == Retried(again=2, known=0)
+    assert states(queue, batch) == ["queued"] * 3
+    assert queue.retry(other) == Retried(again=1, known=0)
+    assert states(queue, other) == ["queued", "waiting"], "it was not put off"
+
+
+def test_jobs_that_wait_for_whatever_may_be_started_now(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    night = SchedulingClass("low", "19:00-07:00")
+    later = datetime.now().astimezone() + timedelta(hours=1)
+    claims = Claims(tables, "one")
+    batches = [
+        queue.submit(jobs(tmp_path, 2), night).batch,
+        queue.submit(jobs(tmp_path, 2, output="/b"), night, not_before=later).batch,
+        queue.submit(jobs(tmp_path, 2, output="/c"), NORMAL, not_before=later).batch,
+        queue.submit(jobs(tmp_path, 2, output="/d"), NORMAL).batch,
+    ]
+    claim = claims.take(NORMAL)
+    assert claim
+    claims.put_off(claim, "The disk is full.")
+    assert [queue.run_now(f"{batch}/00001") for batch in batches] == [1] * 4
+    assert [queue.run_now(batch) for batch in batches] == [1] * 4
+    assert [queue.run_now(batch) for batch in batches] == [0] * 4
+    assert not any(row.scheduling.window for batch in batches for row in queue.jobs(batch))
+    assert set(claims.scheduling_classes()) == {night, SchedulingClass("low"), NORMAL}
+    low = [claims.take(SchedulingClass("low")) for _ in range(4)]
+    normal = [claims.take(NORMAL) for _ in range(4)]
+    assert all((*low, *normal))
 
 
 def test_cancelled_jobs_never_run_and_a_running_one_is_lost(
@@ -315,6 +433,53 @@ def test_a_restart_of_the_server_is_told_and_survived(tmp_path: Path) -> None:
             with closing(psycopg.connect(server.url)) as other:
                 query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
                 assert other.execute(query).fetchone() == (1,)
+
+
+@pytest.mark.slow
+def test_a_server_that_only_reads_for_a_while_is_awaited(
+    server: queue_postgres.Server, tmp_path: Path
+) -> None:
+    """As a standby that is about to take over."""
+    place = queue_place(server.url.replace("/jobs", "/standby"))
+    with open_tables(place, create=True) as tables:
+        queue, claims = Queue(tables), Claims(tables, "one")
+        batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
+        claim = claims.take(NORMAL)
+        assert claim
+        server.let_write("standby", may=False)
+        acts = (
+            claims.wake,
+            partial(claims.take, NORMAL),
+            partial(claims.end, claim, {}, well=True),
+            partial(queue.submit, jobs(tmp_path, 1, output="/b"), NORMAL),
+            partial(queue.cancel, batch),
+            queue.pause,
+        )
+        for act in acts:
+            with pytest.raises(QueueLostError, match="read-only"):
+                act()
+        assert states(queue, batch) == ["running", "queued"]
+        server.let_write("standby", may=True)
+        with pytest.raises(QueueLostError, match="read-only"):
+            claims.wake()  # by a connection to the server of before
+        assert claims.end(claim, {}, well=True)
+        assert queue.cancel(batch) == 1
+
+
+@pytest.mark.slow
+def test_a_queue_that_is_to_be_made_waits_for_a_server_that_only_reads(
+    server: queue_postgres.Server, tmp_path: Path
+) -> None:
+    place = queue_place(server.url.replace("/jobs", "/reading"))
+    with closing(psycopg.connect(place.url.replace("/reading", "/postgres"))) as connection:
+        connection.autocommit = True
+        connection.execute("CREATE DATABASE reading")
+    server.let_write("reading", may=False)
+    with pytest.raises(QueueLostError), open_tables(place, create=True):
+        pass
+    server.let_write("reading", may=True)
+    with open_tables(place, create=True) as tables:
+        assert Queue(tables).submit(jobs(tmp_path, 1), NORMAL).added == 1
 
 
 def test_an_older_or_empty_queue_is_named(tmp_path: Path) -> None:
