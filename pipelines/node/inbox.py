@@ -163,7 +163,8 @@ class Inbox:
             return len(self._refused.get(study, ()))
 
     def objects(self, study: StudyName) -> tuple[str, ...]:
-        """The names of a study's files, in order."""
+        """The names of a study's files, in order. Raises OSError while the inbox is away."""
+        self._inbox.stat()
         folder = self.folder(study)
         return tuple(sorted(path.name for path in folder.glob(f"*{SUFFIX}")))
 

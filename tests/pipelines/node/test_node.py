@@ -125,6 +125,31 @@ def test_a_clock_that_is_set_back_holds_up_no_study(world: NodeInProcess) -> Non
     assert world.states() == ["queued"]
 
 
+def test_what_waits_in_an_inbox_that_is_away_for_a_while_is_queued_and_emptied_later(
+    world: NodeInProcess,
+) -> None:
+    """As while its disk is not mounted."""
+    inbox, away = world.folder / "inbox", world.folder / "away"
+    world.send(slices())
+    inbox.rename(away)
+    world.queue_up()
+    assert [str(inbox) in event.reason for event in world.events(Trouble)] == [True]
+    away.rename(inbox)
+    world.with_route()  # tries at once again
+    world.queue_up()
+    assert [queued.images for queued in world.events(Queued)] == [8]
+    with archive(port=world.destination):
+        world.translate()
+        world.wait_for_sends(1)
+    inbox.rename(away)
+    world.pass_time(30 * DAY)
+    assert world.events(Emptied) == []
+    away.rename(inbox)
+    world.with_route()
+    world.pass_time(1)
+    assert (len(world.events(Emptied)), world.objects()) == (1, [])
+
+
 def test_a_sender_that_does_not_come_again_is_not_awaited_for_ever(world: NodeInProcess) -> None:
     broken = associate(world.node.port, MRImageStorage)
     for one in slices():
