@@ -1,7 +1,7 @@
 """A folder in which studies arrive: which of them are complete, and not queued yet."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -19,7 +19,7 @@ class _Seen:
 
     marks: int
     since: float
-    handed_on: bool = False
+    handed_over: bool = False
 
 
 class Arrivals:
@@ -36,26 +36,32 @@ class Arrivals:
     def complete(
         self, jobs: Iterable[StudyJob], models: Collection[str] = (), words: tuple[str, ...] = ()
     ) -> list[StudyJob]:
-        """Those jobs whose studies have just become complete, each only once until it changes.
+        """Jobs whose studies are complete, until `handed_over`, and again once a study changes.
 
         Results that are up to date by the manifest, as after a restart, are left out. models:
         further hashes by which results of the jobs' model are recorded. words: what they are to say
         of it.
         """
         now = self._clock()
-        ready: list[StudyJob] = []
+        settled: list[tuple[StudyJob, Marks]] = []
         for job in jobs:
             try:
-                marks = hash(_marks(job))
+                marks = _marks(job)
             except OSError:
                 continue  # it went while we looked
             seen = self._seen.get(job.study)
-            if seen is None or seen.marks != marks:
-                self._seen[job.study] = _Seen(marks, now)
-            elif not seen.handed_on and now - seen.since >= self._settle:
-                seen.handed_on = True
-                ready.append(job)
-        return _without_done(ready, models, words)
+            if seen is None or seen.marks != hash(marks):
+                self._seen[job.study] = _Seen(hash(marks), now)
+            elif not seen.handed_over and now - seen.since >= self._settle:
+                settled.append((job, marks))
+        done = _done(settled, models, words)
+        self.handed_over(done)
+        return [job for job, _ in settled if not self._seen[job.study].handed_over]
+
+    def handed_over(self, jobs: Iterable[StudyJob]) -> None:
+        """Mark studies of which nothing is left to do until they change."""
+        for job in jobs:
+            self._seen[job.study].handed_over = True
 
 
 class Complaints:
@@ -88,20 +94,21 @@ def _marks(job: StudyJob) -> Marks:
     return tuple((file, state.st_size, state.st_mtime_ns) for file, state in states)
 
 
-def _without_done(
-    jobs: list[StudyJob], models: Collection[str], words: tuple[str, ...]
+def _done(
+    settled: Sequence[tuple[StudyJob, Marks]], models: Collection[str], words: tuple[str, ...]
 ) -> list[StudyJob]:
-    if not jobs:
+    """Jobs whose results are up to date by the manifest."""
+    if not settled:
         return []
-    entries = load(Path(jobs[0].output))
+    entries = load(Path(settled[0][0].output))
 
-    def is_done(job: StudyJob) -> bool:
+    def is_done(job: StudyJob, marks: Marks) -> bool:
         entry = entries.get(job.study)
         if entry is None or entry.status != "written":
             return False
         if entry.change_of({job.model_sha256, *models}, words):
             return False
         known = [(state.name, state.size, state.modified_ns) for state in entry.inputs]
-        return known == [(Path(file).name, size, changed) for file, size, changed in _marks(job)]
+        return known == [(Path(file).name, size, changed) for file, size, changed in marks]
 
-    return [job for job in jobs if not is_done(job)]
+    return [job for job, marks in settled if is_done(job, marks)]

@@ -1,6 +1,7 @@
 """`cuda-cyclegan watch`: studies that arrive in a folder become jobs."""
 
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +9,7 @@ import typer
 
 from ....io.errors import ScanError
 from ....pipelines.errors import QueueLostError
-from ...errors import errors_reported
+from ...errors import FOR_THE_USER, errors_reported
 from ...options.groups import grouped
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
@@ -60,6 +61,8 @@ def watch(
     changes later. Links in the folder are not followed. Stop with Ctrl-C or SIGTERM; jobs that are
     queued by then stay queued.
 
+    A queue that does not answer, and a model or folder that is away for a while, are waited for.
+
     \b
     Exit status:
       2               wrong usage, or the queue cannot be used
@@ -69,7 +72,7 @@ def watch(
         request = study.request((folder,), links="none")
         from ....pipelines.jobs.arrivals import Arrivals, Complaints
         from ....pipelines.jobs.queue.location import queue_place
-        from ....pipelines.jobs.queue.queue import open_queue
+        from ....pipelines.jobs.queue.queue import QueueLink
         from ....pipelines.jobs.submission import jobs_of  # late: a request loads nibabel alone
 
         if request.result:
@@ -77,25 +80,49 @@ def watch(
         scheduling = scheduling_of(priority, window)
         arrivals, complaints = Arrivals(settle), Complaints(settle)
         search = request.search_again_and_again()
-        with open_queue(queue_place(queue), create=True) as jobs:
+        with closing(QueueLink(queue_place(queue))) as link:
+            trouble, passes = _Trouble(), (ScanError, QueueLostError, OSError)
+            try:
+                link.queue()
+            except QueueLostError as error:
+                trouble.log(error)
             log(f"watching {folder}")
             while True:
                 begun = time.monotonic()
                 try:
                     found = jobs_of(request, search)
+                    passes = (*FOR_THE_USER, OSError)  # what was typed is right
                     for left_out, reason in complaints.due(found.refused | _missed(found)).items():
                         log(f"{left_out} is not queued: {flagged(reason)}")
                     if ready := arrivals.complete(found.jobs, found.models, found.words):
                         established = found.established
-                        _log_batch(
-                            jobs.submit(ready, scheduling, name=name, established=established)
+                        submitted = link.queue().submit(
+                            ready, scheduling, name=name, established=established
                         )
-                except (ScanError, QueueLostError, OSError) as error:
-                    log(flagged(str(error)))
+                        arrivals.handed_over(ready)
+                        _log_batch(submitted)
+                except passes as error:
+                    trouble.log(error)
+                else:
+                    trouble = _Trouble()
                 # A look at a large folder takes long: half of the time it is left alone.
                 took = time.monotonic() - begun
                 stop.check()
                 time.sleep(max(took, min(LOOK_SECONDS, max(settle / 2, 0.2))))
+
+
+class _Trouble:
+    """What keeps `watch` from its work, logged once until it passes or is another."""
+
+    def __init__(self) -> None:
+        self._logged = ""
+
+    def log(self, error: Exception) -> None:
+        # A server that goes and comes gives many reasons.
+        kind = type(error).__name__ if isinstance(error, QueueLostError) else str(error)
+        if kind != self._logged:
+            log(flagged(str(error)))
+        self._logged = kind
 
 
 def _missed(found: "Submission") -> dict[str, str]:

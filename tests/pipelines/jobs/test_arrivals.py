@@ -3,6 +3,9 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from cuda_cyclegan.pipelines.errors import OutputFolderError
 from cuda_cyclegan.pipelines.jobs.arrivals import Arrivals
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.results.manifest import FileState, Manifest, ManifestEntry, Recipe
@@ -42,6 +45,8 @@ def test_a_study_is_complete_when_it_has_not_changed_for_a_while(tmp_path: Path)
     clock.now = 59
     assert arrivals.complete(asked) == asked
     clock.now = 200
+    assert arrivals.complete(asked) == asked, "the queue may not have it"
+    arrivals.handed_over(asked)
     assert arrivals.complete(asked) == []
     file.write_bytes(b"another scan")
     assert arrivals.complete(asked) == []
@@ -63,6 +68,29 @@ def test_what_is_made_already_is_not_made_again_after_a_restart(tmp_path: Path) 
     asked = [job(old), job(changed)]
     arrivals.complete(asked)
     assert arrivals.complete(asked) == [asked[1]]
+
+
+def test_a_study_stays_complete_until_it_is_handed_over_whatever_the_others_do(
+    tmp_path: Path,
+) -> None:
+    """As while the queue does not answer, or the manifest cannot be read for a moment."""
+    asked = [job(tmp_path / name) for name in ("a.nii", "b.nii", "c.nii")]
+    for each in asked:
+        Path(each.files[0]).write_bytes(b"scan")
+    arrivals = Arrivals(0.0, Clock())
+    arrivals.complete(asked)
+    with Manifest(tmp_path / "out") as manifest:
+        line = manifest.record / "manifest.jsonl"
+    line.rename(tmp_path / "away")
+    line.mkdir()
+    with pytest.raises(OutputFolderError):
+        arrivals.complete(asked)
+    line.rmdir()
+    (tmp_path / "away").rename(line)
+    assert arrivals.complete(asked) == asked
+    arrivals.handed_over(asked[:1])
+    Path(asked[1].files[0]).unlink()
+    assert arrivals.complete(asked) == asked[2:]
 
 
 def test_a_scan_of_another_name_is_not_taken_for_the_one_that_its_result_was_made_of(

@@ -1,8 +1,11 @@
 """What submit and watch queue, what they do not, and what they say."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support import queue_postgres
 from support.batch_world import scan
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
@@ -82,6 +85,57 @@ def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
     assert log.splitlines()[0].endswith(f" watching {world.inputs}")
     world.work()
     assert world.made() == {"a.nii", "b.nii"}
+
+
+@pytest.mark.process
+def test_watch_queues_what_arrives_while_the_queue_the_model_or_the_folder_is_away(
+    world: QueueWorld,
+) -> None:
+    world.inputs.mkdir()
+    watch = world.watch()
+    wait_for(watch, "watching")
+    with closing(sqlite3.connect(world.queue)) as database:
+        database.execute("ALTER TABLE workflow_status RENAME TO away")
+        for made in [scan(world.folder / name) for name in ("a.nii", "b.nii")]:
+            made.rename(world.inputs / made.name)
+        wait_for(watch, "does not answer")
+        database.execute("ALTER TABLE away RENAME TO workflow_status")
+    wait_for(watch, "2 studies queued")
+    for place in (world.model, world.inputs):
+        away = place.rename(world.folder / "away")
+        assert wait_for(watch, "does not exist").count("\n") == 1
+        away.rename(place)
+        scan(world.folder / "new.nii").rename(world.inputs / f"{place.name}.nii")
+        wait_for(watch, "1 study queued")
+
+
+@pytest.mark.process
+def test_watch_ends_where_its_model_or_queue_is_wrong_from_the_start(world: QueueWorld) -> None:
+    world.scans(1)
+    world.queue = str(world.inputs)
+    assert "is no file" in world.command("watch").stderr
+    world.queue = str(world.folder / "private" / "queue.db")
+    world.model.unlink()
+    refused = world.command("watch")
+    assert (refused.exit_code, "does not exist" in refused.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_watch_waits_for_a_server_that_is_down_when_it_starts(tmp_path: Path) -> None:
+    if not queue_postgres.is_installed():
+        pytest.skip("PostgreSQL is not installed")
+    with queue_postgres.server() as server:
+        server.stop()
+        world = QueueWorld(tmp_path, server.url)
+        world.scans(1)
+        watch = world.watch()
+        try:
+            log = wait_for(watch, "watching")
+            assert "does not answer" in log
+            server.start()
+            assert wait_for(watch, "1 study queued").count("\n") == 1
+        finally:
+            world.close()
 
 
 def test_results_of_a_watched_folder_have_no_file_of_their_own(world: QueueWorld) -> None:
