@@ -88,13 +88,15 @@ def watch(
                 trouble.log(error)
             log(f"watching {folder}")
             while True:
-                begun = time.monotonic()
+                begun, took = time.monotonic(), 0.0
                 try:
                     found = jobs_of(request, search)
                     passes = (*FOR_THE_USER, OSError)  # what was typed is right
                     for left_out, reason in complaints.due(found.refused | _missed(found)).items():
                         log(f"{left_out} is not queued: {flagged(reason)}")
-                    if ready := arrivals.complete(found.jobs, found.models, found.words):
+                    ready = arrivals.complete(found.jobs, found.models, found.words)
+                    took = time.monotonic() - begun
+                    if ready:
                         established = found.established
                         submitted = link.queue().submit(
                             ready, scheduling, name=name, established=established
@@ -106,7 +108,6 @@ def watch(
                 else:
                     trouble = _Trouble()
                 # A look at a large folder takes long: half of the time it is left alone.
-                took = time.monotonic() - begun
                 stop.check()
                 time.sleep(max(took, min(LOOK_SECONDS, max(settle / 2, 0.2))))
 
