@@ -99,6 +99,7 @@ def joined(scans: Sequence[Study], channels: Sequence[str]) -> Study:
         obstacle=_named(*obstacles[0]) if obstacles else None,
         scans=parts,
         channel="",
+        incomplete="; ".join(filter(None, (part.incomplete for part in parts))),
     )
 
 

@@ -55,7 +55,8 @@ class Study:
     are those of all, and all else is as of the first. channel: of a model, that one of several
     scans is for. other_results: where the results of further channels go, as `name`. listed: the
     folders of a DICOM series, each with the time of its last change before it was searched, in
-    nanoseconds since 1970; none where files were named one by one.
+    nanoseconds since 1970; none where files were named one by one. incomplete: that its files are
+    not the whole scan, in words for its result; empty if nothing is known to be missing.
     """
 
     name: PurePosixPath
@@ -70,6 +71,7 @@ class Study:
     channel: str = ""
     other_results: tuple[PurePosixPath, ...] = ()
     listed: tuple[tuple[Path, int], ...] = ()
+    incomplete: str = ""
 
     @property
     def channels(self) -> "tuple[Study, ...]":
@@ -89,7 +91,7 @@ class Derivation:
     source, target: contrasts in words. fingerprint: equal for equal input bytes, model, words of
     its card, settings and program, and for nothing else. newest_source: when the last of the files
     that it is made of was stored, in seconds since 1970. shows: what a map is; None for the result
-    itself. channel: which of a study's results, counted from 0.
+    itself. channel: which of a study's results, counted from 0. incomplete: as of a `Study`.
     """
 
     model: str
@@ -100,6 +102,7 @@ class Derivation:
     newest_source: int
     shows: MapMark | None = None
     channel: int = 0
+    incomplete: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ _FILES = ("model", "cycle_check")
 """Of which typer makes paths only for the functions that it calls."""
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|min|h|d)")
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_TIMES = ("quiet", "retry", "keep", "keep-failed")
+_TIMES = ("quiet", "hold", "retry", "keep", "keep-failed")
 _OWN = ("callers", "destination", "tls", *_TIMES)
 
 

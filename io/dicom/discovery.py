@@ -229,6 +229,7 @@ def dicom_studies(
             each.text,
             each.modality,
             listed=_listed(each, listed),
+            incomplete=each.incomplete,
         )
         for each in series
         if each.verdict != "skipped"

@@ -35,7 +35,8 @@ class Series:
     of it. text: its description, if that may be shown. study_numbers: of all series of its study.
     keep_private: whether its private elements go into the result. kind: what tells it from other
     images of its SeriesInstanceUID, in words. is_incomplete: whether some of its images cannot be
-    read. uid: its SeriesInstanceUID. study: its StudyInstanceUID. number: SeriesNumber. modality:
+    read. incomplete: that images are missing and it is taken without, in words for its result.
+    uid: its SeriesInstanceUID. study: its StudyInstanceUID. number: SeriesNumber. modality:
     such as MR. files: all of its files. images: how many it has. patient: its identifier, never
     shown. reference: UID of its frame of reference, empty where none is told.
     """
@@ -63,6 +64,7 @@ class Series:
     is_incomplete: bool = False
     patient: str = ""
     reference: str = ""
+    incomplete: str = ""
 
     @property
     def folder(self) -> Path:
@@ -76,7 +78,7 @@ class Series:
         volumes = tuple(
             tuple((at[frame.file], frame.number) for frame in volume) for volume in self.volumes
         )
-        return volumes, self.uneven, self.study_numbers, self.keep_private
+        return volumes, self.uneven, self.study_numbers, self.keep_private, self.incomplete
 
     @property
     def images_sha256(self) -> str:
@@ -157,13 +159,14 @@ def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
         text=first.description if choice.show_phi else "",
         keep_private=choice.keep_private,
         patient=first.patient,
+        incomplete=_incomplete_told(members, choice),
     )
 
 
 def _numbers_told(members: Members, choice: Choice) -> Iterator[str]:
     """Images that seem to be missing, by numbers that may be wrong or that a user passes over."""
     if members.absent and choice.allow_uneven:
-        yield f"{_absent_told(members)}; what is there is taken"
+        yield f"{_absent_named(members)}; what is there is taken"
     images = len(members.instances)
     if images < (promised := max(each.promised for each in members.instances)):
         yield (
@@ -248,17 +251,26 @@ def _lost(members: Members, choice: Choice) -> str | None:
             return f"{len(blind)} of its {len(members.instances)} images {told}: {_first(blind)}"
     if members.absent and not choice.allow_uneven:
         return (
-            f"{_absent_told(members)}; copy all of it, or setting allow-uneven takes what is there"
+            f"{_absent_named(members)}; copy all of it, or setting allow-uneven takes what is there"
         )
     return _incomplete(each.concatenation for each in members.instances if each.concatenation)
 
 
+def _absent_named(members: Members) -> str:
+    return f"{_absent_told(members)}: {_first([image.file.name for image in members.absent])}"
+
+
 def _absent_told(members: Members) -> str:
-    names = _first([image.file.name for image in members.absent])
     return (
         f"{len(members.absent)} of the {members.listed} images that the DICOMDIR lists of it are "
-        f"not there: {names}"
+        "not there"
     )
+
+
+def _incomplete_told(members: Members, choice: Choice) -> str:
+    if not members.absent or not choice.allow_uneven:
+        return ""
+    return f"the source was incomplete: {_absent_told(members)}"
 
 
 def _incomplete(there: Iterable[Concatenation]) -> str | None:

@@ -4,16 +4,16 @@ pynetdicom's own acceptor is not used: it reads a PDU of any length into memory,
 without limit, and looks a thousand times a second at each connection.
 """
 
+import errno
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from ..dicom.kinds import SCANS
 from . import commands
-from .classes import COMMITMENT
-from .commands import DimseStatus, Elements, Field
+from .classes import COMMITMENT, IMAGES
+from .commands import DimseStatus, Elements, Field, Refusal
 from .connection import Connection, Fragment, Pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError
 from .limits import LONGEST_COMMAND, Limits
@@ -36,23 +36,24 @@ _LEAST_PDU = 70
 class Session(Protocol):
     """Where the objects of one association go."""
 
-    def place(self) -> Path | DimseStatus:
-        """A path for an object that is offered, or the status that refuses it."""
+    def place(self) -> Path | Refusal:
+        """A path for an object that is offered, or why it is refused."""
         ...
 
-    def take(self, received: ReceivedObject) -> DimseStatus:
-        """Take over an object that is on disk, and its file; what the peer is told."""
+    def take(self, received: ReceivedObject) -> None:
+        """Take over an object that is on disk, and its file. Raises OSError."""
         ...
 
-    def refused(self, instance: str, study: str) -> None:
-        """An image was not taken, whatever the reason.
+    def refused(self, instance: str, study: str, reason: str) -> None:
+        """An image was not taken.
 
         instance: its SOPInstanceUID. study: its StudyInstanceUID, empty if it cannot be read.
+        reason: of the refusal; empty if the association broke off within the image.
         """
         ...
 
-    def commit(self, asked: Commitment) -> Sequence[Referenced] | DimseStatus:
-        """Those of the objects that are safe here, or the status that refuses to say so.
+    def commit(self, asked: Commitment) -> Sequence[Referenced] | Refusal:
+        """Those of the objects that are safe here, or why it is not said.
 
         Asking completes their studies.
         """
@@ -84,7 +85,7 @@ class _Message:
     data: bytearray = field(default_factory=bytearray)
     request: Elements | None = None
     file: ObjectFile | None = None
-    refusal: DimseStatus = DimseStatus.SUCCESS
+    refusal: Refusal | None = None
     offer: Offer | None = None
     start: bytearray = field(default_factory=bytearray)
     """First bytes of an object's data set, which name its study if it is refused."""
@@ -125,6 +126,8 @@ class Association:
         finally:
             if self._message.file:
                 self._message.file.discard()
+            refusal = self._message.refusal
+            self._tell_refused(self._message, refusal.reason if refusal else "")
             session.end(reason)
 
     def _serve_pdu(self) -> bool:
@@ -180,15 +183,15 @@ class Association:
         )
         self._objects += 1
         message.offer = offer
-        if offer.sop_class != context.sop_class or offer.sop_class not in SCANS:
-            message.refusal = DimseStatus.CLASS_NOT_SUPPORTED
+        if offer.sop_class != context.sop_class or offer.sop_class not in IMAGES:
+            message.refusal = _OTHER_CONTEXT
         elif not offer.instance:
-            message.refusal = DimseStatus.NOT_UNDERSTOOD
+            message.refusal = _NO_INSTANCE
         elif self._objects > self._limits.objects:
-            message.refusal = DimseStatus.OUT_OF_RESOURCES
+            message.refusal = _TOO_MANY_OBJECTS
         else:
             place = self._session.place()
-            if isinstance(place, DimseStatus):
+            if isinstance(place, Refusal):
                 message.refusal = place
                 return
             try:
@@ -201,24 +204,24 @@ class Association:
         if message.offer and len(message.start) < START_BYTES:
             message.start += data[:START_BYTES]
         if message.file is None:
-            if message.request and message.refusal == DimseStatus.SUCCESS:
+            if message.request and message.refusal is None:
                 message.data += data
                 if len(message.data) > LONGEST_COMMAND * 16:
                     raise ProtocolError("a message is too long")
             return
         if self._bytes > self._limits.bytes:
-            self._refuse(message, DimseStatus.OUT_OF_RESOURCES)
+            self._refuse(message, _TOO_MANY_BYTES)
             return
         try:
             message.file.write(data)
         except OSError as error:
             self._refuse(message, _refusal(error))
 
-    def _refuse(self, message: _Message, status: DimseStatus) -> None:
+    def _refuse(self, message: _Message, refusal: Refusal) -> None:
         """Take no more of an object; the rest of it passes by."""
         if message.file:
             message.file.discard()
-        message.file, message.refusal = None, status
+        message.file, message.refusal = None, refusal
 
     def _end(self, message: _Message) -> None:
         """A whole message is there."""
@@ -226,13 +229,12 @@ class Association:
         self._message = _Message()
         match commands.number(message.request, commands.FIELD):
             case Field.ECHO:
-                self._answer(message, DimseStatus.SUCCESS)
+                self._answer(message)
             case Field.STORE:
-                status = self._stored(message)
-                if status and message.offer and self._is_image(message):
-                    study = study_in(message.offer, bytes(message.start))
-                    self._session.refused(message.offer.instance, study)
-                self._answer(message, status)
+                refusal = self._stored(message)
+                if refusal:
+                    self._tell_refused(message, refusal.reason)
+                self._answer(message, refusal)
             case Field.ACTION:
                 self._commit(message)
             case Field.CANCEL:
@@ -242,41 +244,46 @@ class Association:
             case found if found & commands.ANSWER:
                 pass  # to nothing that was asked
             case _:
-                self._answer(message, DimseStatus.UNRECOGNISED)
+                self._answer(message, _UNRECOGNISED)
 
-    def _is_image(self, message: _Message) -> bool:
-        return self._contexts[message.context].sop_class in SCANS
+    def _tell_refused(self, message: _Message, reason: str) -> None:
+        """Pass on that an image was offered and not taken; reason: as of `Session.refused`."""
+        if message.offer and self._contexts[message.context].sop_class in IMAGES:
+            study = study_in(message.offer, bytes(message.start))
+            self._session.refused(message.offer.instance, study, reason)
 
-    def _stored(self, message: _Message) -> DimseStatus:
+    def _stored(self, message: _Message) -> Refusal | None:
         if message.file is None:
-            return message.refusal or DimseStatus.NOT_UNDERSTOOD
+            assert message.refusal is not None
+            return message.refusal
         file, message.file = message.file, None
         try:
             received = file.finish()
-            return self._session.take(received)
+            self._session.take(received)
         except NotUnderstoodError as error:
             file.discard()
-            return error.status
+            return error.refusal
         except OSError as error:
             file.discard()
             return _refusal(error)
+        return None
 
     def _commit(self, message: _Message) -> None:
         """Answer a request for storage commitment, and then report at once."""
         assert message.request is not None
         context = self._contexts[message.context]
         if context.sop_class != COMMITMENT:
-            self._answer(message, DimseStatus.CLASS_NOT_SUPPORTED)
+            self._answer(message, _OTHER_CONTEXT)
             return
         asked = asked_for(bytes(message.data), context.syntax)
         if asked is None:
-            self._answer(message, DimseStatus.NOT_UNDERSTOOD)
+            self._answer(message, _COMMITMENT_NOT_UNDERSTOOD)
             return
         safe = self._session.commit(asked)
-        if isinstance(safe, DimseStatus):
+        if isinstance(safe, Refusal):
             self._answer(message, safe)
             return
-        self._answer(message, DimseStatus.SUCCESS)
+        self._answer(message)
         self._report(context, asked, safe)
 
     def _report(
@@ -294,14 +301,33 @@ class Association:
         if transaction and commands.number(answer, commands.STATUS) == DimseStatus.SUCCESS:
             self._session.reported(transaction)
 
-    def _answer(self, message: _Message, status: DimseStatus) -> None:
+    def _answer(self, message: _Message, refusal: Refusal | None = None) -> None:
         assert message.request is not None
-        answer = commands.answer(message.request, status)
+        answer = commands.answer(message.request, refusal)
         self._connection.send_message(message.context, answer, self._most, is_command=True)
 
 
-def _refusal(error: OSError) -> DimseStatus:
-    return DimseStatus.OUT_OF_RESOURCES if error.errno in NO_ROOM else DimseStatus.FAILED
+_OTHER_CONTEXT = Refusal(
+    DimseStatus.CLASS_NOT_SUPPORTED, "its SOP class is not that of its presentation context"
+)
+_NO_INSTANCE = Refusal(DimseStatus.NOT_UNDERSTOOD, "the request has no AffectedSOPInstanceUID")
+_TOO_MANY_OBJECTS = Refusal(
+    DimseStatus.OUT_OF_RESOURCES, "the association brought more objects than are allowed"
+)
+_TOO_MANY_BYTES = Refusal(
+    DimseStatus.OUT_OF_RESOURCES, "the association brought more bytes than are allowed"
+)
+_UNRECOGNISED = Refusal(DimseStatus.UNRECOGNISED, "this operation is not supported")
+_COMMITMENT_NOT_UNDERSTOOD = Refusal(
+    DimseStatus.NOT_UNDERSTOOD, "the request for storage commitment lacks a UID or is damaged"
+)
+
+
+def _refusal(error: OSError) -> Refusal:
+    if error.errno in NO_ROOM:
+        return Refusal(DimseStatus.OUT_OF_RESOURCES, "the disk is full")
+    why = errno.errorcode.get(error.errno or 0, "I/O error")
+    return Refusal(DimseStatus.FAILED, f"it could not be written to disk ({why})")
 
 
 def reject(connection: Connection, why: Rejection) -> None:

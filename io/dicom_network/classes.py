@@ -8,8 +8,8 @@ VERIFICATION = "1.2.840.10008.1.1"
 COMMITMENT = "1.2.840.10008.1.20.1"
 COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1"
 
-RESULTS: tuple[str, ...] = (*SCANS, uids.SecondaryCaptureImageStorage)
-"""What derived series consist of."""
+IMAGES: tuple[str, ...] = (*SCANS, uids.SecondaryCaptureImageStorage)
+"""What scans and derived series consist of."""
 
 PLAIN: tuple[str, ...] = (uids.ExplicitVRLittleEndian, uids.ImplicitVRLittleEndian)
 

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeAlias
 
@@ -19,6 +20,7 @@ ANSWERED: Final = 0x0120
 PRIORITY: Final = 0x0700
 DATA_SET: Final = 0x0800
 STATUS: Final = 0x0900
+ERROR_COMMENT: Final = 0x0902
 INSTANCE: Final = 0x1000
 REQUESTED_INSTANCE: Final = 0x1001
 EVENT: Final = 0x1002
@@ -54,6 +56,21 @@ class DimseStatus(IntEnum):
     NOT_UNDERSTOOD = 0xC000
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why something that a peer asked for is not done.
+
+    status: of the answer. reason: in ASCII, without patient data; its first 64 characters are the
+    answer's ErrorComment.
+    """
+
+    status: DimseStatus
+    reason: str
+
+
+LONGEST_COMMENT = 64
+
+
 def is_success(status: int) -> bool:
     """Whether an object was stored: warnings say that it was, with something changed."""
     return status == DimseStatus.SUCCESS or status & 0xF000 == 0xB000 or status in (0x0001, 0x0107)
@@ -87,16 +104,12 @@ def number(command: Elements, element: int) -> int:
 
 
 def uid(command: Elements, element: int) -> str:
-    """A UID of a command; "" if it is not there. Raises ProtocolError."""
-    text = command.get(element, b"").rstrip(b"\0 ")
-    if not is_uid(text.decode("ascii", "replace")) and text:
-        raise ProtocolError("a command holds a malformed UID")
-    return text.decode("ascii")
+    """A UID of a command, well-formed or not, as `word` reads it; "" if it is not there."""
+    return _text(command, element).partition("\\")[0].strip(" \0")
 
 
-def is_uid(text: str) -> bool:
-    """Whether digits and dots, as many as DICOM allows, make up a text."""
-    return 0 < len(text) <= 64 and not text.strip("0123456789.")
+def _text(command: Elements, element: int) -> str:
+    return command.get(element, b"").decode("latin-1").rstrip("\0")
 
 
 def encoded(elements: Mapping[int, int | str]) -> bytes:
@@ -106,21 +119,24 @@ def encoded(elements: Mapping[int, int | str]) -> bytes:
 
 
 def _element(key: int, value: int | str) -> bytes:
-    data = _SHORT.pack(value) if isinstance(value, int) else value.encode("ascii")
+    data = _SHORT.pack(value) if isinstance(value, int) else value.encode("latin-1")
     data += b"\0" * (len(data) % 2)
     return _ELEMENT.pack(0, key, len(data)) + data
 
 
-def answer(request: Elements, status: int) -> bytes:
+def answer(request: Elements, refusal: Refusal | None = None) -> bytes:
     """The answer to a request, without a data set. Raises ProtocolError."""
     elements: dict[int, int | str] = {
         FIELD: number(request, FIELD) | ANSWER,
         ANSWERED: number(request, MESSAGE),
         DATA_SET: NO_DATA_SET,
-        STATUS: status,
+        STATUS: refusal.status if refusal else DimseStatus.SUCCESS,
     }
+    if refusal:
+        comment = refusal.reason[:LONGEST_COMMENT]
+        elements[ERROR_COMMENT] = comment + " " * (len(comment) % 2)
     for given, asked in ((SOP_CLASS, REQUESTED_CLASS), (INSTANCE, REQUESTED_INSTANCE)):
-        names = uid(request, asked), uid(request, given)
+        names = _text(request, asked), _text(request, given)
         if name := names[0] or names[1]:
             elements[given] = name
     if ACTION in request:

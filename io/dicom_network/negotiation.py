@@ -10,8 +10,7 @@ from pynetdicom import pdu as _pdu
 from pynetdicom import pdu_primitives as _primitives
 from pynetdicom import presentation as _presentation
 
-from ..dicom.kinds import SCANS
-from .classes import COMMITMENT, PLAIN, SYNTAXES, VERIFICATION
+from .classes import COMMITMENT, IMAGES, PLAIN, SYNTAXES, VERIFICATION
 from .errors import ProtocolError, RefusedError
 
 pynetdicom: Any = _pynetdicom  # typed only in part
@@ -174,7 +173,7 @@ def rejected(body: bytes) -> RefusedError:
 
 def _supported() -> list[Any]:
     return [
-        *(_context(sop_class, SYNTAXES) for sop_class in SCANS),
+        *(_context(sop_class, SYNTAXES) for sop_class in IMAGES),
         *(_context(sop_class, PLAIN) for sop_class in (VERIFICATION, COMMITMENT)),
     ]
 

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from ..dicom.instance import word
 from ..dicom.library import PARSING_ERRORS, pydicom, read_partial, tag_of
-from .commands import DimseStatus, is_uid
+from .commands import DimseStatus, Refusal
 from .negotiation import IMPLEMENTATION_NAME, IMPLEMENTATION_UID
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -50,11 +50,11 @@ class ReceivedObject:
 
 
 class NotUnderstoodError(Exception):
-    """What came is no object that could be used. status: by which the peer is told."""
+    """What came is no object that could be used. refusal: the answer."""
 
-    def __init__(self, status: DimseStatus) -> None:
-        super().__init__(status.name)
-        self.status = status
+    def __init__(self, status: DimseStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.refusal = Refusal(status, reason)
 
 
 class ObjectFile:
@@ -112,11 +112,17 @@ class ObjectFile:
             )
             sop_class, instance, study, series = (word(header, name) for name in _NAMES)
         except PARSING_ERRORS:
-            raise NotUnderstoodError(DimseStatus.NOT_UNDERSTOOD) from None
+            reason = "its header is damaged"
+            raise NotUnderstoodError(DimseStatus.NOT_UNDERSTOOD, reason) from None
         if (sop_class, instance) != (self._offer.sop_class, self._offer.instance):
-            raise NotUnderstoodError(DimseStatus.OTHER_CLASS)
-        if not (is_uid(study) and is_uid(series)):
-            raise NotUnderstoodError(DimseStatus.NOT_UNDERSTOOD)
+            raise NotUnderstoodError(
+                DimseStatus.OTHER_CLASS, "its UIDs differ from those of the C-STORE request"
+            )
+        for name, uid in (("Study", study), ("Series", series)):
+            if not uid:
+                raise NotUnderstoodError(
+                    DimseStatus.NOT_UNDERSTOOD, f"its header has no {name}InstanceUID"
+                )
         return study
 
 
@@ -131,7 +137,7 @@ def study_in(offer: Offer, start: bytes) -> str:
     except PARSING_ERRORS:
         return ""
     study = word(header, "StudyInstanceUID")
-    return study if word(header, "SeriesInstanceUID") and is_uid(study) else ""
+    return study if word(header, "SeriesInstanceUID") else ""
 
 
 _LAST = tag_of("SeriesInstanceUID")

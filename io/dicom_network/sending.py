@@ -15,7 +15,7 @@ from ..dicom.instance import DataSet, word
 from ..dicom.library import PARSING_ERRORS, encoded, pydicom, tag_of
 from ..dicom.stored_text import all_as_stored
 from . import commands
-from .classes import COMMITMENT, RESULTS, VERIFICATION
+from .classes import COMMITMENT, IMAGES, VERIFICATION
 from .commands import Elements, Field
 from .connection import Connection, Pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError, RefusedError
@@ -144,7 +144,7 @@ def sending_to(
     peer: Peer, calling: str, tls: ssl.SSLContext | None = None
 ) -> AbstractContextManager[Transmission]:
     """An association for objects, for the block. calling: our AE title. Raises NetworkError."""
-    classes = (VERIFICATION, *RESULTS)
+    classes = (VERIFICATION, *IMAGES)
     asked = association_request(calling, peer.title, classes, LONGEST_REQUEST)
     return _associated(peer, asked, tls)
 

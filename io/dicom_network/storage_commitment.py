@@ -9,7 +9,7 @@ from ..dicom.instance import items, word
 from ..dicom.library import PARSING_ERRORS, encoded, pydicom
 from . import commands
 from .classes import COMMITMENT, COMMITMENT_INSTANCE, PLAIN
-from .commands import Field, is_uid
+from .commands import Field
 
 _ALL_SAFE, _SOME_LOST = 1, 2
 _NO_SUCH_OBJECT = 0x0112
@@ -48,7 +48,7 @@ def asked_for(data: bytes, syntax: str) -> Commitment | None:
     except PARSING_ERRORS:
         return None
     named = [transaction, *(uid for one in referenced for uid in (one.sop_class, one.instance))]
-    return Commitment(transaction, referenced) if all(map(is_uid, named)) else None
+    return Commitment(transaction, referenced) if all(named) else None
 
 
 def report_of(

@@ -67,6 +67,7 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
             options=options,
             listed=_listed(study),
             images=_images(study, stored),
+            incomplete=study.incomplete,
         )
         for study in found.studies
         if study.obstacle is None

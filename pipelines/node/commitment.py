@@ -23,8 +23,9 @@ from ...io.files.atomic import whole_file
 from .attempts import Backoff, Rounds
 from .delivery import Destination, sending_backoff
 from .events import NodeEvent, NotReported, NotSent, Reported, Trouble
-from .inbox import Inbox, StudyName
+from .inbox import Inbox
 from .routes import Route
+from .study_name import StudyName
 
 MOST = 1000
 """Reports that are owed at a time; of more, the asker is told that it is too much."""

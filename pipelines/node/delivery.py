@@ -11,9 +11,10 @@ from ...io.dicom_network.sending import Peer, Transmission, instance_of, sending
 from ...io.dicom_network.tls import Certificates
 from .attempts import Backoff, Rounds
 from .events import GaveUp, NodeEvent, NotSent, Resumed, Sent
-from .inbox import SUFFIX, StudyName
+from .inbox import SUFFIX
 from .ledger import Ledger, SeriesRecord, StudyRecord
 from .routes import Route
+from .study_name import StudyName
 from .submission import output_of
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0

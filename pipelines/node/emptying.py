@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from ..results.record_folder import found_record
+from .arriving import Arriving
 from .events import Emptied, NodeEvent
-from .inbox import Inbox, StudyName
+from .inbox import Inbox
 from .ledger import Ledger, StudyRecord
-from .reception import Arriving
 from .routes import Route
+from .study_name import StudyName
 from .submission import digest_of, output_of
 
 
@@ -74,7 +75,7 @@ class Emptier:
 def _due(record: StudyRecord, route: Route) -> float:
     """When a study may go, in seconds since 1970; never while something of it is under way."""
     states = {one.state for one in record.series}
-    if states & {"queued", "sending"}:
+    if record.held or states & {"queued", "sending"}:
         return float("inf")
     last = max([record.looked, *(max(one.done, one.sent) for one in record.series)])
     return last + (route.keep if states <= {"sent"} and not record.refused else route.keep_failed)

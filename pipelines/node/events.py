@@ -8,16 +8,16 @@ from typing import TypeAlias
 class Received:
     """An association ended. route: its called AE title. caller: who called.
 
-    objects: new ones. known: those that were there already. refused: those that were not taken.
-    bytes: of all that were taken. seconds: that it lasted. reason: why it broke off; "" after an
-    orderly release.
+    objects: new ones. known: those that were there already. refusals: why images were not taken,
+    with how many. bytes: of all that were taken. seconds: that it lasted. reason: why it broke off;
+    "" after an orderly release.
     """
 
     route: str
     caller: str
     objects: int
     known: int
-    refused: int
+    refusals: tuple[tuple[str, int], ...]
     bytes: int
     seconds: float
     reason: str
@@ -42,13 +42,26 @@ class Queued:
     """A series became a job.
 
     series: study, round and label. job: in the queue. images: that it has. before: that it had when
-    it was translated before, or 0.
+    it was translated before, or 0. remark: that its source is incomplete, in words; mostly empty.
     """
 
     series: str
     job: str
     images: int
     before: int
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A study that waits for what it lacks. gap: in words. until: when it is translated without.
+
+    until: in seconds since 1970. study: its name.
+    """
+
+    study: str
+    gap: str
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +170,7 @@ NodeEvent: TypeAlias = (
     Received
     | TurnedAway
     | Queued
+    | Held
     | LeftOut
     | SeriesTranslated
     | Failed

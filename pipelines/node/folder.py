@@ -10,8 +10,10 @@ from pathlib import Path
 from ...io.files.locks import lock
 from ...io.files.own_files import open_own
 from ..errors import ConfigError
-from .inbox import StudyName, studies_in
-from .ledger import NAME, StudyRecord, read
+from .gaps import RELEASED
+from .inbox import INBOX, studies_in
+from .ledger import NAME, Kept, StudyRecord, read
+from .study_name import StudyName
 
 LOCK = "node.lock"
 
@@ -74,11 +76,7 @@ class NodeStatus:
 
 def status_of(folder: Path) -> NodeStatus:
     """Raises ConfigError if no node ever had the folder, or OSError."""
-    if not (folder / NAME).exists():
-        raise ConfigError(
-            f"No node has worked with {folder} yet; name its folder with setting folder."
-        )
-    kept = read(folder / NAME, time.time())
+    kept = _kept(folder)
     inside = studies_in(folder)
     known = {name for name, record in kept.studies.items() if not record.emptied}
     return NodeStatus(
@@ -89,3 +87,29 @@ def status_of(folder: Path) -> NodeStatus:
         sum(inside.values()),
         {series: len(instances) for series, instances in kept.confirmed.items()},
     )
+
+
+def release(folder: Path, name: str) -> list[str]:
+    """Have held studies translated as they are; their names.
+
+    name: of one of them, or of a route for all of its own. The node that has the folder, or the
+    next one, finds the marks. Raises ConfigError or OSError.
+    """
+    studies = {
+        record.study: StudyName.parse(record.study)
+        for record in _kept(folder).studies.values()
+        if record.held
+    }
+    found = [each for each, study in studies.items() if name in (each, study.route)]
+    for each in found:
+        (folder / INBOX / each / RELEASED).touch(mode=0o600)
+    return found
+
+
+def _kept(folder: Path) -> Kept:
+    """What the ledger says. Raises ConfigError or OSError."""
+    if not (folder / NAME).exists():
+        raise ConfigError(
+            f"No node has worked with {folder} yet; name its folder with setting folder."
+        )
+    return read(folder / NAME, time.time())

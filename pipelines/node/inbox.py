@@ -2,66 +2,39 @@
 
 `incoming/` has what is being received, `inbox/ROUTE/DAY-HASH/` the studies, `removed/` what is on
 its way out. A name is made of hashes of the object's UID and of its bytes, so that the same object
-has the same place however often it comes; in another encoding it stays as it came first. An image
-that was refused while others of its study were taken leaves an empty file, until it is taken.
+has the same place however often it comes; in another encoding it stays as it came first. What a
+study lacks stands beside its objects, as `gaps` describes.
 """
 
 import hashlib
 import itertools
 import shutil
 import threading
-from collections import defaultdict
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from ...io.dicom_network.commands import DimseStatus
+from ...io.dicom_network.commands import DimseStatus, Refusal
 from ...io.dicom_network.objects import ReceivedObject
 from ...io.dicom_network.sameness import is_same_object
 from ...io.files.atomic import flush_folder
+from .gaps import Gap, Gaps
+from .study_name import StudyName
 
-SUFFIX, REFUSED = ".dcm", ".refused"
+INBOX, SUFFIX = "inbox", ".dcm"
 _DIGITS = 16
 _MOST_REMEMBERED = 64
-_MOST_REFUSED = 10_000
-"""Studies with images that were refused; of more, which no archive sends, they are forgotten."""
-
-
-@dataclass(frozen=True, slots=True)
-class StudyName:
-    """A study in the inbox. route: its AE title. name: of its folder, beginning with its day."""
-
-    route: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.route}/{self.name}"
-
-    @classmethod
-    def parse(cls, text: str) -> "StudyName":
-        """The name that `str` made."""
-        route, _, name = text.rpartition("/")
-        return cls(route, name)
-
-    @property
-    def day(self) -> str:
-        """On which its first object came, as 20261122."""
-        return self.name.partition("-")[0]
-
-    @property
-    def key(self) -> str:
-        """Hash of its UID."""
-        return self.name.partition("-")[2]
+_FULL = Refusal(DimseStatus.OUT_OF_RESOURCES, "the inbox of the node is full")
+_NO_RESERVE = Refusal(DimseStatus.OUT_OF_RESOURCES, "the disk of the node is full")
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
     """Where an object is now.
 
-    study: which has it. is_new: whether it was not there before. awaited: studies of which it was
-    refused before.
+    study: which has it. is_new: whether it was not there before. awaited: studies that lacked it,
+    as it was refused before.
     """
 
     study: StudyName
@@ -79,7 +52,7 @@ class Inbox:
     def __init__(
         self, folder: Path, most: int, reserve: int, known: Iterable[StudyName] = ()
     ) -> None:
-        self._incoming, self._inbox = folder / "incoming", folder / "inbox"
+        self._incoming, self._inbox = folder / "incoming", folder / INBOX
         self._removed = folder / "removed"
         self._most, self._reserve = most, reserve
         self._parts = itertools.count()
@@ -91,10 +64,7 @@ class Inbox:
         self._held: dict[StudyName, dict[str, str]] = {}
         self._names = {(study.route, study.key): study for study in (*known, *self.studies())}
         self.bytes = sum(self._size(study) for study in self.studies())
-        self._refused: dict[StudyName, set[str]] = defaultdict(set)
-        for study in self.studies():
-            for marker in self.folder(study).glob(f"*{REFUSED}"):
-                self._refused[study].add(marker.stem)
+        self._gaps = Gaps(self.folder, self.studies())
 
     def studies(self) -> list[StudyName]:
         """All that hold objects."""
@@ -104,11 +74,12 @@ class Inbox:
         """Where a study's objects lie, or would."""
         return self._inbox / study.route / study.name
 
-    def part(self) -> Path | DimseStatus:
+    def part(self) -> Path | Refusal:
         """A path for an object that is about to come, or why there is no room for it."""
-        free = shutil.disk_usage(self._incoming).free
-        if self.bytes >= self._most or free < self._reserve:
-            return DimseStatus.OUT_OF_RESOURCES
+        if self.bytes >= self._most:
+            return _FULL
+        if shutil.disk_usage(self._incoming).free < self._reserve:
+            return _NO_RESERVE
         return self._incoming / f"{next(self._parts)}.part"
 
     def take(self, route: str, received: ReceivedObject) -> Placed:
@@ -131,11 +102,12 @@ class Inbox:
                     self.bytes -= (folder / other).stat().st_size
                     (folder / other).unlink()
                 held[stem] = name
+                self._gaps.hold_again(study)
             else:
                 received.path.unlink()
-            awaited = self._no_longer_refused(route, stem)
+            awaited = self._gaps.taken(route, stem)
             if is_first:
-                self._mark_refused(study)
+                self._gaps.keep(study)
         # Outside of the lock, so that several associations wait for the disk together.
         flush_folder(folder)
         if is_first:
@@ -147,20 +119,32 @@ class Inbox:
         """Note that an image of a study was not taken, unless it is there already."""
         with self._lock:
             stem = _hash(instance)
-            if stem not in self._held_by(study) and len(self._refused) < _MOST_REFUSED:
-                self._refused[study].add(stem)
-                self._mark_refused(study)
+            if stem not in self._held_by(study):
+                self._gaps.refuse(study, stem)
 
-    def _mark_refused(self, study: StudyName) -> None:
-        """Have it on disk too, once there is something of the study."""
-        for stem in self._refused.get(study, ()) if self.folder(study).exists() else ():
-            with suppress(OSError):  # a full disk may be why; this process knows it still
-                (self.folder(study) / f"{stem}{REFUSED}").touch(mode=0o600)
-
-    def refused(self, study: StudyName) -> int:
-        """How many images that came with a study were not taken, and have not come since."""
+    def begin(self, study: StudyName) -> int:
+        """Note that an association brings a study; the number is for `end`."""
         with self._lock:
-            return len(self._refused.get(study, ()))
+            return self._gaps.begin(study)
+
+    def end(self, study: StudyName, begun: int, *, broke_off: bool) -> None:
+        """Note that an association brings no more of a study."""
+        with self._lock:
+            self._gaps.end(study, begun, broke_off=broke_off)
+
+    def complete(self, study: StudyName) -> None:
+        """Take a sender's word that its transfers of a study are complete."""
+        with self._lock:
+            self._gaps.complete(study)
+
+    def gap(self, study: StudyName) -> Gap:
+        """What a study lacks."""
+        with self._lock:
+            return self._gaps.of(study)
+
+    def is_released(self, study: StudyName) -> bool:
+        """Whether somebody let a study go as it is."""
+        return self._gaps.is_released(study)
 
     def objects(self, study: StudyName) -> tuple[str, ...]:
         """The names of a study's files, in order. Raises OSError while the inbox is away."""
@@ -187,24 +171,12 @@ class Inbox:
             if set(self.objects(study)) - set(objects):
                 return False
             self._held.pop(study, None)
-            self._refused.pop(study, None)
+            self._gaps.forget(study)
             if folder.is_dir():
                 self.bytes -= self._size(study)
                 folder.replace(aside)
         shutil.rmtree(aside, ignore_errors=True)
         return True
-
-    def _no_longer_refused(self, route: str, stem: str) -> frozenset[StudyName]:
-        """Forget that an object was refused, as it is here now; the studies that awaited it."""
-        found = [
-            study
-            for study, stems in self._refused.items()
-            if study.route == route and stem in stems
-        ]
-        for study in found:
-            self._refused[study].discard(stem)
-            (self.folder(study) / f"{stem}{REFUSED}").unlink(missing_ok=True)
-        return frozenset(found)
 
     def _held_by(self, study: StudyName) -> dict[str, str]:
         """The objects of a study by the hashes of their UIDs; of a few studies it is remembered."""
@@ -220,16 +192,24 @@ class Inbox:
         return self._names.setdefault((route, name.key), name)
 
     def _size(self, study: StudyName) -> int:
-        return sum(path.stat().st_size for path in self.folder(study).iterdir())
+        return sum(map(_size_of, self.folder(study).iterdir()))
 
 
 def studies_in(folder: Path) -> dict[StudyName, int]:
     """The studies in the inbox of a node's folder, with their bytes."""
-    inbox = folder / "inbox"
+    inbox = folder / INBOX
     return {
-        study: sum(path.stat().st_size for path in (inbox / str(study)).iterdir())
+        study: sum(map(_size_of, (inbox / str(study)).glob(f"*{SUFFIX}")))
         for study in _listed(inbox)
     }
+
+
+def _size_of(file: Path) -> int:
+    """Bytes of a file, which a running node may have removed."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _listed(inbox: Path) -> list[StudyName]:

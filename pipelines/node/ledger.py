@@ -21,6 +21,7 @@ from ...io.errors import WriteError
 from ...io.files.atomic import whole_file
 from ...io.files.own_files import open_own
 from ..errors import ConfigError
+from .gaps import Gap
 
 NAME = "ledger.jsonl"
 DAMAGED = "ledger-damaged.jsonl"
@@ -42,7 +43,7 @@ class SeriesRecord:
     there. state: how far it came. reason: why it did not come further. queued, done, begun, sent:
     when the job was queued, when it had ended, and when sending began and ended, in seconds since
     1970; 0 before. received: from when to when its objects came. others: names of further results,
-    of a model that makes several.
+    of a model that makes several. remark: what its result says of an incomplete source.
     """
 
     label: str
@@ -59,6 +60,7 @@ class SeriesRecord:
     received: tuple[float, float] = (0.0, 0.0)
     begun: float = 0.0
     others: tuple[str, ...] = ()
+    remark: str = ""
 
     @property
     def place(self) -> str:
@@ -78,7 +80,8 @@ class StudyRecord:
     study: route and name. objects: hash of those that were there. images: how many. arrived: when
     they had come at first. looked: when they were looked at. rounds: translations so far. series:
     those that became jobs, older rounds first. left_out: what else is in it, in words. emptied:
-    when it was removed; 0 before. refused: images that came with it and were not taken.
+    when it was removed; 0 before. refused, broke_off: what it lacks, as in `Gap`. held, until:
+    since when it waits for that, and how long it does; 0 if it does not wait.
     """
 
     study: str
@@ -91,6 +94,14 @@ class StudyRecord:
     left_out: tuple[str, ...] = ()
     emptied: float = 0.0
     refused: int = 0
+    broke_off: bool = False
+    held: float = 0.0
+    until: float = 0.0
+
+    @property
+    def gap(self) -> Gap:
+        """What it lacks."""
+        return Gap(self.refused, self.broke_off)
 
     def with_series(self, changed: SeriesRecord) -> "StudyRecord":
         """The same, with one series in the place of its earlier state."""

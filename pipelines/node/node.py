@@ -17,17 +17,19 @@ from ...io.dicom_network.tls import Certificates
 from ..errors import ConfigError
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import QueueLink
+from .arriving import Arriving
 from .attempts import Attempts
 from .commitment import OwedReports, Reporter
 from .delivery import Deliveries
 from .emptying import Emptier
 from .events import NodeEvent, Trouble
 from .folder import make_folder, sole_owner
-from .inbox import Inbox, StudyName
+from .inbox import Inbox
 from .ledger import DAMAGED, NAME, Ledger, open_ledger
 from .outcomes import QueueExchange
-from .reception import Arriving, Reception
+from .reception import Reception
 from .routes import Route
+from .study_name import StudyName
 from .submission import Submitter
 
 
@@ -96,7 +98,7 @@ class DicomNode:
         owed = OwedReports(settings.folder, clock)
         self._reporter = Reporter(owed, inbox, routes, settings.certificates, tell, clock)
         self._reception = Reception(routes, inbox, self._arriving, owed, tell)
-        self._submitter = Submitter(inbox, ledger, results, tell, clock)
+        self._submitter = Submitter(inbox, ledger, self._arriving, results, tell, clock)
         self._emptier = Emptier(inbox, ledger, self._arriving, results, tell, clock)
         self._emptier.finish()
         self.listener = self._opened_listener()
@@ -119,7 +121,7 @@ class DicomNode:
         self._reporter.routes = routes
         self._attempts.forget()  # some may have been of routes that are no more
         for record in self.ledger.present():
-            if record.left_out:
+            if record.left_out or record.held:
                 self._arriving.changed(StudyName.parse(record.study))
 
     def step(self) -> None:
@@ -134,10 +136,11 @@ class DicomNode:
         attempt("emptying", lambda: self._emptier.step(self._routes))
 
     def _submit(self) -> None:
-        complete = self._arriving.complete(self._quiet)
+        complete = {**self._submitter.due(), **self._arriving.complete(self._quiet)}
         by_route: dict[str, dict[StudyName, float]] = defaultdict(dict)
         for study, since in complete.items():
-            by_route[study.route][study] = since
+            if study.route in self._routes:
+                by_route[study.route][study] = since
         for title, studies in by_route.items():
             self._attempts.attempt(f"route {title}", partial(self._queue_up, title, studies))
 

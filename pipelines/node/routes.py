@@ -67,9 +67,9 @@ class Route:
     title: that title, by which the node calls its destination too. request: which series become
     what; its inputs and output are the node's. scheduling: of the jobs. callers: who may send.
     destination: of the results. uses_tls: whether that is reached over TLS. quiet: seconds without
-    news after which a study is complete. retry: seconds for which sending a result is tried again.
-    keep: seconds for which objects stay after all results were confirmed. keep_failed: the same for
-    studies of which something failed.
+    news after which a study is complete. hold: seconds for which a study waits for what it lacks.
+    retry: seconds for which sending a result is tried again. keep: seconds for which objects stay
+    after all results were confirmed. keep_failed: the same for studies of which something failed.
     """
 
     title: str
@@ -79,6 +79,7 @@ class Route:
     destination: Peer
     uses_tls: bool = False
     quiet: float = 30.0
+    hold: float = 3600.0
     retry: float = 7 * 86400.0
     keep: float = 86400.0
     keep_failed: float = 30 * 86400.0

@@ -12,25 +12,44 @@ from ..errors import PipelineError
 from ..jobs.queue.job import StudyJob
 from ..jobs.queue.queue import Queue
 from ..jobs.submission import Submission, jobs_of
-from .events import LeftOut, NodeEvent, Queued
-from .inbox import Inbox, StudyName
+from .arriving import Arriving
+from .events import Held, LeftOut, NodeEvent, Queued
+from .gaps import Gap
+from .inbox import Inbox
 from .ledger import Ledger, SeriesRecord, StudyRecord
 from .routes import Route
+from .study_name import StudyName
 
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
     """A study when its objects were looked at.
 
-    objects: their names. since: when the last one came. before: what was known of it. refused:
-    images that came with it and were not taken.
+    objects: their names. since: when the last one came. before: what was known of it. gap: what it
+    lacks.
     """
 
     study: StudyName
     objects: tuple[str, ...]
     since: float
     before: StudyRecord | None
-    refused: int
+    gap: Gap
+
+    @property
+    def is_as_before(self) -> bool:
+        """Whether nothing of it has changed.
+
+        Who sends what is here again, and breaks off, tells nothing new.
+        """
+        if self.before is None or self.before.objects != digest_of(self.objects):
+            return False
+        known = self.before.gap
+        return self.gap == known or not (known or self.gap.refused)
+
+    @property
+    def remark(self) -> str:
+        """What results say of it as a source."""
+        return self.gap.remark(len(self.objects))
 
 
 class Submitter:
@@ -40,12 +59,25 @@ class Submitter:
         self,
         inbox: Inbox,
         ledger: Ledger,
+        arriving: Arriving,
         results: Path,
         tell: Callable[[NodeEvent], None],
         clock: Callable[[], float],
     ) -> None:
-        self._inbox, self._ledger, self._results = inbox, ledger, results
-        self._tell, self._clock = tell, clock
+        self._inbox, self._ledger, self._arriving = inbox, ledger, arriving
+        self._results, self._tell, self._clock = results, tell, clock
+
+    def due(self) -> dict[StudyName, float]:
+        """Held studies that wait no longer, with the moment since when they were held."""
+        now = self._clock()
+        held = {StudyName.parse(each.study): each for each in self._ledger.present() if each.held}
+        return {
+            study: record.held
+            for study, record in held.items()
+            # Before `held` if the clock was set back.
+            if not (record.held <= now < record.until) or self._inbox.is_released(study)
+            if not self._arriving.is_busy(study)
+        }
 
     def submit(self, route: Route, studies: Mapping[StudyName, float], queue: Queue) -> None:
         """Queue what is new in studies of one route; all of them are on record then.
@@ -55,17 +87,44 @@ class Submitter:
         """
         by_day: dict[str, list[_Looked]] = defaultdict(list)
         for study, since in studies.items():
-            objects = self._inbox.objects(study)
-            before = self._ledger.study(str(study))
-            refused = self._inbox.refused(study)
-            is_known = before and before.objects == digest_of(objects) and before.refused == refused
-            if objects and not (before and is_known and not before.left_out):
-                by_day[study.day].append(_Looked(study, objects, since, before, refused))
-            elif before and before.emptied and objects:
+            objects, gap = self._inbox.objects(study), self._inbox.gap(study)
+            looked = _Looked(study, objects, since, self._ledger.study(str(study)), gap)
+            before = looked.before
+            if not objects:
+                continue
+            if not before or not looked.is_as_before or before.left_out or before.held:
+                if held := self._held(route, looked):
+                    self._hold(looked, *held)
+                else:
+                    by_day[study.day].append(looked)
+            elif before.emptied:
                 # It came again, and is known.
                 self._ledger.change(before.study, lambda now: replace(now, emptied=0.0))
         for day, looked in by_day.items():
             self._submit_all(route, output_of(self._results, route.title, day), looked, queue)
+
+    def _held(self, route: Route, looked: _Looked) -> tuple[float, float] | None:
+        """Since when and until when a study waits for what it lacks; None if it does not."""
+        gap, before, now = looked.gap, looked.before, self._clock()
+        takes_part = route.request.options.allow_uneven and not gap.broke_off
+        if not gap or takes_part or self._inbox.is_released(looked.study):
+            return None
+        since = min(looked.since, now)
+        if before and looked.is_as_before:
+            if not before.held:
+                return None  # it was let go like this
+            since = before.held if before.held <= now else now
+        until = since + route.hold
+        return (since, until) if now < until else None
+
+    def _hold(self, looked: _Looked, since: float, until: float) -> None:
+        with self._ledger.alone():
+            record = self._record(looked, (), self._clock(), ())
+            record = replace(record, held=since, until=until)
+            if not self._is_news(record):
+                return
+            self._ledger.put(record)
+        self._tell(Held(record.study, looked.gap.figures(record.images), until))
 
     def _submit_all(
         self, route: Route, output: Path, looked: Sequence[_Looked], queue: Queue
@@ -91,11 +150,7 @@ class Submitter:
     ) -> None:
         inputs = tuple(self._inbox.folder(one.study) for one in looked)
         found = jobs_of(replace(route.request, inputs=inputs, output=output))
-        takes_parts = route.request.options.allow_uneven
-        series = {
-            one.study: list(_new_series(one, found)) if takes_parts or not one.refused else []
-            for one in looked
-        }
+        series = {one.study: list(_new_series(one, found)) for one in looked}
         jobs = [job for each in series.values() for job, _ in each]
         submitted = queue.submit(
             jobs,
@@ -111,10 +166,7 @@ class Submitter:
             records = [
                 self._record(
                     one,
-                    (
-                        *_refused_told(one, takes_parts=takes_parts),
-                        *_left_out(one.study, found, is_alone=len(looked) == 1),
-                    ),
+                    _left_out(one.study, found, is_alone=len(looked) == 1),
                     now,
                     [
                         replace(record, job=submitted.jobs[record.key], queued=now)
@@ -159,7 +211,8 @@ class Submitter:
             rounds=(before.rounds if before else 0) + bool(new),
             series=(*kept, *new),
             left_out=left_out,
-            refused=looked.refused,
+            refused=looked.gap.refused,
+            broke_off=looked.gap.broke_off,
         )
 
     def _is_begun(self, study: StudyName, series: SeriesRecord) -> bool:
@@ -172,7 +225,8 @@ class Submitter:
         for one in record.series:
             if one.round == record.rounds > told:
                 before = earlier.get(one.label, 0)
-                self._tell(Queued(f"{record.study}/{one.place}", one.job, one.images, before))
+                name = f"{record.study}/{one.place}"
+                self._tell(Queued(name, one.job, one.images, before, one.remark))
         if looked.before and looked.before.emptied and looked.before.objects != record.objects:
             self._tell(LeftOut(record.study, _EMPTIED))
         told_before = looked.before.left_out if looked.before else ()
@@ -206,7 +260,11 @@ def digest_of(names: Iterable[str]) -> str:
 def _new_series(looked: _Looked, found: Submission) -> Iterator[tuple[StudyJob, SeriesRecord]]:
     """The jobs of a study that was not asked for so before, with their records."""
     rounds = looked.before.rounds + 1 if looked.before else 1
-    known = {(one.label, one.files) for one in (looked.before.series if looked.before else ())}
+    known = {
+        (one.label, one.files)
+        for one in (looked.before.series if looked.before else ())
+        if one.remark in ("", looked.remark)
+    }
     for job in found.jobs:
         if Path(job.files[0]).parent.name != looked.study.name:
             continue
@@ -215,7 +273,8 @@ def _new_series(looked: _Looked, found: Submission) -> Iterator[tuple[StudyJob, 
         files = digest_of(Path(file).name for file in job.files)
         if (label, files) in known:
             continue
-        job = replace(job, study=f"{looked.study.name}/{rounds}/{label}")
+        place = f"{looked.study.name}/{rounds}/{label}"
+        job = replace(job, study=place, incomplete=looked.remark)
         yield (
             job,
             SeriesRecord(
@@ -227,6 +286,7 @@ def _new_series(looked: _Looked, found: Submission) -> Iterator[tuple[StudyJob, 
                 job.key(),
                 received=_received(job),
                 others=tuple(other.name for other in other_results(name, found.made)),
+                remark=looked.remark,
             ),
         )
 
@@ -235,20 +295,6 @@ def _received(job: StudyJob) -> tuple[float, float]:
     """When the first of its objects was written, and the last."""
     written = [Path(file).stat().st_mtime for file in job.files]
     return min(written), max(written)
-
-
-def _refused_told(looked: _Looked, *, takes_parts: bool) -> Iterator[str]:
-    """That images of a study are missing, and what follows of it. takes_parts: by its route."""
-    if looked.refused:
-        told = (
-            f"the node refused {looked.refused} images that came with its {len(looked.objects)}, "
-            "for want of room or because they were damaged"
-        )
-        yield (
-            f"{told}; what is here is translated"
-            if takes_parts
-            else f"{told}; send them again, or setting allow-uneven of its route takes what is here"
-        )
 
 
 def _left_out(study: StudyName, found: Submission, *, is_alone: bool) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from ...engine.model.card import ModelCard
 from ...io.errors import WriteError
 from ...io.files.atomic import refused
 from ...io.files.parts import Gate, remove
-from ...io.volume import Derivation, Volume
+from ...io.volume import Derivation, Study, Volume
 from ...io.writing import files_at, is_series, is_written_in_order, map_beside, write
 from ..cycle.cycle_error import CycleError
 from ..errors import OccupiedError
@@ -135,7 +135,7 @@ class Store:
 
         Returns the entry as it is to be recorded. Raises WriteError and OSError.
         """
-        target, derivation = planned.target, self._derivation(entry.inputs, 0)
+        target, derivation = planned.target, self._derivation(planned.study, entry.inputs, 0)
         for old in (*([planned.stale] if planned.stale else []), *planned.stale_maps):
             remove(old)
         pictures = _pictures(planned, made)
@@ -147,7 +147,8 @@ class Store:
             if ahead and ahead.volume is volume:
                 hashes |= ahead.put(gate)
             else:
-                hashes |= write(volume, each, self._derivation(entry.inputs, channel), gate)
+                derived = self._derivation(planned.study, entry.inputs, channel)
+                hashes |= write(volume, each, derived, gate)
         written = [*(file for each in planned.targets for file in files_at(each)), *pictures]
         outputs = tuple(FileState.of(file, hashes.get(file.name)) for file in written)
         written_entry = replace(entry, status="written", outputs=outputs, maps=maps)
@@ -215,13 +216,15 @@ class Store:
         except OSError as error:
             raise refused(f"{file} was not stored", error) from error
 
-    def _derivation(self, inputs: tuple[FileState, ...], channel: int) -> Derivation:
+    def _derivation(self, study: Study, inputs: tuple[FileState, ...], channel: int) -> Derivation:
         program, names = program_version(), self.card.output_channels
         hashes = [self.recipe.model, self.recipe.settings, *(state.sha256 for state in inputs)]
         model, source, target = self.card.words
         made_of = [program, model, source, target, *hashes]
         if channel:  # as what is made of the same must still be told apart
             made_of.append(f"channel {channel}")
+        if study.incomplete:
+            made_of.append(study.incomplete)
         return Derivation(
             model=model,
             source=source,
@@ -230,6 +233,7 @@ class Store:
             fingerprint=hashlib.sha256("\n".join(made_of).encode()).hexdigest(),
             newest_source=max(state.modified_ns for state in inputs) // 10**9,
             channel=channel,
+            incomplete=study.incomplete,
         )
 
 

@@ -16,7 +16,9 @@ from pynetdicom import evt
 from pynetdicom.sop_class import MRImageStorage, Verification
 from support.waiting import ENOUGH
 
-from cuda_cyclegan.io.dicom_network.commands import DimseStatus
+from cuda_cyclegan.io.dicom.library import encoded
+from cuda_cyclegan.io.dicom_network import commands
+from cuda_cyclegan.io.dicom_network.commands import DimseStatus, Refusal
 from cuda_cyclegan.io.dicom_network.limits import Limits
 from cuda_cyclegan.io.dicom_network.listener import Listener
 from cuda_cyclegan.io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
@@ -31,17 +33,13 @@ LIMITS = Limits(request_seconds=ENOUGH, pdu_seconds=ENOUGH, idle_seconds=ENOUGH)
 
 @dataclass
 class Store:
-    """Takes what is sent to NODE by SENDER; a policy and the session of all associations.
-
-    answers: statuses to give in place of success, in turn.
-    """
+    """Takes what is sent to NODE by SENDER; a policy and the session of all associations."""
 
     folder: Path
-    answers: list[DimseStatus] = field(default_factory=list[DimseStatus])
     full: bool = False
     received: list[ReceivedObject] = field(default_factory=list[ReceivedObject])
     reports: list[str] = field(default_factory=list[str])
-    refusals: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    refusals: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
     ended: list[str] = field(default_factory=list[str])
     turned_away: list[str] = field(default_factory=list[str])
     over: threading.Condition = field(default_factory=threading.Condition)
@@ -52,23 +50,20 @@ class Store:
             return UNKNOWN_CALLED
         return self if calling == "SENDER" else UNKNOWN_CALLING
 
-    def place(self) -> Path | DimseStatus:
+    def place(self) -> Path | Refusal:
         if self.full:
-            return DimseStatus.OUT_OF_RESOURCES
+            return Refusal(DimseStatus.OUT_OF_RESOURCES, "no room")
         return self.folder / f"{len(self.received)}-{threading.get_ident()}.part"
 
-    def take(self, received: ReceivedObject) -> DimseStatus:
-        if self.answers:
-            received.path.unlink()
-            return self.answers.pop(0)
-        received.path.rename(self.folder / f"{received.offer.instance}.dcm")
+    def take(self, received: ReceivedObject) -> None:
+        name = received.offer.instance.replace("/", "_")[:100]
+        received.path.rename(self.folder / f"{name}.dcm")
         self.received.append(received)
-        return DimseStatus.SUCCESS
 
-    def refused(self, instance: str, study: str) -> None:
-        self.refusals.append((instance, study))
+    def refused(self, instance: str, study: str, reason: str) -> None:
+        self.refusals.append((instance, study, reason))
 
-    def commit(self, asked: Commitment) -> Sequence[Referenced] | DimseStatus:
+    def commit(self, asked: Commitment) -> Sequence[Referenced] | Refusal:
         held = {received.offer.instance for received in self.received}
         return [one for one in asked.referenced if one.instance in held]
 
@@ -202,6 +197,43 @@ def closed_by_peer(link: socket.socket) -> bytes:
 def pdu(kind: int, body: bytes, length: int | None = None) -> bytes:
     """length: that is told, if it is a lie."""
     return struct.pack(">BxL", kind, len(body) if length is None else length) + body
+
+
+def offered(dataset: Any, share: float = 1.0) -> bytes:
+    """The PDUs that offer an object in the first context after `associate_request`.
+
+    share: of its data set; of less than the whole the last piece is missing.
+    """
+    command = commands.encoded(
+        {
+            commands.SOP_CLASS: dataset.SOPClassUID,
+            commands.FIELD: commands.Field.STORE,
+            commands.MESSAGE: 1,
+            commands.PRIORITY: 0,
+            commands.DATA_SET: commands.WITH_DATA_SET,
+            commands.INSTANCE: dataset.SOPInstanceUID,
+        }
+    )
+    content = encoded(dataset, is_implicit=False)
+    pieces = (3, command), (2 * (share == 1.0), content[: int(len(content) * share)])
+    items = (struct.pack(">LBB", len(data) + 2, 1, control) + data for control, data in pieces)
+    return b"".join(pdu(4, item) for item in items)
+
+
+def associated(link: socket.socket) -> None:
+    """Ask for an association, which is accepted."""
+    link.sendall(associate_request())
+    assert whole_pdu(link)[0] == 2
+
+
+def whole_pdu(link: socket.socket) -> bytes:
+    """The next PDU that comes."""
+    found = b""
+    while len(found) < 6 or len(found) < 6 + struct.unpack(">L", found[2:6])[0]:
+        piece = link.recv(1 if len(found) >= 6 else 6 - len(found))
+        assert piece
+        found += piece
+    return found
 
 
 def associate_request(called: str = "NODE", calling: str = "SENDER") -> bytes:

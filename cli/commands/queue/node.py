@@ -19,7 +19,7 @@ from ...options.routes import routes_of
 from ...options.values import parsed_size, wrong_value
 from ...render.terminal.settings import flagged
 from ...render.terminal.streams import columns_of, log, say
-from ...render.terminal.text import counted
+from ...render.terminal.text import counted, printable
 from ...signals import stop_signals_heard_by
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ Examples, with routes in your cuda-cyclegan.toml or in the file named:
   cuda-cyclegan node --check
   cuda-cyclegan --config node.toml node --folder /var/lib/cuda-cyclegan
   cuda-cyclegan node --status
+  cuda-cyclegan node --release T1TOT2/20261126-1f2e3d4c5b6a7988
 """
 
 STEP_SECONDS = 0.25
@@ -81,6 +82,14 @@ def node(
     json: Annotated[
         bool, typer.Option("--json", help="With --status: print JSON, for scripts.")
     ] = False,
+    release: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STUDY|ROUTE",
+            help="Have a study that --status shows as held translated as it is, or all held "
+            "studies of a route, and stop.",
+        ),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Ask each destination for an answer, and stop.")
     ] = False,
@@ -106,6 +115,9 @@ def node(
         place = folder or own_folder() / "node"
         if status:
             _show(place, json=json)
+            return
+        if release is not None:
+            _release(place, release)
             return
         files = _certificates(tls_certificate, tls_key, tls_trusted)
         named = named_config(context)
@@ -142,6 +154,16 @@ def _show(folder: Path, *, json: bool) -> None:
         return
     for line in rendering.status_lines(found, columns_of(sys.stdout)):
         say(line, sys.stdout)
+
+
+def _release(folder: Path, name: str) -> None:
+    from ....pipelines.node.folder import release
+
+    released = release(folder, name)
+    if not released:
+        raise wrong_value("--release", f"no study or route {name} is held; see --status.")
+    for study in released:
+        say(printable(f"released: {study}"), sys.stdout)
 
 
 def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> None:

@@ -10,6 +10,7 @@ from ....pipelines.node.events import (
     Emptied,
     Failed,
     GaveUp,
+    Held,
     LeftOut,
     NodeEvent,
     NotReported,
@@ -48,11 +49,11 @@ def _words(event: NodeEvent) -> str:
             who = f"{titles} from {address}" if titles else address
             many = f" ({count} times)" if count > 1 else ""
             return f"turned away {who}{many}: {reason}"
-        case Queued(series, job, images, 0):
-            return f"{series}: {counted(images, 'image')}, queued as {job}"
-        case Queued(series, job, images, before):
-            grown = f"{counted(images, 'image')}, {before} when it was translated before"
-            return f"{series}: {grown}; queued again as {job}"
+        case Queued():
+            return _queued(event)
+        case Held(study, gap, until):
+            when = iso_time(until)
+            return f"{study}: held until {when}, or until what it lacks comes: {gap}"
         case LeftOut(study, reason):
             return f"{study}: {reason}"
         case SeriesTranslated(series):
@@ -79,12 +80,20 @@ def _words(event: NodeEvent) -> str:
             return reason
 
 
+def _queued(event: Queued) -> str:
+    told = f"{event.series}: {counted(event.images, 'image')}"
+    if event.before:
+        told += f", {event.before} when it was translated before; queued again as {event.job}"
+    else:
+        told += f", queued as {event.job}"
+    return f"{told}; {event.remark}" if event.remark else told
+
+
 def _received(event: Received) -> str:
     parts = [counted(event.objects, "object")]
     if event.known:
         parts.append(f"{event.known} known already")
-    if event.refused:
-        parts.append(f"{event.refused} refused")
+    parts += [f"{count} refused ({reason})" for reason, count in event.refusals]
     told = f"{event.route} from {event.caller}: {', '.join(parts)}"
     broken = f"; it broke off: {event.reason}" if event.reason else ""
     return f"{told}, {file_size(event.bytes)} in {seconds(event.seconds)} s{broken}"
@@ -113,8 +122,13 @@ def status_lines(status: "NodeStatus", columns: int | None) -> Iterator[str]:
             if one.reason:
                 name = f"{record.study}/{one.place}"
                 yield printable(f"{one.state}: {name}: {flagged(one.reason)}")
+            if one.remark and not record.emptied:
+                yield f"incomplete: {record.study}/{one.place}: {one.remark}"
         for reason in record.left_out if not record.emptied else ():
             yield printable(f"left out: {record.study}: {flagged(reason)}")
+        if record.held:
+            until, figures = iso_time(record.until), record.gap.figures(record.images)
+            yield f"held: {record.study}: {figures}; until {until}, or node --release"
     yield from _totals(status)
 
 
@@ -129,7 +143,9 @@ def _totals(status: "NodeStatus") -> Iterator[str]:
     yield f"{counted(states.total(), 'series', 'series')}{': ' if told else ''}{told}"
     held = sum(not record.emptied for record in status.studies) + len(status.arriving)
     studies = f"{counted(held, 'study', 'studies')} in the inbox, {file_size(status.bytes)}"
-    yield f"{studies}; {len(status.arriving)} not looked at yet"
+    waiting = sum(bool(record.held) for record in status.studies)
+    told = f", {waiting} held" if waiting else ""
+    yield f"{studies}; {len(status.arriving)} not looked at yet{told}"
     yield "The node is running." if status.running else "No node is running here."
 
 
@@ -145,7 +161,7 @@ def status_json(status: "NodeStatus") -> str:
                 **asdict(record),
                 **{
                     name: _moment(getattr(record, name))
-                    for name in ("arrived", "looked", "emptied")
+                    for name in ("arrived", "looked", "emptied", "held", "until")
                 },
                 "left_out": [flagged(reason) for reason in record.left_out],
                 "series": [_series(status, record.study, one) for one in record.series],
@@ -169,6 +185,7 @@ def _series(status: "NodeStatus", study: str, series: "SeriesRecord") -> dict[st
         "images": series.images,
         "state": series.state,
         "reason": flagged(series.reason) or None,
+        "remark": series.remark or None,
         "job": series.job,
         "confirmed": status.confirmed.get(f"{study}/{series.place}", 0),
         "stages": {

@@ -93,6 +93,7 @@ def in_plain_text(derivation: Derivation) -> Derivation:
         model=_plain(derivation.model),
         source=_plain(derivation.source),
         target=_plain(derivation.target),
+        incomplete=_plain(derivation.incomplete),
     )
 
 
@@ -150,8 +151,12 @@ def derivation_elements(
         made.DerivationDescription += f" A map, not an image: {derivation.shows.words}."
     if uneven:
         made.DerivationDescription += f" Resampled onto an even grid, because {uneven}."
-    made.DerivationCodeSequence = derivation_codes(uneven)
     made.ImageComments = NOTICE
+    if derivation.incomplete:
+        warning = f" {derivation.incomplete[0].upper()}{derivation.incomplete[1:]}."
+        made.DerivationDescription += warning
+        made.ImageComments += warning
+    made.DerivationCodeSequence = derivation_codes(uneven)
     scanners = list[DataSet]()
     for source in sources:
         scanner = _scanner(source)

@@ -15,7 +15,9 @@ _LISTED = 6
 """Version of the first worker that heeds what was listed."""
 _IMAGES = 7
 """Version of the first worker that tells apart series that are stored in the same files."""
-VERSION = max(_IMAGES, *(version for version in ADDED.values() if version))
+_INCOMPLETE = 8
+"""Version of the first worker whose results say that their source is incomplete."""
+VERSION = max(_INCOMPLETE, *(version for version in ADDED.values() if version))
 """The newest job that a worker of this program does right."""
 
 _OPTIONS = TranslateOptions.__dataclass_fields__
@@ -33,7 +35,8 @@ class StudyJob:
     study: place of the result below `output`. files: what the study is stored in. model_sha256:
     the model file's hash when the job was made. options: with a patch. listed: as of a study, by
     which images show that came since. images: `Series.images_sha256` of each of its scans, if other
-    series have files of these, too.
+    series have files of these, too. incomplete: that the files are not the whole scan, in words for
+    its result; mostly empty.
     """
 
     study: str
@@ -44,6 +47,7 @@ class StudyJob:
     options: TranslateOptions
     listed: tuple[tuple[str, int], ...] = ()
     images: tuple[str, ...] = ()
+    incomplete: str = ""
 
     def to_json(self) -> str:
         """The job as text in ASCII, all its fields and options side by side.
@@ -55,7 +59,8 @@ class StudyJob:
         needed = {name: version for name, version in ADDED.items() if version}
         for name in needed.keys() & added_at_default(options):
             del options[name], needed[name]
-        for name, version in (("listed", _LISTED), ("images", _IMAGES)):
+        added = {"listed": _LISTED, "images": _IMAGES, "incomplete": _INCOMPLETE}
+        for name, version in added.items():
             if fields[name]:
                 needed[name] = version
             else:
@@ -101,7 +106,8 @@ class StudyJob:
     def is_like(self, other: "StudyJob") -> bool:
         """Whether another job differs in its study only: same model, settings and folder."""
         own = replace(self, study=other.study, files=other.files)
-        return replace(own, listed=other.listed, images=other.images) == other
+        own = replace(own, listed=other.listed, images=other.images)
+        return replace(own, incomplete=other.incomplete) == other
 
     @property
     def target(self) -> Path:

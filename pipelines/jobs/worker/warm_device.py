@@ -278,7 +278,11 @@ def find_study(job: StudyJob, card: ModelCard | None) -> Study:
     if study:
         name = PurePosixPath(job.study)
         others = other_results(name, card.output_channels) if card else ()
-        return _as_listed(replace(study, name=name, other_results=others), job)
+        study = replace(study, name=name, other_results=others)
+        if job.incomplete:
+            notes = (*study.notes, job.incomplete)
+            study = replace(study, incomplete=job.incomplete, notes=notes)
+        return _as_listed(study, job)
     why = f" ({found.skipped[0].reason})" if found.skipped else ""
     raise UnreadableScanError(f"{job.files[0]} is no study any more{why}; submit it again.")
 

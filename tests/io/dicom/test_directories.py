@@ -57,6 +57,9 @@ def test_ends_that_a_directory_lists_are_missed(tmp_path: Path, name: str) -> No
     taken = discover([tmp_path / "in"], None, Choice(allow_uneven=True))
     check(taken, Trap(CT.write, "taken taken", "", "2 of the 12 .* what is there is taken"))
     assert sorted(row.extents[2] for row in taken.series) == [10, 12]
+    whole, part = sorted(study.incomplete for study in taken.studies)
+    assert whole == ""
+    assert part.startswith("the source was incomplete: 2 of the 12 images that the DICOMDIR lists")
 
 
 def test_a_series_that_was_not_copied_is_not_missed(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pynetdicom.sop_class import (
     BasicTextSRStorage,
     CTImageStorage,
     MRImageStorage,
+    SecondaryCaptureImageStorage,
     StorageCommitmentPushModel,
     Verification,
 )
@@ -22,18 +23,30 @@ from support.dicom_network import (
     LIMITS,
     associate,
     associate_request,
+    associated,
     closed_by_peer,
     listening,
+    offered,
     pdu,
     raw,
+    whole_pdu,
 )
 from support.node_world import phantom
 from support.waiting import eventually
 
 from cuda_cyclegan.io.dicom.pixels.decoding import decode
-from cuda_cyclegan.io.dicom_network.commands import DimseStatus
+from cuda_cyclegan.io.dicom_network.commands import (
+    INSTANCE,
+    STATUS,
+    DimseStatus,
+    number,
+    parsed,
+)
 
 pydicom: Any = _pydicom
+
+
+NO_STUDY = "its header has no StudyInstanceUID"
 
 
 def slices(count: int = 3) -> list[Any]:
@@ -104,11 +117,14 @@ def test_an_object_of_another_class_than_its_message_says_is_refused(tmp_path: P
         assert association.send_c_store(wrong).Status == DimseStatus.OTHER_CLASS
         association.dimse.send_msg = original
         del wrong.StudyInstanceUID
-        assert association.send_c_store(wrong).Status == DimseStatus.NOT_UNDERSTOOD
+        uid = wrong.SOPInstanceUID
+        answer = association.send_c_store(wrong)
+        assert (answer.Status, answer.ErrorComment) == (DimseStatus.NOT_UNDERSTOOD, NO_STUDY)
         assert association.send_c_store(sent).Status == 0
         association.release()
     assert store.leftovers == []
-    assert (wrong.SOPInstanceUID, "") in store.refusals
+    reasons = ["its UIDs differ from those of the C-STORE request", NO_STUDY]
+    assert store.refusals == [("1.2.3", sent.StudyInstanceUID, reasons[0]), (uid, "", NO_STUDY)]
 
 
 def test_a_message_under_the_context_of_another_class_is_refused(tmp_path: Path) -> None:
@@ -129,24 +145,74 @@ def test_an_object_for_which_there_is_no_room_is_refused_and_the_next_is_taken(
         association = associate(port)
         first, second, _ = slices(3)
         store.full = True
-        assert association.send_c_store(first).Status == 0xA700
+        answer = association.send_c_store(first)
+        assert (answer.Status, answer.ErrorComment) == (0xA700, "no room")
         store.full = False
         assert association.send_c_store(second).Status == 0
         association.release()
     assert len(store.received) == 1
-    assert store.refusals == [(first.SOPInstanceUID, first.StudyInstanceUID)]
+    assert store.refusals == [(first.SOPInstanceUID, first.StudyInstanceUID, "no room")]
 
 
 def test_limits_of_objects_and_bytes_on_one_association(tmp_path: Path) -> None:
-    for limits in (replace(LIMITS, objects=2), replace(LIMITS, bytes=4000)):
+    for limits, what in (
+        (replace(LIMITS, objects=2), "objects"),
+        (replace(LIMITS, bytes=4000), "bytes"),
+    ):
         with listening(tmp_path, limits) as (store, port):
             association = associate(port)
-            statuses = [association.send_c_store(sent).Status for sent in slices(3)]
-            assert statuses == [0, 0, 0xA700]
+            answers = [association.send_c_store(sent) for sent in slices(3)]
+            assert [answer.Status for answer in answers] == [0, 0, 0xA700]
+            reason = f"the association brought more {what} than are allowed"
+            assert answers[-1].ErrorComment == reason
             association.release()
         last = slices(3)[2]
-        assert store.refusals == [(last.SOPInstanceUID, last.StudyInstanceUID)]
+        assert store.refusals == [(last.SOPInstanceUID, last.StudyInstanceUID, reason)]
         assert store.leftovers == []
+
+
+@pytest.mark.parametrize(
+    "uid",
+    [
+        *("1.2.03.4", "1..2", "study-A_7", "a b/c", "1.2.840.Ä", "x" * 64),
+        pytest.param(f"{'1.' * 60}1", id="long"),
+    ],
+)
+def test_identifiers_that_break_the_rules_are_taken_as_they_are(tmp_path: Path, uid: str) -> None:
+    [sent] = slices(1)
+    with listening(tmp_path) as (store, port), raw(port) as link:
+        sent.SOPInstanceUID = sent.StudyInstanceUID = sent.SeriesInstanceUID = uid
+        associated(link)
+        link.sendall(offered(sent))
+        answer = parsed(whole_pdu(link)[12:])
+        assert number(answer, STATUS) == 0
+        assert answer[INSTANCE].rstrip(b"\0") == uid.encode("latin-1")
+        link.sendall(pdu(5, b"\0" * 4))
+        store.wait_for_ends(1)
+    [received] = store.received
+    assert (received.offer.instance, received.study) == (uid, uid)
+    [file] = tmp_path.glob("*.dcm")
+    assert pydicom.dcmread(file).SOPInstanceUID == uid
+
+
+def test_an_object_in_which_the_association_breaks_off_is_told(tmp_path: Path) -> None:
+    [sent] = slices(1)
+    with listening(tmp_path) as (store, port):
+        with raw(port) as link:
+            associated(link)
+            link.sendall(offered(sent, 0.5))
+        store.wait_for_ends(1)
+    assert store.refusals == [(sent.SOPInstanceUID, sent.StudyInstanceUID, "")]
+    assert store.leftovers == []
+
+
+def test_scans_stored_as_secondary_captures_are_taken(tmp_path: Path) -> None:
+    with listening(tmp_path) as (_, port):
+        association = associate(port, SecondaryCaptureImageStorage)
+        [sent] = slices(1)
+        sent.SOPClassUID = SecondaryCaptureImageStorage
+        assert association.send_c_store(sent).Status == 0
+        association.release()
 
 
 def test_an_association_that_is_cut_leaves_nothing_half(tmp_path: Path) -> None:

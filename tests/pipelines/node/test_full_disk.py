@@ -44,7 +44,7 @@ def test_what_does_not_fit_is_refused_and_what_was_taken_stays(world: NodeWorld)
     files = phantom(0, 300).write(world.folder / "sources")
     assert world.send(files) != 0
     world.wait_for("refused")
-    held = int(inside(process.pid, "sh", "-c", f"ls {world.state}/inbox/*/* | wc -l").stdout)
+    held = int(inside(process.pid, "sh", "-c", f"ls {world.state}/inbox/*/*/*.dcm | wc -l").stdout)
     assert 0 < held < 300
     assert inside(process.pid, "ls", f"{world.state}/incoming").stdout == ""
     grown = inside(process.pid, "mount", "-o", "remount,size=64m", str(world.state))
@@ -53,5 +53,5 @@ def test_what_does_not_fit_is_refused_and_what_was_taken_stays(world: NodeWorld)
     shown = inside(process.pid, *world.command("node", "--status", "--json"))
     found: Any = json.loads(shown.stdout)
     assert found["running"] is True
-    now = int(inside(process.pid, "sh", "-c", f"ls {world.state}/inbox/*/* | wc -l").stdout)
+    now = int(inside(process.pid, "sh", "-c", f"ls {world.state}/inbox/*/*/*.dcm | wc -l").stdout)
     assert now == 300

@@ -101,22 +101,6 @@ def test_slices_in_any_order_over_three_associations_are_one_series(world: NodeI
     assert queued.images == 8
 
 
-def test_a_study_whose_association_broke_off_waits_for_its_sender(world: NodeInProcess) -> None:
-    """What came of it looks like a whole series, of fewer slices."""
-    sent = slices()
-    broken = associate(world.node.port, MRImageStorage)
-    for one in sent[:5]:
-        assert broken.send_c_store(one).Status == 0
-    broken.abort()
-    world.wait_until_over()
-    world.pass_time(299)
-    assert world.events(Queued) == []
-    world.send(sent)
-    world.pass_time(31)
-    [queued] = world.events(Queued)
-    assert queued.images == 8
-
-
 def test_a_clock_that_is_set_back_holds_up_no_study(world: NodeInProcess) -> None:
     world.send(slices())
     world.pass_time(-3600)
@@ -148,16 +132,6 @@ def test_what_waits_in_an_inbox_that_is_away_for_a_while_is_queued_and_emptied_l
     world.with_route()
     world.pass_time(1)
     assert (len(world.events(Emptied)), world.objects()) == (1, [])
-
-
-def test_a_sender_that_does_not_come_again_is_not_awaited_for_ever(world: NodeInProcess) -> None:
-    broken = associate(world.node.port, MRImageStorage)
-    for one in slices():
-        assert broken.send_c_store(one).Status == 0
-    broken.abort()
-    world.wait_until_over()
-    world.pass_time(301)
-    assert [queued.images for queued in world.events(Queued)] == [8]
 
 
 def test_a_study_whose_sender_asks_for_commitment_is_complete_at_once(

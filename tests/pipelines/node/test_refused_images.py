@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from pynetdicom.sop_class import MRImageStorage
-from support.dicom_network import associate
+from support.dicom_network import archive, associate
 from support.node_in_process import DAY, NodeInProcess
 from support.node_world import phantom
 
-from cuda_cyclegan.pipelines.node.events import Emptied, LeftOut, Queued
+from cuda_cyclegan.pipelines.node.events import Emptied, Held, Queued, Received
 from cuda_cyclegan.pipelines.node.folder import status_of
+
+ELEVEN = "the source was incomplete: 11 images of the study received, 1 image not taken"
 
 
 @pytest.fixture
@@ -54,15 +56,16 @@ def test_a_study_waits_for_images_that_were_refused(
         world.pass_time(301)
     world.queue_up()
     assert world.events(Queued) == []
-    [left_out] = world.events(LeftOut)
-    assert "refused 2 images that came with its 10" in left_out.reason
+    [held] = world.events(Held)
+    assert held.gap == "10 images of the study received, 2 images not taken"
     [record] = status_of(world.folder).studies
     assert (record.refused, record.images) == (2, 10)
+    assert record.until - record.held == 3600
     world.send(sent[at] for at in sorted(refused))
     world.queue_up()
-    assert [event.images for event in world.events(Queued)] == [12]
+    assert [(event.images, event.remark) for event in world.events(Queued)] == [(12, "")]
     [record] = world.node.ledger.studies()
-    assert (record.refused, record.left_out) == (0, ())
+    assert (record.refused, record.held, record.left_out) == (0, 0, ())
 
 
 def test_an_image_that_comes_again_in_its_association_was_not_refused(
@@ -89,9 +92,7 @@ def test_a_route_may_take_what_is_here(world: NodeInProcess) -> None:
     options = replace(request.options, allow_uneven=True)
     world.with_route(request=replace(request, options=options))
     world.queue_up()
-    assert [event.images for event in world.events(Queued)] == [11]
-    [record] = world.node.ledger.studies()
-    assert record.left_out[0].endswith("what is here is translated")
+    assert [(event.images, event.remark) for event in world.events(Queued)] == [(11, ELEVEN)]
 
 
 def test_other_studies_of_the_association_wait_no_longer_than_for_the_image(
@@ -140,11 +141,53 @@ def test_images_of_which_the_first_are_refused_are_awaited(world: NodeInProcess)
     assert [event.images for event in world.events(Queued)] == [12]
 
 
-def test_a_study_that_waits_is_kept_as_a_failed_one(world: NodeInProcess) -> None:
-    send_some_refused(world, {11})
+def test_a_study_of_which_nothing_can_be_made_is_kept_as_a_failed_one(
+    world: NodeInProcess,
+) -> None:
+    send_some_refused(world, {3, 7})
     world.queue_up()
+    world.pass_time(3600)
+    world.translate()
+    assert world.states() == ["failed"]
     world.pass_time(29 * DAY)
     assert world.events(Emptied) == []
     world.pass_time(2 * DAY)
     assert len(world.events(Emptied)) == 1
     assert world.objects() == []
+
+
+def test_the_log_says_why_images_were_refused(world: NodeInProcess) -> None:
+    send_some_refused(world, {2, 11})
+    world.with_settings(most=1)
+    world.send(slices(1)[:3])
+    told = [event.refusals for event in world.events(Received)]
+    reason = "its header has no StudyInstanceUID"
+    assert told == [((reason, 2),), (("the inbox of the node is full", 3),)]
+
+
+def test_only_studies_beside_an_unknown_image_wait_for_it(world: NodeInProcess) -> None:
+    lost, *others = slices(1)
+    world.send([*slices(0), without_study(lost), *others, *slices(2), *slices(3)])
+    *others, lost = slices(5)
+    world.send([*slices(4), *others, without_study(lost), *slices(6), *slices(7)])
+    world.queue_up()
+    assert [event.images for event in world.events(Queued)] == [12] * 4
+    assert sorted(event.gap for event in world.events(Held)) == [
+        *["11 images of the study received, 1 image not taken"] * 2,
+        *["12 images of the study received, 1 image not taken"] * 2,
+    ]
+
+
+def test_studies_with_odd_identifiers_are_translated(world: NodeInProcess) -> None:
+    odd = slices()
+    for at, one in enumerate(odd):
+        one.StudyInstanceUID, one.SeriesInstanceUID = "study-A_07", "a/../b c"
+        one.SOPInstanceUID = f"1.2.00{at}.x"
+    assert world.send(odd) == [0] * 12
+    assert {len(path.name) for path in world.objects()} == {37}
+    world.queue_up()
+    with archive(port=world.destination) as (_, held):
+        world.translate()
+        world.wait_for_sends(1)
+    assert {one.StudyInstanceUID for one in held} == {"study-A_07"}
+    assert len(held) == 12

@@ -67,6 +67,7 @@ def test_check_is_content_with_destinations_that_answer(world: NodeWorld) -> Non
         ("overlap = 2.0", "[route.T1TOT2] overlap: "),
         ('channel = ["T1"]', "'T1' is no channel's name and pattern such as T1=*_mprage"),
         ('patch = "big"', "three extents"),
+        ('hold = "3 weeks"', "'3 weeks' is no duration such as '30 s'"),
         ('keep = "soon"', "'soon' is no duration such as '30 s'"),
         ('tls = "yes"', "tls must be true or false"),
         ("tls = true", "sends over TLS, which needs --tls-certificate"),
@@ -170,6 +171,26 @@ def test_a_node_stops_in_order_reads_its_routes_again_and_tells_its_state(
     assert "No node is running here." in shown.stdout
     for secret in (PATIENT, PATIENT_ID, "Jane", phantom(0).study):
         assert secret not in world.said() + shown.stdout + json.dumps(found)
+
+
+@pytest.mark.process
+def test_a_study_whose_sender_broke_off_is_held_until_it_is_released(world: NodeWorld) -> None:
+    world.start()
+    files = phantom(0, 12).write(world.folder / "sources")
+    assert world.send(files[:8], "--abort") == 0
+    world.wait_for("held until")
+    shown = run(world, "node", "--status")
+    figures = "8 images of the study received, the transfer broke off"
+    [study] = re.findall(rf"held: (\S+): {figures}; until \S+, or node --release", shown.stdout)
+    wrong = run(world, "node", "--release", "T1")
+    assert wrong.exit_code == 2
+    assert "no study or route T1 is held" in wrong.stderr
+    assert "queued as" not in world.said()
+    released = run(world, "node", "--release", study)
+    assert (released.exit_code, released.stdout) == (0, f"released: {study}\n")
+    world.wait_for(f"the source may be incomplete: {figures}")
+    [series] = world.status()["studies"][0]["series"]
+    assert (series["images"], series["state"]) == (8, "queued")
 
 
 def test_signals_are_heard_in_their_order_and_none_is_lost() -> None:

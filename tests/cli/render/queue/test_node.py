@@ -1,22 +1,28 @@
 """What a node's log and `node --status` say."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cuda_cyclegan.cli.render.queue.node import line_of, status_lines
+from cuda_cyclegan.cli.render.queue.node import line_of, status_json, status_lines
 from cuda_cyclegan.pipelines.node import events
 from cuda_cyclegan.pipelines.node.folder import NodeStatus
 from cuda_cyclegan.pipelines.node.ledger import SeriesRecord, StudyRecord
+from cuda_cyclegan.pipelines.timestamps import iso_time
 
+REFUSALS = (("the disk of the node is full", 3), ("its header is damaged", 1))
+UNTIL = 1795713205.3
 SERIES = "T1TOT2/20261122-1/1/series-0001"
 TOLD = {
-    events.Received("T1TOT2", "CT1", 3, 0, 0, 2048, 1.5, ""): (
+    events.Received("T1TOT2", "CT1", 3, 0, (), 2048, 1.5, ""): (
         "T1TOT2 from CT1: 3 objects, 2.05 kB in 1.50 s"
     ),
-    events.Received("T1TOT2", "CT1", 1, 2, 3, 2048, 1.5, "it aborted the association"): (
-        "T1TOT2 from CT1: 1 object, 2 known already, 3 refused, 2.05 kB in 1.50 s; it broke off: "
-        "it aborted the association"
+    events.Received("T1TOT2", "CT1", 1, 2, REFUSALS, 2048, 1.5, "it aborted the association"): (
+        "T1TOT2 from CT1: 1 object, 2 known already, 3 refused (the disk of the node is full), "
+        "1 refused (its header is damaged), 2.05 kB in 1.50 s; it broke off: it aborted the "
+        "association"
     ),
     events.TurnedAway("10.0.0.1", "", "it sent no request", 1): (
         "turned away 10.0.0.1: it sent no request"
@@ -30,6 +36,13 @@ TOLD = {
     events.Queued(SERIES, "b/00001", 20, 0): f"{SERIES}: 20 images, queued as b/00001",
     events.Queued(SERIES, "b/00002", 24, 20): (
         f"{SERIES}: 24 images, 20 when it was translated before; queued again as b/00002"
+    ),
+    events.Queued(SERIES, "b/00003", 20, 0, "the source was incomplete: 20 images"): (
+        f"{SERIES}: 20 images, queued as b/00003; the source was incomplete: 20 images"
+    ),
+    events.Held("S", "20 images of the study received", UNTIL): (
+        f"S: held until {iso_time(UNTIL)}, or until what it lacks comes: "
+        "20 images of the study received"
     ),
     events.LeftOut("S", "setting modality leaves it out"): "S: --modality leaves it out",
     events.SeriesTranslated(SERIES): f"{SERIES}: translated",
@@ -70,6 +83,26 @@ def test_each_kind_of_event_is_told() -> None:
 def study(name: str, *series: SeriesRecord, emptied: float = 0.0) -> StudyRecord:
     left_out = ("setting min-slices sets the fewest",)
     return StudyRecord(name, "", 20, 1.0, 2.0, 1, series, left_out, emptied)
+
+
+def test_the_status_lists_what_is_held_and_incomplete() -> None:
+    remark = "the source was incomplete: 20 images of the study received, 1 image not taken"
+    series = SeriesRecord("a", 1, "", 20, "b/1", "k", "sent", remark=remark)
+    held = replace(
+        study("R/2"), left_out=(), refused=2, broke_off=True, held=UNTIL - 60, until=UNTIL
+    )
+    status = NodeStatus(Path("node"), True, (study("R/1", series), held), (), 4096, {})
+    lines = list(status_lines(status, 200))
+    assert f"incomplete: R/1/1/a: {remark}" in lines
+    assert (
+        "held: R/2: 20 images of the study received, 2 images not taken, the transfer broke off; "
+        f"until {iso_time(UNTIL)}, or node --release"
+    ) in lines
+    assert "2 studies in the inbox, 4.10 kB; 0 not looked at yet, 1 held" in lines
+    one, other = json.loads(status_json(status))["studies"]
+    assert one["series"][0]["remark"] == remark
+    assert (one["held"], one["until"], one["broke_off"]) == (None, None, False)
+    assert (other["held"], other["until"]) == (iso_time(UNTIL - 60), iso_time(UNTIL))
 
 
 def test_the_status_lists_what_is_not_sent_and_why() -> None:

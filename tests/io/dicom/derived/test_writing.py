@@ -27,7 +27,7 @@ from cuda_cyclegan.io.errors import WriteError
 from cuda_cyclegan.io.files.atomic import whole_folder
 from cuda_cyclegan.io.files.parts import is_part
 from cuda_cyclegan.io.reading import read
-from cuda_cyclegan.io.volume import Derivation, Volume
+from cuda_cyclegan.io.volume import NOTICE, Derivation, Volume
 from cuda_cyclegan.io.writing import write
 
 pydicom: Any = _pydicom
@@ -109,6 +109,16 @@ def test_a_result_says_that_it_is_synthetic_and_how_it_came_about(tmp_path: Path
         scanner, program = data.ContributingEquipmentSequence
         assert (scanner.Manufacturer, program.Manufacturer) == ("Maker", "cuda-cyclegan")
         assert program.PurposeOfReferenceCodeSequence[0].CodeMeaning == "Synthesizing Equipment"
+
+
+def test_a_result_says_that_its_source_was_incomplete(tmp_path: Path) -> None:
+    MR.write(tmp_path / "in")
+    derivation = replace(TO_CT, incomplete="the source was incomplete: 1 image not taken")
+    made = written(source(tmp_path / "in"), tmp_path / "out", derivation)
+    said = " The source was incomplete: 1 image not taken."
+    for data in made:
+        assert data.ImageComments == f"{NOTICE}{said}"
+        assert data.DerivationDescription.endswith(f"cuda-cyclegan 0.1.0.{said}")
 
 
 def test_a_re_run_makes_the_same_bytes_and_other_input_or_model_others(tmp_path: Path) -> None:

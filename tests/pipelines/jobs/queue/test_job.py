@@ -112,6 +112,17 @@ def test_which_images_are_meant_asks_for_a_worker_that_heeds_it(tmp_path: Path) 
     assert one.is_like(other)
 
 
+def test_an_incomplete_source_asks_for_a_worker_that_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.touch()
+    whole = replace(JOB, files=(str(file),))
+    part = replace(whole, incomplete="the source was incomplete")
+    assert json.loads(part.to_json())["version"] == 8
+    assert StudyJob.from_json(part.to_json()) == part
+    assert part.key() != whole.key()
+    assert part.is_like(whole)
+
+
 def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
     fields = json.loads(STORED)
     for name in ("output_format", "fewest_slices", "preview", "keep_private"):
@@ -125,7 +136,7 @@ def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"version": 8}, "newer version"),
+        ({"version": 9}, "newer version"),
         ({"version": None}, "'version' must be a whole number"),
         ({"patch": None}, "'patch' is missing"),
         ({"patch": [16, 16]}, "'patch' must be a list of length 3"),
