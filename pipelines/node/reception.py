@@ -139,6 +139,7 @@ class _Session:
             name = self._inbox.study(self._route, study)
             self._turn_to(name)
             self._inbox.refuse(name, instance)
+            self._arriving.changed(name)
             return
         self._refused.add(instance)
         for at_hand in self._begun:

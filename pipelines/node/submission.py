@@ -37,14 +37,12 @@ class _Looked:
 
     @property
     def is_as_before(self) -> bool:
-        """Whether nothing of it has changed.
-
-        Who sends what is here again, and breaks off, tells nothing new.
-        """
+        """Whether nothing of it has changed: to send it again and break off is no news."""
         if self.before is None or self.before.objects != digest_of(self.objects):
             return False
         known = self.before.gap
-        return self.gap == known or not (known or self.gap.refused)
+        is_mended = known.broke_off and not self.gap.broke_off
+        return self.gap.refused == known.refused and not is_mended
 
     @property
     def remark(self) -> str:
@@ -260,10 +258,11 @@ def digest_of(names: Iterable[str]) -> str:
 def _new_series(looked: _Looked, found: Submission) -> Iterator[tuple[StudyJob, SeriesRecord]]:
     """The jobs of a study that was not asked for so before, with their records."""
     rounds = looked.before.rounds + 1 if looked.before else 1
+    remarks = {looked.remark} if looked.gap.refused else {looked.remark, ""}
     known = {
         (one.label, one.files)
         for one in (looked.before.series if looked.before else ())
-        if one.remark in ("", looked.remark)
+        if one.remark in remarks
     }
     for job in found.jobs:
         if Path(job.files[0]).parent.name != looked.study.name:

@@ -156,6 +156,41 @@ def test_a_study_of_which_nothing_can_be_made_is_kept_as_a_failed_one(
     assert world.objects() == []
 
 
+def test_an_image_that_is_refused_after_its_study_was_queued_is_missed(
+    world: NodeInProcess,
+) -> None:
+    sent = slices()
+    world.send(sent[:11])
+    world.queue_up()
+    inbox = world.node._reception._inbox
+    inbox._most = 0
+    assert world.send(sent[11:]) == [0xA700]
+    world.queue_up()
+    assert [event.gap for event in world.events(Held)] == [
+        "11 images of the study received, 1 image not taken"
+    ]
+    world.pass_time(3600)
+    assert [event.remark for event in world.events(Queued)] == ["", ELEVEN]
+    inbox._most = 1 << 30
+    world.send(sent[11:])
+    world.queue_up()
+    assert [event.images for event in world.events(Queued)] == [11, 11, 12]
+    assert world.states() == ["queued"]
+
+
+def test_a_damaged_image_that_is_sent_again_and_again_is_no_news(world: NodeInProcess) -> None:
+    for is_aborted in (False, False, True, False):
+        association = associate(world.node.port, MRImageStorage)
+        for one in [*slices()[:11], without_study(slices()[11])]:
+            association.send_c_store(one)
+        (association.abort if is_aborted else association.release)()
+        world.wait_until_over()
+        world.queue_up()
+        world.pass_time(3600)
+    assert len(world.events(Held)) == 1
+    assert [event.remark for event in world.events(Queued)] == [ELEVEN]
+
+
 def test_the_log_says_why_images_were_refused(world: NodeInProcess) -> None:
     send_some_refused(world, {2, 11})
     world.with_settings(most=1)
