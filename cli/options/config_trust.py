@@ -17,6 +17,7 @@ _ROUTES: Final = "decides who may send scans, and where results go"
 _LOADS_CODE: Final = "decides which code is loaded"
 _OPENS: Final = "decides who can reach this machine, and what of it they may take"
 _UNCHECKS: Final = "decides whether scans of another modality are translated"
+_RELEASES: Final = "decides whether studies that lack images are translated"
 _WIDENS_PRIVACY: Final = "decides which data of patients is read, shown or kept"
 
 _ALIKE: Final = {
@@ -33,6 +34,7 @@ _ALIKE: Final = {
     _OPENS: ("address associations inbox-limit port reserve tls-certificate tls-key tls-trusted"),
     _LOADS_CODE: "against cudnn",
     _UNCHECKS: "any-modality",
+    _RELEASES: "release",
     _WIDENS_PRIVACY: "follow-links input keep-private-tags mask pairs show-phi truth verbose",
 }
 EFFECTS: Final[Mapping[str, str]] = {

@@ -54,9 +54,10 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A study that waits for what it lacks. gap: in words. until: when it is translated without.
+    """A study that waits for what it lacks.
 
-    until: in seconds since 1970. study: its name.
+    study: its name. gap: what that is, in words. until: when it is translated without, in seconds
+    since 1970.
     """
 
     study: str

@@ -159,6 +159,7 @@ class _Session:
             if study in self._begun:
                 self._inbox.end(study, self._begun.pop(study), broke_off=False)
             self._inbox.complete(study)
+            self._arriving.changed(study)  # it may be held
             self._arriving.committed(study)
         return list(found)
 

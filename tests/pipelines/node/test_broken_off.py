@@ -16,6 +16,8 @@ from support.node_world import phantom
 from support.waiting import eventually
 
 from cuda_cyclegan.io.volume import NOTICE
+from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
+from cuda_cyclegan.pipelines.jobs.summary import report_of
 from cuda_cyclegan.pipelines.node.events import Emptied, Held, Queued, Reported
 from cuda_cyclegan.pipelines.node.folder import release
 from cuda_cyclegan.pipelines.node.inbox import Inbox
@@ -105,6 +107,9 @@ def test_after_the_hold_the_result_says_that_its_source_may_be_incomplete(
     assert {one.ImageComments for one in held[:8]} == {f"{NOTICE} {said}"}
     assert all(one.DerivationDescription.endswith(said) for one in held[:8])
     assert {one.ImageComments for one in held[8:]} == {NOTICE}
+    with open_queue(world.place) as queue:
+        notes = [row.notes for row in report_of(queue.jobs("")).studies]
+    assert sorted(MAY_BE in each for each in notes) == [False, True]
     assert len({one.SeriesInstanceUID for one in held}) == 2
     assert len(held) == 20
 
@@ -195,10 +200,18 @@ def test_studies_that_come_by_turns_are_all_held(world: NodeInProcess) -> None:
     assert (gaps(world), queued(world)) == ([EIGHT] * 2, [])
 
 
-def test_a_request_for_commitment_says_that_the_study_is_complete(world: NodeInProcess) -> None:
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_request_for_commitment_says_that_the_study_is_complete(
+    world: NodeInProcess, is_held: bool
+) -> None:
     sent = slices()
     heard = [(evt.EVT_N_EVENT_REPORT, lambda _: (0, None))]
     association = begin(world, sent, StorageCommitmentPushModel, evt_handlers=heard)
+    if is_held:
+        association.abort()
+        world.wait_until_over()
+        world.queue_up()
+        association = begin(world, [], StorageCommitmentPushModel, evt_handlers=heard)
     asked, item = Dataset(), Dataset()
     asked.TransactionUID = "1.2.3.4"
     item.ReferencedSOPClassUID = sent[0].SOPClassUID
@@ -210,8 +223,8 @@ def test_a_request_for_commitment_says_that_the_study_is_complete(world: NodeInP
     eventually(lambda: world.events(Reported))
     association.abort()
     world.wait_until_over()
-    world.queue_up()
-    assert (gaps(world), queued(world)) == ([], [(12, "")])
+    world.node.step()
+    assert (len(gaps(world)), queued(world)) == (is_held, [(12, "")])
 
 
 def test_a_killed_node_holds_what_was_on_its_way(world: NodeInProcess, tmp_path: Path) -> None:
