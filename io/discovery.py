@@ -13,8 +13,8 @@ from .dicom.discovery import KnownHeaders, dicom_studies, find_series, without_d
 from .errors import ScanError
 from .files.own_files import identity
 from .formats.nifti import image_beside
+from .formats.nrrd_metaimage import read_text_header
 from .formats.spm import mat_beside
-from .formats.text_header import read_text_header
 from .links import LinkRule
 from .search import SUFFIXES, FileSearch, Skipped, is_folder, is_there, suffix_of
 from .volume import Obstacle, Study
@@ -107,8 +107,8 @@ def _studies(
             missing = f"its voxels are missing: {others[0].name}"
             skipped.append(Skipped(path, missing, missed=True))
             continue
-        if not all(rule.admits(other, path) for other in others):
-            reason = f"its voxels lie outside the inputs, and are not read: {others[0]}"
+        if outside := [other for other in others if not rule.admits(other, path)]:
+            reason = f"its voxels lie outside the inputs, and are not read: {outside[0]}"
             skipped.append(Skipped(path, reason, missed=True))
             continue
         name = PurePosixPath(path.relative_to(root).as_posix())
@@ -123,14 +123,14 @@ def _pair(header: Path) -> list[Path]:
 
 
 def _data_files(path: Path) -> list[Path]:
-    """The voxel file that a text header names; a header that cannot be read fails when it is."""
+    """The voxel files that a text header names; a header that cannot be read fails when it is."""
     if SUFFIXES[suffix_of(path)] == "nifti":
         return []
     try:
-        data_file = read_text_header(path).data_file
+        files = read_text_header(path).data_files
     except (ScanError, OSError):
         return []
-    return [] if data_file == path else [data_file]
+    return [file for file in files if file != path]
 
 
 def _refuse_overwriting(studies: Sequence[Study], output: Path) -> None:

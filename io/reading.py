@@ -25,7 +25,7 @@ def read(study: Study, volume_index: int | None = None, empty: Empty = np.empty)
     """The study's volume, its voxels in their stored type.
 
     volume_index: which volume, from 0, of a file that holds several; a file of one ignores it.
-    empty: where the memory of the voxels comes from, unless SimpleITK reads them.
+    empty: where the memory of the voxels comes from.
     Raises UnreadableScanError for a missing, forbidden, empty, truncated, damaged or hostile file,
     and UnsupportedScanError for a sound one that is not a single 3D volume of plain numbers.
     """
@@ -43,7 +43,7 @@ def read(study: Study, volume_index: int | None = None, empty: Empty = np.empty)
             case "nrrd" | "metaimage":
                 from .formats import nrrd_metaimage
 
-                return nrrd_metaimage.read(study, volume_index)
+                return nrrd_metaimage.read(study, volume_index, empty)
 
 
 def as_one_study(volumes: Sequence[Volume]) -> tuple[Volume, ...]:

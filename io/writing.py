@@ -10,14 +10,11 @@ from .files.parts import NO_GATE, Gate
 from .files.streams import Arrival, all_there
 from .formats import nifti_writing
 from .formats.nifti import as_nifti, image_beside, is_single_file
+from .formats.nrrd_metaimage import VOXELS_BESIDE, read_text_header, voxels_beside
 from .formats.spm import MAT_SUFFIX, mat_beside
-from .formats.text_header import PACKINGS, read_text_header
 from .maps import MapKind, map_name
 from .search import SUFFIXES, suffix_of
 from .volume import Derivation, Format, Study, Volume
-
-_VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
-"""Suffixes of the file of voxels that are stored as they are, and of packed ones."""
 
 
 def write(
@@ -56,7 +53,7 @@ def write(
             from .formats import nrrd_metaimage
 
             with whole_files(target, gate) as part:
-                nrrd_metaimage.write(volume, part, target)
+                return nrrd_metaimage.write(volume, part, target)
     return {}
 
 
@@ -96,7 +93,7 @@ def places(target: Path) -> tuple[Path, ...]:
     suffix = target.suffix.lower()
     if target.name.lower().endswith((".hdr", ".hdr.gz")):
         return target, image_beside(target), mat_beside(target)
-    return target, *(target.with_suffix(voxels) for voxels in _VOXELS_BESIDE.get(suffix, ()))
+    return target, *(target.with_suffix(voxels) for voxels in VOXELS_BESIDE.get(suffix, ()))
 
 
 def places_for(target: Path, source: Study) -> tuple[Path, ...]:
@@ -109,12 +106,11 @@ def places_made(target: Path, source: Study) -> tuple[Path, ...]:
     """Those of `places` that `write` makes of a source, whose voxels may be packed: as far as its
     header can be read.
     """
-    if target.suffix.lower() not in _VOXELS_BESIDE:
+    if target.suffix.lower() not in VOXELS_BESIDE:
         return places(target)
     with suppress(ScanError, OSError):
-        is_packed = read_text_header(source.files[0]).encoding in PACKINGS
-        _, plain, packed = places(target)
-        return target, packed if is_packed else plain
+        beside = voxels_beside(target, read_text_header(source.files[0]).storage.is_packed)
+        return (target, beside) if beside else (target,)
     return (target,)
 
 

@@ -1,4 +1,4 @@
-"""Gzip files packed on several threads."""
+"""Gzip and zlib streams packed on several threads."""
 
 import os
 import struct
@@ -6,7 +6,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from isal import isal_zlib as _isal_zlib
 
@@ -18,8 +18,12 @@ LEVEL = 1
 THREADS = max(2, min(8, (os.cpu_count() or 1) // 4))
 """For all files that are written at a time; a file's bytes do not depend on it."""
 
-_HEADER = struct.pack("<BBBBIBB", 0x1F, 0x8B, 8, 0, 0, 0, 0xFF)
-"""Without a name, a date or a system."""
+Packing: TypeAlias = Literal["gzip", "zlib"]
+_HEADERS: dict[Packing, bytes] = {
+    "gzip": struct.pack("<BBBBIBB", 0x1F, 0x8B, 8, 0, 0, 0, 0xFF),
+    "zlib": struct.pack(">H", 0x7801),
+}
+"""That of gzip without a name, a date or a system; that of zlib for its fastest level."""
 
 _RAW = -isal_zlib.MAX_WBITS
 
@@ -34,19 +38,21 @@ class _Block:
 class GzipWriter:
     """Packs each write as a block of its own, while the caller brings the next.
 
-    The blocks become one gzip member, as every reader takes it (after pigz, Mark Adler). Few large
+    The blocks become one stream, as every reader takes it (after pigz, Mark Adler). Few large
     writes pack best: 2 MiB each cost one part in 500 of the size and wake a thread a dozen times a
     scan, not a thousand, which is what holds back many studies in one interpreter. What is written
     may not change before the writer is closed, which a failure in its `with` block leaves out.
     """
 
-    def __init__(self, file: Sink) -> None:
+    def __init__(self, file: Sink, packing: Packing = "gzip") -> None:
         self._file = file
+        self._packing: Packing = packing
+        self._adler = 1
         self._waiting: deque[Future[_Block]] = deque()
         self._checksum = self._size = 0
 
     def __enter__(self) -> Self:
-        self._file.write(_HEADER)
+        self._file.write(_HEADERS[self._packing])
         return self
 
     def __exit__(self, failure: object, *_: object) -> None:
@@ -55,13 +61,15 @@ class GzipWriter:
                 while self._waiting:
                     self._store_next()
                 self._file.write(isal_zlib.compress(b"", LEVEL, _RAW))
-                self._file.write(struct.pack("<II", self._checksum, self._size & 0xFFFFFFFF))
+                self._file.write(self._trailer())
         finally:
             while self._waiting:
                 self._waiting.pop().cancel()
 
     def write(self, data: bytes | memoryview) -> object:
         """Pack these bytes next; raises OSError if earlier ones cannot be stored."""
+        if self._packing == "zlib":  # whose checksums of blocks isal does not combine
+            self._adler = isal_zlib.adler32(data, self._adler)
         self._waiting.append(_threads().submit(_packed, data))
         if len(self._waiting) > 2 * THREADS:
             self._store_next()
@@ -70,6 +78,11 @@ class GzipWriter:
     def sha256(self) -> str:
         """Of the packed file, in hexadecimal; only once that is closed."""
         return self._file.sha256
+
+    def _trailer(self) -> bytes:
+        if self._packing == "zlib":
+            return struct.pack(">I", self._adler)
+        return struct.pack("<II", self._checksum, self._size & 0xFFFFFFFF)
 
     def _store_next(self) -> None:
         block = self._waiting.popleft().result()

@@ -11,10 +11,16 @@ from .machine_memory import most_memory
 from .streams import is_gzip_name
 
 GZIP_MAGIC = b"\x1f\x8b"
-VoxelStorage: TypeAlias = Literal["plain", "compressed", "text"]
-"""How voxels lie in a file: as they are, by deflate, or written out in digits."""
-# Deflate codes at most 258 bytes in two bits; a digit and a space stand for at most 8 bytes.
-_LARGEST_RATIOS: dict[VoxelStorage, int] = {"plain": 1, "compressed": 1032, "text": 4}
+VoxelStorage: TypeAlias = Literal["plain", "compressed", "bzip2", "text"]
+"""How voxels lie in a file: as they are, by deflate, by bzip2, or written out in digits."""
+# Deflate codes at most 258 bytes in two bits, and bzip2 at most 46 MB of equal bytes in 39; a digit
+# stands for at most 8 bytes.
+_LARGEST_RATIOS: dict[VoxelStorage, int] = {
+    "plain": 1,
+    "compressed": 1032,
+    "bzip2": 1 << 21,
+    "text": 8,
+}
 
 
 def check_start(path: Path) -> None:
@@ -54,7 +60,7 @@ def check_size(path: Path, promised: int, storage: VoxelStorage = "plain") -> No
     """Raise unless `path` can hold `promised` bytes and the memory could take them."""
     there = path.stat().st_size
     if promised > there * _LARGEST_RATIOS[storage]:
-        kind = {"plain": "", "compressed": " compressed", "text": " of text"}[storage]
+        kind = {"plain": "", "text": " of text"}.get(storage, " compressed")
         raise UnreadableScanError(
             f"{path} is truncated or its header is damaged: the header promises {promised} bytes "
             f"and the file holds {there}{kind}; copy it again."

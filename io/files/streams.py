@@ -1,5 +1,6 @@
-"""Voxel bytes between files and arrays: through isal where they are gzip."""
+"""Voxel bytes between files and arrays: through isal if they are packed as gzip or zlib."""
 
+import bz2
 import io
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -22,7 +23,7 @@ igzip_lib: Any = _igzip_lib  # typed only in part, as the next
 isal_zlib: Any = _isal_zlib
 
 GZIP_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, isal_zlib.error, BadGzipFile)
-Packing: TypeAlias = Literal["gzip", "zlib"]
+Packing: TypeAlias = Literal["gzip", "zlib", "bzip2"]
 
 BLOCK_BYTES = 1 << 20
 SLAB_BYTES = 2 << 20
@@ -41,7 +42,7 @@ UNPACKING_BYTES = 2 << 20
 
 LARGEST_PADDING_BYTES = 4096
 GOES_ON = "its file goes on behind its packed voxels; what follows is not read"
-_UNPACKED_BY: dict[Packing, int] = {
+_UNPACKED_BY = {
     "gzip": igzip_lib.DECOMP_GZIP,
     "zlib": igzip_lib.DECOMP_ZLIB,
 }
@@ -181,30 +182,73 @@ def expect_end(stream: BinaryIO) -> None:
         raise TooManyBytesError
 
 
-def expect_packed(
-    file: BinaryIO, packing: Packing, packed_bytes: int | None, promised: int
-) -> bool:
-    """Unpack what follows in `file`, `packed_bytes` of it if given, and drop the result.
+class PackedReader(io.RawIOBase):
+    """What is packed in a file from its position on, in one stream or in several one by one."""
 
-    Returns whether more bytes than zeros follow in the last block that was read.
-    Raises EOFError if that is fewer than `promised` bytes, TooManyBytesError if it is more, and
-    igzip_lib.IsalError if the packed bytes are damaged.
-    """
-    unpacker: Any = None
-    for block in _blocks(file, sys.maxsize if packed_bytes is None else packed_bytes):
-        while block:
-            unpacker = unpacker or igzip_lib.IgzipDecompressor(flag=_UNPACKED_BY[packing])
-            promised -= len(unpacker.decompress(block, BLOCK_BYTES))
-            while promised >= 0 and not (unpacker.needs_input or unpacker.eof):
-                promised -= len(unpacker.decompress(b"", BLOCK_BYTES))
-            if promised < 0:
+    def __init__(self, file: BinaryIO, packing: Packing, packed_bytes: int | None = None) -> None:
+        self._blocks = _blocks(file, sys.maxsize if packed_bytes is None else packed_bytes)
+        self._packing: Packing = packing
+        self._unpacker: Any = None
+        self._block = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill some of `buffer`; 0 if the file has ended.
+
+        Raises OSError or one of GZIP_ERRORS if the packed bytes are damaged.
+        """
+        data = self._unpacked(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _unpacked(self, most: int) -> bytes:
+        while True:
+            if self._unpacker is None or self._unpacker.needs_input:
+                self._block = self._block or next(self._blocks, b"")
+                if not self._block:
+                    return b""
+                self._unpacker = self._unpacker or _unpacker(self._packing)
+                block, self._block = self._block, b""
+            else:
+                block = b""
+            data: bytes = self._unpacker.decompress(block, most)
+            if self._unpacker.eof:
+                self._block, self._unpacker = self._unpacker.unused_data, None
+            if data:
+                return data
+
+    def finish(self) -> bool:
+        """Read the end of the stream, which checks its checksum.
+
+        Returns whether more bytes than zeros follow in the last block that was read. Raises
+        EOFError if the stream is cut, and TooManyBytesError if it goes on.
+        """
+        while self._unpacker is not None:
+            if self._unpacker.needs_input:
+                self._block = next(self._blocks, b"")
+                if not self._block:
+                    raise EOFError
+            block, self._block = self._block, b""
+            if self._unpacker.decompress(block, 1):
                 raise TooManyBytesError
-            block = unpacker.unused_data  # empty until the end of a gzip member
-            if unpacker.eof:
-                unpacker = None
-                if promised == 0:
-                    return any(block)
-    raise EOFError
+            if self._unpacker.eof:
+                self._block, self._unpacker = self._unpacker.unused_data, None
+        return any(self._block)
+
+
+def _unpacker(packing: Packing) -> Any:
+    if packing == "bzip2":
+        return bz2.BZ2Decompressor()
+    return igzip_lib.IgzipDecompressor(flag=_UNPACKED_BY[packing])
+
+
+def native(voxels: AnyArray) -> AnyArray:
+    """The same voxels in this machine's byte order, in place."""
+    if voxels.dtype.isnative:
+        return voxels
+    return voxels.byteswap(inplace=True).view(voxels.dtype.newbyteorder("="))
 
 
 def _blocks(file: BinaryIO, left: int) -> Iterator[bytes]:

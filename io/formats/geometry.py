@@ -13,21 +13,21 @@ nibabel: Any = _nibabel  # typed only in part
 UPRIGHT_WITHIN_DEGREES = 1.0
 """Deviation from right angles between the axes of a grid that comes from rounding."""
 
+_WORDS = {
+    **dict.fromkeys(("meter", "metre"), 1e3),
+    **dict.fromkeys(("centimeter", "centimetre"), 10.0),
+    **dict.fromkeys(("millimeter", "millimetre"), 1.0),
+    **dict.fromkeys(("micron", "micrometer", "micrometre"), 1e-3),
+    **dict.fromkeys(("nanometer", "nanometre"), 1e-6),
+}
 MILLIMETRES = {
     "m": 1e3,
-    "meter": 1e3,
-    "metre": 1e3,
     "cm": 10.0,
     "mm": 1.0,
-    "millimeter": 1.0,
-    "millimetre": 1.0,
-    "um": 1e-3,
-    "\u00b5m": 1e-3,
-    "\u03bcm": 1e-3,
-    "micron": 1e-3,
-    "micrometer": 1e-3,
-    "micrometre": 1e-3,
+    **dict.fromkeys(("um", "\u00b5m", "\u03bcm"), 1e-3),
     "nm": 1e-6,
+    **_WORDS,
+    **{f"{word}s": length for word, length in _WORDS.items()},
 }
 """In one of each unit of length, as NIfTI and NRRD headers name them."""
 

@@ -23,6 +23,7 @@ from ..files.streams import (
     expect_end,
     fill,
     is_gzip_name,
+    native,
     open_reader,
     read_exactly,
     skip,
@@ -339,7 +340,7 @@ def _read_volume(
     skip(stream, all_bytes - (index + 1) * volume_bytes)
     expect_end(stream)
     slope, intercept = scaling_of(header, path)
-    voxels = _native(raw.view(stored)).reshape(extents[:3], order="F")
+    voxels = native(raw.view(stored)).reshape(extents[:3], order="F")
     notes = _header_notes(header, affine)
     return Volume(voxels, affine, header, "nifti", slope, intercept, notes=notes)
 
@@ -362,12 +363,6 @@ def _type_name(header: Header) -> str:
         return nibabel.nifti1.data_type_codes.label[int(header["datatype"])]
     except KeyError:
         return "unknown"
-
-
-def _native(voxels: AnyArray) -> AnyArray:
-    if voxels.dtype.isnative:
-        return voxels
-    return voxels.byteswap(inplace=True).view(voxels.dtype.newbyteorder("="))
 
 
 SCANNER = 1

@@ -1,262 +1,248 @@
-"""The text that NRRD and MetaImage files begin with: how the voxels are packed, and where they lie.
+"""Text headers of NRRD and MetaImage files: lines of bytes, and what both formats say in them.
 
-ITK's own readers follow a hostile header into foreign memory and take damaged packing for voxels,
-so what they would trust is checked here first.
+Every reader must split such a header alike, or a stranger's line means one thing to the program
+that checks it and another to the one that obeys it. So lines end with LF or CRLF and with nothing
+else, and a header with any other CR, or with a NUL, is refused.
 """
 
 import math
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias
+
+import numpy as np
 
 from ..errors import UnreadableScanError, UnsupportedScanError
 from ..files.streams import Packing
 from ..volume import FARTHEST_PLACE_MM
 
-Encoding: TypeAlias = Packing | Literal["plain", "text"]
-PACKINGS: tuple[Encoding, ...] = ("gzip", "zlib")
+Encoding: TypeAlias = Packing | Literal["raw", "text", "hex"]
+Triple: TypeAlias = tuple[float, float, float]
+ONES: Triple = (1.0, 1.0, 1.0)
 
-NRRD_SUFFIXES = (".nrrd", ".nhdr")
-LONGEST_LINE_BYTES = 1 << 16
-LONGEST_FIELD_BYTES = 255  # NrrdIO and MetaIO write past their buffers at longer ones
-# NRRD's comments and key/value pairs, MetaImage's DICOM elements: read into strings of any length.
-FREE_TEXT = re.compile(r"#|[^:]*:=|\w{4}\|\w{4} ?=")
-NRRD_PLACES = ("space directions", "space origin", "spacings", "measurement frame")
-METAIMAGE_PLACES = (
-    *("TransformMatrix", "Rotation", "Orientation", "Offset", "Position", "Origin"),
-    *("ElementSpacing", "ElementSize", "CenterOfRotation"),
-)
-METAIMAGE_DIRECTIONS = ("TransformMatrix", "Rotation", "Orientation")
-METAIMAGE_SCALE = {
-    "ElementToIntensityFunctionSlope": "1",
-    "ElementToIntensityFunctionOffset": "0",
-}
-"""Of the line from stored numbers to values, with what says that they are the same."""
-MOST_LINES = 4096
-MOST_METAIMAGE_AXES = 10  # the length of the arrays that MetaIO fills
-NRRD_ENCODINGS: dict[str, Encoding] = {
-    "raw": "plain",
-    "gzip": "gzip",
-    "gz": "gzip",
-    "ascii": "text",
-    "text": "text",
-    "txt": "text",
-    "hex": "text",
-}
+LONGEST_HEADER_BYTES = 16 << 20
+MOST_FILES = 1 << 14
+"""Files that the voxels of one scan may be spread over."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:nan|inf)", re.I)
+_FILE_NUMBER = re.compile(rb"%(0?[0-9]{0,2})[diu]")
+_CONTROL = re.compile(rb"[\r\0]")
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where the voxels of a scan are stored, and how.
+
+    encoding: of the voxels. voxel_type: as stored, byte order included. files: hold equal shares
+    of the voxels, one after the other; the header's own file if they follow it. start: first byte
+    in each file that is not the header's. line_skip, byte_skip: lines to pass over from there, and
+    then bytes, which are unpacked ones if the voxels are packed; -1 or less: the voxels end that
+    many bytes, less one, before the file does. packed_bytes: length of the packed voxels, if the
+    header says it. is_exact: whether the file ends with the voxels.
+    """
+
+    encoding: Encoding
+    voxel_type: "np.dtype[Any]"
+    files: tuple[Path, ...]
+    start: int = 0
+    line_skip: int = 0
+    byte_skip: int = 0
+    packed_bytes: int | None = None
+    is_exact: bool = True
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the voxels are compressed."""
+        return self.encoding not in ("raw", "text", "hex")
 
 
 @dataclass(frozen=True, slots=True)
 class TextHeader:
-    """What the file tells before its voxels.
+    """What a header says.
 
-    encoding: of the voxels.
-    data_file: holds the voxels; the header's own file where they follow it.
-    offset: the first byte in `data_file` at which the voxels may begin.
-    packed_bytes: how many bytes the packed voxels take, where the header says it.
-    unit: of lengths. space: what the axes of space are said to be, as NRRD names them without the
-    time that may come with them; empty if nothing is said. has_time: whether it does.
-    is_exact: whether the voxels begin at `offset` and nowhere behind it.
+    sizes: of all axes, the fastest first. axes: which of them are i, j and k. further: all others,
+    those of components first. origin, spacing, direction: in LPS and in `unit`, the direction row
+    by row, as ITK has them. unit: of lengths.
+    space: name of the space that the axes are given in, in small letters and without time; empty if
+    the header names none. storage: of the voxels. fields: lines for a result that describe its
+    axes and the scan. metadata: lines without a meaning for the voxels and their place, as they
+    stand there.
     """
 
-    encoding: Encoding
-    data_file: Path
-    offset: int
-    packed_bytes: int | None = None
-    unit: str = "mm"
-    space: str = ""
-    has_time: bool = False
-    is_exact: bool = False
+    sizes: tuple[int, ...]
+    axes: tuple[int, int, int]
+    further: tuple[int, ...]
+    origin: Triple
+    spacing: Triple
+    direction: tuple[float, ...]
+    unit: str
+    space: str
+    storage: Storage
+    fields: tuple[bytes, ...]
+    metadata: tuple[bytes, ...]
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Extents along i, j, k and the further axes."""
+        return tuple(self.sizes[axis] for axis in (*self.axes, *self.further))
+
+    @property
+    def data_files(self) -> tuple[Path, ...]:
+        """Each file that holds voxels, once."""
+        return tuple(dict.fromkeys(self.storage.files))
 
 
-def read_text_header(path: Path) -> TextHeader:
-    """Read a NRRD or MetaImage header; raises ScanError and OSError."""
-    with path.open("rb") as file:
-        if path.suffix.lower() in NRRD_SUFFIXES:
-            return _nrrd(file, path)
-        return _metaimage(file, path)
+class HeaderFile:
+    """A file whose header is read line by line; every complaint names its path.
 
+    path: of the file.
+    """
 
-def _nrrd(file: BinaryIO, path: Path) -> TextHeader:
-    if not file.readline(LONGEST_LINE_BYTES).startswith(b"NRRD000"):
-        raise UnreadableScanError(f"{path} is not a NRRD file although its name says so; check it.")
-    fields = {key.lower(): value for key, value in _fields(file, ":", path)}
-    _check_places(fields, NRRD_PLACES, path)
-    _check_time(fields, path)
-    named = fields.get("encoding", "raw").lower()
-    if named not in NRRD_ENCODINGS:
-        raise UnsupportedScanError(
-            f"{path} encodes its voxels as {named}; save it with the encoding gzip or raw."
-        )
-    encoding = NRRD_ENCODINGS[named]
-    skips = any(_skips(fields, key) for key in ("byte skip", "line skip"))
-    if encoding == "gzip" and skips:
-        raise UnsupportedScanError(
-            f"{path} skips bytes before its packed voxels; save it without a byte skip."
-        )
-    name = fields.get("data file", fields.get("datafile"))
-    data_file, offset = (path, file.tell()) if name is None else (_beside(path, name), 0)
-    space = fields.get("space", "").lower()
-    spatial = _WITH_TIME.get(space, space.removesuffix("-time"))
-    return TextHeader(
-        encoding,
-        data_file,
-        offset,
-        unit=_nrrd_unit(fields, path),
-        space=spatial,
-        has_time=spatial != space,
-        is_exact=not skips,
-    )
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path = path
+        self._file = file
+        self._number = 0
 
+    def lines(self) -> Iterator[bytes]:
+        """Lines without their ends, up to the end of the file."""
+        while raw := self._file.readline(LONGEST_HEADER_BYTES + 1):
+            if self._file.tell() > LONGEST_HEADER_BYTES:
+                raise self.damaged(f"is longer than {LONGEST_HEADER_BYTES >> 20} MiB")
+            self._number += 1
+            line = raw.removesuffix(b"\n").removesuffix(b"\r")
+            if _CONTROL.search(line):
+                raise self.damaged(f"has a control character in line {self._number}")
+            yield line
 
-_WITH_TIME = {"rast": "ras", "last": "las", "lpst": "lps"}
-"""Short names of spaces with time, and of those without."""
+    def unknown_line(self) -> UnreadableScanError:
+        """The error for the line that was read last."""
+        return self.damaged(f"has a line {self._number} that its format does not know")
 
+    @property
+    def position(self) -> int:
+        """First byte after the lines that were read."""
+        return self._file.tell()
 
-def _check_time(fields: dict[str, str], path: Path) -> None:
-    """Refuse moments before an axis of space, which ITK would take for the first one of them."""
-    kinds = fields.get("kinds", "").lower().split()
-    if "time" in kinds and any(kind in _OF_SPACE for kind in kinds[kinds.index("time") :]):
-        raise UnsupportedScanError(
-            f"{path} puts time before an axis of space; save it with time as the last axis."
+    def damaged(self, what: str) -> UnreadableScanError:
+        """The error for a header; what: the end of the sentence that begins with "its header"."""
+        return UnreadableScanError(
+            f"{self.path} has a damaged header: it {what}; repair it or export the scan again."
         )
 
-
-_OF_SPACE = ("domain", "space", "none", "???")
-"""Kinds of axes, and what says nothing of one, which then is of space too."""
-
-
-def _nrrd_unit(fields: dict[str, str], path: Path) -> str:
-    """The one unit of its lengths: those of directions in space, or else of spacings."""
-    keys = ("space units", "units") if "space directions" in fields else ("units", "space units")
-    named = next((found for key in keys if (found := _quoted(fields.get(key, "")))), ["mm"])
-    if "space directions" not in fields:
-        named = named[:3] if len(named) > 3 else named
-    if len(set(named)) > 1:
-        raise UnsupportedScanError(
-            f"{path} gives lengths in several units ({', '.join(sorted(set(named)))}); save it in "
-            "millimetres."
+    def misplaced(self, field: str, word: str = "") -> UnreadableScanError:
+        """The error for a field that should say where the voxels lie; word: what it holds."""
+        held = f" holds {word}" if word else " is damaged"
+        return UnreadableScanError(
+            f"{self.path} does not say where its voxels lie: {field}{held}; repair the geometry in "
+            "its header."
         )
-    return named[0].lower()
 
+    def unsupported(self, what: str) -> UnsupportedScanError:
+        """The error for a sound file; what: the end of the sentence that begins with its path."""
+        return UnsupportedScanError(f"{self.path} {what}.")
 
-def _quoted(text: str) -> list[str]:
-    """The words between quotation marks that are not empty."""
-    return [word for word in re.findall(r'"([^"]*)"', text) if word.strip()]
+    def integers(self, field: str, text: str) -> tuple[int, ...]:
+        """Whole numbers between spaces."""
+        words = text.split()
+        if not words or not all(map(_INTEGER.fullmatch, words)):
+            raise self.damaged(f"gives {field} not as whole numbers")
+        return tuple(map(int, words))
 
+    def integer(self, field: str, text: str) -> int:
+        """One whole number."""
+        number, *others = self.integers(field, text)
+        if others:
+            raise self.damaged(f"gives more than one number as {field}")
+        return number
 
-def _skips(fields: dict[str, str], key: str) -> bool:
-    return fields.get(key, fields.get(key.replace(" ", ""), "0")) != "0"
+    def lengths(self, field: str, text: str, count: int) -> tuple[float, ...]:
+        """So many finite numbers between spaces that tell of places."""
+        words = text.split()
+        if len(words) != count:
+            raise self.misplaced(field)
+        return tuple(self.length(field, word) for word in words)
 
+    def length(self, field: str, word: str) -> float:
+        """A finite number that tells of a place."""
+        return self.finite(field, self.number(field, word))
 
-def _metaimage(file: BinaryIO, path: Path) -> TextHeader:
-    fields: dict[str, str] = {}
-    for key, value in _fields(file, "[=:]", path):
-        if key in fields and key:
-            raise UnreadableScanError(f"{path} gives {key} twice; repair its header.")
-        fields[key] = value
-    if "ElementDataFile" not in fields or "DimSize" not in fields:
-        raise UnreadableScanError(
-            f"{path} is not a MetaImage file although its name says so; check it."
+    def finite(self, field: str, number: float) -> float:
+        """The same number, if it can tell of a place."""
+        if not abs(number) < FARTHEST_PLACE_MM:
+            raise self.misplaced(field, f"{number:g}")
+        return number
+
+    def number(self, field: str, word: str) -> float:
+        """A number, NaN and infinity among them."""
+        if not _FLOAT.fullmatch(word):
+            raise self.misplaced(field)
+        return float(word)
+
+    def beside(self, name: bytes) -> Path:
+        """The file of this name beside the header, or wherever an absolute name leads."""
+        if not name:
+            raise self.damaged("names no file for its voxels")
+        return self.path.parent / os.fsdecode(name)
+
+    def numbered(self, pattern: bytes, numbers: range) -> tuple[Path, ...]:
+        """The files of a name with a number in it, as C's printf would write that."""
+        if len(numbers) > MOST_FILES:
+            raise self.too_many_files()
+        if not _FILE_NUMBER.search(pattern) or pattern.count(b"%") != 1:
+            raise self.damaged("numbers the files of its voxels in no known way")
+        before, width, after = _FILE_NUMBER.split(pattern)
+        return tuple(
+            self.beside(before + format(number, f"{width.decode()}d").encode() + after)
+            for number in numbers
         )
-    _check_places(fields, METAIMAGE_PLACES, path)
-    axes = _number(fields, "NDims", 0, path)
-    if not 1 <= axes <= MOST_METAIMAGE_AXES or len(fields["DimSize"].split()) != axes:
-        raise UnreadableScanError(
-            f"{path} has a damaged header: NDims is {axes} and DimSize is {fields['DimSize']}; "
-            "export it again."
+
+    def listed(self, lines: Iterator[bytes]) -> tuple[Path, ...]:
+        """The files that the rest of the header names, one a line."""
+        files: list[Path] = []
+        for line in lines:
+            if name := line.strip():
+                files.append(self.beside(name))
+            if len(files) > MOST_FILES:
+                raise self.too_many_files()
+        return tuple(files)
+
+    def too_many_files(self) -> UnsupportedScanError:
+        """The error for voxels in more files than are opened for one scan."""
+        return self.unsupported(
+            f"spreads its voxels over more than {MOST_FILES} files; save it as one file"
         )
-    if not _is_true(fields, "BinaryData", default=True):
-        raise UnsupportedScanError(f"{path} writes its voxels as text; save it as binary.")
-    for key, nothing in METAIMAGE_SCALE.items():
-        if _float(fields.get(key, nothing)) != float(nothing):
-            raise UnsupportedScanError(
-                f"{path} scales its values ({key} = {fields[key]}), which ITK leaves out; save it "
-                "with the values themselves."
+
+    def check_shares(self, files: int, sizes: tuple[int, ...], share_axes: int | None) -> None:
+        """Raise unless the voxels can lie in so many files in equal shares.
+
+        share_axes: how many axes each file has; None for all but the last one.
+        """
+        axes = len(sizes) - 1 if share_axes is None else share_axes
+        expected = math.prod(sizes[axes:])
+        is_split = axes == len(sizes) and files > 0 and sizes[-1] % files == 0
+        if not 0 < axes <= len(sizes) or not (is_split or files == expected):
+            raise self.damaged(
+                f"spreads its voxels over {files} files, which does not fit its extents"
             )
-    return _metaimage_voxels(file, path, fields)
 
 
-def _metaimage_voxels(file: BinaryIO, path: Path, fields: dict[str, str]) -> TextHeader:
-    name = fields["ElementDataFile"]
-    local = name.lower() == "local"
-    packed = _is_true(fields, "CompressedData", default=False)
-    skipped = _number(fields, "HeaderSize", 0, path)
-    size = _number(fields, "CompressedDataSize", 0, path)
-    if size < 0 or (packed and local and size == 0) or (skipped != 0 and (packed or local)):
-        raise UnreadableScanError(
-            f"{path} does not say rightly where its voxels begin and end; export it again."
-        )
-    return TextHeader(
-        "zlib" if packed else "plain",
-        path if local else _beside(path, name),
-        file.tell() if local else max(skipped, 0),
-        size or None,
-        unit=_metaimage_unit(fields),
-        space="lps" if any(key in fields for key in METAIMAGE_DIRECTIONS) else "",
-        is_exact=local or skipped >= 0,
-    )
-
-
-def _metaimage_unit(fields: dict[str, str]) -> str:
-    """Of lengths; MetaIO knows ? for an unknown one, which is taken as nothing said."""
-    unit = fields.get("DistanceUnits", "").lower()
-    return unit if unit not in ("", "?") else "mm"
-
-
-def _check_places(fields: dict[str, str], keys: Sequence[str], path: Path) -> None:
-    for key in keys:
-        for word in re.findall(r"[^\s(),]+", fields.get(key, "")):
-            if word != "none" and not _is_place(word):
-                raise UnreadableScanError(
-                    f"{path} does not say where its voxels lie: {key} holds {word}; "
-                    "repair the geometry in its header."
-                )
-
-
-def _is_place(word: str) -> bool:
-    """Whether ITK may see it: over larger numbers it never ends."""
-    return abs(_float(word)) < FARTHEST_PLACE_MM
-
-
-def _float(text: str) -> float:
+def text_of(value: bytes) -> str:
+    """A value in words: UTF-8, or Latin-1 if it is not."""
     try:
-        return float(text)
-    except ValueError:
-        return math.nan
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
-def _is_true(fields: dict[str, str], key: str, *, default: bool) -> bool:
-    return fields.get(key, str(default)).lower() in ("true", "1")
+def open_bytes(path: Path) -> BinaryIO:
+    """A file of a header or of voxels, for reading."""
+    return path.open("rb")
 
 
-def _number(fields: dict[str, str], key: str, default: int, path: Path) -> int:
-    text = fields.get(key, str(default))
-    if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
-        raise UnreadableScanError(f"{path} gives {key} as {text!r}, not a number; export it again.")
-    return int(text)
-
-
-def _fields(file: BinaryIO, separator: str, path: Path) -> Iterator[tuple[str, str]]:
-    """Key and value of each line, up to the one after which voxels follow."""
-    for _ in range(MOST_LINES):
-        raw = file.readline(LONGEST_LINE_BYTES)
-        line = raw.decode("utf-8", "surrogateescape").strip()
-        if not raw or (not line and path.suffix.lower() in NRRD_SUFFIXES):
-            return
-        if len(raw) > LONGEST_FIELD_BYTES and not FREE_TEXT.match(line):
-            raise UnreadableScanError(f"{path} has an overlong header line; repair its header.")
-        key, *value = (part.strip() for part in re.split(separator, line, maxsplit=1))
-        yield key, "".join(value)
-        if key == "ElementDataFile":
-            return
-    raise UnreadableScanError(f"{path} has a header without an end; export the scan again.")
-
-
-def _beside(path: Path, name: str) -> Path:
-    if "%" in name or re.match(r"LIST(\s|$)", name):
-        raise UnsupportedScanError(
-            f"{path} spreads its voxels over several files; save it as one .nrrd or .mha file."
-        )
-    return path.parent / name
+def written(number: float) -> str:
+    """The shortest text that reads back as the same number."""
+    return repr(float(number)).removesuffix(".0")

@@ -1,13 +1,16 @@
 """Scan files and studies for the tests of io."""
 
 import gzip
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import nibabel
 import numpy as np
 
+from cuda_cyclegan.io.errors import ScanError
 from cuda_cyclegan.io.formats.nifti import image_beside
+from cuda_cyclegan.io.formats.nrrd_metaimage import read_text_header
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import AnyArray, Format, Study, Volume
 
@@ -33,6 +36,9 @@ def study_of(path: Path, *others: Path) -> Study:
     if name.endswith((".hdr", ".hdr.gz")):
         others = (image_beside(path),)
     kind = FORMATS.get(path.suffix.lower(), "nifti")
+    if kind != "nifti":
+        with suppress(ScanError, OSError):
+            others += tuple(file for file in read_text_header(path).data_files if file != path)
     return Study(PurePosixPath(path.name), (path, *others), kind)
 
 
