@@ -68,7 +68,7 @@ def read_header(file: HeaderFile) -> TextHeader:
     if not 1 <= axes <= MOST_AXES or len(sizes) != axes:
         raise file.damaged(f"gives {len(sizes)} sizes in DimSize for {axes} axes in NDims")
     for field, nothing in _SCALE.items():
-        if field in text and file.number(field, text[field]) != nothing:
+        if field in text and not file.is_number(text[field], nothing):
             raise file.unsupported(
                 f"scales its values by {field}, which ITK leaves out; save it with the values "
                 "themselves"
@@ -165,9 +165,10 @@ def _voxel_type(text: Mapping[str, str], is_binary: bool, file: HeaderFile) -> "
     named = text.get("ElementType", "")
     name = named.removesuffix("_ARRAY")
     if name not in _TYPES:
-        kind = named if re.fullmatch(r"MET_[A-Z_]{1,20}", named) else "unknown"
+        if not re.fullmatch(r"MET_[A-Z_]{1,20}", named):
+            raise file.damaged("does not give a known type of voxels")
         raise file.unsupported(
-            f"stores {kind} voxels; convert it to one integer or float value a voxel"
+            f"stores {named} voxels; convert it to one integer or float value a voxel"
         )
     if not is_binary:
         return np.dtype(_TYPES[name])

@@ -196,7 +196,9 @@ def _storage(
     lines: Iterator[bytes],
     file: HeaderFile,
 ) -> Storage:
-    encoding = _ENCODINGS.get(text.get("encoding", "").lower())
+    if "encoding" not in text:
+        raise file.damaged("does not say how its voxels are encoded")
+    encoding = _ENCODINGS.get(text["encoding"].lower())
     if encoding is None:
         raise file.unsupported(
             "does not encode its voxels as raw, gzip, bzip2, ascii or hex; save it with the "
@@ -240,11 +242,12 @@ def _data_files(
 
 def _voxel_type(text: Mapping[str, str], encoding: Encoding, file: HeaderFile) -> "np.dtype[Any]":
     name = " ".join(text.get("type", "").lower().split())
-    if name not in _TYPES:
-        kind = name if re.fullmatch(r"[a-z0-9_ ]{1,20}", name) else "unknown"
+    if name == "block":
         raise file.unsupported(
-            f"stores {kind} voxels; convert it to one integer or float value a voxel"
+            "stores blocks of bytes; convert it to one integer or float value a voxel"
         )
+    if name not in _TYPES:
+        raise file.damaged("does not give a known type of voxels")
     voxel_type = np.dtype(_TYPES[name])
     endian = text.get("endian", "").lower()
     if encoding == "text" or voxel_type.itemsize == 1:

@@ -182,6 +182,10 @@ class HeaderFile:
             raise self.misplaced(field)
         return float(word)
 
+    def is_number(self, word: str, number: float) -> bool:
+        """Whether a word is this number."""
+        return bool(_FLOAT.fullmatch(word)) and float(word) == number
+
     def beside(self, name: bytes) -> Path:
         """The file of this name beside the header, or wherever an absolute name leads."""
         if not name:

@@ -12,7 +12,7 @@ from cuda_cyclegan.io.errors import ScanError
 from cuda_cyclegan.io.files.atomic import whole_file
 
 NHDR = "NRRD0004\ntype: uchar\ndimension: 3\nsizes: 1 1 1\nencoding: raw\ndata file: {}\n"
-MHD = "ObjectType = Image\nNDims = 3\nDimSize = 1 1 1\nElementDataFile = {}\n"
+MHD = "NDims = 3\nDimSize = 1 1 1\nElementType = MET_UCHAR\nElementDataFile = {}\n"
 
 
 def lay(folder: Path, *names: str) -> Path:

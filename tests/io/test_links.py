@@ -10,7 +10,7 @@ from cuda_cyclegan.io.discovery import Discovery, discover
 from cuda_cyclegan.io.links import LEADS_OUT, LinkRule, Links, resolutions
 from cuda_cyclegan.io.search import Skipped
 
-MHD = "ObjectType = Image\nNDims = 3\nDimSize = 1 1 1\nElementDataFile = {}\n"
+MHD = "NDims = 3\nDimSize = 1 1 1\nElementType = MET_UCHAR\nElementDataFile = {}\n"
 
 
 @pytest.fixture

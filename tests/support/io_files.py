@@ -36,7 +36,7 @@ def study_of(path: Path, *others: Path) -> Study:
     if name.endswith((".hdr", ".hdr.gz")):
         others = (image_beside(path),)
     kind = FORMATS.get(path.suffix.lower(), "nifti")
-    if kind != "nifti":
+    if kind != "nifti" and path.is_file():
         with suppress(ScanError, OSError):
             others += tuple(file for file in read_text_header(path).data_files if file != path)
     return Study(PurePosixPath(path.name), (path, *others), kind)

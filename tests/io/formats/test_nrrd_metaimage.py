@@ -201,17 +201,24 @@ def _with_time(space: str) -> str:
     )
 
 
-@pytest.mark.parametrize("kinds", ["time domain domain domain", "space time space space"])
-def test_time_before_an_axis_of_space_is_refused(tmp_path: Path, kinds: str) -> None:
+@pytest.mark.parametrize(
+    ("kinds", "time"), [("time domain domain domain", 0), ("space time space space", 1)]
+)
+def test_time_before_an_axis_of_space_is_no_axis_of_space(
+    tmp_path: Path, kinds: str, time: int
+) -> None:
+    sizes = [3, 4, 5]
+    sizes.insert(time, 2)
     head = (
-        "NRRD0005\ntype: int16\ndimension: 4\nsizes: 2 3 4 5\nspacings: 1 1 1 1\n"
+        f"NRRD0005\ntype: int16\ndimension: 4\nsizes: {' '.join(map(str, sizes))}\n"
         f"kinds: {kinds}\nendian: little\nencoding: raw\n\n"
     )
-    (tmp_path / "a.nrrd").write_bytes(head.encode() + ramp((2, 3, 4, 5)).tobytes(order="F"))
-    with pytest.raises(UnsupportedScanError, match="time before an axis of space"):
-        read_file(tmp_path / "a.nrrd", 1)
-    with pytest.raises(UnsupportedScanError, match="time before an axis of space"):
-        read_grid(study_of(tmp_path / "a.nrrd"))
+    stored = ramp(tuple(sizes))
+    path = tmp_path / "a.nrrd"
+    path.write_bytes(head.encode() + stored.tobytes(order="F"))
+    assert read_grid(study_of(path)).extents == (3, 4, 5, 2)
+    for moment in range(2):
+        assert np.array_equal(read_file(path, moment).voxels, stored.take(moment, axis=time))
 
 
 @pytest.mark.parametrize(("unit", "in_mm"), [("?", 1.0), ("mm", 1.0), ("cm", 10.0), ("um", 0.001)])
