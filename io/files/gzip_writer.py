@@ -18,8 +18,8 @@ LEVEL = 1
 THREADS = max(2, min(8, (os.cpu_count() or 1) // 4))
 """For all files that are written at a time; a file's bytes do not depend on it."""
 
-Packing: TypeAlias = Literal["gzip", "zlib"]
-_HEADERS: dict[Packing, bytes] = {
+Deflated: TypeAlias = Literal["gzip", "zlib"]
+_HEADERS: dict[Deflated, bytes] = {
     "gzip": struct.pack("<BBBBIBB", 0x1F, 0x8B, 8, 0, 0, 0, 0xFF),
     "zlib": struct.pack(">H", 0x7801),
 }
@@ -44,9 +44,9 @@ class GzipWriter:
     may not change before the writer is closed, which a failure in its `with` block leaves out.
     """
 
-    def __init__(self, file: Sink, packing: Packing = "gzip") -> None:
+    def __init__(self, file: Sink, packing: Deflated = "gzip") -> None:
         self._file = file
-        self._packing: Packing = packing
+        self._packing: Deflated = packing
         self._adler = 1
         self._waiting: deque[Future[_Block]] = deque()
         self._checksum = self._size = 0

@@ -13,11 +13,13 @@ import numpy as np
 from ..errors import UnreadableScanError
 from ..files.header_limits import check_extents
 from ..volume import LPS_TO_RAS
-from .text_header import HeaderFile, Storage, TextHeader, Triple, text_of, written
+from .text_header import HeaderFile, TextHeader, TextStorage, Vector3, text_of, written
 
 nibabel: Any = _nibabel  # typed only in part
 
 MOST_AXES = 10
+LONGEST_NAME, LONGEST_VALUE = 254, 32767
+"""In bytes. MetaIO, which reads the results, writes past its buffers at longer ones."""
 _SEPARATOR = re.compile(rb"[=:]")
 _TYPES = {
     "MET_ASCII_CHAR": "i1",
@@ -112,6 +114,8 @@ def _fields(lines: Iterator[bytes], file: HeaderFile) -> tuple[dict[str, bytes],
         fields[name] = values[0]
         if name == "ElementDataFile":
             break
+        if len(key) > LONGEST_NAME or len(values[0]) > LONGEST_VALUE:
+            raise file.damaged("has a field that is longer than MetaIO reads")
         if name not in _KNOWN and values[0]:
             metadata.append(key + b" = " + values[0])
     return fields, metadata
@@ -123,7 +127,7 @@ def _storage(
     sizes: tuple[int, ...],
     lines: Iterator[bytes],
     file: HeaderFile,
-) -> Storage:
+) -> TextStorage:
     is_local = data_file.lower() == b"local"
     is_packed = _is_true(text, "CompressedData", file)
     is_binary = _is_true(text, "BinaryData", file, default=True)
@@ -133,7 +137,7 @@ def _storage(
     if size < 0 or skipped < -1 or (is_packed and not is_binary) or (skipped != 0 and not is_plain):
         raise file.damaged("does not say rightly where its voxels begin and end")
     files = (file.path,) if is_local else _data_files(data_file, sizes, lines, file)
-    return Storage(
+    return TextStorage(
         "zlib" if is_packed else "raw" if is_binary else "text",
         _voxel_type(text, is_binary, file),
         files,
@@ -196,7 +200,7 @@ def _is_true(
 
 def _grid(
     text: Mapping[str, str], axes: int, file: HeaderFile
-) -> tuple[Triple, Triple, tuple[float, ...]]:
+) -> tuple[Vector3, Vector3, tuple[float, ...]]:
     """Spacing, origin and direction, whose rows in the file are the axes."""
     spacing, origin, matrix = [1.0] * axes, [0.0] * axes, np.eye(axes)
     for field in ("ElementSize", "ElementSpacing"):

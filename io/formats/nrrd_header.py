@@ -17,9 +17,9 @@ from .text_header import (
     ONES,
     Encoding,
     HeaderFile,
-    Storage,
     TextHeader,
-    Triple,
+    TextStorage,
+    Vector3,
     text_of,
     written,
 )
@@ -107,7 +107,7 @@ _KIND_SIZES = {
 }
 """Number of components of each kind of their axis; None if it may be any."""
 
-LPS_OF: dict[str, Triple] = {
+LPS_OF: dict[str, Vector3] = {
     **dict.fromkeys(("left-posterior-superior", "lps"), (1.0, 1.0, 1.0)),
     **dict.fromkeys(("right-anterior-superior", "ras"), (-1.0, -1.0, 1.0)),
     **dict.fromkeys(("left-anterior-superior", "las"), (1.0, -1.0, 1.0)),
@@ -195,7 +195,7 @@ def _storage(
     sizes: tuple[int, ...],
     lines: Iterator[bytes],
     file: HeaderFile,
-) -> Storage:
+) -> TextStorage:
     if "encoding" not in text:
         raise file.damaged("does not say how its voxels are encoded")
     encoding = _ENCODINGS.get(text["encoding"].lower())
@@ -212,7 +212,7 @@ def _storage(
             "without a skip"
         )
     files = (file.path,) if data_file is None else _data_files(data_file, sizes, lines, file)
-    return Storage(
+    return TextStorage(
         encoding,
         _voxel_type(text, encoding, file),
         files,
@@ -341,7 +341,7 @@ def _grid(
     axes: tuple[int, int, int],
     space: str,
     file: HeaderFile,
-) -> tuple[Triple, tuple[float, ...]]:
+) -> tuple[Vector3, tuple[float, ...]]:
     """Spacing and direction in LPS: by directions, or else by spacings along x, y and z."""
     if directions is None:
         spacing = _along(text, "spacings", axes, file) or ONES
@@ -356,7 +356,7 @@ def _grid(
     return (x, y, z), tuple(unit.ravel().tolist())
 
 
-def _in_space(field: str, vector: tuple[float, ...] | None, file: HeaderFile) -> Triple:
+def _in_space(field: str, vector: tuple[float, ...] | None, file: HeaderFile) -> Vector3:
     """The part of a vector that is in space; a fourth one is in time."""
     if vector is None or len(vector) < 3:
         raise file.misplaced(field)
@@ -366,7 +366,7 @@ def _in_space(field: str, vector: tuple[float, ...] | None, file: HeaderFile) ->
 
 def _along(
     text: Mapping[str, str], field: str, axes: tuple[int, int, int], file: HeaderFile
-) -> Triple | None:
+) -> Vector3 | None:
     """The lengths that a field gives along i, j and k; what it gives along others may be NaN."""
     if field not in text:
         return None
@@ -383,7 +383,7 @@ def _origin(
     space: str,
     sizes: tuple[int, ...],
     file: HeaderFile,
-) -> Triple:
+) -> Vector3:
     """The centre of the first voxel in LPS.
 
     Without a space, axis mins say it: of the edge of the first voxel, unless voxels are nodes.

@@ -27,7 +27,7 @@ from ..files.streams import (
     skip,
 )
 from ..volume import AnyArray, Empty
-from .text_header import Encoding, Storage, TextHeader, open_bytes
+from .text_header import Encoding, TextHeader, TextStorage, open_bytes
 
 LONGEST_NUMBER = 64
 """Characters of one voxel in digits."""
@@ -60,7 +60,7 @@ class StoredVoxels(AbstractContextManager["StoredVoxels"]):
     goes_on: whether a file holds more behind its packed voxels, of those that were finished.
     """
 
-    def __init__(self, storage: Storage, count: int) -> None:
+    def __init__(self, storage: TextStorage, count: int) -> None:
         """Prepare to read so many voxels; raises UnreadableScanError if the files are too short."""
         self._storage = storage
         self._share = count * storage.voxel_type.itemsize // len(storage.files)
@@ -123,7 +123,7 @@ class StoredVoxels(AbstractContextManager["StoredVoxels"]):
             self._file.close()
 
 
-def _check_files(storage: Storage, share: int) -> None:
+def _check_files(storage: TextStorage, share: int) -> None:
     """Raise unless each file can hold its share, before memory is taken for it."""
     skipped = storage.start + (0 if storage.is_packed else max(storage.byte_skip, 0))
     for file in storage.files:
@@ -137,7 +137,7 @@ def _check_files(storage: Storage, share: int) -> None:
                 check_size(file, storage.start + (storage.packed_bytes or 0))
 
 
-def _decoder_of(file: BinaryIO, path: Path, storage: Storage, share: int) -> _Decoder:
+def _decoder_of(file: BinaryIO, path: Path, storage: TextStorage, share: int) -> _Decoder:
     """The decoder of a file, which then stands at its first voxel."""
     _to_voxels(file, storage, share)
     match storage.encoding:
@@ -163,7 +163,7 @@ def _is_gzip(file: BinaryIO) -> bool:
     return start == GZIP_MAGIC
 
 
-def _to_voxels(file: BinaryIO, storage: Storage, share: int) -> None:
+def _to_voxels(file: BinaryIO, storage: TextStorage, share: int) -> None:
     file.seek(storage.start)
     for _ in range(storage.line_skip):
         while not (line := file.readline(BLOCK_BYTES)).endswith(b"\n"):

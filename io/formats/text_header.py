@@ -20,8 +20,8 @@ from ..files.streams import Packing
 from ..volume import FARTHEST_PLACE_MM
 
 Encoding: TypeAlias = Packing | Literal["raw", "text", "hex"]
-Triple: TypeAlias = tuple[float, float, float]
-ONES: Triple = (1.0, 1.0, 1.0)
+Vector3: TypeAlias = tuple[float, float, float]
+ONES: Vector3 = (1.0, 1.0, 1.0)
 
 LONGEST_HEADER_BYTES = 16 << 20
 MOST_FILES = 1 << 14
@@ -34,7 +34,7 @@ _CONTROL = re.compile(rb"[\r\0]")
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class TextStorage:
     """Where the voxels of a scan are stored, and how.
 
     encoding: of the voxels. voxel_type: as stored, byte order included. files: hold equal shares
@@ -76,12 +76,12 @@ class TextHeader:
     sizes: tuple[int, ...]
     axes: tuple[int, int, int]
     further: tuple[int, ...]
-    origin: Triple
-    spacing: Triple
+    origin: Vector3
+    spacing: Vector3
     direction: tuple[float, ...]
     unit: str
     space: str
-    storage: Storage
+    storage: TextStorage
     fields: tuple[bytes, ...]
     metadata: tuple[bytes, ...]
 
