@@ -199,7 +199,7 @@ class PackedReader(io.RawIOBase):
 
         Raises OSError or one of GZIP_ERRORS if the packed bytes are damaged.
         """
-        data = self._unpacked(len(buffer))
+        data = self._unpacked(min(len(buffer), BLOCK_BYTES))
         buffer[: len(data)] = data
         return len(data)
 

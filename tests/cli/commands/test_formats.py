@@ -167,3 +167,42 @@ def test_two_scans_with_one_result_are_both_refused_and_stay_so(
             ("b.nii.gz", "b.mha", "translated"),
         ]
     assert [path.name for path in (tmp_path / "out").glob("*.nii*")] == ["b.nii.gz"]
+
+
+@pytest.mark.parametrize("suffix", [".nhdr", ".mhd"])
+def test_each_file_of_a_list_of_voxels_is_an_input(
+    tmp_path: Path, model: Path, suffix: str
+) -> None:
+    """Its content stands in the manifest, and a change of it makes the result anew."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    voxels = noise(np.int16)
+    names = [f"{at}.raw" for at in range(voxels.shape[0])]
+    for name, part in zip(names, voxels, strict=True):
+        (folder / name).write_bytes(part.astype("<i2").tobytes())
+    sizes, listed = " ".join(map(str, voxels.shape[::-1])), "\n".join(["LIST", *names])
+    heads = {
+        ".nhdr": f"NRRD0004\ntype: short\ndimension: 3\nsizes: {sizes}\nendian: little\n"
+        f"encoding: raw\ndata file: {listed}\n",
+        ".mhd": f"NDims = 3\nDimSize = {sizes}\nElementType = MET_SHORT\n"
+        f"ElementDataFile = {listed}\n",
+    }
+    (folder / f"scan{suffix}").write_text(heads[suffix])
+    command = ["translate", str(folder), "--model", str(model), "--output", str(tmp_path / "out")]
+
+    def run() -> str:
+        result = CliRunner().invoke(app, [*command, "--device", "cpu"])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    run()
+    target = tmp_path / "out" / f"scan{suffix}"
+    same(sitk.GetArrayFromImage(sitk.ReadImage(str(target))), voxels)
+    [record] = tmp_path.rglob("manifest.jsonl")
+    manifest = record.read_text()
+    assert all(f'"{name}"' in manifest for name in names)
+    assert "1 up to date" in run()
+    (folder / names[2]).write_bytes((voxels[2] + 1).astype("<i2").tobytes())
+    assert "the input changed" in run()
+    voxels[2] += 1
+    same(sitk.GetArrayFromImage(sitk.ReadImage(str(target))), voxels)

@@ -368,7 +368,7 @@ BASES = [nrrd_base, metaimage_base]
 
 @pytest.mark.parametrize("base", BASES)
 def test_some_mutated_headers(tmp_path: Path, base: Any) -> None:
-    try_mutated(tmp_path, base, range(60))
+    try_mutated(tmp_path, base, range(25))
 
 
 @pytest.mark.slow
