@@ -13,12 +13,12 @@ from .streams import is_gzip_name
 GZIP_MAGIC = b"\x1f\x8b"
 VoxelStorage: TypeAlias = Literal["plain", "compressed", "bzip2", "text"]
 """How voxels lie in a file: as they are, by deflate, by bzip2, or written out in digits."""
-# Deflate codes at most 258 bytes in two bits, and bzip2 at most 46 MB of equal bytes in 39; a digit
-# stands for at most 8 bytes.
+# Deflate codes at most 258 bytes in two bits. Bzip2 packs equal bytes a million to one, but an image
+# of something never as small as this. A digit stands for at most 8 bytes.
 _LARGEST_RATIOS: dict[VoxelStorage, int] = {
     "plain": 1,
     "compressed": 1032,
-    "bzip2": 1 << 21,
+    "bzip2": 1 << 14,
     "text": 8,
 }
 
@@ -65,6 +65,11 @@ def check_size(path: Path, promised: int, storage: VoxelStorage = "plain") -> No
             f"{path} is truncated or its header is damaged: the header promises {promised} bytes "
             f"and the file holds {there}{kind}; copy it again."
         )
+    check_memory(path, promised)
+
+
+def check_memory(path: Path, promised: int) -> None:
+    """Raise unless the memory could take so many bytes."""
     if promised > most_memory():
         raise UnreadableScanError(
             f"{path} needs {promised / 2**30:.1f} GiB of memory, and this program may have "

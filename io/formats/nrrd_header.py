@@ -25,6 +25,8 @@ from .text_header import (
 )
 
 MOST_AXES = 16
+MOST_SKIPPED_LINES, MOST_SKIPPED_BYTES = 1 << 16, 16 << 20
+"""Of lines, and of bytes that have to be unpacked or decoded for it."""
 _MAGIC = re.compile(rb"NRRD000[1-6]")
 _FIELDS = {
     name.replace(" ", ""): name
@@ -206,10 +208,11 @@ def _storage(
         )
     line_skip = file.integer("line skip", text.get("line skip", "0"))
     byte_skip = file.integer("byte skip", text.get("byte skip", "0"))
-    if line_skip < 0 or (byte_skip < 0 and encoding != "raw"):
+    if not 0 <= line_skip <= MOST_SKIPPED_LINES or (
+        encoding != "raw" and not 0 <= byte_skip <= MOST_SKIPPED_BYTES
+    ):
         raise file.unsupported(
-            "skips bytes before its voxels in a way that its encoding does not allow; save it "
-            "without a skip"
+            "skips more before its voxels than its encoding allows; save it without a skip"
         )
     files = (file.path,) if data_file is None else _data_files(data_file, sizes, lines, file)
     return TextStorage(

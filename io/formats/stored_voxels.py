@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from ..errors import UnreadableScanError
-from ..files.header_limits import GZIP_MAGIC, VoxelStorage, check_size
+from ..files.header_limits import GZIP_MAGIC, VoxelStorage, check_memory, check_size
 from ..files.streams import (
     BLOCK_BYTES,
     SLAB_BYTES,
@@ -125,13 +125,12 @@ class StoredVoxels(AbstractContextManager["StoredVoxels"]):
 
 def _check_files(storage: TextStorage, share: int) -> None:
     """Raise unless each file can hold its share, before memory is taken for it."""
+    check_memory(storage.files[0], share * len(storage.files))
     skipped = storage.start + (0 if storage.is_packed else max(storage.byte_skip, 0))
     for file in storage.files:
         match storage.encoding:
             case "raw":
                 check_size(file, skipped + share)
-            case "hex":
-                check_size(file, skipped + 2 * share, "text")
             case _:
                 check_size(file, share, _KINDS[storage.encoding])
                 check_size(file, storage.start + (storage.packed_bytes or 0))

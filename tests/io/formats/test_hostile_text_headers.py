@@ -143,6 +143,15 @@ def test_every_file_of_a_list_belongs_to_its_study(tmp_path: Path, name: str, fo
         read(study)
 
 
+def test_a_list_of_one_file_many_times_is_no_way_around_the_memory(tmp_path: Path) -> None:
+    with (tmp_path / "x.raw").open("wb") as file:
+        file.truncate(1 << 30)
+    head = NRRD.replace(b"sizes: 3 4 5", b"sizes: 32768 16384 10000")
+    (tmp_path / "a.nhdr").write_bytes(head + b"data file: LIST\n" + b"x.raw\n" * 10000)
+    with pytest.raises(UnreadableScanError, match="GiB of memory"):
+        read_file(tmp_path / "a.nhdr")
+
+
 PAIRS = {
     "Latin-1": b"PatientName:=Sch\xe4del",
     "UTF-8": "PatientName:=Schädel".encode(),
