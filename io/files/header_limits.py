@@ -13,8 +13,8 @@ from .streams import is_gzip_name
 GZIP_MAGIC = b"\x1f\x8b"
 VoxelStorage: TypeAlias = Literal["plain", "compressed", "bzip2", "text"]
 """How voxels lie in a file: as they are, by deflate, by bzip2, or written out in digits."""
-# Deflate codes at most 258 bytes in two bits. Bzip2 packs equal bytes a million to one, but an image
-# of something never as small as this. A digit stands for at most 8 bytes.
+# Deflate codes at most 258 bytes in two bits. Bzip2 packs equal bytes a million to one, but no scan
+# as small as this. A digit stands for at most 8 bytes.
 _LARGEST_RATIOS: dict[VoxelStorage, int] = {
     "plain": 1,
     "compressed": 1032,

@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import UnreadableScanError
 from ..files.header_limits import check_extents
 from ..volume import AnyArray
+from .stored_voxels import MOST_SKIPPED_BYTES, MOST_SKIPPED_LINES
 from .text_header import (
     ONES,
     Encoding,
@@ -25,8 +26,6 @@ from .text_header import (
 )
 
 MOST_AXES = 16
-MOST_SKIPPED_LINES, MOST_SKIPPED_BYTES = 1 << 16, 16 << 20
-"""Of lines, and of bytes that have to be unpacked or decoded for it."""
 _MAGIC = re.compile(rb"NRRD000[1-6]")
 _FIELDS = {
     name.replace(" ", ""): name
@@ -208,8 +207,9 @@ def _storage(
         )
     line_skip = file.integer("line skip", text.get("line skip", "0"))
     byte_skip = file.integer("byte skip", text.get("byte skip", "0"))
+    least = 0 if encoding in ("text", "hex") else -MOST_SKIPPED_BYTES
     if not 0 <= line_skip <= MOST_SKIPPED_LINES or (
-        encoding != "raw" and not 0 <= byte_skip <= MOST_SKIPPED_BYTES
+        encoding != "raw" and not least <= byte_skip <= MOST_SKIPPED_BYTES
     ):
         raise file.unsupported(
             "skips more before its voxels than its encoding allows; save it without a skip"

@@ -29,6 +29,8 @@ from ..files.streams import (
 from ..volume import AnyArray, Empty
 from .text_header import Encoding, TextHeader, TextStorage, open_bytes
 
+MOST_SKIPPED_LINES, MOST_SKIPPED_BYTES = 1 << 16, 16 << 20
+"""Of lines, and of bytes that have to be unpacked or decoded for it."""
 LONGEST_NUMBER = 64
 """Characters of one voxel in digits."""
 _SPACE = b" \t\n\r\v\f"
@@ -149,9 +151,26 @@ def _decoder_of(file: BinaryIO, path: Path, storage: TextStorage, share: int) ->
         case packing:
             if packing == "zlib" and _is_gzip(file):
                 packing = "gzip"
+            begin, skipped = file.tell(), storage.byte_skip
+            if skipped < 0:
+                most = share + MOST_SKIPPED_BYTES
+                skipped += _unpacked_bytes(PackedReader(file, packing), most) + 1 - share
+                file.seek(begin)
+            if skipped < 0:
+                raise EOFError
             reader: Any = PackedReader(file, packing, storage.packed_bytes)
-            skip(reader, storage.byte_skip)
+            skip(reader, skipped)
             return _Decoded(reader, storage.is_exact)
+
+
+def _unpacked_bytes(reader: PackedReader, most: int) -> int:
+    """The length of what is packed; raises TooManyBytesError if it is more than so many bytes."""
+    scratch, total = bytearray(BLOCK_BYTES), 0
+    while count := reader.readinto(scratch):
+        total += count
+        if total > most:
+            raise TooManyBytesError
+    return total
 
 
 def _is_gzip(file: BinaryIO) -> bool:
@@ -168,13 +187,15 @@ def _to_voxels(file: BinaryIO, storage: TextStorage, share: int) -> None:
         while not (line := file.readline(BLOCK_BYTES)).endswith(b"\n"):
             if not line:
                 raise EOFError
+    if storage.is_packed:
+        return
     if storage.byte_skip < 0:
         behind = share - 1 - storage.byte_skip
         begin = file.seek(0, io.SEEK_END) - behind
         if begin < storage.start:
             raise EOFError
         file.seek(begin)
-    elif not storage.is_packed:
+    else:
         file.seek(storage.byte_skip, io.SEEK_CUR)
 
 

@@ -308,7 +308,12 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
         ("encoding: raw\n", "", UnreadableScanError, "how its voxels are encoded"),
         ("encoding: raw", "encoding: bzip2", UnreadableScanError, "is damaged"),
         ("encoding: raw", "encoding: gzip", UnreadableScanError, "cannot be unpacked"),
-        ("encoding: raw", "encoding: gzip\nbyte skip: -9", UnsupportedScanError, "skips more"),
+        (
+            "encoding: raw",
+            f"encoding: gzip\nbyte skip: -{10**9}",
+            UnsupportedScanError,
+            "skips more",
+        ),
         ("encoding: raw", "encoding: hex\nbyte skip: -1", UnsupportedScanError, "skips more"),
         (
             "encoding: raw",

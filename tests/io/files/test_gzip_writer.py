@@ -1,4 +1,4 @@
-"""Gzip files packed on several threads, against zlib."""
+"""Gzip and zlib streams packed on several threads, against zlib."""
 
 import io
 import zlib
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import pytest
 from hypothesis import given
@@ -20,8 +20,10 @@ GZIP = 16 + zlib.MAX_WBITS
 BLOCK = bytes(range(256)) * 700
 
 
-def write(file: BinaryIO, writes: Sequence[bytes | memoryview]) -> None:
-    with HashedFile(file) as hashed, GzipWriter(hashed) as writer:
+def write(
+    file: BinaryIO, writes: Sequence[bytes | memoryview], kind: Literal["gzip", "zlib"] = "gzip"
+) -> None:
+    with HashedFile(file) as hashed, GzipWriter(hashed, kind) as writer:
         for data in writes:
             writer.write(data)
 
@@ -36,6 +38,16 @@ def packed(writes: Sequence[bytes | memoryview]) -> bytes:
 def test_what_was_written_is_unpacked_from_one_member(writes: list[bytes]) -> None:
     unpacker = zlib.decompressobj(GZIP)
     assert unpacker.decompress(packed(writes)) == b"".join(writes)
+    assert unpacker.eof
+    assert unpacker.unused_data == b""
+
+
+@given(st.lists(st.binary(max_size=3000) | st.just(BLOCK), max_size=40))
+def test_what_was_written_as_zlib_is_unpacked(writes: list[bytes]) -> None:
+    file = io.BytesIO()
+    write(file, writes, "zlib")
+    unpacker = zlib.decompressobj()
+    assert unpacker.decompress(file.getvalue()) == b"".join(writes)
     assert unpacker.eof
     assert unpacker.unused_data == b""
 

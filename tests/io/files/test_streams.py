@@ -1,13 +1,27 @@
 """Voxel bytes of a file that several threads read."""
 
+import bz2
+import gzip
+import io
+import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from cuda_cyclegan.io.files import disk, streams
-from cuda_cyclegan.io.files.streams import expect_end, fill, open_reader, read_exactly
+from cuda_cyclegan.io.files.streams import (
+    PackedReader,
+    TooManyBytesError,
+    expect_end,
+    fill,
+    open_reader,
+    read_exactly,
+)
 
 VOXELS = np.random.default_rng(0).integers(0, 256, 10_001, np.uint8)
 HEADER = b"header!"
@@ -73,3 +87,40 @@ def test_a_system_that_cannot_gives_the_same_bytes(
         expect_end(stream)
     np.testing.assert_array_equal(found, VOXELS)
     assert not read
+
+
+PACKS: dict[streams.Packing, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "zlib": zlib.compress,
+    "bzip2": bz2.compress,
+}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    packing=st.sampled_from(list(PACKS)),
+    parts=st.lists(st.binary(min_size=1, max_size=3000), min_size=1, max_size=4),
+    tail=st.sampled_from([b"", bytes(9), b"more"]),
+    steps=st.integers(1, 4000),
+)
+def test_streams_one_after_the_other_are_unpacked(
+    packing: streams.Packing, parts: list[bytes], tail: bytes, steps: int
+) -> None:
+    plain = b"".join(parts)
+    file = io.BytesIO(b"".join(map(PACKS[packing], parts)) + tail)
+    reader: Any = PackedReader(file, packing)
+    found = bytearray(len(plain))
+    for begin in range(0, len(plain), steps):
+        fill(reader, memoryview(found)[begin : begin + steps])
+    assert bytes(found) == plain
+    assert reader.finish() == (tail == b"more")
+
+
+@pytest.mark.parametrize("packing", PACKS)
+def test_a_packed_stream_that_is_cut_or_goes_on_is_noticed(packing: streams.Packing) -> None:
+    packed = PACKS[packing](VOXELS.tobytes())
+    for end, size in ((-1, len(VOXELS)), (-40, len(VOXELS)), (len(packed), len(VOXELS) - 1)):
+        reader: Any = PackedReader(io.BytesIO(packed[:end]), packing)
+        with pytest.raises((EOFError, TooManyBytesError)):  # noqa: PT012
+            fill(reader, memoryview(bytearray(size)))
+            reader.finish()

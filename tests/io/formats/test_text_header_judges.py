@@ -319,14 +319,16 @@ def test_skips_of_nrrd(tmp_path: Path, suffix: str, skips: str) -> None:
         assert_as_pynrrd(path, voxels)
 
 
-def test_bytes_that_are_skipped_in_packed_voxels(tmp_path: Path) -> None:
+@pytest.mark.parametrize("skips", SKIPS)
+def test_bytes_that_are_skipped_in_packed_voxels(tmp_path: Path, skips: str) -> None:
+    """Lines of the file, and then bytes of what is unpacked."""
+    fields, before, behind = SKIPS[skips]
     voxels = voxels_of("i2")
+    lines = before[: before.rfind(b"\n") + 1] if "line" in fields else b""
+    plain = before.removeprefix(lines) + voxels.tobytes(order="F") + b"x" * behind
     head = NRRD.format(type="short", endian="little", encoding="gzip")
-    packed = gzip.compress(b"preface" + voxels.tobytes(order="F"))
     path = tmp_path / "a.nrrd"
-    path.write_bytes(f"{head}byte skip: 7\n\n".encode() + packed)
-    assert_as_itk(path, voxels)
-    path.write_bytes(f"{head}line skip: 1\nbyte skip: 7\n\n".encode() + b"a line\n" + packed)
+    path.write_bytes(f"{head}{fields}\n".encode() + lines + gzip.compress(plain))
     assert_as_itk(path, voxels)
 
 
