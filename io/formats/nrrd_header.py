@@ -27,16 +27,18 @@ from .text_header import (
 
 MOST_AXES = 16
 _MAGIC = re.compile(rb"NRRD000[1-6]")
+_NAMES = (
+    *("content", "number", "type", "block size", "dimension", "space", "space dimension"),
+    *("sizes", "spacings", "thicknesses", "axis mins", "axis maxs", "space directions"),
+    *("centerings", "kinds", "labels", "units", "min", "max", "old min", "old max", "endian"),
+    *("encoding", "line skip", "byte skip", "sample units", "space units", "space origin"),
+    *("measurement frame", "data file"),
+)
 _FIELDS = {
-    name.replace(" ", ""): name
-    for name in (
-        *("content", "number", "type", "block size", "dimension", "space", "space dimension"),
-        *("sizes", "spacings", "thicknesses", "axis mins", "axis maxs", "space directions"),
-        *("centerings", "kinds", "labels", "units", "min", "max", "old min", "old max", "endian"),
-        *("encoding", "line skip", "byte skip", "sample units", "space units", "space origin"),
-        *("measurement frame", "data file"),
-    )
-} | {"centers": "centerings"}
+    **{name: name for name in _NAMES},
+    **{name.replace(" ", ""): name for name in _NAMES},
+    "centers": "centerings",
+}
 _SEPARATOR = re.compile(rb":=|:[ \t]|:$")
 _ENCODINGS: dict[str, Encoding] = {
     "raw": "raw",
@@ -114,8 +116,10 @@ LPS_OF: dict[str, Vector3] = {
     **dict.fromkeys(("left-anterior-superior", "las"), (1.0, -1.0, 1.0)),
 }
 """To each space that tells left from right, the signs of its axes in LPS."""
-_OTHER_SPACES = {"scanner-xyz": "scanner-xyz", "3d-right-handed": "3D-right-handed"} | {
-    "3d-left-handed": "3D-left-handed"
+_OTHER_SPACES = {
+    "scanner-xyz": "scanner-xyz",
+    "3d-right-handed": "3D-right-handed",
+    "3d-left-handed": "3D-left-handed",
 }
 _WITH_TIME = {"rast": "ras", "last": "las", "lpst": "lps"}
 """Short names of spaces with time, and of those without."""
@@ -169,7 +173,7 @@ def _fields(lines: Iterator[bytes], file: HeaderFile) -> tuple[dict[str, bytes],
     fields: dict[str, bytes] = {}
     pairs: list[bytes] = []
     for line in lines:
-        if not line.strip():
+        if not line:
             break
         if line.startswith(b"#"):
             continue
@@ -179,7 +183,7 @@ def _fields(lines: Iterator[bytes], file: HeaderFile) -> tuple[dict[str, bytes],
         if found[0] == b":=":
             pairs.append(line)
             continue
-        name = _FIELDS.get(text_of(line[: found.start()]).lower().replace(" ", ""))
+        name = _FIELDS.get(text_of(line[: found.start()]).lower())
         if name is None:
             raise file.unknown_line()
         if name in fields:

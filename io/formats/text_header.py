@@ -66,11 +66,10 @@ class TextHeader:
 
     sizes: of all axes, the fastest first. axes: which of them are i, j and k. further: all others,
     those of components first. origin, spacing, direction: in LPS and in `unit`, the direction row
-    by row, as ITK has them. unit: of lengths.
-    space: name of the space that the axes are given in, in small letters and without time; empty if
-    the header names none. storage: of the voxels. fields: lines for a result that describe its
-    axes and the scan. metadata: lines without a meaning for the voxels and their place, as they
-    stand there.
+    by row, as ITK has them. unit: of lengths. space: name of the space that the axes are given in,
+    in small letters and without time; empty if the header names none. storage: of the voxels.
+    fields: lines for a result that describe its axes and the scan. metadata: lines without a
+    meaning for the voxels and their place, as they stand there.
     """
 
     sizes: tuple[int, ...]
@@ -128,7 +127,7 @@ class HeaderFile:
         return self._file.tell()
 
     def damaged(self, what: str) -> UnreadableScanError:
-        """The error for a header; what: the end of the sentence that begins with "its header"."""
+        """The error for a header; what: the end of the clause that begins with "it"."""
         return UnreadableScanError(
             f"{self.path} has a damaged header: it {what}; repair it or export the scan again."
         )
