@@ -11,10 +11,10 @@ import numpy as np
 
 from ..errors import ScanError, UnreadableScanError, WriteError
 from ..files.gzip_writer import GzipWriter
-from ..files.header_limits import check_start, pick_volume
+from ..files.header_limits import pick_volume
 from ..files.sinks import HashedFile
 from ..files.streams import GOES_ON, write_voxels
-from ..volume import LPS_TO_RAS, Affine, Empty, Grid, Study, Volume
+from ..volume import LPS_TO_RAS, Affine, Empty, Format, Grid, Study, Volume
 from . import metaimage_header, nrrd_header
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
 from .stored_voxels import StoredVoxels, read_voxels, scratch_bytes
@@ -23,6 +23,11 @@ from .text_header import HeaderFile, TextHeader, open_bytes, text_of
 NRRD_SUFFIXES = (".nrrd", ".nhdr")
 VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
 """Suffixes of the file of voxels that are stored as they are, and of packed ones."""
+_CAN_STAND: dict[Format, re.Pattern[bytes]] = {
+    "nrrd": re.compile(rb"(?!LIST)[^\s%][^\r\n\0%]*"),
+    "metaimage": re.compile(rb"[^\s%][^\r\n\0%]*"),
+}
+"""Names of files that ITK finds by a header; others it takes for patterns or cuts."""
 _DICOM_KEY = re.compile(r"(?:DICOM_)?([0-9a-f]{4})[|_]([0-9a-f]{4})(?:_.*)?", re.IGNORECASE)
 """As ITK and dcm2niix name elements of the DICOM series that a file was made of."""
 _OF_PATIENT = "0010"
@@ -67,13 +72,12 @@ def read_grid(study: Study) -> Grid:
 def _header(study: Study) -> TextHeader:
     """The header of a study, whose voxels lie in its own files and in no other."""
     header = read_text_header(study.files[0])
-    if foreign := [file for file in header.data_files if file not in study.files]:
+    own = set(study.files)
+    if foreign := [file for file in header.data_files if file not in own]:
         raise UnreadableScanError(
             f"{study.files[0]} names a file for its voxels that is not among the files of its "
             f"study: {foreign[0]}; put it into the inputs, or run the command again."
         )
-    for file in header.data_files:
-        check_start(file)
     return header
 
 
@@ -94,6 +98,10 @@ def write(volume: Volume, part: Path, target: Path) -> dict[str, str]:
         )
     header = _of_result(header)
     beside = voxels_beside(part, header.storage.is_packed)
+    if beside and not _CAN_STAND[volume.format].fullmatch(os.fsencode(beside.name)):
+        raise WriteError(
+            f"{target} was not written: its name cannot stand in its header; rename the source."
+        )
     hashes = _write_files(volume, header, part, beside)
     _verify(volume, header, part, beside, target)
     return hashes
