@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
+from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin
@@ -118,7 +119,9 @@ def _encoded(value: object) -> object:
     match value:
         case Path():
             return str(value)
-        case float():  # of numpy
+        case Integral():  # of numpy, as below
+            return int(value)
+        case Real():
             return float(value)
         case _:
             raise NotImplementedError

@@ -1,7 +1,9 @@
 """Volumes from images that nibabel and SimpleITK hold in memory, and back."""
 
+from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -9,12 +11,39 @@ import numpy.typing as npt
 from .errors import UnsupportedScanError
 from .formats.geometry import MILLIMETRES
 from .formats.nifti import as_nifti, unit_of
+from .single_scan import read_scan
 from .volume import LPS_TO_RAS, Affine, AnyArray, Volume
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Image
     from nibabel.spatialimages import SpatialImage
     from SimpleITK import Image
+
+AnyPath: TypeAlias = str | PathLike[str]
+AnyScan: TypeAlias = Union[Volume, "SpatialImage", "Image", str, PathLike[str]]
+"""A scan in memory, or the path of one."""
+
+
+def as_volume(scan: AnyScan) -> Volume:
+    """The volume of a scan in memory, or of the one scan of a file or folder. Raises ScanError."""
+    given: Any = scan
+    if isinstance(given, Volume):
+        sound = volume_of(given.voxels, given.affine)
+        return replace(given, voxels=sound.voxels, affine=sound.affine)
+    if isinstance(given, str | PathLike):
+        return read_scan(cast("AnyPath", given))
+    if _is_of_nibabel(given):
+        return from_nibabel(given)
+    if _is_of_simpleitk(given):
+        return from_simpleitk(given)
+    if hasattr(given, "__array__"):
+        raise UnsupportedScanError(
+            "An array is no scan without its affine; give both, as in translate(voxels, affine)."
+        )
+    raise UnsupportedScanError(
+        f"A {_type(given)} is no scan; give a path, a Volume, an image of nibabel or SimpleITK, or "
+        "an array with its affine."
+    )
 
 
 def volume_of(voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
@@ -27,7 +56,12 @@ def volume_of(voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
         raise UnsupportedScanError(
             "Voxels of the array are masked, so nobody knows their values; fill them."
         )
-    stored, place = np.asarray(voxels), np.array(affine, np.float64)
+    try:
+        stored, place = np.asarray(voxels), np.array(affine, np.float64)
+    except (TypeError, ValueError) as error:
+        raise UnsupportedScanError(
+            f"A {_type(voxels)} with a {_type(affine)} is no array with its affine: {error}."
+        ) from error
     if stored.ndim != 3 or 0 in stored.shape or place.shape != (4, 4):
         raise UnsupportedScanError(
             f"A scan is an array [i, j, k] with a (4, 4) affine, not {stored.shape} with "
@@ -49,10 +83,11 @@ def volume_of(voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
     return Volume(native, place, None, "nifti")
 
 
-def from_nibabel(image: "SpatialImage") -> Volume:
+def from_nibabel(image: "SpatialImage | AnyPath") -> Volume:
     """The volume of a 3D image that nibabel has opened or made, its voxels as they are stored.
 
-    Raises UnsupportedScanError unless it is one volume of plain numbers with an affine.
+    image: or the path of a scan, which is read as `translate_file` reads it. Raises ScanError
+    unless it is one volume of plain numbers with an affine.
 
     >>> import nibabel, numpy
     >>> image = nibabel.Nifti1Image(numpy.zeros((4, 5, 6), numpy.int16), numpy.eye(4))
@@ -60,6 +95,10 @@ def from_nibabel(image: "SpatialImage") -> Volume:
     (4, 5, 6)
     """
     given: Any = image
+    if isinstance(given, str | PathLike):
+        return read_scan(cast("AnyPath", given))
+    if not _is_of_nibabel(given):
+        raise UnsupportedScanError(f"A {_type(given)} is no image of nibabel, nor a path of one.")
     if given.affine is None:
         raise UnsupportedScanError("The image has no affine, so nobody knows where it lies.")
     nibabel: Any = import_module("nibabel")
@@ -80,16 +119,18 @@ def _one_volume(voxels: AnyArray) -> AnyArray:
     return voxels if np.prod(voxels.shape[3:]) != 1 else voxels.reshape(voxels.shape[:3])
 
 
-def to_nibabel(volume: Volume) -> "Nifti1Image":
+def to_nibabel(volume: AnyScan) -> "Nifti1Image":
     """The volume as a NIfTI image in memory, in the header of its file where that was NIfTI.
 
-    Its voxels are those stored, or float32 values where a slope or intercept belongs to them.
+    volume: or an image, or a path. The image's voxels are those stored, or float32 values where a
+    slope or intercept belongs to them. Raises ScanError for what is no scan.
 
     >>> import numpy
     >>> to_nibabel(volume_of(numpy.ones((4, 5, 6), numpy.int16), numpy.eye(4))).shape
     (4, 5, 6)
     """
     nibabel: Any = import_module("nibabel")
+    volume = as_volume(volume)
     kept: Any = volume.header
     if not isinstance(kept, nibabel.Nifti1Header) or unit_of(kept) != "mm":
         kept = as_nifti(volume).header
@@ -102,10 +143,11 @@ def to_nibabel(volume: Volume) -> "Nifti1Image":
     return kind(voxels, volume.affine, header, dtype=voxels.dtype)
 
 
-def from_simpleitk(image: "Image") -> Volume:
+def from_simpleitk(image: "Image | AnyPath") -> Volume:
     """The volume of a 3D image of SimpleITK, with a copy of its voxels.
 
-    Raises UnsupportedScanError unless it has three axes and one plain number a voxel.
+    image: or the path of a scan, which is read as `translate_file` reads it. Raises ScanError
+    unless it has three axes and one plain number a voxel.
 
     >>> import SimpleITK
     >>> from_simpleitk(SimpleITK.Image(4, 5, 6, SimpleITK.sitkInt16)).shape
@@ -113,6 +155,10 @@ def from_simpleitk(image: "Image") -> Volume:
     """
     sitk: Any = import_module("SimpleITK")
     given: Any = image
+    if isinstance(given, str | PathLike):
+        return read_scan(cast("AnyPath", given))
+    if not _is_of_simpleitk(given):
+        raise UnsupportedScanError(f"A {_type(given)} is no image of SimpleITK, nor a path of one.")
     if given.GetDimension() != 3 or given.GetNumberOfComponentsPerPixel() != 1:
         raise UnsupportedScanError("The image is no single 3D volume; extract one of it.")
     affine = np.eye(4)
@@ -121,16 +167,18 @@ def from_simpleitk(image: "Image") -> Volume:
     return volume_of(sitk.GetArrayFromImage(given).T, LPS_TO_RAS @ affine)
 
 
-def to_simpleitk(volume: Volume) -> "Image":
+def to_simpleitk(volume: AnyScan) -> "Image":
     """The volume as an image of SimpleITK, whose axes are x, y, z for [i, j, k], in LPS.
 
-    Its voxels are those stored, or float32 values where a slope or intercept belongs to them.
+    volume: or an image, or a path. The image's voxels are those stored, or float32 values where a
+    slope or intercept belongs to them. Raises ScanError for what is no scan.
 
     >>> import numpy
     >>> to_simpleitk(volume_of(numpy.ones((4, 5, 6), numpy.int16), numpy.eye(4))).GetSize()
     (4, 5, 6)
     """
     sitk: Any = import_module("SimpleITK")
+    volume = as_volume(volume)
     image = sitk.GetImageFromArray(np.ascontiguousarray(_unscaled(volume).T))
     affine = LPS_TO_RAS @ volume.affine
     image.SetSpacing(volume.spacing)
@@ -144,3 +192,15 @@ def _unscaled(volume: Volume) -> AnyArray:
     if (volume.slope, volume.intercept) == (1.0, 0.0):
         return volume.voxels
     return volume.values()
+
+
+def _is_of_nibabel(given: object) -> bool:
+    return hasattr(given, "dataobj") and hasattr(given, "affine")
+
+
+def _is_of_simpleitk(given: object) -> bool:
+    return hasattr(given, "GetNumberOfComponentsPerPixel") and hasattr(given, "GetDirection")
+
+
+def _type(given: object) -> str:
+    return type(given).__name__

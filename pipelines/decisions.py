@@ -1,5 +1,6 @@
 """What is decided before anything opens: devices by their name, and what a request leaves open."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import get_args
@@ -113,6 +114,8 @@ def _check_said(options: TranslateOptions) -> None:
         raise SettingsError(
             f"An overlap of {options.overlap:g} is no share from 0 to {MOST_OVERLAP:g}."
         )
+    if options.nan_to is not None and not math.isfinite(options.nan_to):
+        raise SettingsError(f"Setting nan-to={options.nan_to:g} is no value for a voxel; name one.")
     for setting, said, known in (
         ("blend", options.blend, get_args(Blend)),
         ("inference", options.inference, (None, *get_args(Inference))),

@@ -136,12 +136,13 @@ class Job:
         return self.planner(load(self.request.output)).plan(self.discovery.studies)
 
 
-def open_job(request: Request) -> Job:
+def open_job(request: Request, model: Model | None = None) -> Job:
     """Check a request against model and device, and find its studies; reads no scan.
 
-    Raises ModelFileError, PatchShapeError, DeviceUnavailableError, SettingsError or ScanError.
+    model: the request's, if it was read already. Raises ModelFileError, PatchShapeError,
+    DeviceUnavailableError, SettingsError or ScanError.
     """
-    job = _checked(request, load_model(request.model))
+    job = _checked(request, model or load_model(request.model))
     return replace(job, discovery=request.search(job.model.card))
 
 

@@ -199,7 +199,7 @@ MAY_IMPORT = {
     "io.channels": "io.dicom io.discovery io.search io.volume",
     "io.choice": "io.links",
     "io.contrasts": "io.files io.search io.volume",
-    "io.conversion": "io.errors io.formats io.volume",
+    "io.conversion": "io.errors io.formats io.single_scan io.volume",
     "io.dicom": "io.choice io.files io.search io.volume",
     "io.dicom.derived": "io.contrasts io.dicom io.dicom.pixels io.errors io.maps io.volume",
     "io.dicom.pixels": "io.dicom io.errors io.files io.volume",
@@ -215,6 +215,7 @@ MAY_IMPORT = {
     "io.file_headers": "io.errors io.files io.formats io.reading io.volume",
     "io.reading": "io.dicom.pixels io.errors io.files io.formats io.volume",
     "io.search": "io.files io.formats io.links io.maps io.volume",
+    "io.single_scan": "io.choice io.discovery io.errors io.reading io.volume",
     "io.unread": "io.dicom.pixels io.file_headers io.reading io.volume",
     "io.volume": "io.maps",
     "io.writing": (
@@ -222,12 +223,12 @@ MAY_IMPORT = {
     ),
     "pipelines": "",
     "pipelines.api": (
-        "engine.checkpoint.recognise engine.devices engine.errors engine.generator "
+        "engine.checkpoint.recognise engine.decoding engine.devices engine.errors engine.generator "
         "engine.model engine.network engine.options engine.recovery io.channels io.choice "
-        "io.conversion io.discovery io.errors io.volume pipelines.decisions pipelines.errors "
-        "pipelines.model_import pipelines.opening pipelines.progress pipelines.report "
-        "pipelines.request pipelines.results pipelines.settings pipelines.stopwatch "
-        "pipelines.study pipelines.translate"
+        "io.conversion io.discovery io.errors io.single_scan io.volume pipelines.decisions "
+        "pipelines.errors pipelines.model_import pipelines.opening pipelines.progress "
+        "pipelines.report pipelines.request pipelines.results pipelines.settings "
+        "pipelines.stopwatch pipelines.study pipelines.study.voxels pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "

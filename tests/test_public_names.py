@@ -28,7 +28,8 @@ from_nibabel from_simpleitk import_checkpoint load_model to_nibabel to_simpleitk
 """
 PARAMETERS = {
     "Translator": (
-        "model device precision patch overlap blend resample_channels inference limits on_event"
+        "model device precision patch overlap blend resample_channels inference nan_to "
+        "fewest_slices allow_uneven limits on_event"
     ),
     "from_nibabel": "image",
     "from_simpleitk": "image",

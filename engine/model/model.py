@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -36,7 +36,8 @@ class Model:
 
     reference_input, reference_output: the stored patch pair, [1, C, D, H, W]. sha256: hash of the
     model file, which names it in jobs and reports. identity: hash of all that changes voxels, by
-    which results are up to date. network: graph and weights.
+    which results are up to date. network: graph and weights. path: of the file that it was read
+    from; None if it is in memory only.
     """
 
     card: ModelCard
@@ -45,6 +46,7 @@ class Model:
     reference_output: FloatArray
     sha256: str
     identity: str = ""
+    path: Path | None = None
 
     @property
     def known_as(self) -> tuple[str, ...]:
@@ -186,7 +188,7 @@ def load_model(path: str | PathLike[str]) -> Model:
     >>> load_model("t1-to-t2.safetensors").card.source
     'T1'
     """
-    path = Path(path)
+    path = _as_path(path)
     try:
         if not path.exists():
             raise ModelFileError(f"Model {path} does not exist; check the name of the model file.")
@@ -200,9 +202,17 @@ def load_model(path: str | PathLike[str]) -> Model:
     except OSError as error:
         raise ModelFileError(f"Model {path} cannot be read ({error.strerror}).") from error
     try:
-        return decode_model(data)
+        return replace(decode_model(data), path=path)
     except ModelFileError as error:
         raise ModelFileError(f"{path}: {error}") from error
+
+
+def _as_path(given: object) -> Path:
+    if not isinstance(given, str | PathLike):
+        raise ModelFileError(
+            f"A model is read from the path of its file, not from a {type(given).__name__}."
+        )
+    return Path(cast("str | PathLike[str]", given))
 
 
 def is_model_file(path: Path) -> bool:

@@ -1,25 +1,27 @@
 """A training checkpoint becomes a model file."""
 
-from os import PathLike
+import dataclasses
 from pathlib import Path
 
 from ...engine.checkpoint.recognise.evidence import NetworkChoices, Question
 from ...engine.model.model import Model
+from ...io.conversion import AnyPath
 from ..errors import UndecidedError
 from ..model_import.card_draft import CardDraft
 from ..model_import.importing import ImportRequest, make_model, survey
 from ..results.output_file import check_free, save
+from .arguments import path_of, record
 
 _NOTHING_SAID = NetworkChoices()
 
 
 def import_checkpoint(
-    checkpoint: str | PathLike[str],
-    output: str | PathLike[str],
+    checkpoint: AnyPath,
+    output: AnyPath,
     card: CardDraft,
     choices: NetworkChoices = _NOTHING_SAID,
     *,
-    reference: str | PathLike[str] | None = None,
+    reference: AnyPath | None = None,
     replace: bool = False,
 ) -> Model:
     """Make a model of a training checkpoint, write its file, and return it; runs no code in it.
@@ -50,8 +52,14 @@ def import_checkpoint(
     >>> model.card.name
     'T1 to T2'
     """
-    file, proof = Path(output), Path(reference) if reference is not None else None
-    request = ImportRequest(Path(checkpoint), choices, card, proof)
+    file = path_of("output", output)
+    proof = None if reference is None else path_of("reference", reference)
+    request = ImportRequest(
+        path_of("checkpoint", checkpoint),
+        record("choices", NetworkChoices, choices),
+        record("card", CardDraft, card),
+        proof,
+    )
     sources = (request.checkpoint, *([proof] if proof else []))
     check_free(file, replace=replace, sources=sources)
     found = survey(request)
@@ -59,7 +67,7 @@ def import_checkpoint(
         raise _undecided(request.checkpoint, found.undecided)
     made = make_model(found)
     save(file, made.content)
-    return made.model
+    return dataclasses.replace(made.model, path=file)
 
 
 def _undecided(checkpoint: Path, questions: tuple[Question, ...]) -> UndecidedError:

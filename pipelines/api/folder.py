@@ -2,21 +2,33 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
 
+from ...engine.model.model import Model
 from ...engine.options import NO_LIMITS, CudaLimits
 from ...io.choice import Choice
+from ...io.conversion import AnyPath
 from ..errors import SettingsError
 from ..progress.events import Event, Listen
 from ..report.report import BatchReport
 from ..request import Request
 from ..settings import DEFAULTS, TranslateOptions
 from ..translate import open_job, run_job
+from .arguments import (
+    listener,
+    mapping_of,
+    model_of,
+    options_of,
+    path_of,
+    paths_of,
+    record,
+    texts_of,
+    typed,
+)
 
-AnyPath: TypeAlias = str | PathLike[str]
+_IN_MEMORY = Path("in memory")
+"""In place of a model's file in the report."""
 
 
 def ignore_event(_: Event) -> None:
@@ -25,26 +37,26 @@ def ignore_event(_: Event) -> None:
 
 def translate_folder(
     inputs: AnyPath | Sequence[AnyPath],
-    model: AnyPath,
+    model: Model | AnyPath,
     output: AnyPath,
     *,
     device: str = "auto",
     options: TranslateOptions = DEFAULTS,
-    modality: Collection[str] = (),
-    series: str = "",
+    modality: str | Collection[str] = (),
+    series: "str | re.Pattern[str]" = "",
     channels: Mapping[str, str] = MappingProxyType({}),
     limits: CudaLimits = NO_LIMITS,
     on_event: Listen = ignore_event,
 ) -> BatchReport:
     """Translate all scans in files and folders, as the command does, and report on each.
 
-    inputs: scan files, and folders to search for them. model: its file. output: the folder of
+    inputs: scan files, and folders to search for them. model: or its file. output: the folder of
     results, which mirrors the inputs; results that are up to date are kept. device: "auto", "cpu",
     "cuda", "cuda:0,1" for several cards, or "onnxruntime:PROVIDER". options: about each study.
-    modality, series: of DICOM series, those to take, and a regular expression to find in their
-    description or label. channels: patterns by the names of a model's channels, where scans are
-    not named after them as in BIDS. limits: of what may be taken of a card. on_event: called with
-    each event, one at a time, in the thread that called this.
+    modality, series: of DICOM series, the one or those to take, and a regular expression to find in
+    their description or label. channels: patterns by the names of a model's channels, where scans
+    are not named after them as in BIDS. limits: of what may be taken of a card. on_event: called
+    with each event, one at a time, in the thread that called this.
 
     A scan that cannot be translated fails alone; its row tells why. What `on_event` raises, and a
     KeyboardInterrupt, ends the batch as soon as results under way are stored, and is raised then;
@@ -56,19 +68,21 @@ def translate_folder(
     >>> [(row.name, row.status) for row in report.studies]
     [('a.nii.gz', 'translated'), ('b.nii.gz', 'translated')]
     """
-    named = [inputs] if isinstance(inputs, str | PathLike) else inputs
+    on_event, opened = listener(on_event), model_of(model)
     request = Request(
-        tuple(Path(each) for each in named),
-        Path(model),
-        Path(output),
-        device=device,
-        limits=limits,
-        options=options,
+        paths_of("inputs", inputs),
+        opened.path or _IN_MEMORY,
+        path_of("output", output),
+        device=typed("device", str, device),
+        limits=record("limits", CudaLimits, limits),
+        options=options_of(options),
         filters=Choice(
-            frozenset(map(str.upper, modality)), _pattern(series), channels=tuple(channels.items())
+            frozenset(map(str.upper, texts_of("modality", modality))),
+            _pattern(series),
+            channels=tuple(mapping_of("channels", channels).items()),
         ),
     )
-    job, caller = open_job(request), _Caller(on_event)
+    job, caller = open_job(request, opened), _Caller(on_event)
     try:
         report = run_job(job, caller.hear)
     except KeyboardInterrupt:
@@ -82,9 +96,12 @@ def translate_folder(
     return report
 
 
-def _pattern(series: str) -> "re.Pattern[str] | None":
+def _pattern(series: "str | re.Pattern[str]") -> "re.Pattern[str] | None":
+    if isinstance(series, re.Pattern):
+        return series
+    text = typed("series", str, series)
     try:
-        return re.compile(series, re.IGNORECASE) if series else None
+        return re.compile(text, re.IGNORECASE) if text else None
     except re.error as error:
         raise SettingsError(f"Setting series={series} is no regular expression: {error}.") from None
 

@@ -1,11 +1,12 @@
 """A model that stays open on a device, and translates scans one by one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Self
+from types import MappingProxyType
+from typing import Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,10 @@ from ...engine.network.layers import Triple
 from ...engine.options import NO_LIMITS, CudaLimits, Inference, Precision
 from ...engine.recovery import Outcome, SharedGenerator
 from ...io.channels import joined
-from ...io.conversion import volume_of
-from ...io.discovery import Discovery, discover
-from ...io.errors import UnreadableScanError, UnsupportedScanError
+from ...io.choice import FEWEST_SLICES
+from ...io.conversion import AnyPath, AnyScan, as_volume, volume_of
+from ...io.discovery import discover
+from ...io.single_scan import find_scan, only_study
 from ...io.volume import Study, Volume
 from ..decisions import decided
 from ..errors import SettingsError
@@ -32,6 +34,7 @@ from ..study.plan import check_count
 from ..study.translation import (
     InferredStudy,
     OpenModel,
+    Scans,
     finish_study,
     infer_study,
     plan_read_study,
@@ -39,7 +42,9 @@ from ..study.translation import (
     read_study,
     scans_of,
 )
-from .folder import AnyPath, ignore_event
+from ..study.voxels.missing import without_nan
+from .arguments import listener, mapping_of, model_of, paths_of, record, typed
+from .folder import ignore_event
 
 _AXES_OF_CHANNELS = 4
 """Of an array [channel, i, j, k]."""
@@ -59,7 +64,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Model,
+        model: Model | AnyPath,
         device: str = "auto",
         precision: Precision | None = None,
         *,
@@ -68,11 +73,15 @@ class Translator:
         blend: Blend = "gaussian",
         resample_channels: bool = False,
         inference: Inference | None = None,
+        nan_to: float | None = None,
+        fewest_slices: int = FEWEST_SLICES,
+        allow_uneven: bool = False,
         limits: CudaLimits = NO_LIMITS,
         on_event: Listen = ignore_event,
     ) -> None:
-        """Open `model` on a device, which may take seconds, and a minute on a card new to it.
+        """Open a model on a device, which may take seconds, and a minute on a card new to it.
 
+        model: or the path of its file.
         device: "auto" (a card, or else the CPU), "cpu", "cuda:N" or "onnxruntime:PROVIDER".
         precision: of the network's arithmetic; None takes fp16 on a card and else fp32. patch:
         extents (D, H, W) of a tile in voxels; None takes those of the training. overlap: share of
@@ -80,8 +89,11 @@ class Translator:
         whether scans of a study on other grids than its first are resampled onto that, instead of
         refused. inference: "patches", or "volume" for one pass of the network over each volume;
         None takes what the model's card says, else "volume" where no norm takes statistics of a
-        patch. limits: of what may be taken of a card. on_event: called with Tuning, Remark and
-        DeviceOpened while this opens, and with TilesDone in the thread that translates.
+        patch. nan_to: what stands for NaN in a scan, in its unit; None refuses such scans.
+        fewest_slices, allow_uneven: of DICOM series, how many images are a volume, and whether
+        stacks with gaps, uneven spacing or tilt are resampled, instead of refused. limits: of what
+        may be taken of a card. on_event: called with Tuning, Remark and DeviceOpened while this
+        opens, and with TilesDone in the thread that translates.
 
         Raises DeviceUnavailableError or another EngineError, and SettingsError.
         """
@@ -92,12 +104,17 @@ class Translator:
             precision=precision,
             resample_channels=resample_channels,
             inference=inference,
+            nan_to=nan_to,
+            fewest_slices=fewest_slices,
+            allow_uneven=allow_uneven,
         )
-        (on, *others), self._options = decided(model, device, limits, asked)
+        asked, limits = record("", TranslateOptions, asked), record("limits", CudaLimits, limits)
+        self._on_event = listener(on_event)
+        self.model = model_of(model)
+        device = typed("device", str, device)
+        (on, *others), self._options = decided(self.model, device, limits, asked)
         if others:
             raise SettingsError(f"Device {device} is several; a translator has one.")
-        self.model = model
-        self._on_event = on_event
         self._settings = self._options.settings()
         self._opened = ExitStack()
         with ExitStack() as opening:
@@ -120,12 +137,15 @@ class Translator:
         self._generator = None
         self._opened.close()
 
-    def translate(self, voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
+    def translate(
+        self, voxels: npt.ArrayLike | AnyScan, affine: npt.ArrayLike | None = None
+    ) -> Volume:
         """Translate an array, which stays as it is, onto the same grid.
 
         voxels: [i, j, k] in the scan's unit, such as HU, whole or floating-point numbers; for a
         model that takes several channels [channel, i, j, k], in its order. affine: (4, 4), from
-        (i, j, k, 1) to millimetres in RAS+. The result's `values()` are float32
+        (i, j, k, 1) to millimetres in RAS+; None for what has its own, a Volume, image or path,
+        which is translated as by `translate_volume`. The result's `values()` are float32
         [i, j, k] in the unit of the target scans; its `voxels` are these as a file would store
         them.
 
@@ -139,19 +159,27 @@ class Translator:
         >>> made.values().shape
         (20, 18, 16)
         """
-        channels, stored = len(self.model.card.input_channels), np.asanyarray(voxels)
-        if channels == 1 or stored.ndim != _AXES_OF_CHANNELS:
-            return self.translate_volume(volume_of(stored, affine))
-        return self.translate_volume([volume_of(channel, affine) for channel in stored])
+        if affine is None:
+            return self.translate_volume(cast("AnyScan", voxels))
+        array, channels = cast("npt.ArrayLike", voxels), len(self.model.card.input_channels)
+        if channels == 1 or np.ndim(array) != _AXES_OF_CHANNELS:
+            return self.translate_volume(volume_of(array, affine))
+        each = cast("Sequence[npt.ArrayLike]", array)
+        return self.translate_volume([volume_of(channel, affine) for channel in each])
 
     def translate_file(
-        self, path: AnyPath | Sequence[AnyPath], *, volume_index: int | None = None
+        self,
+        path: AnyPath | Sequence[AnyPath],
+        *,
+        volume_index: int | None = None,
+        channels: Mapping[str, str] = MappingProxyType({}),
     ) -> Volume:
         """Translate the one scan of a file or folder; writes nothing.
 
         path: a NIfTI, NRRD or MetaImage file, or a folder with one DICOM series; for a model that
         takes several channels one of each, in its order, or a folder with them, named as in BIDS.
         volume_index: which volume, from 0, of a file that holds several; None refuses such files.
+        channels: patterns by the names of channels, where scans in a folder are named otherwise.
 
         Raises ScanError for what cannot be read or is not one scan, PreparationError, EngineError.
 
@@ -160,27 +188,32 @@ class Translator:
         >>> to_nibabel(made).affine.shape
         (4, 4)
         """
-        options = replace(self._options, volume_index=volume_index)
-        study = self._study_at([path] if isinstance(path, str | PathLike) else path)
-        volumes = read_study(study, options, Stopwatch()).volumes
-        return self.translate_volume(volumes, str(study.name))
+        self._check_makes_one()
+        asked = replace(self._options, volume_index=volume_index)
+        options = record("", TranslateOptions, asked)
+        study = self._study_at(paths_of("path", path), mapping_of("channels", channels))
+        scans = read_study(study, options, Stopwatch())
+        [result] = self._translated(scans, str(study.name))
+        return result
 
-    def _study_at(self, paths: Sequence[AnyPath]) -> Study:
+    def _study_at(self, paths: Sequence[Path], channels: Mapping[str, str]) -> Study:
         """The one study of one path, or of a path for each channel. Raises ScanError."""
-        card = self.model.card
+        card, choice = self.model.card, self._options.choice()
         if len(paths) == 1:
-            path = Path(paths[0])
-            return _only_study(path, joined_for_model(discover([path], None), card))
-        scans = [_only_study(path, discover([path], None)) for path in map(Path, paths)]
+            [path] = paths
+            found = discover([path], None, choice)
+            return only_study(path, joined_for_model(found, card, tuple(channels.items())))
+        scans = [find_scan(path, choice) for path in paths]
         check_count(scans, card)
         return joined(scans, card.input_channels)
 
-    def translate_volume(self, volume: Volume | Sequence[Volume], name: str = "") -> Volume:
+    def translate_volume(self, volume: AnyScan | Sequence[AnyScan], name: str = "") -> Volume:
         """Translate a volume, such as `from_nibabel` makes, onto the same grid.
 
-        volume: for a model that takes several channels one of each, in its order. name: for the
-        events. Raises PreparationError and EngineError, and SettingsError for a model that makes
-        several volumes. The notes of the result tell what a user should know of how it was made.
+        volume: or an image of nibabel or SimpleITK, or a path; for a model that takes several
+        channels one of each, in its order. name: for the events. Raises ScanError for what is no
+        scan, PreparationError and EngineError, and SettingsError for a model that makes several
+        volumes. The notes of the result tell what a user should know of how it was made.
 
         >>> import nibabel
         >>> scan = from_nibabel(nibabel.load("scans/a.nii.gz"))
@@ -189,18 +222,24 @@ class Translator:
         >>> bool((made.affine == scan.affine).all())
         True
         """
+        self._check_makes_one()
+        [result] = self.translate_channels(volume, name)
+        return result
+
+    def _check_makes_one(self) -> None:
         made = len(self.model.card.output_channels)
         if made > 1:
             raise SettingsError(f"The model makes {made} volumes; call translate_channels for it.")
-        [result] = self.translate_channels([volume] if isinstance(volume, Volume) else volume, name)
-        return result
 
-    def translate_channels(self, volumes: Sequence[Volume], name: str = "") -> tuple[Volume, ...]:
+    def translate_channels(
+        self, volumes: AnyScan | Sequence[AnyScan], name: str = ""
+    ) -> tuple[Volume, ...]:
         """Translate the scans of one study, and return a volume for each channel that comes out.
 
-        volumes: in the order of the model's channels, on one grid; the results lie on that of the
-        first. name: for the events. Raises PreparationError and EngineError. The notes of the first
-        result tell what a user should know of how all were made.
+        volumes: or images or paths, in the order of the model's channels, on one grid; the results
+        lie on that of the first. name: for the events. Raises ScanError, PreparationError and
+        EngineError. The notes of the first result tell what a user should know of how all were
+        made.
 
         >>> import nibabel
         >>> scan = from_nibabel(nibabel.load("scans/a.nii.gz"))
@@ -209,12 +248,31 @@ class Translator:
         >>> len(results)
         1
         """
+        return self._translated(self._scans(volumes), name)
+
+    def _scans(self, given: AnyScan | Sequence[AnyScan]) -> Scans:
+        """The scans of one study, with NaN replaced if asked. Raises ScanError, PreparationError.
+
+        What the caller holds is not changed, even where its voxels may be written.
+        """
+        card, options = self.model.card, self._options
+        several = isinstance(given, Sequence) and not isinstance(given, str)
+        each = cast("Sequence[AnyScan]", given if several else [given])
+        if all(isinstance(scan, str | PathLike) for scan in each):
+            study = self._study_at(paths_of("path", each), {})
+            return read_study(study, options, Stopwatch())
+        volumes = [as_volume(scan) for scan in each]
+        check_count(volumes, card)
+        if options.nan_to is not None:
+            volumes = [without_nan(_read_only(volume), options.nan_to) for volume in volumes]
+        return scans_of(volumes, card.input_channels, options, Stopwatch())
+
+    def _translated(self, scans: Scans, name: str) -> tuple[Volume, ...]:
+        """The volumes that the network makes of the scans of one study."""
         generator = self._generator
         if generator is None:
             raise RuntimeError("This translator is closed; make another.")
         watch = Stopwatch(name)
-        check_count(volumes, self.model.card)
-        scans = scans_of(volumes, self.model.card.input_channels, self._options, watch)
         plan = plan_read_study(scans, self.model, self._options, watch)
         prepared = prepare_study(scans, plan, self.model, self._options, watch)
 
@@ -241,17 +299,8 @@ class Translator:
         return shared_network(self.model.network, device, self._settings.opened_for, progress)
 
 
-def _only_study(path: Path, found: Discovery) -> Study:
-    """The one study of a path. Raises ScanError."""
-    if len(found.studies) == 1:
-        [study] = found.studies
-        if study.obstacle is None:
-            return study
-        raise UnreadableScanError(f"{path} cannot be translated: {study.obstacle.reason}.")
-    if found.studies:
-        names = ", ".join(str(study.name) for study in found.studies[:3])
-        raise UnsupportedScanError(
-            f"{path} holds {len(found.studies)} scans ({names}, ...); name one of them."
-        )
-    reasons = "".join(f": {skip.path}: {skip.reason}" for skip in found.skipped[:1])
-    raise UnreadableScanError(f"{path} holds no scan{reasons}; name a scan.")
+def _read_only(volume: Volume) -> Volume:
+    """The volume with a view of its voxels that may not be written."""
+    voxels = volume.voxels.view()
+    voxels.flags.writeable = False
+    return replace(volume, voxels=voxels)

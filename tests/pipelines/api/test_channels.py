@@ -68,6 +68,20 @@ class TestSeveralIn:
         [same] = of_two.translate_channels(volumes)
         assert np.array_equal(made.voxels, same.voxels)
 
+    def test_a_path_beside_an_image(self, of_two: cc.Translator, tmp_path: Path) -> None:
+        files = [scan(tmp_path / "x.nii", 0), scan(tmp_path / "y.nii", 1)]
+        image = cc.to_nibabel(files[1])
+        mixed = of_two.translate_volume([files[0], image])
+        assert np.array_equal(mixed.voxels, of_two.translate_volume(files).voxels)
+
+    def test_a_folder_with_patterns(self, of_two: cc.Translator, tmp_path: Path) -> None:
+        files = [scan(tmp_path / "a_mprage.nii", 0), scan(tmp_path / "a_tse.nii", 1)]
+        with pytest.raises(cc.ScanError, match="setting channel"):
+            of_two.translate_file(tmp_path)
+        patterns = {"T1": "*_mprage", "T2": "*_tse"}
+        found = of_two.translate_file(tmp_path, channels=patterns)
+        assert np.array_equal(found.voxels, of_two.translate_file(files).voxels)
+
     @pytest.mark.parametrize("count", [1, 3])
     def test_another_number_is_refused(self, of_two: cc.Translator, count: int) -> None:
         with pytest.raises(PreparationError, match=r"takes 2 scans of a study \(T1, T2\)"):
@@ -91,6 +105,16 @@ class TestSeveralIn:
         wanted = noise(0)[:, :, 1:] + 2.0 * noise(1)[:, :, :-1]
         np.testing.assert_allclose(made.values()[:, :, 1:], wanted, atol=1e-2)
         assert any("T2 was resampled onto T1, trilinearly" in note for note in made.notes)
+
+    def test_files_that_were_resampled_are_noted(
+        self, of_two: cc.Translator, tmp_path: Path
+    ) -> None:
+        files = [tmp_path / "x.nii", tmp_path / "y.nii"]
+        for at, (file, affine) in enumerate(zip(files, (np.eye(4), AFFINE), strict=True)):
+            nibabel.Nifti1Image(noise(at), affine).to_filename(file)
+        with cc.Translator(of_two.model, device="cpu", resample_channels=True) as resampling:
+            made = resampling.translate_file(files)
+        assert any("T2 was resampled onto T1" in note for note in made.notes)
 
 
 class TestSeveralOut:

@@ -189,11 +189,11 @@ class TestRefusals:
         [
             ({"device": "gpuu"}, "none of auto, cpu"),
             ({"precision": "fp16"}, "The CPU computes in fp32 only"),
-            ({"precision": "fp12"}, "known are fp16"),
+            ({"precision": "fp12"}, "precision must be one of bf16"),
             ({"overlap": 2.0}, "overlap of 2 is no share"),
             ({"overlap": float("nan")}, "overlap of nan"),
-            ({"blend": "cubic"}, "known are gaussian"),
-            ({"patch": (16, 16)}, r"\(16, 16\) is no patch"),
+            ({"blend": "cubic"}, "blend must be one of constant"),
+            ({"patch": (16, 16)}, "patch must be a list of length 3, not 2"),
         ],
     )
     def test_of_settings_name_them(
