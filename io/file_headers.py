@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from .errors import UnreadableScanError, UnsupportedScanError
-from .files.header_limits import check_start
+from .files.header_limits import check_start, pick_volume
 from .reading import causes_named
 from .volume import Grid, Study, spacing_of
 
@@ -31,8 +31,11 @@ class FileHeader:
         return self.unreadable or self.unsupported
 
 
-def read_file_header(study: Study) -> FileHeader:
-    """The header of a study that is no DICOM series; whatever is wrong with it is in the answer."""
+def read_file_header(study: Study, volume_index: int | None = None) -> FileHeader:
+    """The header of a study that is no DICOM series; whatever is wrong with it is in the answer.
+
+    volume_index: the volume that is to be read; without one, a file of several is unsupported.
+    """
     try:
         grid = read_grid(study)
     except UnreadableScanError as error:
@@ -40,14 +43,19 @@ def read_file_header(study: Study) -> FileHeader:
     except UnsupportedScanError as error:
         return FileHeader(unsupported=str(error))
     volumes = math.prod(grid.extents[3:])
-    return FileHeader(grid.extents[:3], spacing_of(grid.affine), volumes, notes=grid.notes)
+    found = FileHeader(grid.extents[:3], spacing_of(grid.affine), volumes, notes=grid.notes)
+    try:
+        pick_volume(study.files[0], grid.extents, volume_index)
+    except UnsupportedScanError as error:
+        return replace(found, unsupported=str(error))
+    return found
 
 
-def read_study_header(study: Study) -> FileHeader:
+def read_study_header(study: Study, volume_index: int | None = None) -> FileHeader:
     """As `read_file_header`, of a study of one scan or several: extents and spacing of the first,
     and what is wrong with any; an obstacle counts as that.
     """
-    headers = [read_file_header(scan) for scan in study.channels]
+    headers = [read_file_header(scan, volume_index) for scan in study.channels]
     if len(headers) == 1 and study.obstacle is None:
         return headers[0]
     reason = study.obstacle.reason if study.obstacle else None

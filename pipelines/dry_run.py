@@ -11,6 +11,7 @@ from ..engine.cuda.plan_cache import cache_folder
 from ..engine.devices import choose_device, plan_device, plan_volume, with_half_the_memory
 from ..engine.model.model import Model
 from ..engine.network.layers import Triple, triple
+from ..engine.onnxruntime.session import session_bytes
 from ..engine.onnxruntime.slabs.plan import SlabPlan
 from ..engine.whole_volume import VolumePlan
 from ..io.volume import Volume
@@ -55,13 +56,14 @@ class DryRow:
     """One study: its plan, what it would take if it is due, and why it would fail if it would.
 
     notes: what a user should know about how it is taken, as far as that is known. host_bytes: held
-    at its largest, besides the program itself. device_bytes: held on a card while it is translated
-    alone, the program included; None on the CPU and where nobody knows yet. work: None if nothing
-    of the kind was measured on this machine yet. planned: its plan. grid: where its tiles lie, None
-    if it is not due. failure: None if nothing is in its way. again: tiles to be computed a second
-    time, on the CPU. back: where tiles of the back-translation lie, if there is one. passes: how
-    many times each tile is translated. voxels: of the scan. volume: how it is translated at once,
-    if it is, and volume_back its result; then there are tiles only where their borders would be.
+    at its largest, models and networks included, besides the program itself. device_bytes: held on
+    a card while it is translated alone, the program included; None on the CPU and where nobody
+    knows yet. work: None if nothing of the kind was measured on this machine yet. planned: its
+    plan. grid: where its tiles lie, None if it is not due. failure: None if nothing is in its way.
+    again: tiles to be computed a second time, on the CPU. back: where tiles of the back-translation
+    lie, if there is one. passes: how many times each tile is translated. voxels: of the scan.
+    volume: how it is translated at once, if it is, and volume_back its result; then there are tiles
+    only where their borders would be.
     """
 
     planned: PlannedStudy
@@ -166,6 +168,7 @@ class _CostEstimator:
         self._cache = RateCache(cache_folder())
         self._network = self._cache.get(NetworkRates, job.network_key)
         self._volumes: dict[tuple[str, Triple], WholeVolume] = {}
+        self._network_bytes = _network_bytes(job)
 
     def rows(self, planned: PlannedStudy) -> list[DryRow]:
         """Of a study and its aliases, which only have to be stored."""
@@ -199,7 +202,8 @@ class _CostEstimator:
             planned,
             notes,
             grid,
-            max(reading_bytes, peak + _in_memory(volume, volume_back) + again_bytes),
+            self._network_bytes
+            + max(reading_bytes, peak + _in_memory(volume, volume_back) + again_bytes),
             _on_a_card(volume, volume_back) if volume else self._on_card(grid, back),
             again=again,
             back=back,
@@ -310,6 +314,23 @@ class _CostEstimator:
         if forward is not None and back is not None:
             return forward + back
         return row.tiles * self._network.tile if self._network else None
+
+
+def _network_bytes(job: Job) -> int:
+    """Bytes of the host that the models take, and their networks on the CPU with a patch of each.
+
+    What a volume takes that is translated at once is added to its study.
+    """
+    on_cpu = job.devices[0].kind != "cuda"
+    opened = [(job.model, job.settings.opened_for if on_cpu else None, on_cpu)]
+    if job.back:
+        opened.append((job.back, _patch_back(job, job.back) if on_cpu else None, on_cpu))
+    if job.options.verify and job.settings.opened_for:
+        opened.append((job.model, job.settings.opened_for, True))
+    models = {model.sha256: model for model, _, _ in opened}.values()
+    weights = (array.nbytes for model in models for array in model.network.weights.values())
+    sessions = (session_bytes(model.network, patch) for model, patch, opens in opened if opens)
+    return sum(weights) + sum(sessions)
 
 
 def _on_a_card(*volumes: WholeVolume | None) -> int | None:

@@ -32,6 +32,7 @@ from .progress.rates import (
     VerifyRates,
     host_keys,
     network_key,
+    new_note,
     opening_key,
     verify_key,
 )
@@ -241,6 +242,13 @@ def _without_lost(rows: tuple[StudyReport, ...], place: OutputPlace) -> tuple[St
             replace(row, status="failed", failure=failure) if row.is_done else row for row in rows
         )
     return rows
+
+
+def new_device_note(job: Job) -> str:
+    """Why no GPU is used, or "" if an earlier batch on this machine had the same note."""
+    if job.request.device == "cpu":
+        return ""
+    return new_note(job.devices[0].note or "", RateCache(cache_folder()))
 
 
 def _remember(

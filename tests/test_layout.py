@@ -102,7 +102,7 @@ MAY_IMPORT = {
     "cli.render": (
         "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
         "engine.network engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery "
-        "io.file_headers io.links io.search io.volume pipelines.cycle pipelines.dry_run "
+        "io.errors io.file_headers io.links io.search io.volume pipelines.cycle pipelines.dry_run "
         "pipelines.host pipelines.model_import pipelines.progress pipelines.report "
         "pipelines.results pipelines.stopwatch"
     ),
@@ -257,10 +257,10 @@ MAY_IMPORT = {
         "pipelines.host pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
-        "engine.cuda engine.devices engine.model engine.network engine.onnxruntime.slabs "
-        "engine.sliding_window engine.whole_volume io.volume pipelines.cycle pipelines.host "
-        "pipelines.opening pipelines.progress pipelines.report pipelines.results "
-        "pipelines.stopwatch pipelines.study pipelines.translate"
+        "engine.cuda engine.devices engine.model engine.network engine.onnxruntime "
+        "engine.onnxruntime.slabs engine.sliding_window engine.whole_volume io.volume "
+        "pipelines.cycle pipelines.host pipelines.opening pipelines.progress pipelines.report "
+        "pipelines.results pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (

@@ -19,6 +19,7 @@ from ..options.translate import (
     Modality,
     SeriesPattern,
     ShowPhi,
+    VolumeIndex,
     links_of,
     parsed_choice,
 )
@@ -49,6 +50,7 @@ def discover(
             "--model", "-m", metavar="FILE", help="Tell which studies this model would take."
         ),
     ] = None,
+    volume: VolumeIndex = None,
     channel: ChannelPatterns = None,
     min_slices: MinSlices = FEWEST_SLICES,
     allow_uneven: AllowUneven = False,
@@ -92,7 +94,7 @@ def discover(
 
                 card = load_model(model).card
                 search = modalities_checked(joined_for_model(search, card, choice.channels), card)
-            found = discovery.looked_at(search, show_phi=show_phi)
+            found = discovery.looked_at(search, show_phi=show_phi, volume_index=volume)
         if json:
             say(discovery.text(found), sys.stdout)
         else:

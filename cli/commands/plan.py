@@ -1,9 +1,12 @@
 """`cuda-cyclegan plan`: what `translate` would do with the same options."""
 
+from typing import Annotated
+
 import typer
 
 from ..errors import errors_reported
 from ..options.groups import DeviceOptions, InputOptions, grouped
+from ..options.help_panels import REPORTS
 from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose
 from ..signals import stop_signals
@@ -21,22 +24,31 @@ def plan(
     on: DeviceOptions,
     given: InputOptions,
     show_phi: ShowPhi = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Exit with status 1 if some study would fail or something could not be read.",
+            rich_help_panel=REPORTS,
+        ),
+    ] = False,
     verbose: Verbose = False,
 ) -> None:
     """List what 'translate' would do, without doing it.
 
     Reads and prepares every scan that is due, so whatever is wrong with one shows now; tells the
-    tiles, memory and seconds that each would take. Writes nothing.
+    tiles, memory and seconds that each would take. Writes nothing. A study that would fail has a
+    row that says why.
 
     \b
     Exit status:
-      0  all studies would be translated, or are up to date
-      1  some study would fail, or something could not be read, or some link is
-         not followed
+      0  the plan is complete, whether or not some study would fail
+      1  with --strict: some study would fail, or something could not be read,
+         or some link is not followed
       2  wrong usage
       3  no study was found
       4  the device or a library is missing
     """
     with stop_signals(), errors_reported(verbose=verbose):
         request = study.request(given.paths(), on, show_phi=show_phi, links=given.links)
-        raise typer.Exit(dry_run_shown(opened(request)))
+        raise typer.Exit(dry_run_shown(opened(request), strict=strict))

@@ -218,9 +218,9 @@ def _console() -> "Console | None":
 
 
 def _run(job: "Job", view: _View, stop: Stop) -> Exit:
-    from ...pipelines.progress.events import Event
+    from ...pipelines.progress.events import DeviceOpened, Event
     from ...pipelines.progress.trace import Trace
-    from ...pipelines.translate import run_job
+    from ...pipelines.translate import new_device_note, run_job
 
     if not job.discovery.studies:
         return _nothing_found(job)
@@ -228,7 +228,8 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
     with view.progress() as show:
 
         def listen(event: Event) -> None:
-            show(event)
+            is_opening = isinstance(event, DeviceOpened)
+            show(replace(event, note=new_device_note(job)) if is_opening else event)
             if view.trace:
                 trace.hear(event)
 
@@ -310,9 +311,13 @@ def _nothing_found(job: "Job") -> Exit:
     return Exit.NO_STUDY
 
 
-def dry_run_shown(job: "Job") -> Exit:
-    """Show what would be done; what to tell the shell."""
+def dry_run_shown(job: "Job", *, strict: bool = False) -> Exit:
+    """Show what would be done, and return the exit status.
+
+    strict: whether that is 1 if some study would fail or something could not be read.
+    """
     from ...pipelines.dry_run import dry_run
+    from ...pipelines.translate import new_device_note
     from ..render.dry_run import lines, reasons
 
     if not job.discovery.studies:
@@ -321,10 +326,8 @@ def dry_run_shown(job: "Job") -> Exit:
         plan = dry_run(job, tell_done)
     for line in lines(plan, columns_of(sys.stdout)):
         say(line, sys.stdout)
-    device = job.devices[0]
-    no_card = device.note if device.kind == "cpu" else None
-    tell(reasons(plan, job.discovery.skipped, no_card), sys.stdout)
+    tell(reasons(plan, job.discovery.skipped, new_device_note(job)), sys.stdout)
     tell(missed(job.discovery.skipped), sys.stderr)
     failed = [row for row in plan.rows if row.failure]
     failed_or_missed = failed or any(skip.missed for skip in job.discovery.skipped)
-    return Exit.SOME_FAILED if failed_or_missed else Exit.DONE
+    return Exit.SOME_FAILED if strict and failed_or_missed else Exit.DONE

@@ -26,7 +26,7 @@ _ALIKE: Final = {
         "data-range device dry-run fail-on-error format inference json levels min-slices modality "
         "model name nan-to ngf only overlap patch patience precision preview priority "
         "protocol quiet resample-channels scan seam-score seconds series settle spread "
-        "status strict-input sweep tries tune tune-seconds until-empty verify volume "
+        "status strict strict-input sweep tries tune tune-seconds until-empty verify volume "
         "vram-limit wait window yield-load yield-memory yield-to-others"
     ),
     _WRITES: "csv folder force html output overwrite plot report trace write-config",

@@ -21,6 +21,7 @@ from .translate import (
     MinSlices,
     Modality,
     SeriesPattern,
+    VolumeIndex,
     parsed_choice,
 )
 from .values import checked_device, checked_flips, checked_value, parsed_patch, wrong_value
@@ -115,15 +116,7 @@ class StudyOptions:
             rich_help_panel=SPEED,
         ),
     ] = None
-    volume: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=0,
-            help="Which volume of a 4-D file, counted from 0.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None
+    volume: VolumeIndex = None
     nan_to: Annotated[
         float | None,
         typer.Option(

@@ -118,6 +118,16 @@ AllowUneven: TypeAlias = Annotated[
         rich_help_panel=DICOM,
     ),
 ]
+VolumeIndex: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--volume",
+        metavar="N",
+        min=0,
+        help="Which volume of a 4-D file, counted from 0.",
+        rich_help_panel=INPUT,
+    ),
+]
 ShowPhi: TypeAlias = Annotated[
     bool,
     typer.Option(

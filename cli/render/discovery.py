@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...io.discovery import Discovery
+from ...io.errors import UnsupportedScanError
 from ...io.file_headers import FileHeader, read_study_header
 from ...io.volume import Study
 from .terminal.alike import alike_lines
@@ -24,12 +25,13 @@ class Found:
     """A search, with the header of each study that is no DICOM series.
 
     search: what was found. headers: of each such study. show_phi: whether descriptions and
-    identifiers are shown.
+    identifiers are shown. volume_index: which volume of a series of several is to be taken.
     """
 
     search: Discovery
     headers: Mapping[Study, FileHeader]
     show_phi: bool = False
+    volume_index: int | None = None
 
     @property
     def series(self) -> "tuple[Series, ...]":
@@ -39,7 +41,7 @@ class Found:
         }
         left_out = {skip.path: skip.reason for skip in self.search.skipped}
         return tuple(
-            _told_of(each, studies.get(id(each)), left_out.get(each.files[0]))
+            self._told_of(each, studies.get(id(each)), left_out.get(each.files[0]))
             for each in self.search.series
         )
 
@@ -60,22 +62,28 @@ class Found:
         series = sum(each.is_incomplete for each in self.search.series)
         return series + sum(header.unreadable is not None for header in self.headers.values())
 
-
-def _told_of(series: "Series", study: Study | None, left_out: str | None) -> "Series":
-    """left_out: why it belongs to no study that a model takes, if it is taken by itself."""
-    if study is None:
-        is_taken = left_out is not None and series.verdict == "taken"
-        return replace(series, verdict="skipped", reason=left_out) if is_taken else series
-    series = replace(series, notes=study.notes)
-    if study.obstacle is None or series.verdict != "taken":
+    def _told_of(self, series: "Series", study: Study | None, left_out: str | None) -> "Series":
+        """left_out: why it belongs to no study that a model takes, if it is taken by itself."""
+        if study is None:
+            is_taken = left_out is not None and series.verdict == "taken"
+            return replace(series, verdict="skipped", reason=left_out) if is_taken else series
+        series = replace(series, notes=study.notes)
+        if series.verdict != "taken":
+            return series
+        if study.obstacle:
+            return replace(series, verdict="refused", reason=study.obstacle.reason)
+        try:
+            series.volume(Path(series.label), self.volume_index)
+        except UnsupportedScanError as error:
+            return replace(series, verdict="refused", reason=str(error).rstrip("."))
         return series
-    return replace(series, verdict="refused", reason=study.obstacle.reason)
 
 
-def looked_at(search: Discovery, *, show_phi: bool) -> Found:
+def looked_at(search: Discovery, *, show_phi: bool, volume_index: int | None = None) -> Found:
     """Read the headers of all files that were found."""
     files = (study for study in search.studies if study.format != "dicom")
-    return Found(search, {study: read_study_header(study) for study in files}, show_phi)
+    headers = {study: read_study_header(study, volume_index) for study in files}
+    return Found(search, headers, show_phi, volume_index)
 
 
 def lines(found: Found, columns: int | None) -> Iterator[str]:
@@ -114,16 +122,11 @@ def _notes(found: Found) -> Iterator[tuple[str, str]]:
     for series in sorted(found.series, key=_name):
         if series.verdict == "skipped":
             continue
-        for note in (*series.notes, *_of_several(len(series.volumes))):
+        for note in series.notes:
             yield _name(series), printable(note)
     for study, header in found.headers.items():
-        for note in (*header.notes, *study.notes, *_of_several(header.volumes)):
+        for note in (*header.notes, *study.notes):
             yield printable(str(study.files[0])), printable(note)
-
-
-def _of_several(volumes: int) -> Iterator[str]:
-    if volumes > 1:
-        yield f"{volumes} volumes; --volume N takes one"
 
 
 def _row(series: "Series", show_phi: bool) -> Row:

@@ -44,11 +44,11 @@ def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
     return table.lines(columns)
 
 
-def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> Iterator[str]:
+def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str) -> Iterator[str]:
     """Why studies would fail and files are skipped, and what a run would come to.
 
     Skips behind which scans may be missed are told elsewhere, as failures. no_card: why no GPU is
-    used, should that need saying.
+    used, "" if that need not be said.
     """
     rows = plan.rows
     failed = [row for row in rows if row.failure]
@@ -63,8 +63,8 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> It
     yield from alike_lines("would fail", ((_name(r), failure_text(r.failure)) for r in failed))
     if largest := max((row.host_bytes for row in rows), default=0):
         yield (
-            f"RAM for arrays: {memory(largest)} for the largest study, besides the program and its "
-            "network; where there is room, other studies are in memory beside it"
+            f"RAM: {memory(largest)} for the largest study and the network, besides the program "
+            "itself; where there is room, other studies are in memory beside it"
         )
         yield from _on_cards(plan)
         if no_card:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ..choice import Choice
+from ..files.header_limits import pick_volume
 from .geometry import depth_of, normal_of
 from .instance import Concatenation, Instance, Stack
 from .kinds import NO_IMAGE, NO_PLACE, THROUGH_A_TABLE
@@ -70,6 +71,15 @@ class Series:
     def folder(self) -> Path:
         """The folder that its files share."""
         return Path(os.path.commonpath([file.parent for file in self.files]))
+
+    def volume(self, place: Path, index: int | None) -> Stack:
+        """The slices of one of its volumes; place: what errors call it by.
+
+        Raises UnsupportedScanError if it has several and none is chosen.
+        """
+        first = self.volumes[0][0]
+        extents = (first.columns, first.rows, len(self.volumes[0]), len(self.volumes))
+        return self.volumes[pick_volume(place, extents, index)]
 
     @property
     def content(self) -> Hashable:

@@ -1,4 +1,4 @@
-"""How fast earlier batches went on this machine, to tell how long the next one will take."""
+"""What earlier batches left for the next: how fast they went, and what the user knows by now."""
 
 import json
 import platform
@@ -83,6 +83,13 @@ class VerifyRates:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceNote:
+    """Why no GPU is used, as last shown. text: "" if one was."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """Predicted seconds of one study in its three stages.
 
@@ -128,12 +135,12 @@ def wall_seconds(batch: Sequence[Work], at_once: StageConcurrency) -> float:
     return max(stored, default=0.0)
 
 
-Rates: TypeAlias = HostRates | NetworkRates | VerifyRates
-R = TypeVar("R", HostRates, NetworkRates, VerifyRates)
+Rates: TypeAlias = HostRates | NetworkRates | VerifyRates | DeviceNote
+R = TypeVar("R", HostRates, NetworkRates, VerifyRates, DeviceNote)
 
 
 class RateCache:
-    """Rates by what they depend on, in one file; one that cannot be read counts as empty.
+    """Rates and notes by what they depend on, in one file; an unreadable one counts as empty.
 
     folder: where it lies; None to keep nothing.
     """
@@ -150,7 +157,7 @@ class RateCache:
         return None
 
     def put(self, rates: Rates, *keys: str) -> None:
-        """Keep rates; a folder that cannot be written costs the next plan its seconds."""
+        """Keep them; a folder that cannot be written costs the next plan its seconds."""
         if self._path is None:
             return
         content = {**self._read(), **dict.fromkeys(keys, asdict(rates))}
@@ -163,6 +170,15 @@ class RateCache:
             return decode(dict[str, Any], known)
         except (OSError, ValueError):
             return {}
+
+
+def new_note(text: str, cache: RateCache) -> str:
+    """A note on why no GPU is used, or "" if this machine's last one was the same; keeps it."""
+    key = f"{platform.node()}, no GPU"
+    if cache.get(DeviceNote, key) == DeviceNote(text):
+        return ""
+    cache.put(DeviceNote(text), key)
+    return text
 
 
 def opening_key(devices: str) -> str:

@@ -35,16 +35,16 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield world
 
 
-@pytest.mark.parametrize("command", ["translate", "plan", "discover", "submit"])
+@pytest.mark.parametrize("command", ["translate", "plan --strict", "discover", "submit"])
 def test_a_link_that_is_not_followed_has_a_row_and_makes_the_status_1(
     world: World, command: str
 ) -> None:
-    done = world.command(command)
+    done = world.command(*command.split())
     assert done.exit_code == 1, done.output
     told = f"{world.link}: {LEADS_OUT}"
     assert told.replace(" ", "") in done.output.replace(" ", "").replace("\n", "")
     assert HINT in done.output
-    followed = world.command(command, "--follow-links")
+    followed = world.command(*command.split(), "--follow-links")
     assert followed.exit_code == 0, followed.output
     assert LEADS_OUT not in followed.output
 

@@ -1,6 +1,7 @@
 """Memory over a whole batch: rows tell each study's own peak, and nothing piles up."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,13 +9,14 @@ from typing import Any
 
 import pytest
 from support.batch_world import identity_model, scan
+from support.bench_batches import write_model
 
 PATCHES = ("--inference", "patches")
 
 
-def peaks(root: Path, *options: str) -> dict[str, int]:
+def peaks(root: Path, *options: str, model: Path | None = None) -> dict[str, int]:
     """Peak bytes of each study of a run over `root`/scans."""
-    model, report = identity_model(root / "model.safetensors"), root / "report.json"
+    model, report = model or identity_model(root / "model.safetensors"), root / "report.json"
     paths = [root / "scans", "--model", model, "--output", root / "out", "--report", report]
     command = [sys.executable, "-m", "cuda_cyclegan", "translate", *map(str, paths), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -34,6 +36,21 @@ def test_a_large_study_is_seen_in_rows_beside_it_only(tmp_path: Path) -> None:
     found = peaks(tmp_path, *PATCHES, "--patch", "64,64,64")
     least = 160**3 * 4  # what goes into the network, the smaller half of what is there at once
     assert found["b.nii"] - found["g.nii"] > least
+
+
+@pytest.mark.process
+def test_a_plan_foresees_the_peak(tmp_path: Path) -> None:
+    """Besides the program itself, which is what a study takes that is next to nothing."""
+    busy, idle = tmp_path / "busy", tmp_path / "idle"
+    scan(busy / "scans" / "a.nii", shape=(64, 64, 64))
+    scan(idle / "scans" / "a.nii")
+    model = write_model(busy / "m.safetensors", 24, 2, (64, 64, 64))
+    paths = [busy / "scans", "--model", model, "--output", busy / "out"]
+    command = [sys.executable, "-m", "cuda_cyclegan", "plan", *map(str, paths), *PATCHES]
+    planned = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    [foreseen] = re.findall(r"RAM: ([\d.]+) MiB", planned)
+    [peak], [program] = peaks(busy, *PATCHES, model=model).values(), peaks(idle, *PATCHES).values()
+    assert 0.6 < (peak - program) / (float(foreseen) * 2**20) < 1.1
 
 
 @pytest.mark.slow

@@ -197,7 +197,7 @@ TRAPS: dict[str, Trap] = {
     "nrrd, cut": Trap(put("a.nrrd", half), fails=("a.nrrd",)),
     "metaimage, cut": Trap(put("a.mha", half), fails=("a.mha",)),
     "zeros": Trap(put("a.nii", lambda old: bytes(len(old))), fails=("a.nii",)),
-    "four axes": Trap(four_d, fails=("a.nii",), header=False),
+    "four axes": Trap(four_d, fails=("a.nii",)),
     # headers with their voxels elsewhere
     "pair": Trap(pair(lambda old: old), read=("a.hdr",)),
     "pair, cut": Trap(pair(half), fails=("a.hdr",)),

@@ -10,7 +10,6 @@ import numpy as np
 from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
 from ...errors import UnreadableScanError, UnsupportedScanError
-from ...files.header_limits import pick_volume
 from ...files.machine_memory import most_memory
 from ...volume import AnyArray, Empty, Study, Volume
 from ..enhanced import FrameGroups, frame_groups
@@ -132,9 +131,7 @@ def frames_of(study: Study, volume_index: int | None) -> Stack:
         raise UnreadableScanError(f"{place} is not translated: {series.told}.")
     if series.verdict != "taken":
         raise UnsupportedScanError(f"{place} is not translated: {series.told}.")
-    first = series.volumes[0][0]
-    extents = (first.columns, first.rows, len(series.volumes[0]), len(series.volumes))
-    frames = series.volumes[pick_volume(place, extents, volume_index)]
+    frames = series.volume(place, volume_index)
     _check_size(frames, place)
     return frames
 

@@ -171,9 +171,9 @@ def test_too_little_memory_is_told_before_anything_is_computed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cuda_cyclegan.pipelines.opening.available_memory", lambda: 1 << 20)
-    for command in ("plan", "translate"):
+    for command, status in (("plan", 0), ("translate", 1)):
         done = world.run(command, *VOLUME)
-        assert done.exit_code == 1
+        assert done.exit_code == status
         assert re.search(r"at once needs [\d.]+ GiB of\s+memory", done.output)
         assert "use --inference patches" in " ".join(done.output.split())
 
@@ -181,7 +181,7 @@ def test_too_little_memory_is_told_before_anything_is_computed(
 def test_a_volume_too_small_for_the_network_fails_alone(world: World) -> None:
     scan(world.inputs / "small.nii.gz", shape=(2, 20, 20))
     done = world.run("plan", *VOLUME)
-    assert done.exit_code == 1
+    assert done.exit_code == 0
     assert "would fail: small.nii.gz" in done.output
     assert "volume of 2x20x20 cannot pass through this network at once" in " ".join(
         done.output.split()
@@ -249,14 +249,14 @@ def test_a_volume_is_verified_as_a_whole_and_part_by_part(
 
 def host_memory(told: str) -> float:
     """Bytes of the largest study by what `plan` said."""
-    [(number, unit)] = re.findall(r"RAM for arrays: ([\d.]+) (\w+)", told)
+    [(number, unit)] = re.findall(r"RAM: ([\d.]+) (\w+)", told)
     return float(number) * {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[unit]
 
 
 def test_plan_tells_what_verifying_a_volume_costs(world: World) -> None:
     told = world.did("plan", *VOLUME, "--verify", "2")
     assert "Verification: 1 volume again on the CPU, not known yet" in told
-    assert host_memory(told) > 1.5 * host_memory(world.did("plan", *VOLUME))
+    assert host_memory(told) > host_memory(world.did("plan", *VOLUME)) + (1 << 10)
     world.did("translate", *VOLUME, "--verify", "2")
     scan(world.inputs / "b.nii.gz", seed=1, shape=ODD)
     told = world.did("plan", *VOLUME, "--verify", "2", "--overwrite")

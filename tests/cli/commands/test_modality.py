@@ -54,11 +54,11 @@ def test_any_modality_translates_it_and_says_so(ward: QueueWorld) -> None:
 
 
 def test_plan_says_that_it_would_fail(ward: QueueWorld) -> None:
-    done = ward.command("plan")
+    done = ward.command("plan", "--strict")
     assert done.exit_code == 1
     [line] = [line for line in done.stdout.splitlines() if line.startswith("would fail: ct")]
     assert REASON in line
-    assert ward.command("plan", "--any-modality").exit_code == 0
+    assert ward.command("plan", "--strict", "--any-modality").exit_code == 0
 
 
 def test_discover_says_it_of_a_model_and_only_then(ward: QueueWorld) -> None:

@@ -31,9 +31,9 @@ def world(tmp_path: Path) -> QueueWorld:
 
 
 def test_a_scan_with_nan_is_refused_with_the_way_out(world: QueueWorld) -> None:
-    for command in ("translate", "plan"):
+    for command, status in (("translate", 1), ("plan", 0)):
         done = world.command(command)
-        assert done.exit_code == 1
+        assert done.exit_code == status
         told = f"3 of {np.prod(SHAPE)} voxels are NaN; --nan-to VALUE replaces them."
         assert told in done.output.replace("\n", " ")
 
