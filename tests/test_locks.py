@@ -19,6 +19,15 @@ ASKED = {
     "cuda13": WITH_NODE + EXTRAS["cuda13"],
 }
 
+VULNERABLE = {
+    "imagecodecs": {"2025.8.2": "CVE-2025-54874"},
+    "onnx": {"1.20.1": "CVE-2026-27489"},
+    "pillow": {"11.3.0": "CVE-2025-54874"},
+    "pydicom": {"3.0.1": "CVE-2026-32711"},
+    "pynetdicom": {"3.0.3": "CVE-2026-56445"},
+}
+"""The last versions that have a vulnerability which this program can meet."""
+
 
 def pins(lock: str) -> list[tuple[Requirement, int]]:
     """Each library of a lock file with its version, and how many hashes it has."""
@@ -41,6 +50,15 @@ def test_a_lock_pins_what_is_asked_for_with_hashes(lock: str) -> None:
         ]
         assert versions, f"{asked} is missing; run docs/locks/make.sh"
         assert all(version in asked.specifier for version in versions), asked
+
+
+def test_versions_with_known_vulnerabilities_are_excluded() -> None:
+    asked = {canonicalize_name(one.name): one for one in map(Requirement, WITH_NODE)}
+    table = (ROOT / ".github" / "SECURITY.md").read_text()
+    for name, versions in VULNERABLE.items():
+        assert not [version for version in versions if version in asked[name].specifier], name
+        assert name in table.lower()
+        assert all(cve in table for cve in versions.values())
 
 
 def test_the_page_tells_what_was_measured() -> None:
