@@ -13,7 +13,7 @@ from ...errors import CheckpointError, quoted
 from ...network.graph import LARGEST_WEIGHTS
 from ..read.checkpoint import is_onnx_start
 from .tensors import Array, TensorReader
-from .wire import check_size, damaged
+from .wire import check_size, damaged, once
 
 Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...] | Array
 
@@ -112,7 +112,7 @@ def _read(path: Path, data: bytes) -> OnnxFile:
         raise damaged() from error
     opset = _opset(model)
     reader = TensorReader(path.parent)
-    tensors = {one.name: reader.read(one) for one in model.graph.initializer}
+    tensors = once("tensors", ((one.name, reader.read(one)) for one in model.graph.initializer))
     if model.graph.sparse_initializer:
         raise CheckpointError("The ONNX file holds sparse tensors, which are not supported.")
     entering, leaving = _ends(model.graph, tensors)
@@ -135,7 +135,7 @@ def _opset(model: ModelProto) -> int:
             f"The ONNX file defines an operator of its own, {quoted(model.functions[0].name)}; "
             "export it with plain operators."
         )
-    versions = {one.domain: one.version for one in model.opset_import}
+    versions = once("opsets", {(one.domain, one.version) for one in model.opset_import})
     opset = versions.get("", versions.get("ai.onnx", 0))
     if not _OLDEST_OPSET <= opset <= _NEWEST_OPSET:
         raise CheckpointError(
@@ -186,9 +186,10 @@ def _operators(graph: GraphProto, reader: TensorReader, known: set[str]) -> tupl
             raise operator.refusal(
                 f"reads {quoted(missing[0])} before it is made, so the graph is cyclic or damaged"
             )
-        if made := [name for name in operator.outputs if name and name in known]:
-            raise operator.refusal(f"makes {quoted(made[0])}, which is there already")
-        known |= set(operator.outputs)
+        for name in filter(None, operator.outputs):
+            if name in known:
+                raise operator.refusal(f"makes {quoted(name)}, which is there already")
+            known.add(name)
         found.append(operator)
     if graph.output[0].name not in known:
         raise CheckpointError("No operator makes the network's output; the file is damaged.")
@@ -200,7 +201,8 @@ def _operator(node: NodeProto, reader: TensorReader) -> Operator:
     plain = Operator(node.op_type[:80], name, tuple(node.input), tuple(node.output), {})
     if node.domain not in _DOMAINS:
         raise plain.refusal(f"is of the domain {quoted(node.domain)}, which is not supported")
-    attributes = {one.name: _attribute(plain, one, reader) for one in node.attribute}
+    read = ((one.name, _attribute(plain, one, reader)) for one in node.attribute)
+    attributes = once(f"attributes of node {quoted(name)}", read)
     return Operator(plain.kind, name, plain.inputs, plain.outputs, attributes)
 
 

@@ -10,6 +10,7 @@ from onnx import TensorProto, numpy_helper
 
 from ...errors import CheckpointError, quoted
 from ...network.graph import LARGEST_WEIGHTS
+from .wire import once
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -53,7 +54,9 @@ class TensorReader:
         return _plain(_array(array, tensor, name))
 
     def _external(self, tensor: TensorProto, size: int) -> bytes:
-        name, place = quoted(tensor.name), {one.key: one.value for one in tensor.external_data}
+        name = quoted(tensor.name)
+        entries = ((one.key, one.value) for one in tensor.external_data)
+        place = once(f"entries for the numbers of {name}", entries)
         path = self._beside(place.get("location", ""), name)
         try:
             offset, length = int(place.get("offset", "0")), int(place.get("length", str(size)))

@@ -4,10 +4,12 @@ A few bytes of a protocol buffer can become a hundred times as many once parsed;
 there is to parse keeps a hostile file from taking the memory.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias, TypeVar
 
-from ...errors import CheckpointError
+from ...errors import CheckpointError, quoted
+
+Value = TypeVar("Value")
 
 _Message: TypeAlias = Mapping[int, "_Message | None"]
 
@@ -42,6 +44,21 @@ def check_size(data: bytes) -> None:
                     "The ONNX file describes more operators than any network has; export the "
                     "generator alone."
                 )
+
+
+def once(what: str, pairs: Iterable[tuple[str, Value]]) -> dict[str, Value]:
+    """Values by name; raises CheckpointError for a name that comes twice, as either may be meant.
+
+    what: such as "tensors", for the error.
+    """
+    found: dict[str, Value] = {}
+    for name, value in pairs:
+        if name in found:
+            raise CheckpointError(
+                f"The ONNX file holds two {what} named {quoted(name)}; export it again."
+            )
+        found[name] = value
+    return found
 
 
 def _fields(view: memoryview, at: int, stop: int) -> Iterator[tuple[int, int, int]]:

@@ -99,7 +99,46 @@ def two_outputs() -> ModelProto:
     return proto
 
 
+def with_two_weights() -> ModelProto:
+    proto = tiny()
+    again = proto.graph.initializer.add()
+    again.CopyFrom(next(one for one in proto.graph.initializer if one.name == "w"))
+    again.raw_data = bytes(len(again.raw_data))
+    return proto
+
+
+def with_two_attributes() -> ModelProto:
+    proto = tiny()
+    attributes = next(one for one in proto.graph.node if one.attribute).attribute
+    attributes.add().CopyFrom(attributes[0])
+    return proto
+
+
+def with_two_opsets() -> ModelProto:
+    proto = tiny()
+    proto.opset_import.add(version=proto.opset_import[0].version - 1)
+    return proto
+
+
+def with_one_output_twice() -> ModelProto:
+    proto = tiny()
+    proto.graph.node[0].output.append(proto.graph.node[0].output[0])
+    return proto
+
+
+def with_two_places() -> ModelProto:
+    proto = external("w.bin")
+    [weight] = [one for one in proto.graph.initializer if one.name == "w"]
+    weight.external_data.add().CopyFrom(weight.external_data[0])
+    return proto
+
+
 CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
+    "two weights": (with_two_weights, "holds two tensors named 'w'; export it again"),
+    "two attributes": (with_two_attributes, "holds two attributes of node "),
+    "two opsets": (with_two_opsets, "holds two opsets named ''"),
+    "an output twice": (with_one_output_twice, "which is there already"),
+    "two places": (with_two_places, "two entries for the numbers of 'w' named 'location'"),
     "missing numbers": (lambda: external("w.bin"), "lie in 'w.bin', which is not in the folder"),
     "numbers outside": (lambda: external("../../etc/passwd"), "which is not in the folder"),
     "numbers anywhere": (lambda: external("/etc/passwd"), "which is not in the folder"),
