@@ -85,7 +85,8 @@ class Padding:
 def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     """Read one volume of a series that `discover` found; raises ScanError and OSError.
 
-    Slices whose slopes differ become float32 values. Padding takes the lowest value of the rest.
+    Slices whose slopes differ become float32 values. Padding takes the lowest value of the rest,
+    unless it is a number that lies among the others and each of them is a measurement.
     A stack that the user takes although it is uneven or tilted comes on an even grid.
     """
     series, place = series_of(study), place_of(study)
@@ -99,6 +100,7 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
             f"({new[0].name}); translate it again when it is complete."
         )
     stack.check_scales(place)
+    stack.check_padding()
     padding, notes = stack.padding(), tuple(stack.notes())
     voxels, scale = stack.values()
     header = DicomHeader(series, frames, tuple(stack.headers), padding, stack.enhanced)
@@ -153,6 +155,7 @@ class _SliceStack:
         self._padding: AnyArray | None = None
         self._scales: list[Scale] = []
         self._inverted = self._cut = 0
+        self._padding_note = ""
         self.headers: list[DataSet] = []
         self.enhanced = False
 
@@ -204,8 +207,32 @@ class _SliceStack:
                 "Units); export it in one."
             )
 
+    def check_padding(self) -> None:
+        """Note padding that lies among the other values, and take it as values in CT and PET.
+
+        PS3.3 C.7.5.1.1.2 has padding beyond the least and the greatest value, so the header is
+        wrong: water may have its number.
+        """
+        if self._stored is None or self._padding is None or self._padding.all():
+            return
+        padded = self._stored[self._padding]
+        least, greatest = padded.min(), padded.max()
+        rest = self._stored[~self._padding]
+        if not rest.min() < least <= greatest < rest.max():
+            return
+        told = str(least) if least == greatest else f"{least} to {greatest}"
+        what = "filled with the lowest value"
+        if modality_in(self.headers[0]) in MODALITIES_WITH_UNIT or self._scales[0].unit:
+            what, self._padding = "taken as they are", None
+        self._padding_note = (
+            f"its PixelPaddingValue (stored {told}) lies among its other values; the {padded.size} "
+            f"pixels that have it are {what}"
+        )
+
     def notes(self) -> Iterator[str]:
         """What of the values a header leaves to be believed."""
+        if self._padding_note:
+            yield self._padding_note
         images = f"of its {len(self.headers)} images"
         told = self._told
         if modality_in(self.headers[0]) in MODALITIES_WITH_UNIT:
@@ -240,7 +267,8 @@ class _SliceStack:
         return stored, scale
 
     def padding(self) -> Padding | None:
-        if self._padding is None or self._stored is None:
+        """Where the result is padding again: nowhere if others may have the same number."""
+        if self._padding is None or self._stored is None or self._padding_note:
             return None
         value = int(self._stored[self._padding][0])
         packed = np.packbits(self._padding)

@@ -356,6 +356,38 @@ def test_padding_takes_the_lowest_value_of_the_rest(tmp_path: Path, as_unsigned:
     assert set(found[padded]) == {values[~padded].min()}
 
 
+@pytest.mark.parametrize("modality", ["CT", "MR"])
+@pytest.mark.parametrize("limit", [None, 1030])
+def test_padding_among_the_values_is_noted(
+    tmp_path: Path, modality: str, limit: int | None
+) -> None:
+    """Water is 1024 as it is stored; only in CT is that a measurement."""
+    phantom = Phantom(modality)
+
+    def edit(data: Any, at: int) -> None:
+        values = phantom.voxels()[at] - 124  # from -24, below air
+        values[:3, :4] = 1024
+        values[3, :4] = 3000
+        data.PixelData = values.tobytes()
+        data.add_new("PixelPaddingValue", "SS", 1024)
+        if limit is not None:
+            data.add_new("PixelPaddingRangeLimit", "SS", limit)
+
+    phantom.write(tmp_path / "in", edit)
+    volume = volume_of(tmp_path / "in")
+    filled = volume.voxels[:4, :3]
+    assert isinstance(volume.header, dicom.DicomHeader)
+    assert volume.header.padding is None
+    [note] = [note for note in volume.notes if "PixelPaddingValue" in note]
+    assert "(stored 1024) lies among its other values; the 144 pixels that have it are" in note
+    if modality == "CT":
+        assert (filled == 1024).all()
+        assert note.endswith("taken as they are")
+    else:
+        assert (filled == volume.voxels.min()).all()
+        assert note.endswith("filled with the lowest value")
+
+
 def test_padding_takes_the_lowest_value_of_a_negative_slope(tmp_path: Path) -> None:
     values = PHANTOM.voxels()
     values[:, :4] = -2000
