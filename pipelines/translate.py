@@ -180,10 +180,12 @@ def _opening(job: Job) -> AbstractContextManager[EarlyOpening | None]:
     return early_opening(opener, settings.precision)
 
 
-def run_job(job: Job, listen: Listen) -> BatchReport:
+def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None) -> BatchReport:
     """Translate what is due. A KeyboardInterrupt ends the batch early, with a report all the same.
 
-    Raises OutputFolderError or EngineError, before the first study.
+    confirm: called before the first study if results of another model or of other settings are to
+    be replaced; what it raises leaves them as they are. Raises OutputFolderError or EngineError,
+    before the first study.
     """
     started, start = datetime.now().astimezone(), time.perf_counter()
     request = job.request
@@ -205,6 +207,8 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
 
         for remark in remarks(manifest, planned):
             listen(Remark(remark))
+        if any(study.differs for study in planned):
+            confirm()
         listen(BatchStarted(planned))
         meter = EnergyMeter([device.bus for device in job.devices if device.kind == "cuda"])
         rows = run_batch(planned, _execution(job, with_aliases(planned), manifest), hear)

@@ -75,7 +75,7 @@ MAY_IMPORT = {
         "cli.render.terminal cli.signals engine.card_startup engine.checkpoint.recognise "
         "engine.model engine.options io.choice io.discovery io.errors io.formats "
         "pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
-        "pipelines.dry_run pipelines.evaluation pipelines.inference_comparison "
+        "pipelines.dry_run pipelines.evaluation pipelines.host pipelines.inference_comparison "
         "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
         "pipelines.settings pipelines.study pipelines.translate pipelines.worker_processes"
     ),

@@ -46,7 +46,8 @@ PLACES = {
     "pipelines.doctor.queue": "/proc/self/mounts",
     "pipelines.host.memory": "resource /proc/self /proc/meminfo",
     "pipelines.host.processes": (
-        "os.killpg os.memfd_create pass_fds= signal.SIGKILL start_new_session= /proc/"
+        "os.getpgrp os.killpg os.memfd_create os.tcgetpgrp pass_fds= signal.SIGKILL "
+        "start_new_session= /proc/"
     ),
     "pipelines.host.signals": "signal.ITIMER_REAL signal.SIGALRM signal.setitimer",
 }

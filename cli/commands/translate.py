@@ -86,7 +86,9 @@ def translate(
 
     A scan that cannot be translated fails alone, and its reason stands at the end. Results that are
     up to date are kept, so the same command goes on where it was stopped, and its report is that of
-    the whole batch. Files that this program did not make are only replaced with --overwrite.
+    the whole batch. Results of another model or other settings are replaced, which a note says
+    before; on a terminal you are asked, unless with --overwrite. Files that this program did not
+    make are only replaced with --overwrite.
 
     \b
     Exit status:
@@ -234,12 +236,26 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
                 trace.hear(event)
 
         with stop.again():
-            report = run_job(job, listen)
+            report = run_job(job, listen, _confirm_replacing)
     stored = [
         _stored(view.report, lambda path: write_report(_whole(earlier, report, job), path)),
         _stored(view.trace, trace.write),
     ]
     return max(*stored, _shown(report, view, stop))
+
+
+def _confirm_replacing() -> None:
+    """Ask whether the results that were named may be replaced, if somebody can answer."""
+    from ...pipelines.host.processes import is_in_background
+
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    if is_in_background(sys.stdin.fileno()):
+        return
+    print("Replace them? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        say("Nothing was changed.", sys.stderr)
+        raise typer.Exit(Exit.USAGE)
 
 
 def _report_so_far(job: "Job", file: Path | None) -> "BatchReport | None":

@@ -27,7 +27,7 @@ ECHO = "^C"
 
 
 class LiveProgress:
-    """A context manager that draws on a terminal between `__enter__` and `__exit__`.
+    """A context manager that draws on a terminal from the start of a batch until `__exit__`.
 
     The names of failed studies stay on the screen above the bars; reasons, and all that went well,
     are left to the end.
@@ -54,7 +54,6 @@ class LiveProgress:
         self._study = self._progress.add_task("", count="", speed="", total=None, visible=False)
 
     def __enter__(self) -> Self:
-        self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,6 +68,7 @@ class LiveProgress:
                 self._tell(f"note: {printable(text)}")
             case BatchStarted(planned):
                 self._tell(opening_line(planned))
+                self._progress.start()  # not before, as a question may have to be answered
             case Tuning(_, share):
                 if share == 1:
                     self._tell(tuning_line(share))

@@ -28,6 +28,15 @@ def unnamed_file() -> IO[bytes]:
     return TemporaryFile()
 
 
+def is_in_background(terminal: int) -> bool:
+    """Whether the system would stop this process if it read from a terminal (a descriptor)."""
+    if not hasattr(os, "tcgetpgrp"):
+        return False
+    with suppress(OSError):  # not the terminal that controls this process
+        return os.tcgetpgrp(terminal) != os.getpgrp()
+    return False
+
+
 def start_with(
     descriptor: int,
     command: Sequence[str],

@@ -24,6 +24,12 @@ def remarks(manifest: Manifest, planned: Sequence[PlannedStudy]) -> Iterator[str
             f"program; if the folder was moved or renamed, put the record that lay beside it in "
             f"place of {record}."
         )
+    if count := sum(study.differs for study in planned):
+        results = f"{count} results" if count > 1 else "1 result"
+        yield (
+            f"{results} in {output}, of another model or other settings, will be replaced; choose "
+            "another output folder to keep them."
+        )
 
 
 def _is_occupied(planned: PlannedStudy) -> bool:

@@ -44,6 +44,7 @@ class PlannedStudy:
     stored again. study: its files. target: place of the result. action: what will be done. earlier:
     of the files that are known to be ours. kept: what the manifest says of a result that is up to
     date. picture: place of the preview; None where none is asked for, or its name is too long.
+    differs: whether a sound result of another model or of other settings is replaced.
     """
 
     study: Study
@@ -58,6 +59,7 @@ class PlannedStudy:
     earlier: tuple[FileState, ...] = ()
     kept: ManifestEntry | None = None
     picture: Path | None = None
+    differs: bool = False
 
     @property
     def targets(self) -> tuple[Path, ...]:
@@ -227,10 +229,11 @@ class Planner:
         if _hashes(outputs) != _hashes(recorded):
             return _refused(ours, ours.target, "was changed after this program wrote it")
         told = self.words if is_series(ours.study.format, ours.target) else ()
-        if changed := entry.change_of((self.recipe.model, *self.models), told):
-            return replace(ours, reason=changed)
+        models = self.recipe.model, *self.models
+        if changed := entry.change_of(models, told):
+            return replace(ours, reason=changed, differs=entry.recipe.model not in models)
         if entry.recipe.settings != self.recipe.settings:
-            return replace(ours, reason="the settings changed")
+            return replace(ours, reason="the settings changed", differs=True)
         try:
             inputs = _again(entry.inputs, ours.study.files)
         except OSError:
