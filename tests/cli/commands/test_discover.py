@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.batch_world import scan
+from support.batch_world import scan, tiny_model
 from support.dicom_phantoms import PATIENT_ID, Phantom
 from typer.testing import CliRunner, Result
 
@@ -129,6 +129,30 @@ def test_filters_and_uneven_stacks(disc: Path) -> None:
         2: "skipped",
         3: "skipped",
     }
+
+
+def test_several_volumes_are_refused_as_by_plan_unless_one_is_chosen(tmp_path: Path) -> None:
+    scan(tmp_path / "in" / "four.nii.gz", shape=(8, 8, 8, 3))
+    for time in range(3):
+
+        def edit(data: Any, at: int, time: int = time) -> None:
+            data.SOPInstanceUID = f"{data.SOPInstanceUID}.{time}"
+            data.InstanceNumber = 12 * time + at + 1
+            data.ContentTime = f"1010{time:02}"
+
+        Phantom("MR", seed=time).write(tmp_path / "in" / "mr", edit, prefix=f"t{time}")
+    model = tiny_model(tmp_path / "m.safetensors")
+    arguments = [tmp_path / "in", "--model", model, "--output", tmp_path / "out"]
+    for options, refused in (((), 2), (("--volume", "1"), 0), (("--volume", "7"), 2)):
+        found = discover(tmp_path / "in", *options)
+        planned = CliRunner().invoke(app, ["plan", *map(str, arguments), *options])
+        assert (found.exit_code, planned.exit_code) == (0, 0)
+        assert found.output.count("refused: ") == refused, found.output
+        assert planned.output.count("would fail: ") == refused, planned.output
+        verdicts = json.loads(discover(tmp_path / "in", "--json", *options).stdout)
+        rows = [*verdicts["series"], *verdicts["files"]]
+        assert [row["volumes"] for row in rows] == [3, 3]
+        assert {row["verdict"] for row in rows} == {"refused" if refused else "taken"}
 
 
 def test_nothing_found_is_its_own_status(tmp_path: Path) -> None:
