@@ -59,8 +59,9 @@ def volume_of(voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
     try:
         stored, place = np.asarray(voxels), np.array(affine, np.float64)
     except (TypeError, ValueError) as error:
+        reason = str(error).rstrip(".")
         raise UnsupportedScanError(
-            f"A {_type(voxels)} with a {_type(affine)} is no array with its affine: {error}."
+            f"A {_type(voxels)} with a {_type(affine)} is no array with its affine: {reason}."
         ) from error
     if stored.ndim != 3 or 0 in stored.shape or place.shape != (4, 4):
         raise UnsupportedScanError(

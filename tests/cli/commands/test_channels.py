@@ -163,7 +163,7 @@ class TestGrids:
 class TestOtherCommands:
     def test_plan_tells_one_study_a_row(self, clinic: Clinic) -> None:
         scan(clinic.file(2, "T2w"), 3, (20, 18, 12))
-        done = clinic.command("plan")
+        done = clinic.command("plan", "--strict")
         assert done.exit_code == 1
         lines = [line for line in done.stdout.splitlines() if line.startswith("sub-0")]
         assert len(lines) == 2

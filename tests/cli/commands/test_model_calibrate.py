@@ -71,7 +71,7 @@ def test_plan_tells_both(world: QueueWorld) -> None:
     done = world.command("plan")
     assert done.exit_code == 0
     assert f"note: inverted.nii: {NOTE}" in done.stdout
-    done = world.command("plan", "--strict-input")
+    done = world.command("plan", "--strict", "--strict-input")
     assert done.exit_code == 1
     assert "would fail: inverted.nii" in done.stdout
 
