@@ -28,6 +28,7 @@ from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryU
 _FEWEST, _MOST = 3, 500
 _PROFILED = 3
 _KERNEL = "_kernel_time"
+_MOVED = ("activation", "parameter", "output")
 
 _Event: TypeAlias = dict[str, Any]
 
@@ -73,22 +74,29 @@ def _timed(generator: SessionGenerator, patches: FloatArray) -> float:
 
 
 def _layers(network: Network, patches: FloatArray, patch: Triple) -> Iterator[LayerTime]:
+    """Time and bytes of each layer, the sum of its operators': a norm has many."""
     times: dict[str, list[float]] = defaultdict(list)
     seen: dict[str, _Event] = {}
     for event in _profile(network, patches):
         name = str(event["name"]).removesuffix(_KERNEL)
         times[name].append(float(event["dur"]) / 1e6)
         seen[name] = event["args"]
+    layers = {node.name: node.layer for node in network.graph.nodes}
+    operators: dict[str, list[str]] = defaultdict(list)
+    for name in seen:
+        operators[name if name in layers else name.rpartition(".")[0]].append(name)
     arithmetic = layer_flops(network.graph, patch)
-    for name, found in seen.items():
-        [shapes] = found["output_type_shape"][0].values()
+    for layer, names in operators.items():
+        last = seen[names[-1]]
+        [shapes] = last["output_type_shape"][0].values()
+        operator = last["op_name"] if len(names) == 1 else type(layers[layer]).__name__
         yield LayerTime(
-            layer=name,
-            operation=f"{found['op_name']}, {'x'.join(map(str, shapes[1:]))}",
+            layer=layer,
+            operation=f"{operator}, {'x'.join(map(str, shapes[1:]))}",
             plan=None,
-            seconds=median(times[name]),
-            flops=len(patches) * arithmetic.get(name, 0),
-            bytes=sum(int(found[f"{part}_size"]) for part in ("activation", "parameter", "output")),
+            seconds=sum(median(times[name]) for name in names),
+            flops=len(patches) * arithmetic.get(layer, 0),
+            bytes=sum(int(seen[name][f"{part}_size"]) for name in names for part in _MOVED),
         )
 
 
@@ -98,7 +106,7 @@ def _profile(network: Network, patches: FloatArray) -> Iterator[_Event]:
         options = session_options(usable_cores())
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
-        opened = session(to_onnx(network), options)
+        opened = session(to_onnx(network, exact_norms=True), options)
         for _ in range(_PROFILED):
             opened.run(None, {INPUT: patches})
         events: list[_Event] = json.loads(Path(opened.end_profiling()).read_text())

@@ -14,7 +14,6 @@ All steps are exact, and the values lie in [-1, 1).
 
 import hashlib
 from dataclasses import dataclass
-from math import prod
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -38,13 +37,11 @@ MOST_BYTES = 4 << 30
 or the 256x256x256 below which a U-Net of eight levels takes nothing."""
 
 _ROUNDING: dict[Precision, float] = {"fp32": 1e-5, "tf32": 2.5e-3, "fp16": 5e-3, "bf16": 3e-2}
-"""An H200 stayed below them with generators of 9 blocks (2026-11-21)."""
+"""An H200 stayed below them with generators of 9 blocks (2026-11-21).
 
-_OWN_ROUNDING = 2e-11
-"""A voxel, of ONNX Runtime, whose instance normalisation sums up a whole patch in plain float.
-
-Against float64 it is 8e-7 off with patches of 32^3, 1.4e-6 with 64^3 and 3.4e-5 with 128^3, where
-PyTorch stays at 1.2e-6 (version 1.31).
+They are errors of the device alone: against float64, the CPU is 1e-6 to 2e-6 off and PyTorch in
+fp32 1e-6 to 3e-6, with ResNet and U-Net generators on head-like patches of 32^3 to 96^3, whatever
+the extents (2026-11-26).
 """
 
 _SMALLEST_EXTENT = 32
@@ -73,9 +70,9 @@ class Verification:
         return self.hashes_match and self.relative_error <= TOLERANCE
 
 
-def tolerance(precision: Precision, extents: Triple) -> float:
-    """Relative L2 error against the CPU that a precision explains, in patches of these extents."""
-    return _ROUNDING[precision] + _OWN_ROUNDING * prod(extents)
+def tolerance(precision: Precision) -> float:
+    """Relative L2 error against the CPU that a precision explains."""
+    return _ROUNDING[precision]
 
 
 def check_reference_cost(graph: Graph, extents: Triple) -> None:

@@ -47,8 +47,12 @@ _TO_THE_END = (1 << 63) - 1
 _Constants: TypeAlias = dict[str, "np.ndarray[Any, Any]"]
 
 
-def to_onnx(network: Network) -> ModelProto:
-    """Float32 ONNX model with one input and one output, [N, C, D, H, W], extents left open."""
+def to_onnx(network: Network, *, exact_norms: bool = False) -> ModelProto:
+    """Float32 ONNX model with one input and one output, [N, C, D, H, W], extents left open.
+
+    exact_norms: whether norms are written as sums of short runs, see `_Converter`, in place of the
+    operator that a reader of the file expects.
+    """
     graph = network.graph
     return nodes_to_onnx(
         graph.nodes,
@@ -58,6 +62,7 @@ def to_onnx(network: Network) -> ModelProto:
         network.weights,
         "generator",
         ("depth", "height", "width"),
+        exact_norms=exact_norms,
     )
 
 
@@ -69,12 +74,14 @@ def nodes_to_onnx(
     weights: Mapping[str, FloatArray],
     name: str = "slab",
     extents: Sequence[str | None] = (None, None, None),
+    *,
+    exact_norms: bool = False,
 ) -> ModelProto:
     """The same of some nodes; channels: of all tensors. inputs: that they read from outside.
 
     extents: names of those of inputs and output alike, None where they differ.
     """
-    converter = _Converter(weights, channels)
+    converter = _Converter(weights, channels, exact_norms)
     operators = [made for node in nodes for made in converter.operators(node)]
     proto = helper.make_graph(
         operators,
@@ -97,10 +104,23 @@ def _value(name: str, channels: int, extents: Sequence[str | None]) -> Any:
 
 
 class _Converter:
-    """Turns layers into ONNX operators, and collects the arrays that these name."""
+    """Turns layers into ONNX operators, and collects the arrays that these name.
 
-    def __init__(self, weights: Mapping[str, FloatArray], channels: Mapping[str, int]) -> None:
+    Exact norms: the runtimes' own operators add up the millions of voxels of a channel in a few
+    float32 accumulators and lose up to five digits. Here no sum has more terms than an extent of
+    the patch: a mean is taken along W, then H, then D, after the channel was centred by a rough
+    mean, so that the variance E[c^2] - E[c]^2 cancels nothing (shifted data; Chan, Golub and
+    LeVeque, Am. Stat. 37, 1983). The reshapes between keep OpenVINO from joining the three means.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, FloatArray],
+        channels: Mapping[str, int],
+        exact_norms: bool,
+    ) -> None:
         self.constants: _Constants = {}
+        self._exact_norms = exact_norms
         self._weights = weights
         self._channels = channels
 
@@ -109,6 +129,8 @@ class _Converter:
         match node.layer:
             case Conv3d() | ConvTranspose3d() as conv:
                 yield self._convolution(node, conv)
+            case InstanceNorm() | GroupNorm() as norm if self._exact_norms:
+                yield from self._exact_norm(node, norm)
             case InstanceNorm(channels, scale, shift, epsilon):
                 inputs = [
                     *node.inputs,
@@ -198,6 +220,58 @@ class _Converter:
             for key, end in (("low", low), ("high", high))
         ]
         return _made(node, "Clip", [*node.inputs, *ends])
+
+    def _exact_norm(self, node: Node, norm: InstanceNorm | GroupNorm) -> Iterable[NodeProto]:
+        """(c - E[c]) / sqrt(E[c^2] - E[c]^2 + epsilon) * scale + shift, with c = x - rough mean."""
+        source, channels = node.inputs[0], norm.channels
+        groups = norm.groups if isinstance(norm, GroupNorm) else channels
+        made: list[NodeProto] = []
+
+        def add(operator: str, *inputs: str, **attributes: Any) -> str:
+            name = f"{node.name}.{len(made)}"
+            made.append(helper.make_node(operator, inputs, [name], name, **attributes))
+            return name
+
+        def integers(*numbers: int) -> str:
+            key = str([*numbers])
+            self.constants[key] = np.array(numbers, np.int64)
+            return key
+
+        def mean_of_runs(values: str, length: str) -> str:
+            runs = add("Reshape", values, add("Concat", integers(-1), length, axis=0))
+            return add("ReduceMean", runs, integers(1), keepdims=0)
+
+        def by_channel(values: str) -> str:
+            """[N * C] to [N, C, 1, 1, 1], each group with its mean."""
+            if groups < channels:
+                values = mean_of_runs(values, integers(channels // groups))
+                values = add("Reshape", values, integers(-1, groups, 1))
+                values = add("Expand", values, integers(1, 1, channels // groups))
+            return add("Reshape", values, integers(-1, channels, 1, 1, 1))
+
+        depth, height, width = (add("Shape", source, start=at, end=at + 1) for at in (2, 3, 4))
+        rough = by_channel(add("ReduceMean", source, integers(2, 3, 4)))
+        centred = add("Sub", source, rough)
+        lengths = add("ReduceL2", centred, integers(4))  # sqrt of the sum of squares of a row
+        squares = add("Div", add("Mul", lengths, lengths), add("Cast", width, to=TensorProto.FLOAT))
+        mean, square = (
+            by_channel(mean_of_runs(mean_of_runs(rows, height), depth))
+            for rows in (add("ReduceMean", centred, integers(4)), squares)
+        )
+        variance = add("Relu", add("Sub", square, add("Mul", mean, mean)))
+        epsilon = self._constant(node, "epsilon", np.array(norm.epsilon, np.float32))
+        factor = add("Reciprocal", add("Sqrt", add("Add", variance, epsilon)))
+        if norm.scale:
+            factor = add("Mul", factor, self._by_channel(node, "scale", norm.scale))
+        summand = add("Neg", add("Mul", mean, factor))
+        if norm.shift:
+            summand = add("Add", summand, self._by_channel(node, "shift", norm.shift))
+        scaled = add("Mul", centred, factor)
+        yield from made
+        yield _made(node, "Add", [scaled, summand])
+
+    def _by_channel(self, node: Node, suffix: str, key: str) -> str:
+        return self._constant(node, suffix, self._weights[key].reshape(1, -1, 1, 1, 1))
 
     def _group_norm(self, node: Node, norm: GroupNorm) -> Iterable[NodeProto]:
         """The groups as channels of an instance norm: GroupNormalization differs between opsets."""

@@ -41,7 +41,7 @@ def open_cpu_generator(
     options = session_options(threads)
     if not rewritten:
         options.graph_optimization_level = onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
-    running = session(to_onnx(network), options)
+    running = session(to_onnx(network, exact_norms=True), options)
     version = onnxruntime().__version__
     words = f"CPU, {threads} threads, ONNX Runtime {version}"
     with closing(SessionGenerator(network.graph, running, words)) as generator:

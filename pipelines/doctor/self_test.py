@@ -73,7 +73,7 @@ def _test(device: Device) -> Finding:
     name, _ = tried[device.default_precision]
     patches = " and ".join("x".join(map(str, trial.extents)) for trial in trials)
     words = f"{name}: relative error {told} with patches of {patches}, in {spent:.2f} s"
-    allowed = {one: tolerance(one, trials[-1].extents) for one in tried}
+    allowed = {one: tolerance(one) for one in tried}
     wrong: list[Precision] = [one for one in tried if not tried[one][1] <= allowed[one]]
     if wrong:
         limits = [f"{allowed[one]:.1e} in {one}" for one in wrong]

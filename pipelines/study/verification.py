@@ -139,8 +139,7 @@ class StudyVerifier:
         network = self._model.network
         with open_cpu_volume_generator(network, self._maps_memory()) as reference:
             reference.translate_volume(prepared.given, Stored(wanted), _ignore_share)
-        # Statistics are taken exactly there: the extents explain nothing.
-        explained = tolerance(inferred.precision, (0, 0, 0))
+        explained = tolerance(inferred.precision)
         parts = _busy_parts(prepared.given, prepared.plan.tiling.extents)
         errors = (deviation(target, wanted[:, *part], part) for part in parts)
         return [(error, explained + steps) for error, steps in errors]
@@ -155,7 +154,7 @@ class StudyVerifier:
         cutter = Cutter(prepared.given, tiling, self._model.card.small_volume_padding)
         reference = self._opened_reference()
         errors = [_error(inferred, weights, place, cutter, reference) for place in places]
-        explained = tolerance(inferred.precision, tiling.patch)
+        explained = tolerance(inferred.precision)
         judged = [(error, explained + steps) for error, steps in errors]
         return judged, sum(len(place.tiles) for place in places)
 

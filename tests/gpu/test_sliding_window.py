@@ -219,4 +219,4 @@ def test_several_channels(tmp_path_factory, into, out, precision):
     with open_cpu_generator(network) as reference:
         wanted, _, _ = translated(reference, array, window)
     error = np.linalg.norm(there - wanted) / np.linalg.norm(wanted)
-    assert error <= tolerance(precision, PATCH)
+    assert error <= tolerance(precision)

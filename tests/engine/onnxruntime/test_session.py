@@ -20,6 +20,7 @@ from cuda_cyclegan.engine.network.layers import (
     Conv3d,
     ConvTranspose3d,
     FloatArray,
+    GroupNorm,
     InstanceNorm,
     Layer,
     LeakyRelu,
@@ -50,12 +51,12 @@ def layer_output(layer: Layer, patch: FloatArray, weights: dict[str, FloatArray]
     return run_by_session(network, patch)
 
 
-def run_by_session(network: Network, patch: FloatArray) -> FloatArray:
+def run_by_session(network: Network, patch: FloatArray, *, exact_norms: bool = False) -> FloatArray:
     import onnxruntime
 
     from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
 
-    model = to_onnx(network).SerializeToString()
+    model = to_onnx(network, exact_norms=exact_norms).SerializeToString()
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     [output] = session.run(None, {INPUT: patch})
     shape = network.graph.shapes(patch.shape[2:])[network.graph.output]
@@ -128,6 +129,50 @@ def test_instance_norm(torch: Any, affine: bool, epsilon: float) -> None:
         torch.tensor(patch), weight=scale, bias=shift, eps=epsilon
     )
     assert np.abs(ours - expected.numpy()).max() < 2e-5
+
+
+HEAD, FAR_FROM_ZERO, CONSTANT = "background of -1", "mean 10, SD 0.1", "one value"
+
+
+def large_map(kind: str) -> FloatArray:
+    """[1, 4, 96, 128, 120], with more voxels than one float32 accumulator can add up."""
+    shape, noise = (1, 4, 96, 128, 120), np.random.default_rng(0)
+    match kind:
+        case "background of -1":
+            values = np.full(shape, -1, np.float32)
+            values[..., 30:70, 20:90, 40:80] = noise.normal(0, 0.4, (1, 4, 40, 70, 40))
+            return values
+        case "mean 10, SD 0.1":
+            return noise.normal(10, 0.1, shape).astype(np.float32)
+        case _:
+            return np.full(shape, 1000, np.float32)
+
+
+@pytest.mark.parametrize(("kind", "most"), [(HEAD, 1e-6), (FAR_FROM_ZERO, 3e-6), (CONSTANT, 1e-3)])
+@pytest.mark.parametrize("groups", [4, 2, 1])
+def test_norms_of_large_maps_are_exact(kind: str, most: float, groups: int) -> None:
+    """The runtime's own operator is 1e-4 to 1e-2 off there."""
+    patch = large_map(kind)
+    layer = InstanceNorm(4) if groups == 4 else GroupNorm(4, groups)
+    network = Network(Graph(4, (Node("layer", layer, (INPUT,)),)), {})
+    ours = run_by_session(network, patch, exact_norms=True)
+    runs = patch.reshape(groups, -1).astype(np.float64)
+    runs -= runs.mean(axis=1, keepdims=True)
+    runs /= np.sqrt(np.square(runs).mean(axis=1, keepdims=True) + layer.epsilon)
+    size = max(float(np.linalg.norm(runs)), 1)
+    assert np.linalg.norm(ours.ravel() - runs.ravel()) <= most * size
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("groups", [4, 2, 1])
+def test_exact_norms_are_the_usual_ones(affine: bool, groups: int) -> None:
+    patch = numbers(2, 4, *PATCH) * 0.1 + 3
+    weights = {"s": numbers(4, seed=1), "h": numbers(4, seed=2)}
+    names = ("s", "h") if affine else (None, None)
+    layer = InstanceNorm(4, *names, 1e-3) if groups == 4 else GroupNorm(4, groups, *names, 1e-3)
+    network = Network(Graph(4, (Node("layer", layer, (INPUT,)),)), weights)
+    usual = run_by_session(network, patch)
+    assert np.abs(run_by_session(network, patch, exact_norms=True) - usual).max() < 2e-5
 
 
 def test_stored_affine() -> None:
