@@ -106,7 +106,7 @@ def _profile(network: Network, patches: FloatArray) -> Iterator[_Event]:
         options = session_options(usable_cores())
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
-        opened = session(to_onnx(network, exact_norms=True), options)
+        opened = session(to_onnx(network, exact_norms=True, by_columns=True), options)
         for _ in range(_PROFILED):
             opened.run(None, {INPUT: patches})
         events: list[_Event] = json.loads(Path(opened.end_profiling()).read_text())

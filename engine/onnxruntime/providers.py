@@ -49,7 +49,7 @@ def open_provider_generator(network: Network, provider: str) -> Generator[Sessio
     name = provider + _SUFFIX
     providers = {name: _FOR_FP32.get(provider, {}), CPU: {}}
     try:
-        running = session(to_onnx(network, exact_norms=True), options, providers)
+        running = session(to_onnx(network, exact_norms=True, by_columns=True), options, providers)
     except Exception as error:  # each provider's library raises what it likes
         raise DeviceUnavailableError(_unusable(provider, error)) from error
     words = f"{provider}{_share(running, provider)}, ONNX Runtime {onnxruntime().__version__}"

@@ -8,7 +8,7 @@ with all readings that are one change away from it.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
-from math import inf
+from math import inf, prod
 
 import numpy as np
 
@@ -35,8 +35,8 @@ _HALF_ROUNDING = {"float16": 5e-3, "bfloat16": 4e-2}
 """How far weights that were rounded to half precision may be from a reference of those that were
 not: five times as far as the worst of the tests' networks is."""
 
-_SMALL = 1 << 31
-"""FLOPs up to which neither a second thread nor a faster graph is worth its start."""
+_SMALL, _SMALL_PATCH = 1 << 31, 24**3
+"""FLOPs and voxels up to which neither a second thread nor a rewritten graph is worth its start."""
 
 _ROUNDING, _FLOAT_NOISE, _CLEARLY = 2e-7, 1e-6, 20
 """What one network's sums in another order differ by, what two sound computations do, and how many
@@ -168,7 +168,7 @@ class ReferenceSearch:
     def _ended(self, core: Reading, network: Network) -> Iterator[ReadingTrial]:
         work = flops(network.graph, self._extents)
         self._flops += work
-        small = work < _SMALL
+        small = work < _SMALL and prod(self._extents) <= _SMALL_PATCH
         threads = 1 if small else None
         with open_cpu_generator(network, threads, rewritten=not small) as generator:
             raw = generator(self._patch)

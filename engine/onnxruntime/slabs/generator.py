@@ -193,5 +193,7 @@ class _Runs:
         channels = dict(self._channels)
         for node in slab.nodes:
             channels.setdefault(node.name, channels[node.inputs[0]])
-        model = nodes_to_onnx(slab.nodes, channels, slab.reads, slab.made, self._weights)
+        model = nodes_to_onnx(
+            slab.nodes, channels, slab.reads, slab.made, self._weights, by_columns=True
+        )
         return session(model, self._options)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.gpu_networks import random_network
 from support.tiers import examples
 
 from cuda_cyclegan.engine.errors import PatchShapeError
@@ -51,12 +52,14 @@ def layer_output(layer: Layer, patch: FloatArray, weights: dict[str, FloatArray]
     return run_by_session(network, patch)
 
 
-def run_by_session(network: Network, patch: FloatArray, *, exact_norms: bool = False) -> FloatArray:
+def run_by_session(
+    network: Network, patch: FloatArray, *, exact_norms: bool = False, by_columns: bool = False
+) -> FloatArray:
     import onnxruntime
 
     from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
 
-    model = to_onnx(network, exact_norms=exact_norms).SerializeToString()
+    model = to_onnx(network, exact_norms=exact_norms, by_columns=by_columns).SerializeToString()
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     [output] = session.run(None, {INPUT: patch})
     shape = network.graph.shapes(patch.shape[2:])[network.graph.output]
@@ -90,6 +93,42 @@ def test_convolution(
         padding,
     )
     assert_same(ours, expected)
+
+
+@given(
+    channels=st.sampled_from([(1, 5), (2, 3), (5, 1), (3, 2), (7, 1)]),
+    kernel=triples,
+    stride=st.tuples(st.integers(1, 2), st.integers(1, 2), st.integers(1, 2)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2), st.integers(1, 2)),
+    padding=pads,
+    bias=st.booleans(),
+)
+@settings(max_examples=examples(60))
+def test_a_convolution_by_columns_is_the_same(
+    channels: tuple[int, int],
+    kernel: Triple,
+    stride: Triple,
+    dilation: Triple,
+    padding: Triple,
+    bias: bool,
+) -> None:
+    inputs, outputs = channels
+    weights = {"w": numbers(outputs, inputs, *kernel), "b": numbers(outputs, seed=1)}
+    layer = Conv3d(inputs, outputs, kernel, "w", "b" if bias else None, stride, padding, dilation)
+    patch = numbers(2, inputs, *PATCH)
+    network = Network(Graph(inputs, (Node("layer", layer, (INPUT,)),)), weights)
+    usual = run_by_session(network, patch)
+    made = run_by_session(network, patch, by_columns=True)
+    assert np.abs(made - usual).max() < 2e-6 * max(1.0, float(np.abs(usual).max()))
+
+
+def test_few_channels_and_several_taps_are_convolved_by_columns() -> None:
+    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+
+    network = random_network(build(ResNetSpec(1, 2, 16, 1)), seed=0)
+    model = to_onnx(network, by_columns=True)
+    made = [node.name for node in model.graph.node if node.name.endswith(".columns")]
+    assert made == ["first.columns", "last.columns"]
 
 
 @given(kernel=triples, stride=triples, padding=pads, data=st.data(), bias=st.booleans())
