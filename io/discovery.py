@@ -55,13 +55,16 @@ def discover(
     what lies in the folder `output` are left out. A study whose result cannot have the format that
     is chosen has that as its obstacle. known: what earlier searches of the same inputs read of
     DICOM files.
-    Raises ScanError for an input that is missing and for an output over its own source.
+    Raises ScanError for an input that is missing, an output over its own source, and one with a
+    zero byte in its name.
     """
     # Not resolve(): a link given by name gives its result that name.
     named = [without_directory(Path(os.path.abspath(path))) for path in inputs]  # noqa: PTH100
     for path in named:
         if not os.path.lexists(path):
             raise ScanError(f"{path} does not exist; check the path and that its disk is mounted.")
+    if output and "\0" in str(output):
+        raise ScanError(f"{output} holds a zero byte, which no name may have; choose another one.")
     rule = LinkRule.among(choice.links, named)
     results = Path(os.path.realpath(output)) if output else None
     search = FileSearch(results, rule, choice.take_maps)
@@ -106,6 +109,10 @@ def _studies(
         if suffix.startswith(".hdr") and not is_there(others[0]):
             missing = f"its voxels are missing: {others[0].name}"
             skipped.append(Skipped(path, missing, missed=True))
+            continue
+        if any("\0" in str(other) for other in others):
+            reason = "it names a file with a zero byte in its name, which no file has"
+            skipped.append(Skipped(path, reason, missed=True))
             continue
         if outside := [other for other in others if not rule.admits(other, path)]:
             reason = f"its voxels lie outside the inputs, and are not read: {outside[0]}"

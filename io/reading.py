@@ -14,6 +14,7 @@ import numpy as np
 
 from .errors import UnreadableScanError
 from .files.header_limits import check_start
+from .files.regular import NotRegularError
 from .files.streams import GZIP_ERRORS, TooManyBytesError
 from .formats import nifti
 from .volume import Empty, Study, Volume
@@ -90,6 +91,8 @@ def causes_named(path: Path) -> Generator[None]:
 
 def _refusal(path: Path, error: OSError) -> str:
     file = error.filename or path
+    if isinstance(error, NotRegularError):
+        return f"{file} is not a regular file; give a scan file."
     match error.errno:
         case errno.ENOENT:
             return f"{file} is missing; check the path and that its disk is mounted."

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from .files.own_files import identity, is_record
 from .files.parts import is_part
+from .files.regular import NOT_REGULAR
 from .formats.nifti import header_beside
 from .links import LinkRule, is_of_system, leads_into_system
 from .maps import IS_MAP, is_map_name
@@ -207,9 +208,9 @@ class FileSearch:
             if stat.S_ISREG(mode):
                 kind.append(path)
             elif kind is self.files:
-                self._skip(path, _NO_FILE)
+                self._skip(path, NOT_REGULAR)
             else:
-                self._pass(path, kind, _NO_FILE, missed=False)
+                self._pass(path, kind, NOT_REGULAR, missed=False)
 
     def _pass(self, path: Path, kind: list[Path], reason: str, *, missed: bool) -> None:
         """Note what cannot be opened; missed: whether it may be a scan if its name says no kind."""
@@ -241,7 +242,6 @@ def _is_own(name: str) -> bool:
 
 
 _Branch: TypeAlias = tuple[Path, frozenset[_Place]]
-_NO_FILE = "it is a pipe, socket or device, not a file"
 _TOO_MANY_NAMES = (
     f"links give more than {MOST_REPEATED} further names to files from here on; name the folders "
     "that you want"

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..io.files.atomic import whole_file
+from ..io.files.documents import write_document
 from ..io.files.own_files import folder_of_user, is_trusted_owner
+from ..io.files.regular import read_regular
 from .errors import ConfigError
 
 NAME = "cuda-cyclegan.toml"
@@ -35,11 +36,11 @@ def config_files(named: Path | None) -> list[ConfigFile]:
     Raises ConfigError for a named one that is missing, and for one that others could change.
     """
     if named is not None:
-        if not named.is_file():
+        if not named.exists():
             raise ConfigError(f"There is no config file {named}.")
         return [ConfigFile(named, is_trusted=True)]
     here, found = Path(NAME), _found_of_user()
-    if here.is_file() and not any(here.samefile(own.path) for own in found):
+    if here.exists() and not any(here.samefile(own.path) for own in found):
         found.append(ConfigFile(here, is_trusted=False))
     for file in found:
         _check_unchanged_by_others(file.path)
@@ -49,7 +50,7 @@ def config_files(named: Path | None) -> list[ConfigFile]:
 def read_config(path: Path) -> Tables:
     """What a file says. Raises ConfigError."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_regular(path).decode())
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error.strerror}).") from error
     except (ValueError, RecursionError) as error:
@@ -72,7 +73,7 @@ def user_config() -> Path:
 def _found_of_user() -> list[ConfigFile]:
     try:
         own = user_config()
-        return [ConfigFile(own, is_trusted=True)] if own.is_file() else []
+        return [ConfigFile(own, is_trusted=True)] if own.exists() else []
     except (ConfigError, PermissionError):  # no home, or another user's, as in a container
         return []
 
@@ -97,15 +98,14 @@ def write_defaults(path: Path, table: str, values: Mapping[str, str | int]) -> N
 
     A file, its folder and the table are made where they are missing.
     """
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    text = read_regular(path).decode() if path.exists() else ""
     wanted = read_config(path) if text else {}
     wanted[table] = {**wanted.get(table, {}), **values}
     written = _with_keys(text, table, [f"{k} = {json.dumps(v)}" for k, v in values.items()])
     if not _says(written, wanted):
         keys = ", ".join(f"{k} = {json.dumps(v)}" for k, v in values.items())
         raise ConfigError(f"{path} is written in a way that only you can add to: [{table}] {keys}.")
-    with whole_file(path) as part:
-        part.write_text(written, encoding="utf-8")
+    write_document(path, written.encode())
 
 
 def _with_keys(text: str, table: str, settings: list[str]) -> str:

@@ -73,7 +73,7 @@ MAY_IMPORT = {
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
         "cli.render.terminal cli.signals engine.card_startup engine.checkpoint.recognise "
-        "engine.model engine.options io.choice io.discovery io.errors io.formats "
+        "engine.model engine.options io.choice io.discovery io.errors io.files io.formats "
         "pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
         "pipelines.dry_run pipelines.evaluation pipelines.host pipelines.inference_comparison "
         "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
@@ -102,9 +102,9 @@ MAY_IMPORT = {
     "cli.render": (
         "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
         "engine.network engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery "
-        "io.errors io.file_headers io.links io.search io.volume pipelines.cycle pipelines.dry_run "
-        "pipelines.host pipelines.model_import pipelines.progress pipelines.report "
-        "pipelines.results pipelines.stopwatch"
+        "io.errors io.file_headers io.files io.links io.search io.volume pipelines.cycle "
+        "pipelines.dry_run pipelines.host pipelines.model_import pipelines.progress "
+        "pipelines.report pipelines.results pipelines.stopwatch"
     ),
     "cli.render.bench": (
         "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
@@ -127,8 +127,10 @@ MAY_IMPORT = {
     ),
     "engine.card_startup": "engine.cuda.patches engine.probe",
     "engine.checkpoint": "",
-    "engine.checkpoint.onnx": "engine.checkpoint.read engine.errors engine.network",
-    "engine.checkpoint.read": "engine.errors engine.network",
+    "engine.checkpoint.onnx": (
+        "engine.checkpoint.read engine.errors engine.network engine.regular_files"
+    ),
+    "engine.checkpoint.read": "engine.errors engine.network engine.regular_files",
     "engine.checkpoint.recognise": (
         "engine.checkpoint.read engine.errors engine.model engine.network"
     ),
@@ -157,7 +159,7 @@ MAY_IMPORT = {
     "engine.cuda": (
         "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
         "engine.decoding engine.errors engine.network engine.options engine.probe "
-        "engine.sliding_window"
+        "engine.regular_files engine.sliding_window"
     ),
     "engine.cuda.patches": (
         "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
@@ -179,7 +181,7 @@ MAY_IMPORT = {
     "engine.generator": "engine.network engine.scaling engine.sliding_window",
     "engine.model": (
         "engine.decoding engine.errors engine.network engine.onnxruntime engine.options "
-        "engine.sliding_window engine.whole_volume"
+        "engine.regular_files engine.sliding_window engine.whole_volume"
     ),
     "engine.network": "engine.decoding engine.errors",
     "engine.onnxruntime": "engine.cores engine.errors engine.network",
@@ -191,6 +193,7 @@ MAY_IMPORT = {
     "engine.probe": "",
     "engine.provider_check": "engine.errors engine.model engine.network engine.onnxruntime",
     "engine.recovery": "engine.errors engine.generator engine.options",
+    "engine.regular_files": "",
     "engine.scaling": "engine.errors engine.network",
     "engine.sliding_window": "engine.network",
     "engine.telemetry": "",
@@ -203,7 +206,7 @@ MAY_IMPORT = {
     "io.dicom": "io.choice io.files io.search io.volume",
     "io.dicom.derived": "io.contrasts io.dicom io.dicom.pixels io.errors io.maps io.volume",
     "io.dicom.pixels": "io.dicom io.errors io.files io.volume",
-    "io.dicom_network": "io.dicom",
+    "io.dicom_network": "io.dicom io.files",
     "io.discovery": (
         "io.choice io.dicom io.errors io.files io.formats io.links io.search io.volume io.writing"
     ),
@@ -225,7 +228,7 @@ MAY_IMPORT = {
     "pipelines.api": (
         "engine.checkpoint.recognise engine.decoding engine.devices engine.errors engine.generator "
         "engine.model engine.network engine.options engine.recovery io.channels io.choice "
-        "io.conversion io.discovery io.errors io.single_scan io.volume pipelines.decisions "
+        "io.conversion io.discovery io.errors io.files io.single_scan io.volume pipelines.decisions "
         "pipelines.errors pipelines.model_import pipelines.opening pipelines.progress "
         "pipelines.report pipelines.request pipelines.results pipelines.settings "
         "pipelines.stopwatch pipelines.study pipelines.study.voxels pipelines.translate"
@@ -264,9 +267,9 @@ MAY_IMPORT = {
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
-        "engine.cores io.choice io.dicom io.discovery io.file_headers io.reading io.search "
-        "io.volume pipelines.errors pipelines.execution pipelines.host pipelines.report "
-        "pipelines.results pipelines.study.pictures pipelines.study.voxels"
+        "engine.cores io.choice io.dicom io.discovery io.file_headers io.files io.reading "
+        "io.search io.volume pipelines.errors pipelines.execution pipelines.host pipelines.report "
+        "pipelines.study.pictures pipelines.study.voxels"
     ),
     "pipelines.timestamps": "",
     "pipelines.execution": (

@@ -33,6 +33,7 @@ PLACES = {
     "engine.cuda.driver": "os.sysconf",
     "engine.cuda.volume.host_maps": "mmap.MAP_ANONYMOUS mmap.MAP_PRIVATE",
     "engine.probe.cudnn_copies": "/proc/self/maps",
+    "engine.regular_files": "os.O_NONBLOCK",
     "io.files.control_groups": "/proc/self/cgroup /sys/fs/cgroup",
     "io.files.disk": (
         "os.O_DIRECTORY os.POSIX_FADV_DONTNEED os.posix_fadvise os.posix_fallocate os.preadv "
@@ -43,6 +44,7 @@ PLACES = {
     "io.files.own_files": (
         "dir_fd= os.O_DIRECTORY os.O_NOFOLLOW os.O_NONBLOCK os.geteuid os.getuid os.pread"
     ),
+    "io.files.regular": "os.O_NOCTTY os.O_NONBLOCK",
     "pipelines.doctor.queue": "/proc/self/mounts",
     "pipelines.host.memory": "resource /proc/self /proc/meminfo",
     "pipelines.host.processes": (

@@ -13,7 +13,7 @@ from ..errors import Exit, complain, errors_reported
 from ..options.printing import Traceback
 from ..options.values import checked_file, wrong_value
 from ..render.missed import missed
-from ..render.report_file import STDOUT, save_page, screen, write_json
+from ..render.report_file import STDOUT, save_page, screen, standard_named, write_json
 from ..render.terminal.spinner import SEARCHING, counting, spinner
 from ..render.terminal.streams import columns_of, say, tell
 from ..render.terminal.text import printable_lines
@@ -97,7 +97,7 @@ def evaluate(
       4  a library is missing
       129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
     """
-    wanted = _Wanted(json, csv, html, verbose)
+    wanted = _Wanted(standard_named(json), csv, html, verbose)
     wanted.check()
     with stop_signals() as stop, errors_reported(verbose=verbose):
         from ...pipelines.evaluation.pairs import Sources

@@ -120,11 +120,12 @@ def export_onnx(
     with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.model.model import load_model
         from ...engine.model.onnx_export import onnx_bytes
-        from ...pipelines.results.output_file import check_free, save
+        from ...io.files.documents import write_document
+        from ...pipelines.results.output_file import check_free
 
         check_free(output, replace=force, sources=(file,))
         content = onnx_bytes(load_model(file))
-        save(output, content)
+        write_document(output, content)
         say(written(output, len(content)), sys.stdout)
 
 
@@ -158,12 +159,13 @@ def edit(
     said = parsed_names(source, "--source"), parsed_names(target, "--target")
     with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.model.model import load_model
+        from ...io.files.documents import write_document
         from ...pipelines.model_import.card_edit import CardEdit, edited_model
-        from ...pipelines.results.output_file import check_free, save
+        from ...pipelines.results.output_file import check_free
 
         check_free(output, replace=force, sources=(file,))
         content = edited_model(load_model(file), CardEdit(name, licence, *said))
-        save(output, content)
+        write_document(output, content)
         say(written(output, len(content)), sys.stdout)
 
 

@@ -88,7 +88,8 @@ def calibrate(
     _check(mark_beyond, cycle)
     with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.model.model import load_model
-        from ...pipelines.results.output_file import check_free, save
+        from ...io.files.documents import write_document
+        from ...pipelines.results.output_file import check_free
 
         check_free(output, replace=force, sources=(file,))
         model = load_model(file)
@@ -96,7 +97,7 @@ def calibrate(
         made = _calibrated(model, found, cycle, mark_beyond, device, inference)
         if compare:
             _compare(model, found, device)
-        save(output, made.content)
+        write_document(output, made.content)
         _show(made)
         say(written(output, len(made.content)), sys.stdout)
         tell(missed(found.skipped), sys.stderr)

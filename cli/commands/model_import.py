@@ -247,8 +247,9 @@ def import_(
 
 
 def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
+    from ...io.files.documents import write_document
     from ...pipelines.model_import.importing import make_model, survey
-    from ...pipelines.results.output_file import check_free, save
+    from ...pipelines.results.output_file import check_free
     from ..render.models import imported_lines, survey_lines
 
     sources = [request.checkpoint, *([request.reference] if request.reference else [])]
@@ -262,7 +263,7 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
         return Exit.USAGE
     with spinner("Making the model"):
         made = make_model(found)
-    save(output, made.content)
+    write_document(output, made.content)
     tell(imported_lines(made, output), sys.stdout)
     return Exit.DONE
 

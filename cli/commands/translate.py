@@ -20,7 +20,7 @@ from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose
 from ..options.values import checked_device, checked_file, wrong_value
 from ..render.missed import missed
-from ..render.report_file import STDOUT, screen, write_report
+from ..render.report_file import STDOUT, screen, standard_named, write_report
 from ..render.terminal.spinner import SEARCHING, counting, spinner
 from ..render.terminal.streams import columns_of, say, tell
 from ..render.terminal.text import counted, printable
@@ -100,6 +100,7 @@ def translate(
       4  the device or a library is missing
       129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
     """
+    report = standard_named(report)
     for name, file in (("--report", report), ("--trace", trace)):
         if file != STDOUT:
             checked_file(name, file)

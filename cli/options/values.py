@@ -7,6 +7,7 @@ import typer
 
 from ...engine.options import CudaLimits, Effort, device_name
 from ...io.files.disk import takes_name
+from ...io.files.documents import obstacle_to_document
 from ...pipelines.settings import FEWEST_FLIPS
 
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
@@ -78,9 +79,11 @@ def checked_value(option: str, value: float | None) -> float | None:
 
 
 def checked_file(option: str, path: Path | None) -> Path | None:
-    """A file that can be made in a folder that is there."""
+    """A place in a folder that is there, to which a document can be written."""
     if path and not takes_name(path):
         raise wrong_value(option, f"{str(path)!r} is a name that is too long for its disk.")
     if path and (path.is_dir() or not path.parent.is_dir()):
         raise wrong_value(option, f"{str(path)!r} is not a file in an existing folder.")
+    if path and (obstacle := obstacle_to_document(path)):
+        raise wrong_value(option, f"{str(path)!r} {obstacle}.")
     return path

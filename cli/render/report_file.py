@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 STDOUT = Path("-")
 
 
+def standard_named(target: Path | None) -> Path | None:
+    """The same place, and `STDOUT` for another name of standard output, such as /dev/stdout."""
+    if target is None or target == STDOUT:
+        return target
+    from ...io.files.documents import is_descriptor
+
+    return STDOUT if is_descriptor(target, 1) else target
+
+
 def screen(report: Path | None) -> TextIO:
     """Where tables go, so that nothing but the report is on standard output if it goes there."""
     return sys.stderr if report == STDOUT else sys.stdout
@@ -27,22 +36,22 @@ def written(target: Path, size: int) -> str:
 
 def save_page(page: str, target: Path) -> int:
     """Write a page for a browser; its bytes. Raises WriteError."""
-    from ...pipelines.results.output_file import save
+    from ...io.files.documents import write_document
 
     content = page.encode()
-    save(target, content)
+    write_document(target, content)
     return len(content)
 
 
 def write_json(content: Mapping[str, Any], target: Path) -> None:
     """Store or print a document. Raises WriteError."""
-    from ...pipelines.results.output_file import save
+    from ...io.files.documents import write_document
 
     text = json.dumps(content, indent=2)
     if target == STDOUT:
         say(text, sys.stdout)
     else:
-        save(target, f"{text}\n".encode())
+        write_document(target, f"{text}\n".encode())
 
 
 def write_report(report: "BatchReport", target: Path) -> None:

@@ -12,6 +12,7 @@ from ..compiler.tensors import ELEMENTS
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..options import Precision
 from ..probe.packages import nvrtc_package
+from ..regular_files import read_regular
 from .plan_cache import write_whole
 
 nvrtc: Any = import_module(
@@ -39,7 +40,7 @@ def compiled(
     kept = cache / f"{name}-{precision}-{key}.bin" if cache else None
     with suppress(OSError):
         if kept is not None and kept.is_file():
-            return kept.read_bytes()
+            return read_regular(kept)
     options = _options(precision, capability, in_blocks=in_blocks)
     image = _compile(name, *_sources(name), [*options, f"-I{headers()}"])
     with suppress(OSError):  # a folder that cannot be written costs the next start some time

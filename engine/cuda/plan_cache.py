@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..decoding import decode, encode, parse
 from ..options import Effort
+from ..regular_files import read_regular
 
 if TYPE_CHECKING:
     from ..compiler.convolution import Convolution
@@ -228,7 +229,7 @@ class TuningCache:
 
     def _read(self, empty: Measurements) -> Measurements:
         try:
-            found = decode(Measurements, parse(self._path.read_text())) if self._path else empty
+            found = decode(Measurements, parse(read_regular(self._path))) if self._path else empty
         except (OSError, ValueError):
             return empty
         return found if found.identity == empty.identity else empty

@@ -25,6 +25,7 @@ from ..network.layer_shapes import times
 from ..network.layers import FloatArray
 from ..network.receptive_field import sees_whole_patch
 from ..options import Inference
+from ..regular_files import open_regular, read_regular
 from ..whole_volume import volume_refusal
 from .architecture_json import architecture_to_json
 from .card import ModelCard, card_from_json, card_to_json, stated_ranges, strict_json
@@ -198,7 +199,7 @@ def load_model(path: str | PathLike[str]) -> Model:
             raise ModelFileError(
                 f"Model {path} is larger than {LARGEST_WEIGHTS >> 30} GiB, so it is no model file."
             )
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
         raise ModelFileError(f"Model {path} cannot be read ({error.strerror}).") from error
     try:
@@ -218,7 +219,7 @@ def _as_path(given: object) -> Path:
 def is_model_file(path: Path) -> bool:
     """Whether a file claims to be a model of this program, sound or not; False if unreadable."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             start = file.read(8 + _LARGEST_HEADER)
     except OSError:
         return False

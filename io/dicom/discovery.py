@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..choice import Choice
+from ..files.regular import open_regular
 from ..search import DICOM_SUFFIXES, IMAGE_SUFFIXES, SUFFIXES, FileSearch, Skipped, suffix_of
 from ..volume import Obstacle, Study
 from .file_starts import (
@@ -136,7 +137,7 @@ def scan(files: Sequence[Path], known_headers: KnownHeaders | None = None) -> He
 def _read(path: Path) -> _Found:
     """Of one file; what knows DICOM's headers is loaded with the first that may have one."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             start = file.read(_MOST_HEADERS_BYTES)
             old = not has_preamble(start)
             if not old or is_data_set(start) or path.suffix.lower() in DICOM_SUFFIXES:
@@ -205,7 +206,7 @@ def _namings(headers: Headers) -> frozenset[str]:
 
 def _content_of(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return content_of(file.read(START_BYTES))
     except OSError as error:
         return f"it cannot be opened: {error.strerror}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..dicom.library import PARSING_ERRORS, encoded, pydicom, tag_of
 from ..dicom.stored_text import all_as_stored
+from ..files.regular import open_regular
 
 _HOW_IT_WAS_PACKED = tag_of("DerivationDescription")
 """Where dcmtk, and so Orthanc, says by what method and how well."""
@@ -32,7 +33,7 @@ def is_same_object(one: Path, other: Path) -> bool:
 
 def _header(path: Path) -> tuple[str, bytes, int]:
     """Transfer syntax, header in one encoding for all, and where all else begins in the file."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         dataset = pydicom.dcmread(file, stop_before_pixels=True)
         start = file.tell()
     dataset.pop(_HOW_IT_WAS_PACKED, None)
@@ -43,7 +44,7 @@ def _header(path: Path) -> tuple[str, bytes, int]:
 
 
 def _from(path: Path, start: int) -> bytes:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(start)
         return file.read()
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from pydicom.uid import ExplicitVRLittleEndian
 
 from ..dicom.instance import DataSet, word
-from ..dicom.library import PARSING_ERRORS, encoded, pydicom, tag_of
+from ..dicom.library import PARSING_ERRORS, encoded, pydicom, read_partial, tag_of
 from ..dicom.stored_text import all_as_stored
+from ..files.regular import open_regular, read_regular
 from . import commands
 from .classes import COMMITMENT, IMAGES, VERIFICATION
 from .commands import Elements, Field
@@ -205,8 +206,12 @@ def _connected(peer: Peer, tls: ssl.SSLContext | None) -> Connection:
 
 def instance_of(file: Path) -> str:
     """SOPInstanceUID of a file of a derived series. Raises RefusedError if it tells none."""
-    with _readable(file):
-        return _identity(pydicom.filereader.read_file_meta_info(str(file)))[1]
+    with _readable(file), open_regular(file) as stream:
+        return _identity(read_partial(stream, _is_behind_meta).file_meta)[1]
+
+
+def _is_behind_meta(_tag: int, _kind: str | None, _length: int) -> bool:
+    return True
 
 
 def _identity(meta: DataSet) -> tuple[str, str]:
@@ -219,7 +224,7 @@ def _identity(meta: DataSet) -> tuple[str, str]:
 def _contents(file: Path) -> tuple[str, str, memoryview]:
     """SOP class, instance and the encoded data set, which is all behind the file meta."""
     with _readable(file):
-        content = file.read_bytes()
+        content = read_regular(file)
         stream = BytesIO(content)  # of the same memory
         dataset = pydicom.dcmread(stream, stop_before_pixels=True)
         start = _META_AT + 12 + int(dataset.file_meta[_META_LENGTH].value)
@@ -255,6 +260,7 @@ _PIXELS = struct.Struct("<HH4sL")
 
 
 def _implicit(file: Path) -> bytes:
-    dataset = all_as_stored(pydicom.dcmread(file))
+    with open_regular(file) as stream:
+        dataset = all_as_stored(pydicom.dcmread(stream))
     dataset.set_original_encoding(True, True, dataset.original_character_set)
     return encoded(dataset, is_implicit=True)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..files.regular import open_regular
 from .errors import CertificateError
 
 
@@ -36,6 +37,9 @@ class Certificates:
 
     def _loaded(self, context: ssl.SSLContext) -> ssl.SSLContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        for file in (self.own, self.key, self.trusted):
+            with _failures_named(str(file)), open_regular(file):
+                pass  # as OpenSSL would wait for a pipe
         with _failures_named(f"{self.own} with the key {self.key}"):
             # Else OpenSSL asks for a password, which no service has anybody to type.
             context.load_cert_chain(self.own, self.key, password="")

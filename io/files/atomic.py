@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -39,6 +40,7 @@ def whole_files(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
         for part in parts:
             flush(part)
             _refuse_folder(target.parent / part.name)
+            _check_replaceable(target.parent / part.name)
         with gate.passed(parts):
             for part in parts:
                 part.replace(target.parent / part.name)
@@ -63,6 +65,7 @@ def whole_folder(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
         flush(new)
         try:
             with gate.passed(files):
+                _check_replaceable(target)
                 if os.path.lexists(target):
                     target.replace(old)
                 new.replace(target)
@@ -80,8 +83,26 @@ def flush_folder(folder: Path) -> None:
 
 
 def _refuse_folder(target: Path) -> None:
-    if target.is_dir():
+    if target.is_dir() and not target.is_symlink():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+
+
+def _check_replaceable(target: Path) -> None:
+    if kind := irreplaceable(target):
+        raise WriteError(f"{target} was not written: it is {kind}, and stays; move it away.")
+
+
+def irreplaceable(target: Path) -> str | None:
+    """What is at a place and is never replaced, in words; None if it is a file or folder, or
+    nothing.
+    """
+    try:
+        mode = target.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(mode):
+        return "a link"
+    return None if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else "a pipe, socket or device"
 
 
 @contextmanager
@@ -124,6 +145,8 @@ def _advice(error: OSError) -> str:
             return "its name is too long for this disk; choose a shorter one"
         case errno.ENOENT | errno.ESTALE | errno.ENODEV | errno.ENOTCONN:
             return "its folder was moved or removed meanwhile; put it back or choose another one"
+        case errno.ENXIO | errno.EPIPE:
+            return "no program reads from it; start its reader first"
         case errno.EISDIR | errno.EEXIST | errno.ENOTDIR:
             return "a folder and a file would need the same name; move the one in its place away"
         case _:

@@ -1,13 +1,13 @@
 """What a header promises, checked against what its file can hold before memory is taken."""
 
 import math
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ..errors import UnreadableScanError, UnsupportedScanError
 from .machine_memory import most_memory
+from .regular import open_regular
 from .streams import is_gzip_name
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -25,9 +25,7 @@ _LARGEST_RATIOS: dict[VoxelStorage, int] = {
 
 def check_start(path: Path) -> None:
     """Look at the file once, so that its absence or emptiness is told apart from damage."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise UnreadableScanError(f"{path} is not a regular file; give a scan file.")
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         start = file.read(len(GZIP_MAGIC))
     if not start:
         raise UnreadableScanError(f"{path} is empty; copy or export it again.")

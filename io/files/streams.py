@@ -17,6 +17,7 @@ from isal import isal_zlib as _isal_zlib
 from ..volume import AnyArray
 from .disk import can_read_anywhere, read_at
 from .gzip_writer import GzipWriter
+from .regular import open_regular
 from .sinks import HashedFile, Sink
 
 igzip_lib: Any = _igzip_lib  # typed only in part, as the next
@@ -62,7 +63,7 @@ def open_reader(path: Path, gzip: bool, end: int | None = None) -> Generator[Bin
 
     end: how many bytes of a gzip file to read, if not all.
     """
-    with path.open("rb") as whole:
+    with open_regular(path) as whole:
         if not gzip:
             yield whole
             return
@@ -96,7 +97,7 @@ def end_of_gzip(path: Path) -> int | None:
     None if there is no such part, or nothing but zeros after it.
     """
     end, unpacker = None, igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         for block in _blocks(file, sys.maxsize):
             left = block
             while left:

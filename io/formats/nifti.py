@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import UnreadableScanError, UnsupportedScanError
 from ..files.header_limits import check_extents, check_size, pick_volume, storage_of
+from ..files.regular import read_regular
 from ..files.streams import (
     GOES_ON,
     GZIP_ERRORS,
@@ -122,7 +123,7 @@ def _placed_by_spm(volume: Volume, mat: Path, volume_index: int) -> Volume:
     affine = read_mat(mat, volume_index)
     if affine is None:
         return replace(volume, notes=(*volume.notes, _NOT_OF_SPM))
-    header = SpmHeader(analyze, mat.read_bytes())
+    header = SpmHeader(analyze, read_regular(mat))
     return replace(volume, affine=affine, header=header, notes=_spm_notes(affine))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnsupportedScanError
+from ..files.regular import open_regular
 from ..volume import Affine
 
 MAT_SUFFIX = ".mat"
@@ -33,7 +34,7 @@ def read_mat(mat: Path, volume_index: int) -> Affine | None:
     None if the file is no MATLAB file or says nothing of the kind, as FSL's of the same name.
     Raises UnsupportedScanError where scipy, which reads such files, is not installed.
     """
-    with mat.open("rb") as file:
+    with open_regular(mat) as file:
         contents = file.read(LARGEST_MAT_BYTES)
     if b"\0" not in contents:
         return None

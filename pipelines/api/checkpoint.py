@@ -6,10 +6,11 @@ from pathlib import Path
 from ...engine.checkpoint.recognise.evidence import NetworkChoices, Question
 from ...engine.model.model import Model
 from ...io.conversion import AnyPath
+from ...io.files.documents import write_document
 from ..errors import UndecidedError
 from ..model_import.card_draft import CardDraft
 from ..model_import.importing import ImportRequest, make_model, survey
-from ..results.output_file import check_free, save
+from ..results.output_file import check_free
 from .arguments import path_of, record
 
 _NOTHING_SAID = NetworkChoices()
@@ -66,7 +67,7 @@ def import_checkpoint(
     if found.undecided:
         raise _undecided(request.checkpoint, found.undecided)
     made = make_model(found)
-    save(file, made.content)
+    write_document(file, made.content)
     return dataclasses.replace(made.model, path=file)
 
 

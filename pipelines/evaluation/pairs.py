@@ -1,6 +1,7 @@
 """Which result belongs to which truth and mask: by name, by DICOM's identifiers, or by a table."""
 
 import csv
+import io
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import TypeAlias
 from ...io.choice import Choice
 from ...io.dicom.series import Series
 from ...io.discovery import Discovery, discover
+from ...io.files.documents import read_document
 from ...io.search import SUFFIXES, Skipped, suffix_of
 from ...io.volume import Study
 from ..errors import PairsFileError
@@ -228,7 +230,7 @@ class _Placed:
 
 def _lines(table: Path) -> Iterator[Mapping[str, str]]:
     try:
-        with table.open(encoding="utf-8-sig", newline="") as file:
+        with io.StringIO(read_document(table).decode("utf-8-sig"), newline="") as file:
             reader = csv.DictReader(file, strict=True)
             columns = reader.fieldnames or ()
             if not {"result", "truth"} <= set(columns) <= set(COLUMNS):

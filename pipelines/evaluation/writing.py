@@ -6,8 +6,8 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
+from ...io.files.documents import write_document
 from ..report.writing import program_version
-from ..results.output_file import save
 from .protocols import Protocol
 from .report import METRICS, STATUSES, Evaluation, PairRow, Summary
 
@@ -36,7 +36,7 @@ def csv_text(evaluation: Evaluation) -> str:
 
 def store(text: str, target: Path) -> None:
     """Write a file whole or not at all; raises WriteError. Bytes of names stay what they were."""
-    save(target, text.encode("utf-8", "surrogateescape"))
+    write_document(target, text.encode("utf-8", "surrogateescape"))
 
 
 def to_json(evaluation: Evaluation) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from ...io.dicom_network.sending import reporting_to
 from ...io.dicom_network.storage_commitment import Commitment, Referenced
 from ...io.dicom_network.tls import Certificates
 from ...io.files.atomic import whole_file
+from ...io.files.regular import read_regular
 from .attempts import Backoff, Rounds
 from .delivery import Destination, sending_backoff
 from .events import NodeEvent, NotReported, NotSent, Reported, Trouble
@@ -114,7 +115,7 @@ class OwedReports:
 
     def read(self, name: str) -> OwedReport:
         """Raises FieldError or OSError."""
-        return decode_known(OwedReport, parse((self._folder / name).read_bytes()))
+        return decode_known(OwedReport, parse(read_regular(self._folder / name)))
 
 
 def held(inbox: Inbox, route: str, asked: Commitment) -> Mapping[Referenced, StudyName]:

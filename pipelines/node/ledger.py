@@ -20,6 +20,7 @@ from ...engine.decoding import FieldError, Json, decode_known, encode, parse
 from ...io.errors import WriteError
 from ...io.files.atomic import whole_file
 from ...io.files.own_files import open_own
+from ...io.files.regular import read_regular
 from ..errors import ConfigError
 from .gaps import Gap
 
@@ -152,7 +153,7 @@ def open_ledger(folder: Path) -> Generator["Ledger"]:
     kept = read(path, time.time())
     if kept.damaged:
         with whole_file(folder / DAMAGED) as part:
-            part.write_bytes(path.read_bytes())
+            part.write_bytes(read_regular(path))
             part.chmod(0o600)
     ledger = Ledger(path, _written(path, kept), kept)
     try:
@@ -283,7 +284,7 @@ def read(path: Path, now: float) -> Kept:
     """
     studies: dict[str, StudyRecord] = {}
     confirmed: dict[str, set[str]] = defaultdict(set)
-    lines = (path.read_bytes() if path.exists() else b"").split(b"\n")
+    lines = (read_regular(path) if path.exists() else b"").split(b"\n")
     entries = [_entry(path, line) for line in lines]
     was_cut_off = entries[-1] is None and lines[-1][:1] in (b"", b"{")
     for entry in filter(None, entries):

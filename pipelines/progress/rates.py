@@ -11,7 +11,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from ...engine.decoding import FieldError, decode, parse
 from ...io.errors import WriteError
-from ...io.files.atomic import whole_file
+from ...io.files.documents import write_document
+from ...io.files.regular import read_regular
 from ...io.volume import Study
 from ..report.report import StudyReport
 from ..stopwatch import Stage
@@ -161,12 +162,12 @@ class RateCache:
         if self._path is None:
             return
         content = {**self._read(), **dict.fromkeys(keys, asdict(rates))}
-        with suppress(WriteError), whole_file(self._path) as part:
-            part.write_text(json.dumps(content, indent=1))
+        with suppress(WriteError):
+            write_document(self._path, json.dumps(content, indent=1).encode())
 
     def _read(self) -> dict[str, object]:
         try:
-            known = parse(self._path.read_text()) if self._path else {}
+            known = parse(read_regular(self._path)) if self._path else {}
             return decode(dict[str, Any], known)
         except (OSError, ValueError):
             return {}

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ...io.files.atomic import whole_file
+from ...io.files.documents import write_document
 from ..stopwatch import Span
 from .events import Event, Worked
 
@@ -45,5 +45,5 @@ class Trace:
             }
             for span in spans
         ]
-        with whole_file(path) as part:
-            part.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n")
+        text = json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+        write_document(path, f"{text}\n".encode())

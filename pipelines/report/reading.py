@@ -11,6 +11,7 @@ from msgspec.structs import asdict, replace
 from ...engine.decoding import FieldError, Json, decode, parse
 from ...engine.options import Inference, Precision
 from ...engine.probe.energy import Energy
+from ...io.files.documents import read_document
 from ..cycle.cycle_error import CycleError
 from ..errors import ReportFileError
 from ..host.memory import PeakMemory
@@ -238,7 +239,7 @@ def as_stored(batch: BatchReport, name: Path) -> StoredReport:
 
 def _content(file: Path) -> dict[str, Json]:
     try:
-        content = parse(file.read_bytes(), finite=True)
+        content = parse(read_document(file), finite=True)
     except OSError as error:
         raise ReportFileError(f"{file} cannot be read: {error.strerror}.") from error
     except FieldError as error:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from io import FileIO
+from io import BufferedReader
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
@@ -21,6 +21,7 @@ from ...engine.decoding import FieldError, Json, decode_known, parse
 from ...io.files.atomic import is_full
 from ...io.files.locks import lock, wait_for_lock
 from ...io.files.own_files import held_folder, identity, open_own, open_unlinked, read_at
+from ...io.files.regular import open_regular
 from ..cycle.cycle_error import CycleError
 from ..errors import NewerRecordError, OutputFolderAwaitedError, OutputFolderError
 from ..report.report import Content
@@ -61,7 +62,7 @@ class FileState:
 
         go_on: called now and then while it is read, to be ended by what it raises.
         """
-        with path.open("rb", buffering=0) as file:
+        with open_regular(path) as file:
             status = os.fstat(file.fileno())
             sha256 = sha256 or _sha256(file, go_on)
         return cls(path.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, sha256)
@@ -361,7 +362,7 @@ class Manifest:
         return open_own(self.record / name, os.O_RDWR | os.O_CREAT | os.O_APPEND, mode=0o666)
 
 
-def _sha256(file: FileIO, go_on: Callable[[], None]) -> str:
+def _sha256(file: BufferedReader, go_on: Callable[[], None]) -> str:
     digest, block = hashlib.sha256(), memoryview(bytearray(_HASHED_BYTES))
     while count := file.readinto(block):
         digest.update(block[:count])

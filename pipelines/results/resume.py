@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Literal, TypeAlias, cast
 
+from ...io.files.atomic import irreplaceable
 from ...io.files.disk import takes_name
 from ...io.maps import MapKind, MapMark
 from ...io.volume import Obstacle, Study
@@ -132,7 +133,8 @@ class Planner:
         """One plan a study, in their order."""
         sources = _identities(file for study in studies for file in study.files)
         moved = self._results_without(studies)
-        return tuple(self._told_of_moves(self._plan(study, sources), moved) for study in studies)
+        planned = (self._sparing_links(self._plan(study, sources)) for study in studies)
+        return tuple(self._told_of_moves(each, moved) for each in planned)
 
     def _results_without(self, studies: Sequence[Study]) -> "dict[_Marks, str]":
         """Results that are there of studies with other names than these, by the inputs' marks."""
@@ -144,6 +146,26 @@ class Planner:
             for entry in self.entries.values()
             if entry.status == "written" and entry.output not in names
         }
+
+    def _sparing_links(self, planned: PlannedStudy) -> PlannedStudy:
+        """The same, refused if its files would replace a link, or what is no file at all."""
+        match planned.action:
+            case "translate":
+                coming = self._places(planned)
+            case "preview":
+                coming = [planned.picture] if planned.picture else []
+            case "keep" | "refuse":
+                coming = []
+        for file in coming:
+            if kind := irreplaceable(file):
+                reason = f"{file} is {kind}, and stays; move it away"
+                return replace(planned, action="refuse", reason=reason)
+        return planned
+
+    def _places(self, planned: PlannedStudy) -> list[Path]:
+        """Every file that may be made for a study."""
+        maps = map_places(planned.target, [mark.kind for mark in self.maps])
+        return [*files_of(planned), *maps, *([planned.picture] if planned.picture else [])]
 
     def _told_of_moves(self, planned: PlannedStudy, moved: "Mapping[_Marks, str]") -> PlannedStudy:
         """The same, with a note if its result stands under the name that it had among others."""
@@ -179,9 +201,7 @@ class Planner:
             earlier=earlier,
             picture=picture,
         )
-        wanted = [*files_of(due), *map_places(target, [mark.kind for mark in self.maps])]
-        wanted += [picture] if picture else []
-        standing = [file for file in wanted if os.path.lexists(file)]
+        standing = [file for file in self._places(due) if os.path.lexists(file)]
         if inputs := [file for file in standing if _identities([file]) & sources]:
             reason = f"{inputs[0]} is itself an input; choose another output folder"
             return replace(due, action="refuse", reason=reason)

@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 from ...engine.model.card import ModelCard
 from ...io.errors import WriteError
-from ...io.files.atomic import refused
+from ...io.files.atomic import refused, whole_file
 from ...io.files.parts import Gate, remove
 from ...io.volume import Derivation, Study, Volume
 from ...io.writing import files_at, is_series, is_written_in_order, map_beside, write
@@ -20,7 +20,6 @@ from ..report.writing import program_version
 from ..study.maps.study_map import StudyMap
 from ..study.translation import Translated
 from .manifest import FileState, ManifestEntry, MapRecord, Recipe
-from .output_file import save
 from .record_folder import OutputPlace
 from .resume import PlannedStudy, files_of, map_places
 from .written_ahead import LEAST_BYTES, WrittenAhead
@@ -140,7 +139,7 @@ class Store:
             remove(old)
         pictures = _pictures(planned, made)
         for place, picture in pictures.items():
-            save(place, picture, gate)
+            _save(place, picture, gate)
         maps = tuple(self._put_map(each, target, derivation, gate) for each in made.maps)
         hashes: dict[str, str] = {}
         for channel, (volume, each) in enumerate(zip(made.volumes, planned.targets, strict=True)):
@@ -212,7 +211,7 @@ class Store:
             place.check()
             if planned.stale:
                 remove(planned.stale)
-            save(file, picture, Gate(recorded, place.output))
+            _save(file, picture, Gate(recorded, place.output))
         except OSError as error:
             raise refused(f"{file} was not stored", error) from error
 
@@ -235,6 +234,11 @@ class Store:
             channel=channel,
             incomplete=study.incomplete,
         )
+
+
+def _save(place: Path, picture: bytes, gate: Gate) -> None:
+    with whole_file(place, gate) as part:
+        part.write_bytes(picture)
 
 
 def _pictures(planned: PlannedStudy, made: Translated) -> dict[Path, bytes]:

@@ -137,7 +137,7 @@ def test_missing_empty_and_garbage(tmp_path: Path, name: str) -> None:
     refusal(path)
     path.unlink()
     path.mkdir()
-    assert "is not a regular file" in refusal(path)
+    assert "is a folder where a scan file was expected" in refusal(path)
     path.rmdir()
     os.mkfifo(path)
     assert "is not a regular file" in refusal(path)

@@ -10,7 +10,7 @@ from ...errors import errors_reported
 from ...options.translate import Arithmetic, DeviceName, Verbose, VramLimit
 from ...options.values import checked_device, checked_file, parsed_patch, parsed_size, wrong_value
 from ...render.bench.outputs import View
-from ...render.report_file import STDOUT
+from ...render.report_file import STDOUT, standard_named
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
@@ -181,6 +181,7 @@ def _parsed_scan(text: str) -> tuple[int, int, int]:
 
 
 def _checked_json(path: Path | None) -> Path | None:
+    path = standard_named(path)
     return path if path == STDOUT else checked_file("--json", path)
 
 

@@ -17,7 +17,7 @@ from ...errors import Exit, complain, errors_reported
 from ...options.printing import AsJson
 from ...options.queue import QueueOption
 from ...options.values import checked_file
-from ...render.report_file import STDOUT, save_page, screen, write_report, written
+from ...render.report_file import STDOUT, save_page, screen, standard_named, write_report, written
 from ...render.terminal.streams import columns_of, say, tell
 from ...render.terminal.text import counted
 from ...signals import stop_signals
@@ -120,6 +120,7 @@ def summary(
       1  some job failed
       2  there is no such batch, the queue cannot be used, or a file is there
     """
+    report = standard_named(report)
     if report != STDOUT:
         checked_file("--report", report)
     checked_file("--html", html)

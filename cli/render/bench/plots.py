@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from ....engine.benchmark.measurement import Ceilings, Measured
-from ....io.files.atomic import whole_file
+from ....io.files.documents import write_document
 from ....pipelines.bench.layers import LayerGroup, grouped
 from ....pipelines.bench.measurement import Bench
 from ..terminal.text import printable, quantity
@@ -34,8 +35,9 @@ def draw(bench: Bench, measured: Measured, target: Path) -> None:
         roof.set_axis_off()
         roof.text(0.5, 0.5, "no room to measure this device's peaks", ha="center")
     _chart(chart, shown)
-    with whole_file(target) as part:
-        figure.savefig(part, format=target.suffix[1:].lower(), dpi=150)
+    drawn = BytesIO()
+    figure.savefig(drawn, format=target.suffix[1:].lower(), dpi=150)
+    write_document(target, drawn.getvalue())
 
 
 def _roofline(

@@ -11,6 +11,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from ...errors import CheckpointError, quoted
 from ...network.graph import LARGEST_WEIGHTS
+from ...regular_files import open_regular, read_regular
 from ..read.checkpoint import is_onnx_start
 from .tensors import Array, TensorReader
 from .wire import check_size, damaged, once
@@ -73,7 +74,7 @@ def is_onnx(path: Path) -> bool:
     if path.suffix.lower() == _SUFFIX:
         return True
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return is_onnx_start(file.read(128))
     except OSError:
         return False
@@ -96,7 +97,7 @@ def _bytes(path: Path) -> bytes:
             raise CheckpointError(
                 f"{path} is larger than {LARGEST_WEIGHTS >> 30} GiB, and no ONNX file is."
             )
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
 

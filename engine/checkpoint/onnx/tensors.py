@@ -10,6 +10,7 @@ from onnx import TensorProto, numpy_helper
 
 from ...errors import CheckpointError, quoted
 from ...network.graph import LARGEST_WEIGHTS
+from ...regular_files import open_regular
 from .wire import once
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -62,7 +63,7 @@ class TensorReader:
             offset, length = int(place.get("offset", "0")), int(place.get("length", str(size)))
             if offset < 0 or length != size or offset + size > path.stat().st_size:
                 raise ValueError
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 file.seek(offset)
                 content = file.read(size)
         except (OSError, ValueError, OverflowError) as error:

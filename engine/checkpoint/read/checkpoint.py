@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 import safetensors as _safetensors
 
 from ...errors import CheckpointError, quoted
+from ...regular_files import read_regular
 from .dangerous_names import LONGEST_NAME
 from .file_formats import ZIP_MAGIC, read_archive, read_legacy
 from .pickles import Inert, is_pickle
@@ -42,7 +43,7 @@ def read_options(folder: Path) -> Options:
         try:
             if not path.is_file() or path.stat().st_size > _LARGEST:
                 continue
-            text = path.read_text(encoding="utf-8", errors="replace")
+            text = read_regular(path).decode(errors="replace")
         except OSError:
             continue  # evidence, not a condition: an unreadable one is as good as none
         files.append(name)
@@ -141,7 +142,7 @@ def _bytes(path: Path) -> bytes:
                 f"{path} is larger than {_LARGEST_FILE >> 30} GiB; save the generator alone with "
                 f"{_SAVE_WEIGHTS}."
             )
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
 

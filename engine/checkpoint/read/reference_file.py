@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import CheckpointError, ModelFileError
 from ...network.layer_shapes import times
 from ...network.layers import FloatArray
+from ...regular_files import open_regular
 from .checkpoint import read_checkpoint
 from .file_formats import ZIP_FAULTS
 from .tensors import StoredTensor
@@ -44,7 +45,7 @@ def read_reference(path: Path) -> tuple[FloatArray, FloatArray]:
 
 
 def _is_npz(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         start = file.read(256)
     return start.startswith(b"PK") and b".npy" in start
 
@@ -56,7 +57,7 @@ def _numpy_pair(path: Path) -> tuple[FloatArray, FloatArray]:
 
 def _unzipped(path: Path) -> list[bytes]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
             if sorted(entry.filename for entry in entries) != [f"{name}.npy" for name in _MEMBERS]:
                 raise ModelFileError(_WANTED)

@@ -11,6 +11,7 @@ from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRL
 
 from ...errors import UnreadableScanError, UnsupportedScanError
 from ...files.machine_memory import most_memory
+from ...files.regular import open_regular, read_regular
 from ...volume import AnyArray, Empty, Study, Volume
 from ..enhanced import FrameGroups, frame_groups
 from ..geometry import SliceGrid, grid_of
@@ -312,9 +313,9 @@ def _is_as_found(frame: Frame, dataset: DataSet, own: FrameGroups | None) -> boo
 def _dataset(path: Path) -> DataSet:
     try:
         if path.stat().st_size > MOST_BYTES_AT_ONCE:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 return _with_syntax(_parsed(file))
-        dataset = _parsed(io.BytesIO(path.read_bytes()))
+        dataset = _parsed(io.BytesIO(read_regular(path)))
         dataset.buffer = None  # or the header would keep the pixels' bytes
         return _with_syntax(dataset)
     except PARSING_ERRORS as error:

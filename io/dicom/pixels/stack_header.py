@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import UnreadableScanError
+from ...files.regular import open_regular
 from ...volume import Grid, Study
 from ..enhanced import frame_groups
 from ..geometry import grid_of
@@ -66,7 +67,7 @@ def _pixels(frames: Stack) -> int:
 def _header(path: Path) -> DataSet:
     """All elements before the pixels."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return read_partial(file, _is_of_pixels, force=True)
     except PARSING_ERRORS as error:
         raise UnreadableScanError(

@@ -1,0 +1,58 @@
+"""Whatever the product reads is opened by the opener of its layer, which no pipe makes wait."""
+
+import ast
+from collections.abc import Iterator
+
+from support.product_source import ROOT, product
+
+OPENERS = {"engine.regular_files", "io.files.regular"}
+
+OTHERS = {
+    "cli.render.html.markup": "a file of this package",
+    "cli.render.terminal.streams": "the null device, in place of a closed stream",
+    "engine.benchmark.cpu": "a profile that ONNX Runtime just wrote",
+    "engine.cuda.nvrtc": "files of this package",
+    "engine.probe.cudnn_copies": "the system's list of loaded libraries",
+    "io.files.control_groups": "the system's own figures",
+    "io.files.disk": "the system's list of mounts",
+    "io.files.documents": "documents that a user names, among them pipes, with a time limit",
+    "io.files.locks": "the system's own number of its start",
+    "io.formats.nrrd_metaimage": "a part that ITK just wrote",
+    "pipelines.doctor.queue": "the system's list of mounts",
+    "pipelines.host.memory": "the system's own figures",
+    "pipelines.host.processes": "the system's own names",
+    "pipelines.report.previews": "a picture, after a look that it is a file",
+}
+"""What each module reads besides. os.open is for those who lock, append or write."""
+
+_READS = {"read_text", "read_bytes"}
+
+
+def reads(tree: ast.Module) -> Iterator[str]:
+    """Calls that open a path by Python's own means."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Attribute(_, name)) if name in _READS:
+                yield name
+            case ast.Call(ast.Attribute(ast.Name("os"), "open")):
+                pass
+            case ast.Call(ast.Attribute(_, "open"), [ast.Constant(str()), *_]):
+                yield "open"
+            case ast.Call(ast.Attribute(_, "open"), _, [ast.keyword(), *_]):
+                yield "open"
+            case ast.Call(ast.Name("open")):
+                yield "open"
+            case ast.Call(ast.Attribute(_, "dcmread"), [ast.Name("file" | "path"), *_]):
+                yield "dcmread"
+            case _:
+                pass
+
+
+def test_files_of_others_are_opened_by_the_opener() -> None:
+    found = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path, tree in product().items()
+        if any(reads(tree))
+    }
+    found -= {"io.dicom.directory", "io.dicom_network.sameness"}  # which read an open file
+    assert found == OPENERS | OTHERS.keys()
