@@ -37,15 +37,20 @@ class Certificates:
 
     def _loaded(self, context: ssl.SSLContext) -> ssl.SSLContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        for file in (self.own, self.key, self.trusted):
-            with _failures_named(str(file)), open_regular(file):
-                pass  # as OpenSSL would wait for a pipe
         with _failures_named(f"{self.own} with the key {self.key}"):
+            _refuse_pipes(self.own, self.key)
             # Else OpenSSL asks for a password, which no service has anybody to type.
             context.load_cert_chain(self.own, self.key, password="")
         with _failures_named(str(self.trusted)):
+            _refuse_pipes(self.trusted)
             context.load_verify_locations(self.trusted)
         return context
+
+
+def _refuse_pipes(*files: Path) -> None:
+    """Raise OSError for what OpenSSL would wait for."""
+    for file in files:
+        open_regular(file).close()
 
 
 @contextmanager
