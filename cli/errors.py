@@ -12,6 +12,7 @@ from ..engine.errors import DeviceUnavailableError, EngineError
 from ..io.errors import ScanError
 from ..pipelines.errors import MissingLibraryError, PipelineError
 from ..pipelines.host.memory import address_space_limit, check_address_space, is_out_of_memory
+from ..pipelines.host.thread_limits import NO_MORE_THREADS, is_out_of_threads
 from .render.terminal.settings import flagged
 from .render.terminal.streams import say, tell
 from .render.terminal.text import memory, printable, printable_lines
@@ -61,7 +62,9 @@ def _is_interruption(error: Exception) -> bool:
 
 def status(error: Exception) -> Exit:
     """The exit status of an error that ends the whole command."""
-    if not isinstance(error, FOR_THE_USER) and is_out_of_memory(error):
+    if not isinstance(error, FOR_THE_USER) and (
+        is_out_of_memory(error) or is_out_of_threads(error)
+    ):
         return Exit.SOME_FAILED
     match error:
         case DeviceUnavailableError() | MissingLibraryError() | ImportError():
@@ -78,6 +81,8 @@ def sentence(error: Exception) -> str:
         return str(error)
     if is_out_of_memory(error):
         return _memory_advice()
+    if is_out_of_threads(error):
+        return NO_MORE_THREADS
     match error:
         case ImportError():
             return (

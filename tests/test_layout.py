@@ -298,11 +298,10 @@ MAY_IMPORT = {
         "engine.card_startup engine.cuda engine.devices engine.errors engine.generator "
         "engine.model engine.network engine.options engine.probe engine.recovery io.channels "
         "io.dicom io.discovery io.errors io.files io.reading io.volume pipelines.cycle "
-        "pipelines.decisions pipelines.errors pipelines.execution pipelines.jobs "
-        "pipelines.jobs.queue "
-        "pipelines.opening pipelines.progress pipelines.report pipelines.results "
-        "pipelines.settings pipelines.study pipelines.study.maps pipelines.translate "
-        "pipelines.worker_processes"
+        "pipelines.decisions pipelines.errors pipelines.execution pipelines.host pipelines.jobs "
+        "pipelines.jobs.queue pipelines.opening pipelines.progress pipelines.report "
+        "pipelines.results pipelines.settings pipelines.study pipelines.study.maps "
+        "pipelines.translate pipelines.worker_processes"
     ),
     "pipelines.model_import": (
         "engine.checkpoint.onnx engine.checkpoint.read engine.checkpoint.recognise "

@@ -11,6 +11,7 @@ OTHERS = {
     "cli.render.html.markup": "a file of this package",
     "cli.render.terminal.streams": "the null device, in place of a closed stream",
     "engine.benchmark.cpu": "a profile that ONNX Runtime just wrote",
+    "engine.cores": "the system's own figures",
     "engine.cuda.nvrtc": "files of this package",
     "engine.probe.cudnn_copies": "the system's list of loaded libraries",
     "io.files.control_groups": "the system's own figures",

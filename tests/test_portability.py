@@ -29,7 +29,7 @@ STAND_IN = ROOT / "tests" / "support" / "without_posix"
 FOLDERS = ("/proc/", "/sys/")
 
 PLACES = {
-    "engine.cores": "os.sched_getaffinity",
+    "engine.cores": "os.sched_getaffinity /proc/self/cgroup /sys/fs/cgroup",
     "engine.cuda.driver": "os.sysconf",
     "engine.cuda.volume.host_maps": "mmap.MAP_ANONYMOUS mmap.MAP_PRIVATE",
     "engine.probe.cudnn_copies": "/proc/self/maps",

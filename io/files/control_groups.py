@@ -1,4 +1,4 @@
-"""What the control groups of this process leave it: those of a container, of Slurm or of systemd.
+"""Memory that the control groups of this process leave it: of a container, of Slurm or systemd.
 
 Both versions of Linux' interface are read: Documentation/admin-guide/cgroup-v1/memory.rst and
 cgroup-v2.rst of the kernel. Where there is neither, as on macOS, nothing is limited.
@@ -43,12 +43,6 @@ def memory_granted() -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def cores_granted() -> float | None:
-    """Cores' worth of time that this process gets at most; None without a limit."""
-    granted = [cores for group in _groups("") if (cores := _cores(group)) is not None]
-    return min(granted, default=None)
-
-
 def _groups(controller: str) -> Iterator[Path]:
     """The process's group and those around it, which limit it too; "" is version 2's only tree.
 
@@ -91,11 +85,3 @@ def _inactive(statistics: Path, field: str) -> int:
     except OSError:
         return 0
     return next((int(value) for name, value in rows if name == field), 0)
-
-
-def _cores(group: Path) -> float | None:
-    try:
-        granted, period = (group / "cpu.max").read_text().split()
-        return None if granted == "max" else int(granted) / int(period)
-    except (OSError, ValueError):
-        return None

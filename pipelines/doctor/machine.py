@@ -6,9 +6,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...engine.cores import usable_cores
+from ...engine.cores import allowed_cores, cores_granted
 from ...engine.cuda.plan_cache import cache_folder
-from ...io.files.control_groups import cores_granted
 from ...io.files.disk import drop_cached, free_bytes
 from ...io.files.locks import lock
 from ...io.files.machine_memory import physical_memory
@@ -41,7 +40,7 @@ def examine_machine(folder: Path) -> Iterator[Finding]:
 
 def _cores() -> Finding:
     there = os.cpu_count() or 1
-    usable = usable_cores()
+    usable = allowed_cores()
     words = f"{usable} of {there} usable"
     quota = cores_granted()
     if quota is not None and quota < usable:

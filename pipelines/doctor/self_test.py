@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ...engine import devices
 from ...engine.devices import Device
 from ...engine.options import CudaLimits, Precision
+from ..host.thread_limits import NO_MORE_THREADS, is_out_of_threads
 from .findings import Finding, failure, ok, warning
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ def _test(device: Device) -> Finding:
             return warning(subject, str(error), "update its driver and libraries if you need it")
         return failure(subject, str(error), "install cuda-cyclegan again")
     except Exception as error:  # whatever a broken library raises is what this test is for
+        if is_out_of_threads(error):
+            what, _, advice = NO_MORE_THREADS.rstrip(".").partition("; ")
+            return failure(subject, what, advice)
         words = f"stopped with {type(error).__name__}: {error}"
         return failure(subject, words, "update the device's driver and libraries")
     spent = perf_counter() - begin

@@ -122,14 +122,13 @@ def check_address_space() -> None:
     """Raise MemoryError if the libraries that every command loads do not fit.
 
     Some of them end the process when they get no memory. OpenBLAS raises SIGINT instead when it
-    gets no threads, which look like Ctrl-C; so it may have one only where memory is limited.
+    gets no threads, for want of memory or by a limit on them, which looks like Ctrl-C; so it may
+    have one only, which is enough for the small matrices here.
     """
-    limit = address_space_limit()
-    if limit is None:
-        return
-    if limit < LEAST_ADDRESS_SPACE:
-        raise MemoryError
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    limit = address_space_limit()
+    if limit is not None and limit < LEAST_ADDRESS_SPACE:
+        raise MemoryError
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -10,7 +10,8 @@ from ..errors import (
     SettingsError,
     VerificationError,
 )
-from ..host.memory import is_out_of_memory
+from ..host.memory import address_space_limit, is_out_of_memory
+from ..host.thread_limits import NO_MORE_THREADS, is_out_of_threads
 from ..stopwatch import Stage
 from .report import Failure, FailureClass
 
@@ -35,13 +36,25 @@ def failure_of(error: Exception, stage: Stage | None) -> Failure:
     if kind == "internal" and is_out_of_memory(error):
         kind = "memory"
     if kind == "memory":
-        reason = "There is not enough memory for this study; close other programs."
+        reason = _memory_advice()
+    if kind == "internal" and is_out_of_threads(error):
+        kind, reason = "memory", NO_MORE_THREADS
     if kind == "internal":
         reason = (
             f"{type(error).__name__}: {error}; this looks like a fault of the program, please "
             "report it with what setting verbose prints."
         )
     return Failure(kind, " ".join(reason.split()), stage, isinstance(error, _PASSING))
+
+
+def _memory_advice() -> str:
+    limit = address_space_limit()
+    if limit is None:
+        return "There is not enough memory for this study; close other programs."
+    return (
+        "There is not enough memory for this study, as this program may have no more than "
+        f"{limit / 2**30:.1f} GiB of address space; raise that limit (ulimit -v)."
+    )
 
 
 def _class(error: Exception) -> FailureClass:

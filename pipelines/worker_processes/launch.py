@@ -17,6 +17,7 @@ from ...engine.card_startup import early_card_context, seen_alone
 from ...io.formats.nibabel_alone import import_nibabel_alone
 from ..host.processes import collect_seldom, kill_session, start_with, unnamed_file
 from ..host.signals import STOP_SIGNALS
+from ..host.thread_limits import NO_MORE_THREADS, is_out_of_threads
 
 Sent = TypeVar("Sent")
 Received = TypeVar("Received")
@@ -133,10 +134,16 @@ def main() -> None:
     collect_seldom()
     connection: Any = Connection(int(sys.argv[1]))
     sys.path[:] = pickle.load(sys.stdin.buffer)
-    with early_card_context(pickle.load(sys.stdin.buffer)):
-        import_nibabel_alone()
-        target: Target[Any, Any] = pickle.load(sys.stdin.buffer)
-        status = target(Channel(connection))
+    try:
+        with early_card_context(pickle.load(sys.stdin.buffer)):
+            import_nibabel_alone()
+            target: Target[Any, Any] = pickle.load(sys.stdin.buffer)
+            status = target(Channel(connection))
+    except Exception as error:
+        if not is_out_of_threads(error):
+            raise
+        print(f"Error: {NO_MORE_THREADS}", file=sys.stderr)
+        status = 1
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status or 0)

@@ -1,7 +1,7 @@
 """One worker process: does jobs as `translate` does its studies, as many beside each other."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
@@ -11,6 +11,7 @@ from ...errors import OutputFolderError, QueueLostError, SettingsError
 from ...execution.batch import LAST_MOMENT, PATIENCE
 from ...execution.study_pipeline import StudyPipeline
 from ...execution.under_way import DeviceLostError
+from ...host.thread_limits import is_out_of_threads
 from ...progress.events import Event, StudyDone
 from ...report.report import Failure, StudyReport
 from ...results.resume import PlannedStudy
@@ -84,7 +85,8 @@ class JobWorker:
                 self._wait(self.jobs.hindrance())
             else:
                 self._waits_for = ""
-                self._work_from(taken)
+                with self._put_back_without_threads():
+                    self._work_from(taken)
         for taken in self.jobs.in_hand():
             self.jobs.hand_in(taken, _interrupted(taken))
         return "restart" if self._needs_restart else "stopped"
@@ -109,6 +111,19 @@ class JobWorker:
         with suppress(Empty):
             self._stopped.get(timeout=PAUSE_SECONDS)
 
+    @contextmanager
+    def _put_back_without_threads(self) -> Generator[None]:
+        """Put back what is in hand if the system starts no more threads, and let the process end:
+        none of the studies is to blame, and another process may find it otherwise.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            if is_out_of_threads(error):
+                for taken in self.jobs.in_hand():
+                    self.jobs.hand_in(taken, _interrupted(taken))
+            raise
+
     def _work_from(self, taken: TakenJob) -> None:
         """Do a job, and then those that can follow it on its pipeline."""
         planned = self._planned(taken)
@@ -130,6 +145,10 @@ class JobWorker:
             self._pipeline.stop()
             self._pipeline.abort()
             self._blame(error)
+        except RuntimeError:
+            self._pipeline.stop()
+            self._pipeline.abort()
+            raise
         finally:
             self._pipeline = None
 

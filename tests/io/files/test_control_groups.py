@@ -9,7 +9,7 @@ import pytest
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.io.errors import UnreadableScanError
 from cuda_cyclegan.io.files import control_groups, machine_memory
-from cuda_cyclegan.io.files.control_groups import cores_granted, memory_left
+from cuda_cyclegan.io.files.control_groups import memory_left
 from cuda_cyclegan.io.files.header_limits import check_size
 from cuda_cyclegan.io.files.machine_memory import most_memory
 from cuda_cyclegan.pipelines.host.memory import available_memory
@@ -56,16 +56,13 @@ def test_the_tightest_of_the_groups_around_a_job_of_slurm(kernel: Path) -> None:
     files = {
         f"{job}/memory.max": 300 * MIB,
         f"{job}/memory.current": 100 * MIB,
-        f"{job}/cpu.max": "200000 100000",
         f"{job}/step_0/memory.max": "max",
         f"{job}/step_0/memory.current": 90 * MIB,
         f"{job}/step_0/user/memory.max": 900 * MIB,
         f"{job}/step_0/user/memory.current": 80 * MIB,
-        f"{job}/step_0/user/cpu.max": "max 100000",
     }
     lay(kernel, f"0::/{job}/step_0/user\n", files)
     assert memory_left() == 200 * MIB
-    assert cores_granted() == 2
 
 
 def test_what_no_container_of_this_size_can_hold_is_refused_before_it_is_read(
@@ -106,7 +103,6 @@ def test_version_1_where_a_container_sees_the_path_of_its_host(kernel: Path) -> 
 def test_no_limit(kernel: Path) -> None:
     lay(kernel, "4:memory:/user.slice\n0::/\n", {"memory.max": "max", "memory.current": 5})
     assert memory_left() is None
-    assert cores_granted() is None
     (kernel / "membership").unlink()
     assert memory_left() is None
     assert available_memory() > 0

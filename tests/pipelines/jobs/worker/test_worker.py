@@ -349,3 +349,24 @@ def test_a_worker_waits_for_a_server_that_was_killed_and_says_so_once(
         assert world.states(batch) == ["done"]
     lost = [news for news in told if isinstance(news, Waiting) and news.reason]
     assert ["does not answer" in (news.reason or "") for news in lost] == [True, True]
+
+
+@pytest.mark.parametrize("place", ["start", "__init__"])
+def test_a_worker_that_gets_no_threads_puts_its_jobs_back(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """None of the studies is to blame, so none of their tries is used up."""
+
+    def refused(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    world.scans(2)
+    batch = world.submit()
+    with monkeypatch.context() as patch:
+        patch.setattr(study_pipeline.StudyPipeline, place, refused)
+        for _ in range(4):  # more tries than a study has that ends workers
+            with pytest.raises(RuntimeError, match="new thread"):
+                world.work()
+            assert world.states(batch) == ["queued"] * 2
+    world.work()
+    assert world.states(batch) == ["done"] * 2
