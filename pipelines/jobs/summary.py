@@ -28,7 +28,8 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
     starts = [row.started for row in rows if row.started]
     ends = [row.ended for row in rows if row.ended]
     wall = max(ends) - min(starts) if starts and ends else 0.0
-    # SQLite's clock tells whole seconds, in which a study's own work may have no length.
+    # SQLite's clock tells whole seconds, in which a study's own work may have no length, and it may
+    # have been set back.
     wall = max([wall, *(study.seconds for study in ended)])
     return BatchReport(
         model=ModelName(
@@ -48,7 +49,7 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
 
 def _with_passages(study: StudyReport, row: JobRow) -> StudyReport:
     """The study with what a node did about it before and after the worker."""
-    spent = {stage: stop - start for stage, (start, stop) in row.passages.items()}
+    spent = {stage: max(stop - start, 0.0) for stage, (start, stop) in row.passages.items()}
     known = {**spent, **study.stages}
     return replace(study, stages={stage: known[stage] for stage in STAGES if stage in known})
 

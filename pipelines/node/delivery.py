@@ -4,6 +4,7 @@ import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 from typing import Self
 
 from ...io.dicom_network.errors import NetworkError, RefusedError
@@ -243,7 +244,7 @@ class Deliverer:
 
     def _send(self, link: Transmission, result: Result) -> None:
         """Send what its destination does not have yet. Raises NetworkError, also for all others."""
-        began = self._clock()
+        began, since = self._clock(), monotonic()
         confirmed = self._ledger.confirmed(result.name)
         try:
             files = [*_files_of(result)]
@@ -260,11 +261,11 @@ class Deliverer:
             return
         self._backoff = sending_backoff()
         self._backoffs.pop(result.name, None)
-        ended = self._clock()
-        self._change(result, state="sent", reason="", begun=began, sent=ended)
+        seconds = monotonic() - since  # as the clock of moments may have been set meanwhile
+        self._change(result, state="sent", reason="", begun=began, sent=self._clock())
         self._ledger.forget_confirmations(result.name)
-        self._sent(result.series.job, (began, ended))
-        self._tell(Sent(result.name, str(self._destination.peer), len(files), ended - began))
+        self._sent(result.series.job, (began, began + seconds))
+        self._tell(Sent(result.name, str(self._destination.peer), len(files), seconds))
 
     def _give_up(self, result: Result) -> None:
         reason = result.series.reason or "it was never reached"

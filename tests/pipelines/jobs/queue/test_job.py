@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from cuda_cyclegan.pipelines.errors import QueueError
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
-from cuda_cyclegan.pipelines.jobs.queue.state import JobRow, SchedulingClass
+from cuda_cyclegan.pipelines.jobs.queue.state import JobRow, Passage, SchedulingClass
 from cuda_cyclegan.pipelines.jobs.summary import report_of
+from cuda_cyclegan.pipelines.report.reading import as_stored
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.report.study_row import from_json, to_json
 from cuda_cyclegan.pipelines.settings import CycleCheck, TranslateOptions
@@ -176,6 +177,16 @@ def test_a_batch_takes_no_less_than_its_longest_study() -> None:
     report = report_of([ended_at_once])
     assert report.seconds == report.use.wall == report.studies[0].seconds > 2
     assert report.use.computing_share < 1
+
+
+def test_a_clock_that_was_set_back_takes_no_time_away() -> None:
+    done = {"status": "translated", "stages": {"infer": 1.75}, "seconds": 1.75}
+    passages: dict[Passage, tuple[float, float]] = {"receive": (900.0, 100.0), "send": (300.0, 8.0)}
+    set_back = replace(row(STORED, row=done), started=900.0, ended=200.0, passages=passages)
+    report = report_of([set_back])
+    assert report.seconds == 1.75
+    assert report.studies[0].stages == {"receive": 0.0, "infer": 1.75, "send": 0.0}
+    assert as_stored(report, Path("batch")).batch.seconds == 1.75
 
 
 def test_a_row_that_cannot_be_read_is_a_failure_that_names_the_field() -> None:
