@@ -40,13 +40,13 @@ PLACES = {
         "/proc/self/mountinfo"
     ),
     "io.files.locks": "fcntl os.O_DIRECTORY os.O_NOFOLLOW /proc/sys/kernel/random/boot_id",
-    "io.files.machine_memory": "os.sysconf",
+    "io.files.machine_memory": "os.sysconf resource",
     "io.files.own_files": (
         "dir_fd= os.O_DIRECTORY os.O_NOFOLLOW os.O_NONBLOCK os.geteuid os.getuid os.pread"
     ),
     "io.files.regular": "os.O_NOCTTY os.O_NONBLOCK",
     "pipelines.doctor.queue": "/proc/self/mounts",
-    "pipelines.host.memory": "resource /proc/self /proc/meminfo",
+    "pipelines.host.memory": "resource /proc/self /proc/self/statm /proc/meminfo",
     "pipelines.host.processes": (
         "os.getpgrp os.killpg os.memfd_create os.tcgetpgrp pass_fds= signal.SIGKILL "
         "start_new_session= /proc/"

@@ -5,11 +5,11 @@ import os
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from mmap import mmap
+from mmap import PAGESIZE, mmap
 from pathlib import Path
 
 from ...io.files.control_groups import memory_left
-from ...io.files.machine_memory import most_memory
+from ...io.files.machine_memory import address_space_limit, most_memory
 from ..errors import PreparationError
 
 LEAST_ADDRESS_SPACE = 768 << 20
@@ -21,6 +21,9 @@ LEAST_FREE = 256 << 20
 _GIVEN_BACK_BYTES = 4 << 20
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+
+_STATM = Path("/proc/self/statm")
+"""Its first figure: pages of address space."""
 
 _CLEAR_PEAK = "5"  # proc(5): writing it to clear_refs resets the peak resident set size
 
@@ -88,12 +91,13 @@ class PeakMeters:
 
 
 def available_memory() -> int:
-    """Bytes that this process could get now: the system's, or its container's or job's rest.
+    """Bytes that this process could get now: the system's, or its container's or job's rest, or
+    what `ulimit -v` leaves it.
 
     All that there is counts as free where the system does not tell.
     """
-    left = memory_left()
-    return _free_in_system() if left is None else min(left, _free_in_system())
+    left = memory_left(), _address_space_left(), _free_in_system()
+    return min(each for each in left if each is not None)
 
 
 def require_memory(needed: int) -> None:
@@ -106,16 +110,6 @@ def require_memory(needed: int) -> None:
             f"It needs {needed / 2**30:.1f} GiB of memory at once, and this program may have "
             f"{most / 2**30:.1f} GiB; use a larger machine, or crop the scan."
         )
-
-
-def address_space_limit() -> int | None:
-    """Bytes of address space that this process may have, as `ulimit -v` sets it; None for all."""
-    try:
-        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
-    except ImportError:  # Windows
-        return None
-    limit, _ = getrlimit(RLIMIT_AS)
-    return None if limit == RLIM_INFINITY else limit
 
 
 def check_address_space() -> None:
@@ -162,6 +156,17 @@ def _free_in_system() -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return most_memory()
+
+
+def _address_space_left() -> int | None:
+    limit = address_space_limit()
+    if limit is None:
+        return None
+    try:
+        pages = int(_STATM.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return limit
+    return max(limit - pages * PAGESIZE, 0)
 
 
 def _peak_of_run() -> int:

@@ -52,6 +52,27 @@ def test_a_limit_below_all_need_names_itself_and_the_way_out(tmp_path: Path) -> 
     )
 
 
+@pytest.mark.process
+def test_a_limit_of_the_address_space_counts_in_figures() -> None:
+    """What a batch may take at once, and what no scan may need."""
+    code = (
+        "from cuda_cyclegan.io.files.machine_memory import most_memory\n"
+        "from cuda_cyclegan.pipelines.host.memory import available_memory\n"
+        "print(most_memory(), available_memory())"
+    )
+    limit = 700 * MIB
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    most, available = map(int, done.stdout.split())
+    assert most == limit
+    assert 0 < available < limit
+
+
 @pytest.mark.parametrize("error", [ImportError("x", name="x"), RuntimeError("x"), OSError("x")])
 def test_errors_that_come_of_too_little_memory(
     error: Exception, monkeypatch: pytest.MonkeyPatch
