@@ -2,7 +2,9 @@
 
 import csv
 import io
+from collections.abc import Iterable
 from dataclasses import astuple
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +24,34 @@ COLUMNS = (
 
 def csv_text(evaluation: Evaluation) -> str:
     """A line a study; what does not apply is empty."""
-    stored = io.StringIO()
-    writer = csv.writer(stored, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    lines = [_line(COLUMNS)]
     for row in evaluation.rows:
         figures = astuple(row.figures) if row.figures else [None] * len(METRICS)
         ends = astuple(row.data_range) if row.data_range else (None, None)
         files = row.result, row.truth, row.mask
         line = (row.name, row.status, *figures, *ends, row.voxels, *files, row.reason)
-        writer.writerow(["" if value is None else str(value) for value in line])
-    return stored.getvalue()
+        lines.append(_line(map(_cell, line)))
+    return "".join(lines)
+
+
+_FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+"""Beginnings that make spreadsheets compute what a cell holds, the last four in full width."""
+
+
+def _line(cells: Iterable[str]) -> str:
+    """Cells as a line; what is in its writer's line end, it quotes."""
+    made = io.StringIO()
+    csv.writer(made, lineterminator="\r\n").writerow(cells)
+    return made.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _cell(value: object) -> str:
+    """A value as text; a name or sentence that a spreadsheet would compute gets an apostrophe."""
+    if value is None:
+        return ""
+    text = str(value)
+    is_number = isinstance(value, Real)
+    return f"'{text}" if text.startswith(_FORMULA) and not is_number else text
 
 
 def store(text: str, target: Path) -> None:
