@@ -26,13 +26,18 @@ SLICES = 12
 def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each file was opened, by its name."""
     counts: Counter[str] = Counter()
-    real = Path.open
 
-    def counted(path: Path, *arguments: Any, **named: Any) -> Any:
-        counts[path.name] += 1
-        return real(path, *arguments, **named)
+    def count(place: Any) -> None:
+        real = place.open
 
-    monkeypatch.setattr(Path, "open", counted)
+        def counted(path: Path | str, *arguments: Any, **named: Any) -> Any:
+            counts[Path(path).name] += 1
+            return real(path, *arguments, **named)
+
+        monkeypatch.setattr(place, "open", counted)
+
+    count(Path)
+    count(os)  # as the opener of strangers' files does
     return counts
 
 

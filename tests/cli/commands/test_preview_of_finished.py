@@ -153,7 +153,7 @@ def test_a_preview_that_cannot_be_drawn_fails_alone_and_the_result_stays(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("cuda_cyclegan.pipelines.results.storing.save", refused)
+        patch.setattr("cuda_cyclegan.pipelines.results.storing._save", refused)
         assert {(row["status"], row["class"]) for row in rows(world, "--preview")} == {
             ("failed", "write")
         }
