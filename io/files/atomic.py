@@ -98,7 +98,7 @@ def irreplaceable(target: Path) -> str | None:
     """
     try:
         mode = target.lstat().st_mode
-    except FileNotFoundError:
+    except OSError:  # nothing is there, or the writing will say what is wrong
         return None
     if stat.S_ISLNK(mode):
         return "a link"
