@@ -42,6 +42,8 @@ def _opened(path: str, flags: int) -> int:
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket, or a device without its driver
             raise NotRegularError(errno.EINVAL, NOT_REGULAR, path) from error
+        if error.errno == errno.EACCES and os.path.isdir(path):  # noqa: PTH112 - Windows
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from error
         raise
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # which `open` refuses itself
