@@ -27,9 +27,18 @@ def read_regular(path: Path) -> bytes:
 
 
 def _opened(path: str, flags: int) -> int:
+    _check(os.stat(path), path)  # noqa: PTH116 - before a device does something on its opening
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # which `open` refuses itself
-        return descriptor
-    os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is a pipe, socket or device, not a file", path)
+    try:
+        _check(os.fstat(descriptor), path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check(status: os.stat_result, path: str) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is a pipe, socket or device, not a file", path)

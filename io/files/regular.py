@@ -37,16 +37,18 @@ def read_regular(path: Path) -> bytes:
 
 
 def _opened(path: str, flags: int) -> int:
+    _check(os.stat(path), path)  # noqa: PTH116 - before a device does something on its opening
+    descriptor = os.open(path, flags | NO_WAITING)
     try:
-        descriptor = os.open(path, flags | NO_WAITING)
-    except OSError as error:
-        if error.errno == errno.ENXIO:  # a socket, or a device without its driver
-            raise NotRegularError(errno.EINVAL, NOT_REGULAR, path) from error
-        if error.errno == errno.EACCES and os.path.isdir(path):  # noqa: PTH112 - Windows
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from error
+        _check(os.fstat(descriptor), path)
+    except OSError:
+        os.close(descriptor)
         raise
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # which `open` refuses itself
-        return descriptor
-    os.close(descriptor)
-    raise NotRegularError(errno.EINVAL, NOT_REGULAR, path)
+    return descriptor
+
+
+def _check(status: os.stat_result, path: str) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(status.st_mode):
+        raise NotRegularError(errno.EINVAL, NOT_REGULAR, path)
