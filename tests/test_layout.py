@@ -228,10 +228,11 @@ MAY_IMPORT = {
     "pipelines.api": (
         "engine.checkpoint.recognise engine.decoding engine.devices engine.errors engine.generator "
         "engine.model engine.network engine.options engine.recovery io.channels io.choice "
-        "io.conversion io.discovery io.errors io.files io.single_scan io.volume pipelines.decisions "
-        "pipelines.errors pipelines.model_import pipelines.opening pipelines.progress "
-        "pipelines.report pipelines.request pipelines.results pipelines.settings "
-        "pipelines.stopwatch pipelines.study pipelines.study.voxels pipelines.translate"
+        "io.conversion io.discovery io.errors io.files io.single_scan io.volume "
+        "pipelines.decisions pipelines.errors pipelines.model_import pipelines.opening "
+        "pipelines.progress pipelines.report pipelines.request pipelines.results "
+        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.study.voxels "
+        "pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "

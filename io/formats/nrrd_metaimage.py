@@ -12,13 +12,14 @@ import numpy as np
 from ..errors import ScanError, UnreadableScanError, WriteError
 from ..files.gzip_writer import GzipWriter
 from ..files.header_limits import pick_volume
+from ..files.regular import open_regular
 from ..files.sinks import HashedFile
 from ..files.streams import GOES_ON, write_voxels
 from ..volume import LPS_TO_RAS, Affine, Empty, Format, Grid, Study, Volume
 from . import metaimage_header, nrrd_header
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
 from .stored_voxels import StoredVoxels, read_voxels, scratch_bytes
-from .text_header import HeaderFile, TextHeader, open_bytes, text_of
+from .text_header import HeaderFile, TextHeader, text_of
 
 NRRD_SUFFIXES = (".nrrd", ".nhdr")
 VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
@@ -41,7 +42,7 @@ _MODALITY = "modality"
 
 def read_text_header(path: Path) -> TextHeader:
     """Read the header of a NRRD or MetaImage file. Raises ScanError and OSError."""
-    with open_bytes(path) as file:
+    with open_regular(path) as file:
         lines = HeaderFile(path, file)
         if path.suffix.lower() in NRRD_SUFFIXES:
             return nrrd_header.read_header(lines)

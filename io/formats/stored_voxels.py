@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import UnreadableScanError
 from ..files.header_limits import GZIP_MAGIC, VoxelStorage, check_memory, check_size
+from ..files.regular import open_regular
 from ..files.streams import (
     BLOCK_BYTES,
     SLAB_BYTES,
@@ -27,7 +28,7 @@ from ..files.streams import (
     skip,
 )
 from ..volume import AnyArray, Empty
-from .text_header import Encoding, TextHeader, TextStorage, open_bytes
+from .text_header import Encoding, TextHeader, TextStorage
 
 MOST_SKIPPED_LINES, MOST_SKIPPED_BYTES = 1 << 16, 16 << 20
 """Of lines, and of bytes that have to be unpacked or decoded for it."""
@@ -105,7 +106,7 @@ class StoredVoxels(AbstractContextManager["StoredVoxels"]):
             if not self._waiting:
                 raise EOFError
             path = self._waiting.pop()
-            self._file = open_bytes(path)
+            self._file = open_regular(path)
             self._decoder = _decoder_of(self._file, path, self._storage, self._share)
             self._left = self._share
         if self._decoder is None:

@@ -16,7 +16,6 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 import numpy as np
 
 from ..errors import UnreadableScanError, UnsupportedScanError
-from ..files.regular import open_regular
 from ..files.streams import Packing
 from ..volume import FARTHEST_PLACE_MM
 
@@ -240,11 +239,6 @@ def text_of(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         return value.decode("latin-1")
-
-
-def open_bytes(path: Path) -> BinaryIO:
-    """A file of a header or of voxels, for reading. Raises OSError, also if it is no regular one."""
-    return open_regular(path)
 
 
 def written(number: float) -> str:
