@@ -8,7 +8,8 @@ from typing import BinaryIO
 
 from ..search import is_there
 from .instance import DataSet, items, number, word, words
-from .library import PARSING_ERRORS, pydicom, tag_of
+from .library import PARSING_ERRORS, tag_of
+from .parsing import read_partial
 
 _NAME = re.compile(r"\w[\w.-]{0,63}", re.ASCII)
 """Part of a path; the standard allows less, and no record may lead out of the folder."""
@@ -52,7 +53,7 @@ def read_directory(path: Path, file: BinaryIO) -> Directory:
     """What a DICOMDIR lists. Raises OSError and MemoryError."""
     file.seek(0)
     try:
-        dataset = pydicom.dcmread(file, specific_tags=[tag_of(_RECORDS), tag_of(_FIRST)])
+        dataset = read_partial(file, specific_tags=[tag_of(_RECORDS), tag_of(_FIRST)])
         return Directory(path, _by_series(dataset))
     except PARSING_ERRORS:
         return Directory(path, {})

@@ -39,7 +39,8 @@ from .kinds import (
     no_image,
     obstacle,
 )
-from .library import PARSING_ERRORS, pydicom, read_partial, tag_of, with_shared_values
+from .library import PARSING_ERRORS, pydicom, tag_of, with_shared_values
+from .parsing import read_partial
 from .stored_text import keep_stored_text
 
 _TAGS = (
@@ -142,7 +143,6 @@ def _cut(dataset: DataSet, there: int) -> str | None:
     syntax = word(dataset.file_meta, "TransferSyntaxUID")
     if syntax not in _UNPACKED:
         return None
-    there -= 8 if syntax == ImplicitVRLittleEndian else 12  # tag, kind and length of the pixels
     bits = number(dataset, "BitsAllocated") * number(dataset, "SamplesPerPixel", 1)
     pixels = number(dataset, "Rows") * number(dataset, "Columns")
     promised = int(bits * pixels * max(number(dataset, "NumberOfFrames", 1), 1)) // 8
@@ -174,19 +174,21 @@ def _elements(
 def _header(
     file: BinaryIO, old: bool, last_group: int, tags: Sequence[Any]
 ) -> tuple[DataSet, int | None]:
-    """The elements of these tags up to a group, and where what follows begins; None if nothing."""
+    """The elements of these tags up to a group, and where the value of the next one begins; None if
+    nothing follows.
+    """
     end: int | None = None
 
     def is_behind(tag: int, _kind: str | None, _length: int) -> bool:
         nonlocal end
         if tag >> 16 <= last_group:
             return False
-        end = 0
+        end = file.tell()
         return True
 
     file.seek(0, os.SEEK_SET)
     dataset = read_partial(file, is_behind, specific_tags=tags, force=old)
-    return with_shared_values(keep_stored_text(dataset)), None if end is None else file.tell()
+    return with_shared_values(keep_stored_text(dataset)), end
 
 
 def _instance(path: Path, dataset: DataSet) -> Instance | None:

@@ -15,7 +15,7 @@ from pydicom import filereader as _filereader
 from pydicom.uid import ExplicitVRLittleEndian
 
 pydicom: Any = _pydicom  # typed only in part
-read_partial: Any = _filereader.read_partial
+filereader: Any = _filereader
 PARSING_ERRORS: tuple[type[Exception], ...] = (
     *(_errors.InvalidDicomError, _errors.BytesLengthException, struct.error, zlib.error),
     *(ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, EOFError),

@@ -40,6 +40,12 @@ class Session(Protocol):
         """A path for an object that is offered, or why it is refused."""
         ...
 
+    def claim(self, size: int) -> bool:
+        """Whether objects that are coming may take so many bytes more, which are theirs then; of
+        less than none, they take less.
+        """
+        ...
+
     def take(self, received: ReceivedObject) -> None:
         """Take over an object that is on disk, and its file. Raises OSError."""
         ...
@@ -195,7 +201,7 @@ class Association:
                 message.refusal = place
                 return
             try:
-                message.file = ObjectFile(place, offer)
+                message.file = ObjectFile(place, offer, self._session.claim)
             except OSError as error:
                 message.refusal = _refusal(error)
 
@@ -216,6 +222,8 @@ class Association:
             message.file.write(data)
         except OSError as error:
             self._refuse(message, _refusal(error))
+        except NotUnderstoodError as error:
+            self._refuse(message, error.refusal)
 
     def _refuse(self, message: _Message, refusal: Refusal) -> None:
         """Take no more of an object; the rest of it passes by."""
@@ -258,14 +266,13 @@ class Association:
             return message.refusal
         file, message.file = message.file, None
         try:
-            received = file.finish()
-            self._session.take(received)
+            self._session.take(file.finish())
         except NotUnderstoodError as error:
-            file.discard()
             return error.refusal
         except OSError as error:
-            file.discard()
             return _refusal(error)
+        finally:
+            file.discard()
         return None
 
     def _commit(self, message: _Message) -> None:

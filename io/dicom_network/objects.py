@@ -4,13 +4,17 @@ import errno
 import hashlib
 import io
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from pydicom.uid import ExplicitVRBigEndian
+
 from ..dicom.instance import word
-from ..dicom.library import PARSING_ERRORS, pydicom, read_partial, tag_of
+from ..dicom.library import PARSING_ERRORS, pydicom, tag_of
+from ..dicom.parsing import ItemCount, TooManyItemsError, read_partial
 from .commands import DimseStatus, Refusal
 from .negotiation import IMPLEMENTATION_NAME, IMPLEMENTATION_UID
 
@@ -60,12 +64,16 @@ class NotUnderstoodError(Exception):
 class ObjectFile:
     """A file that is being received; gone again unless `finish` succeeded.
 
-    offer: what was promised. All methods but `discard` raise OSError.
+    offer: what was promised. claim: whether the file may grow by so many bytes; told of less than
+    none when it is gone. All methods but `discard` raise OSError.
     """
 
-    def __init__(self, path: Path, offer: Offer) -> None:
+    def __init__(self, path: Path, offer: Offer, claim: Callable[[int], bool]) -> None:
         self._path = path
         self._offer = offer
+        self._claim = claim
+        self._claimed = 0
+        self._items = ItemCount(big_endian=offer.syntax == ExplicitVRBigEndian)
         self._digest = hashlib.sha256()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         self._file: BinaryIO = os.fdopen(descriptor, "w+b", buffering=0)
@@ -76,7 +84,12 @@ class ObjectFile:
             raise
 
     def write(self, data: memoryview) -> None:
-        """Append a piece of the data set."""
+        """Append a piece of the data set. Raises NotUnderstoodError too."""
+        try:
+            self._items.add(data)
+        except TooManyItemsError:
+            reason = "it has too many sequence items"
+            raise NotUnderstoodError(DimseStatus.NOT_UNDERSTOOD, reason) from None
         self._digest.update(data)
         self._size += self._write(data)
 
@@ -88,13 +101,18 @@ class ObjectFile:
         return ReceivedObject(self._path, self._offer, study, self._digest.hexdigest(), self._size)
 
     def discard(self) -> None:
-        """Remove it."""
+        """Remove it, unless it was taken over."""
+        self._claim(-self._claimed)
+        self._claimed = 0
         with suppress(OSError):
             self._file.close()
         with suppress(OSError):
             self._path.unlink()
 
     def _write(self, data: bytes | memoryview) -> int:
+        if not self._claim(len(data)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._claimed += len(data)
         written = 0
         while written < len(data):
             written += self._file.write(data[written:])

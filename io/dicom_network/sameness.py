@@ -6,7 +6,8 @@ An archive hands on what a scanner sent, in a transfer syntax and with lengths o
 from pathlib import Path
 from typing import Any
 
-from ..dicom.library import PARSING_ERRORS, encoded, pydicom, tag_of
+from ..dicom.library import PARSING_ERRORS, encoded, tag_of
+from ..dicom.parsing import is_of_pixels, read_partial
 from ..dicom.stored_text import all_as_stored
 from ..files.regular import open_regular
 
@@ -34,7 +35,7 @@ def is_same_object(one: Path, other: Path) -> bool:
 def _header(path: Path) -> tuple[str, bytes, int]:
     """Transfer syntax, header in one encoding for all, and where all else begins in the file."""
     with open_regular(path) as file:
-        dataset = pydicom.dcmread(file, stop_before_pixels=True)
+        dataset = read_partial(file, is_of_pixels)
         start = file.tell()
     dataset.pop(_HOW_IT_WAS_PACKED, None)
     all_as_stored(dataset)

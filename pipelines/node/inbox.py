@@ -65,6 +65,8 @@ class Inbox:
         self._names = {(study.route, study.key): study for study in (*known, *self.studies())}
         self.bytes = sum(self._size(study) for study in self.studies())
         self._gaps = Gaps(self.folder, self.studies())
+        self._claiming = threading.Lock()  # not the other, which is held while files are compared
+        self._coming = 0
 
     def studies(self) -> list[StudyName]:
         """All that hold objects."""
@@ -81,6 +83,13 @@ class Inbox:
         if shutil.disk_usage(self._incoming).free < self._reserve:
             return _NO_RESERVE
         return self._incoming / f"{next(self._parts)}.part"
+
+    def claim(self, size: int) -> bool:
+        """Whether objects that are coming may take so many bytes more, which are counted then."""
+        with self._claiming:
+            fits = size <= 0 or self.bytes + self._coming + size <= self._most
+            self._coming += size if fits else 0
+            return fits
 
     def take(self, route: str, received: ReceivedObject) -> Placed:
         """Move an object to its study, and have that on disk. Raises OSError."""

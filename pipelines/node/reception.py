@@ -98,6 +98,10 @@ class _Session:
         """A path for an object that is offered."""
         return self._inbox.part()
 
+    def claim(self, size: int) -> bool:
+        """Whether objects that are coming may take so many bytes more."""
+        return self._inbox.claim(size)
+
     def take(self, received: ReceivedObject) -> None:
         """Take over an object; OSError is the caller's to answer."""
         self._turn_to(self._inbox.study(self._route, received.study))

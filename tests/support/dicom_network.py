@@ -37,6 +37,8 @@ class Store:
 
     folder: Path
     full: bool = False
+    most: int = 1 << 30
+    claimed: int = 0
     received: list[ReceivedObject] = field(default_factory=list[ReceivedObject])
     reports: list[str] = field(default_factory=list[str])
     refusals: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
@@ -54,6 +56,10 @@ class Store:
         if self.full:
             return Refusal(DimseStatus.OUT_OF_RESOURCES, "no room")
         return self.folder / f"{len(self.received)}-{threading.get_ident()}.part"
+
+    def claim(self, size: int) -> bool:
+        self.claimed += size
+        return self.claimed <= self.most
 
     def take(self, received: ReceivedObject) -> None:
         name = received.offer.instance.replace("/", "_")[:100]

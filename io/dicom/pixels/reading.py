@@ -18,7 +18,8 @@ from ..geometry import SliceGrid, grid_of
 from ..growth import came_since
 from ..instance import DataSet, Frame, Stack, places, word
 from ..kinds import modality_in
-from ..library import PARSING_ERRORS, read_partial, tag_of
+from ..library import PARSING_ERRORS, tag_of
+from ..parsing import read_partial
 from ..series import Series
 from ..stored_text import keep_stored_text
 from .decoding import (
@@ -315,9 +316,7 @@ def _dataset(path: Path) -> DataSet:
         if path.stat().st_size > MOST_BYTES_AT_ONCE:
             with open_regular(path) as file:
                 return _with_syntax(_parsed(file))
-        dataset = _parsed(io.BytesIO(read_regular(path)))
-        dataset.buffer = None  # or the header would keep the pixels' bytes
-        return _with_syntax(dataset)
+        return _with_syntax(_parsed(io.BytesIO(read_regular(path))))
     except PARSING_ERRORS as error:
         raise UnreadableScanError(
             f"{path} is truncated or damaged ({type(error).__name__}); copy or export it again."

@@ -11,7 +11,8 @@ from ...volume import Grid, Study
 from ..enhanced import frame_groups
 from ..geometry import grid_of
 from ..instance import DataSet, Frame, Stack, number
-from ..library import PARSING_ERRORS, read_partial, tag_of
+from ..library import PARSING_ERRORS, tag_of
+from ..parsing import read_partial
 from .decoding import Scale, scale_of
 from .reading import even_over, frames_of, place_of
 

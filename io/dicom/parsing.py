@@ -1,0 +1,176 @@
+"""pydicom's parser, within bounds: no file takes far more memory than its bytes.
+
+Each item of a sequence takes pydicom a kilobyte, and a deflated data set unpacks to a thousand
+times its size.
+"""
+
+import io
+import zlib
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian
+
+from .library import filereader, tag_of
+
+MOST_ITEMS = 500_000
+"""Of sequences in a data set: 20,000 enhanced frames have as many."""
+_FEW_ITEMS, _BYTES_OF_AN_ITEM = 50_000, 32
+"""More than so many are refused if they are smaller than so, on average: nobody's are."""
+_ITEM, _BIG_ENDIAN_ITEM = b"\xfe\xff\0\xe0", b"\xff\xfe\xe0\0"
+_TAG_AND_LENGTH = 8
+_MOST_BYTES_OF_A_HEADER = 64 << 20
+"""Of a deflated data set, besides its pixels."""
+_AT_ONCE = 1 << 16
+_PIXELS = frozenset(tag_of(f"{kind}PixelData") for kind in ("", "Float", "DoubleFloat"))
+
+StopWhen = Callable[[int, str | None, int], bool]
+
+
+class TooManyItemsError(ValueError):
+    """Sequences have more items than anybody's."""
+
+
+class TooLargeError(ValueError):
+    """A deflated data set is larger than its header promises."""
+
+
+class ItemCount:
+    """The items of sequences in a data set that comes piece by piece."""
+
+    def __init__(self, *, big_endian: bool = False) -> None:
+        self._item = _BIG_ENDIAN_ITEM if big_endian else _ITEM
+        self._items = self._bytes = 0
+        self._end = b""
+
+    def add(self, piece: bytes | memoryview) -> None:
+        """Count those of the next piece. Raises TooManyItemsError."""
+        known = self._end + piece
+        self._end = known[1 - len(self._item) :]
+        self.add_counted(known.count(self._item), len(piece))
+
+    def add_counted(self, items: int, length: int) -> None:
+        """Count items in so many bytes. Raises TooManyItemsError."""
+        self._items += items
+        self._bytes += length
+        if self._items > MOST_ITEMS or (
+            self._items > _FEW_ITEMS and self._items * _BYTES_OF_AN_ITEM > self._bytes
+        ):
+            raise TooManyItemsError
+
+
+def read_partial(file: BinaryIO, stop_when: StopWhen | None = None, **options: Any) -> Any:
+    """As pydicom's. Raises TooManyItemsError and TooLargeError too."""
+    start = file.tell()
+    try:
+        return _read(_Source(file), stop_when, **options)
+    except _DeflatedError:
+        pass
+    inflated = _Inflated(file, start, file.tell())
+    header = _read(_Source(inflated), is_of_pixels, **options | {"specific_tags": None})
+    inflated.most += _promised(header)
+    inflated.seek(0)
+    dataset = _read(_Source(inflated), stop_when, **options)
+    dataset.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+    return dataset
+
+
+def is_of_pixels(tag: int, _kind: str | None, _length: int) -> bool:
+    """Whether an element holds pixels."""
+    return tag in _PIXELS
+
+
+def _read(source: "_Source", stop_when: StopWhen | None, **options: Any) -> Any:
+    try:
+        dataset = filereader.read_partial(source, stop_when, **options)
+    except OSError:  # pydicom's word for whatever happens between two items
+        raise source.trouble or EOFError from None
+    dataset.buffer = None  # or it would keep the file's bytes
+    _, is_little_endian = dataset.original_encoding
+    for tag in dataset.keys():  # noqa: SIM118
+        element = dataset.get_item(tag)
+        value = element.value if element.is_raw and tag not in _PIXELS else None
+        if isinstance(value, bytes) and len(value) > _FEW_ITEMS * _TAG_AND_LENGTH:
+            ItemCount(big_endian=not is_little_endian).add(value)
+    return dataset
+
+
+def _promised(header: Any) -> int:
+    """Bytes of pixels by the header. Raises ValueError, TypeError."""
+    numbers = ("Rows", "Columns", "BitsAllocated", "SamplesPerPixel", "NumberOfFrames")
+    promised = 1
+    for name in numbers:
+        promised *= max(int(header.get(tag_of(name)).value or 1), 1) if name in header else 1
+    return promised // 8
+
+
+class _DeflatedError(Exception):
+    """pydicom is about to unpack a data set, whatever size that has."""
+
+
+class _Source:
+    """A file as pydicom reads it. All of the rest at once it asks for to unpack that."""
+
+    def __init__(self, file: "BinaryIO | _Inflated") -> None:
+        self._read = file.read
+        self.seek, self.tell = file.seek, file.tell
+        self._items = ItemCount()
+        self._from = 0
+        self.trouble: Exception | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes; what it raises is kept as `trouble`."""
+        try:
+            return self._next(size)
+        except Exception as error:
+            self.trouble = error
+            raise
+
+    def _next(self, size: int) -> bytes:
+        if size < 0:
+            raise _DeflatedError
+        piece = self._read(size)
+        if size == _TAG_AND_LENGTH and piece[:4] in (_ITEM, _BIG_ENDIAN_ITEM):
+            at = self.tell()
+            self._items.add_counted(1, at - self._from)
+            self._from = at
+        return piece
+
+
+class _Inflated:
+    """A file whose data set is unpacked as far as it is read.
+
+    start: where the file begins. packed_at: where its packed data set does. most: bytes of it all.
+    """
+
+    def __init__(self, file: BinaryIO, start: int, packed_at: int) -> None:
+        file.seek(start)
+        head = file.read(packed_at - start)
+        plain = ExplicitVRLittleEndian.ljust(len(DeflatedExplicitVRLittleEndian), "\0")
+        self._file = file
+        self._inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+        self._known = bytearray(
+            head.replace(DeflatedExplicitVRLittleEndian.encode(), plain.encode())
+        )
+        self._at = 0
+        self.most = len(head) + _MOST_BYTES_OF_A_HEADER
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = max(0, offset + (self._at if whence == io.SEEK_CUR else 0))
+        return self._at
+
+    def read(self, size: int) -> bytes:
+        """The next bytes. Raises EOFError, TooLargeError and zlib.error."""
+        while len(self._known) < self._at + size and not self._inflater.eof:
+            packed = self._inflater.unconsumed_tail or self._file.read(_AT_ONCE)
+            if not packed:
+                raise EOFError
+            self._known += self._inflater.decompress(packed, _AT_ONCE)
+            if len(self._known) > self.most:
+                raise TooLargeError
+        piece = bytes(self._known[self._at : self._at + size])
+        self._at += len(piece)
+        return piece
