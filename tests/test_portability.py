@@ -34,6 +34,11 @@ PLACES = {
     "engine.cuda.volume.host_maps": "mmap.MAP_ANONYMOUS mmap.MAP_PRIVATE",
     "engine.probe.cudnn_copies": "/proc/self/maps",
     "engine.regular_files": "os.O_NONBLOCK",
+    "io.dicom.pixels.frame_codecs": (
+        "os.fork os.sysconf resource signal.ITIMER_PROF signal.SIGPROF signal.setitimer "
+        "/proc/self/statm"
+    ),
+    "io.dicom.pixels.unpacking": "start_new_session=",
     "io.files.control_groups": "/proc/self/cgroup /sys/fs/cgroup",
     "io.files.disk": (
         "os.O_DIRECTORY os.POSIX_FADV_DONTNEED os.posix_fadvise os.posix_fallocate os.preadv "

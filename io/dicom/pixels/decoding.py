@@ -2,22 +2,18 @@
 lossy their packing is, which a header may not tell.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from pydicom.uid import (
     HTJ2K,
     JPEG2000,
     UID,
-    HTJ2KLossless,
-    HTJ2KLosslessRPCL,
-    JPEG2000Lossless,
     JPEGBaseline8Bit,
     JPEGExtended12Bit,
-    JPEGLossless,
-    JPEGLosslessSV1,
-    JPEGLSLossless,
     JPEGLSNearLossless,
 )
 
@@ -26,15 +22,9 @@ from ...volume import AnyArray
 from ..enhanced import FrameGroups
 from ..instance import DataSet, is_no_number, number, numbers, word
 from ..library import PARSING_ERRORS, pydicom
-from .coded_extents import coded_extents
+from .codestreams import CODINGS, Codestream, codestream_in
+from .unpacking import UnpackingTimeError
 
-_END_OF_IMAGE = b"\xff\xd9"
-_JPEG = (JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1)
-_CODED = (
-    *(*_JPEG, JPEGLSLossless, JPEGLSNearLossless),
-    *(JPEG2000Lossless, JPEG2000, HTJ2KLossless, HTJ2KLosslessRPCL, HTJ2K),
-)
-"""Whose frames claim extents of their own."""
 _ALWAYS_LOSSY = (JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLSNearLossless)
 _METHODS: dict[str, str] = {
     JPEGBaseline8Bit: "ISO_10918_1",
@@ -80,22 +70,31 @@ class Pixels:
     is_cut: bool = False
 
 
-def decode(dataset: DataSet, path: Path, index: int) -> Pixels:
+FrameDecoder: TypeAlias = Callable[[Codestream], AnyArray]
+"""Pixels [row, column] of a frame that claims as many. Raises UnpackingError."""
+
+
+def decode(dataset: DataSet, path: Path, index: int, unpack: FrameDecoder) -> Pixels:
     """The pixels of one frame. Raises ScanError."""
     try:
-        stored = _decoded(dataset, path, index)
+        stored = _decoded(dataset, path, index, unpack)
+    except UnpackingTimeError as error:
+        syntax = dataset.file_meta.TransferSyntaxUID
+        raise UnreadableScanError(
+            f"{path} is damaged: its pixels ({syntax.name}) are not unpacked within "
+            f"{error.seconds:.0f} s of processor time; export it again."
+        ) from None
     except (*PARSING_ERRORS, RuntimeError) as error:
         raise _undecodable(dataset, path, error) from None
     return _whole_bits(dataset, stored)
 
 
-def _decoded(dataset: DataSet, path: Path, index: int) -> AnyArray:
+def _decoded(dataset: DataSet, path: Path, index: int, unpack: FrameDecoder) -> AnyArray:
     syntax = dataset.file_meta.TransferSyntaxUID
-    if syntax in _CODED:
-        packed = _packed(dataset, index)
-        _check_extents(dataset, path, packed)
-        if syntax in _JPEG:
-            return _jpeg(dataset, packed)
+    if coding := CODINGS.get(syntax):
+        frame = codestream_in(_packed(dataset, index), coding)
+        _check_extents(dataset, path, frame)
+        return _with_sign(dataset, frame, unpack(frame))
     decoder = pydicom.pixels.get_decoder(syntax)
     # pydicom's own correction takes the lowest bits for the value, whatever HighBit says.
     stored, _ = decoder.as_array(
@@ -104,13 +103,13 @@ def _decoded(dataset: DataSet, path: Path, index: int) -> AnyArray:
     return stored
 
 
-def _check_extents(dataset: DataSet, path: Path, packed: bytes) -> None:
+def _check_extents(dataset: DataSet, path: Path, frame: Codestream) -> None:
     """Raise UnreadableScanError for a packed frame that claims other extents than its header."""
     rows, columns = number(dataset, "Rows"), number(dataset, "Columns")
-    if (coded := coded_extents(packed)) and coded != (rows, columns):
+    if (frame.rows, frame.columns) != (rows, columns):
         raise UnreadableScanError(
-            f"{path} holds {coded[1]} x {coded[0]} pixels where its header promises {columns:g} x "
-            f"{rows:g}; export it again."
+            f"{path} holds {frame.columns} x {frame.rows} pixels where its header promises "
+            f"{columns:g} x {rows:g}; export it again."
         )
 
 
@@ -120,15 +119,19 @@ def _packed(dataset: DataSet, index: int) -> bytes:
     return packed
 
 
-def _jpeg(dataset: DataSet, packed: bytes) -> AnyArray:
-    """A frame through libjpeg-turbo, which raises where GDCM would end the process."""
-    import imagecodecs
+def _with_sign(dataset: DataSet, frame: Codestream, unpacked: AnyArray) -> AnyArray:
+    """Pixels as wide as the header allocates them, with a sign where it says so.
 
-    if not packed.rstrip(b"\0").endswith(_END_OF_IMAGE):
-        raise EOFError  # libjpeg would fill up the rest with grey
-    stored: AnyArray = imagecodecs.jpeg8_decode(packed)
+    JPEG has no sign, and that of JPEG 2000 may be another: then the bits are the header's number.
+    """
     signed = number(dataset, "PixelRepresentation") == 1
-    return stored.view(f"i{stored.dtype.itemsize}") if signed else stored
+    size = max(unpacked.itemsize, min(int(number(dataset, "BitsAllocated", 8)) // 8, 4))
+    kind = np.dtype(f"{'i' if signed else 'u'}{size}")
+    if unpacked.dtype == kind:
+        return unpacked
+    values = unpacked.view(f"{kind.kind}{unpacked.itemsize}").astype(kind)
+    unused = size * 8 - frame.bits
+    return values if signed == frame.is_signed else (values << unused) >> unused
 
 
 def scale_of(dataset: DataSet, groups: FrameGroups | None, path: Path) -> Scale:

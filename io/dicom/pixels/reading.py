@@ -24,6 +24,7 @@ from ..series import Series
 from ..stored_text import keep_stored_text
 from .decoding import (
     MODALITIES_WITH_UNIT,
+    Pixels,
     Scale,
     decode,
     is_inverted,
@@ -32,12 +33,15 @@ from .decoding import (
     tell_losses,
 )
 from .resampling import Even, even_grid, resampled
+from .unpacking import FrameUnpacker
 
 MOST_PIXELS_A_BYTE = 10_000
 """Of a packed file: even an empty slice has a header of some hundred bytes."""
 MOST_BYTES_AT_ONCE = 8 << 20
 """Of a file that is read before it is parsed: parsing from memory takes a fifth less time."""
 _PIXELS = tag_of("PixelData")
+_BYTES = (None, "OB", "OW", "UN")
+"""VRs of pixels, and none, as without explicit VRs."""
 _OVERLAYS = 0x6000
 """Groups from here on hold overlays and pixels."""
 
@@ -94,8 +98,9 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     series, place = series_of(study), place_of(study)
     frames = frames_of(study, volume_index)
     stack = _SliceStack(frames, empty)
-    for dataset, groups, frame in _opened(frames, series.keep_private):
-        stack.add(dataset, groups, frame)
+    with FrameUnpacker() as unpack:
+        for dataset, groups, frame in _opened(frames, series.keep_private):
+            stack.add(frame, dataset, groups, decode(dataset, frame.file, frame.number, unpack))
     if new := came_since(study):
         raise UnreadableScanError(
             f"{place} is not translated: {len(new)} more of its images came since it was found "
@@ -161,8 +166,9 @@ class _SliceStack:
         self.headers: list[DataSet] = []
         self.enhanced = False
 
-    def add(self, dataset: DataSet, groups: FrameGroups | None, frame: Frame) -> None:
-        decoded = decode(dataset, frame.file, frame.number)
+    def add(
+        self, frame: Frame, dataset: DataSet, groups: FrameGroups | None, decoded: Pixels
+    ) -> None:
         pixels = decoded.values
         if pixels.shape != self._shape[1:]:
             rows, columns = self._shape[1:]
@@ -334,7 +340,15 @@ def _parsed(file: BinaryIO) -> DataSet:
         met_pixels = met_pixels or tag == _PIXELS
         return met_pixels and tag == 0
 
-    return keep_stored_text(read_partial(file, is_padding, force=True))
+    return _with_plain_pixels(keep_stored_text(read_partial(file, is_padding, force=True)))
+
+
+def _with_plain_pixels(dataset: DataSet) -> DataSet:
+    """The data set, whose pixels are bytes, also where a writer calls them numbers (VR US)."""
+    pixels = dataset.get_item(_PIXELS)
+    if pixels is not None and pixels.is_raw and pixels.VR not in _BYTES:
+        dataset[_PIXELS] = pixels._replace(VR="OW")
+    return dataset
 
 
 def _with_syntax(dataset: DataSet) -> DataSet:

@@ -16,6 +16,7 @@ from pydicom.uid import JPEG2000Lossless
 from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_judges import judge
 from support.dicom_phantoms import PATIENT, STORED, Phantom
+from support.frames import unpack_here
 from support.tiers import examples
 
 from cuda_cyclegan.io.choice import Choice
@@ -134,7 +135,7 @@ def test_any_bytes_in_packed_pixels_are_survived(
     path = tmp_path_factory.mktemp("packed") / "one"
     path.write_bytes(damaged(content, changes))
     with suppress(ScanError):
-        decode(pydicom.dcmread(path), path, 0)
+        decode(pydicom.dcmread(path), path, 0, unpack_here)
 
 
 @pytest.mark.parametrize("element", ["ImagePositionPatient", "ImageOrientationPatient"])

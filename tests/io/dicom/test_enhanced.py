@@ -17,6 +17,7 @@ from support.dicom_judges import (
     is_part_10,
 )
 from support.dicom_phantoms import STORED, Phantom, oblique
+from support.frames import unpack_here
 
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.io.dicom.pixels.decoding import decode
@@ -198,8 +199,8 @@ def test_every_frame_of_a_real_file_is_the_same_in_every_packing(packing: str) -
     packed = pydicom.dcmread(get_testdata_file(f"emri_small_{packing}.dcm"))
     for index in range(10):
         np.testing.assert_array_equal(
-            decode(packed, Path(packing), index).values,
-            decode(plain, Path("plain"), index).values,
+            decode(packed, Path(packing), index, unpack_here).values,
+            decode(plain, Path("plain"), index, unpack_here).values,
         )
 
 

@@ -31,6 +31,7 @@ from support.dicom_network import (
     raw,
     whole_pdu,
 )
+from support.frames import unpack_here
 from support.node_world import phantom
 from support.waiting import eventually
 
@@ -91,7 +92,9 @@ def test_compressed_objects_are_taken_as_they_are(
     [received] = store.received
     assert received.offer.syntax == syntax
     stored = pydicom.dcmread(tmp_path / "in" / f"{received.offer.instance}.dcm")
-    assert (decode(stored, source, 0).values == pydicom.dcmread(source).pixel_array).all()
+    assert (
+        decode(stored, source, 0, unpack_here).values == pydicom.dcmread(source).pixel_array
+    ).all()
 
 
 def test_classes_that_cannot_be_used_are_refused(tmp_path: Path) -> None:

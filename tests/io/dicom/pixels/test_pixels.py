@@ -28,6 +28,7 @@ from pydicom.uid import (
 )
 from support.dicom_judges import judge
 from support.dicom_phantoms import Phantom
+from support.frames import unpack_here
 
 from cuda_cyclegan.io.dicom.file_starts import is_data_set
 from cuda_cyclegan.io.dicom.pixels import reading as dicom
@@ -49,7 +50,7 @@ def volume_of(folder: Path) -> Volume:
 
 
 def stored(path: Path) -> Any:
-    return decode(pydicom.dcmread(path), path, 0).values
+    return decode(pydicom.dcmread(path), path, 0, unpack_here).values
 
 
 def real(name: str) -> Path:
@@ -84,7 +85,7 @@ def test_overlays_in_unused_bits_are_no_part_of_the_values() -> None:
     plain = dataset.pixel_array
     dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 12, 11, 0
     dataset.PixelData = ((plain & 0x0FFF) | 0x1000).astype(np.uint16).tobytes()
-    found = decode(dataset, Path("overlay"), 0).values
+    found = decode(dataset, Path("overlay"), 0, unpack_here).values
     np.testing.assert_array_equal(found, plain & 0x0FFF)
 
 
@@ -93,7 +94,7 @@ def test_negative_values_of_twelve_bits_keep_their_sign() -> None:
     dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 12, 11, 1
     values = np.linspace(-2048, 2047, 64 * 64).astype(np.int16).reshape(64, 64)
     dataset.PixelData = (values & 0x0FFF).tobytes()
-    found = decode(dataset, Path("signed"), 0).values
+    found = decode(dataset, Path("signed"), 0, unpack_here).values
     np.testing.assert_array_equal(found, values)
 
 
@@ -103,7 +104,7 @@ def test_values_in_the_upper_bits_of_a_word_are_taken_from_there(kind: str) -> N
     dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 12, 15, int(kind == "i2")
     values = (np.arange(64 * 64).reshape(64, 64) - 2048 * (kind == "i2")).astype(kind)
     dataset.PixelData = (values << 4 | 5).astype(kind).tobytes()
-    found = decode(dataset, Path("upper"), 0).values
+    found = decode(dataset, Path("upper"), 0, unpack_here).values
     np.testing.assert_array_equal(found, values)
 
 
@@ -537,7 +538,7 @@ def test_a_frame_that_claims_other_extents_than_its_header_is_refused_before_it_
     with pytest.raises(
         UnreadableScanError, match="6000 x 6000 pixels where its header promises 24"
     ):
-        decode(data, path, 0)
+        decode(data, path, 0, unpack_here)
 
 
 @pytest.mark.parametrize(("kind", "bits"), [("US", 60_000), ("UL", 4_000_000), ("US", 0)])

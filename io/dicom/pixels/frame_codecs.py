@@ -1,0 +1,132 @@
+"""The decoders of packed frames, and what a process does that is started for them alone.
+
+Run as a script, so this module imports nothing of the program. A request on its input is answered
+on its output, one after the other, until the input ends. A frame that takes more memory than it may
+fails; one that takes more processor time has the system end the process.
+"""
+
+import os
+import select
+import signal
+import struct
+import sys
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+REQUEST = struct.Struct("<16sQQd")
+"""The coding, bytes of the frame that follows, bytes of memory beyond what the process has, and
+seconds of processor time.
+"""
+ANSWER = struct.Struct("<?cBII")
+"""Whether pixels follow; kind and bytes of each, as NumPy names them; rows, columns."""
+FAILED = ANSWER.pack(False, b"u", 1, 0, 0)
+OUT_OF_TIME = -signal.SIGPROF if hasattr(signal, "SIGPROF") else None
+"""Exit status of a process that took more processor time than it may."""
+_IDLE_SECONDS = 5.0
+"""After which the process looks whether who started it is there: a sibling that was forked from
+that may hold its input open.
+"""
+
+
+def unpacked(coding: str, packed: bytes | bytearray) -> Any:
+    """The pixels of a frame, [row, column] if it has one sample a pixel.
+
+    Raises RuntimeError, ValueError, TypeError or MemoryError.
+    """
+    import imagecodecs
+
+    match coding:
+        case "jpeg":
+            return imagecodecs.jpeg8_decode(packed)
+        case "jpeg-ls":
+            return imagecodecs.jpegls_decode(packed)
+        case "jpeg-2000":
+            return imagecodecs.jpeg2k_decode(packed)
+        case _:
+            raise ValueError(coding)
+
+
+def main() -> None:
+    """Serve the process whose number is the argument."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # its end is the owner's business
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    owner = int(sys.argv[1])
+    requests = os.fdopen(0, "rb", buffering=0)
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)  # what libraries print is no answer
+    import imagecodecs  # before there are limits
+
+    del imagecodecs
+    with suppress(EOFError, BrokenPipeError):
+        while _is_asked(requests, owner):
+            coding, length, memory, seconds = REQUEST.unpack(_read(requests, REQUEST.size))
+            packed = _read(requests, length)
+            _limit(memory, seconds)
+            try:
+                pixels = unpacked(coding.rstrip(b"\0").decode(), packed)
+                head = ANSWER.pack(True, pixels.dtype.kind.encode(), pixels.itemsize, *pixels.shape)
+            except (RuntimeError, ValueError, TypeError, MemoryError, struct.error):
+                send(answers, FAILED)
+                continue
+            _limit(None, 0)
+            send(answers, head)
+            send(answers, memoryview(pixels).cast("B"))
+
+
+def _is_asked(requests: FileIO, owner: int) -> bool:
+    """Wait for a request; False once nobody is left who could make one."""
+    if not hasattr(os, "fork"):
+        return True
+    while not select.select([requests], [], [], _IDLE_SECONDS)[0]:
+        if os.getppid() != owner:
+            return False
+    return True
+
+
+def _limit(memory: int | None, seconds: float) -> None:
+    """How much more memory, and processor time, may be taken from here on; None and 0: any."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        limit = most if memory is None else _mapped() + memory
+        limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, most))
+
+
+def _mapped() -> int:
+    """Bytes of the addresses that the process uses. Raises OSError where no system tells."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _read(stream: FileIO, count: int) -> bytearray:
+    into = bytearray(count)
+    fill(stream, memoryview(into))
+    return into
+
+
+def fill(stream: FileIO, into: memoryview) -> None:
+    """Read so many bytes from a pipe. Raises EOFError, OSError."""
+    while into:
+        count = stream.readinto(into)
+        if not count:
+            raise EOFError
+        into = into[count:]
+
+
+def send(stream: FileIO, data: bytes | memoryview) -> None:
+    """Write all of it to a pipe. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[stream.write(view) :]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Packed frames, unpacked in a process of their own: what a stranger's bytes do to a decoder ends
+that process, and no more. The process ends with the series, or with this one.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import IO, Any, Self, cast
+
+import numpy as np
+
+from ...volume import AnyArray
+from . import frame_codecs
+from .codestreams import Codestream
+
+_SPARE_BYTES, _BYTES_OF_A_PIXEL = 256 << 20, 64
+"""Of memory: decoders of JPEG 2000 hold several numbers a pixel, and as much for each block."""
+_SECONDS, _SECONDS_OF_A_PIXEL = 2.0, 4e-6
+"""Of processor time: twenty times what JPEG 2000 takes on an AMD EPYC."""
+_MOST_WAITING = 20
+"""Times that, by the clock on the wall, after which a process is ended that waits or is stopped."""
+_TRIALS = 2
+"""A process may have been ended by somebody else."""
+_KINDS, _SIZES = (b"u", b"i"), (1, 2, 4)
+
+
+class UnpackingError(RuntimeError):
+    """A frame cannot be unpacked."""
+
+
+class UnpackingTimeError(UnpackingError):
+    """A frame was not unpacked in its time. seconds: of the processor, that it had."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"it took more than {seconds:.0f} s")
+        self.seconds = seconds
+
+
+class FrameUnpacker:
+    """Unpacks frames for one thread; a context manager. Its process starts with the first frame,
+    and again after one that ended it.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def __call__(self, frame: Codestream) -> AnyArray:
+        """The pixels of a frame [row, column]. Raises UnpackingError, and OSError where the system
+        starts no process.
+        """
+        pixels = frame.rows * frame.columns
+        seconds = _SECONDS + _SECONDS_OF_A_PIXEL * pixels
+        memory = _SPARE_BYTES + _BYTES_OF_A_PIXEL * pixels
+        packed = frame.packed
+        request = frame_codecs.REQUEST.pack(frame.coding.encode(), len(packed), memory, seconds)
+        for _ in range(_TRIALS):
+            process = self._started()
+            with self._ended_after(process, _MOST_WAITING * seconds) as is_late:
+                try:
+                    return _answered(process, request, frame)
+                except UnpackingError:
+                    self._end()  # more of its answer may follow
+                    raise
+                except (BrokenPipeError, EOFError):
+                    self._end()
+            if is_late.is_set() or process.returncode == frame_codecs.OUT_OF_TIME:
+                raise UnpackingTimeError(seconds)
+        raise UnpackingError("its decoder crashed")
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        if self._process is None:
+            paths = os.pathsep.join(path for path in sys.path if path)
+            alone = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-S", frame_codecs.__file__, str(os.getpid())],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **alone, "PYTHONPATH": paths},
+                start_new_session=True,  # no Ctrl-C of a terminal reaches it
+            )
+        return self._process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        for pipe in (process.stdin, process.stdout):
+            with suppress(OSError):
+                cast("IO[bytes]", pipe).close()
+        process.wait()
+
+    @contextmanager
+    def _ended_after(
+        self, process: "subprocess.Popen[bytes]", seconds: float
+    ) -> Generator[threading.Event]:
+        """End a process that is not done by then; what is handed out tells whether that was so."""
+        is_late = threading.Event()
+
+        def end() -> None:
+            is_late.set()
+            process.kill()
+
+        timer = threading.Timer(seconds, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield is_late
+        finally:
+            timer.cancel()
+
+
+def _answered(process: "subprocess.Popen[bytes]", request: bytes, frame: Codestream) -> AnyArray:
+    """What the process makes of a frame. Raises UnpackingError, BrokenPipeError and EOFError."""
+    requests, answers = cast("Any", process.stdin), cast("Any", process.stdout)
+    for part in (memoryview(request), frame.packed):
+        frame_codecs.send(requests, part)
+    head = bytearray(frame_codecs.ANSWER.size)
+    frame_codecs.fill(answers, memoryview(head))
+    is_done, kind, size, rows, columns = frame_codecs.ANSWER.unpack(head)
+    if not is_done or kind not in _KINDS or size not in _SIZES:
+        raise UnpackingError("its decoder refuses it")
+    if (rows, columns) != (frame.rows, frame.columns):
+        raise UnpackingError("it holds other extents than it claims")
+    pixels = np.empty((rows, columns), f"{kind.decode()}{size}")
+    frame_codecs.fill(answers, pixels.data.cast("B"))
+    return pixels

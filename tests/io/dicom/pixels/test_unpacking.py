@@ -1,0 +1,211 @@
+"""What a frame does to its decoder stays in the decoder's process."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any
+
+import imagecodecs as _imagecodecs
+import numpy as np
+import pytest
+from support.processes import children_of, processes_left, runs, started
+from support.waiting import eventually
+
+from cuda_cyclegan.io.dicom.pixels import unpacking
+from cuda_cyclegan.io.dicom.pixels.codestreams import Codestream, codestream_in
+from cuda_cyclegan.io.dicom.pixels.unpacking import (
+    FrameUnpacker,
+    UnpackingError,
+    UnpackingTimeError,
+)
+
+imagecodecs: Any = _imagecodecs
+pytestmark = pytest.mark.process
+PIXELS = np.arange(64 * 48, dtype=np.uint16).reshape(64, 48)
+FRAME = codestream_in(imagecodecs.jpegls_encode(PIXELS), "jpeg-ls")
+
+DECODERS = """
+import os
+import signal
+import time
+
+import numpy
+
+
+def jpegls_decode(packed):
+    what, _, place = bytes(packed).decode().partition(" ")
+    match what:
+        case "sound":
+            return numpy.full((4, 5), 7, numpy.uint8)
+        case "hang":
+            while True:
+                pass
+        case "sleep":
+            time.sleep(600)
+        case "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "crash-once" if not os.path.exists(place):
+            open(place, "x").close()
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "vast":
+            return numpy.ones((1 << 29,), numpy.uint8).sum()
+        case "other-extents":
+            return numpy.zeros((400, 500), numpy.uint8)
+        case "colour":
+            return numpy.zeros((4, 5, 3), numpy.uint8)
+        case "float":
+            return numpy.zeros((4, 5), numpy.float64)
+        case "print":
+            os.write(1, b"printed")
+            os.write(2, b"printed")
+    return numpy.full((4, 5), 8, numpy.uint8)
+"""
+"""Does what no frame can be made to do to sound decoders, as far as anybody knows."""
+
+
+@pytest.fixture
+def bad_decoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "imagecodecs.py").write_text(DECODERS)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def frame(what: str) -> Codestream:
+    return Codestream("jpeg-ls", memoryview(what.encode()), 4, 5, 8)
+
+
+def test_frames_are_unpacked_in_one_process_that_ends_with_the_block() -> None:
+    before = processes_left()
+    with FrameUnpacker() as unpack:
+        assert processes_left() == before, "it starts with the first frame"
+        for _ in range(3):
+            np.testing.assert_array_equal(unpack(FRAME), PIXELS)
+            assert len(processes_left()) == len(before) + 1
+    assert processes_left() == before
+
+
+@pytest.mark.usefixtures("bad_decoders")
+@pytest.mark.parametrize("what", ["crash", "vast", "other-extents", "colour", "float"])
+def test_a_frame_that_breaks_its_decoder_is_refused_and_the_next_one_is_not(what: str) -> None:
+    with FrameUnpacker() as unpack:
+        assert unpack(frame("sound")).tolist() == [[7] * 5] * 4
+        with pytest.raises(UnpackingError, match=r"its decoder|other extents"):
+            unpack(frame(what))
+        assert unpack(frame("sound")).tolist() == [[7] * 5] * 4
+
+
+@pytest.mark.usefixtures("bad_decoders")
+def test_what_a_decoder_prints_is_no_answer() -> None:
+    with FrameUnpacker() as unpack:
+        assert unpack(frame("print")).tolist() == [[8] * 5] * 4
+
+
+@pytest.mark.usefixtures("bad_decoders")
+def test_a_decoder_that_somebody_else_ended_has_another_go(tmp_path: Path) -> None:
+    with FrameUnpacker() as unpack:
+        assert unpack(frame(f"crash-once {tmp_path / 'mark'}")).tolist() == [[8] * 5] * 4
+
+
+@pytest.mark.usefixtures("bad_decoders")
+def test_a_decoder_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacking, "_SECONDS", 0.3)
+    with FrameUnpacker() as unpack:
+        with pytest.raises(UnpackingTimeError):
+            unpack(frame("hang"))
+        assert unpack(frame("sound")).tolist() == [[7] * 5] * 4
+
+
+@pytest.mark.usefixtures("bad_decoders")
+def test_a_decoder_that_waits_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacking, "_MOST_WAITING", 0.5)
+    with FrameUnpacker() as unpack, pytest.raises(UnpackingTimeError):
+        unpack(frame("sleep"))
+
+
+def test_stopping_the_program_does_not_stop_a_decoder() -> None:
+    """A service manager's signal reaches all processes, and a batch ends with its studies."""
+    with FrameUnpacker() as unpack:
+        unpack(FRAME)
+        [child] = processes_left()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(child, number)
+        np.testing.assert_array_equal(unpack(FRAME), PIXELS)
+        assert processes_left() == [child]
+
+
+def test_threads_have_decoders_of_their_own() -> None:
+    everywhere = threading.Barrier(3)
+
+    def work(_: int) -> bool:
+        with FrameUnpacker() as unpack:
+            everywhere.wait(30)
+            return all(np.array_equal(unpack(FRAME), PIXELS) for _ in range(5))
+
+    with ThreadPoolExecutor(3) as threads:
+        assert all(threads.map(work, range(3)))
+
+
+def in_a_worker(_: int) -> bool:
+    with FrameUnpacker() as unpack:
+        return np.array_equal(unpack(FRAME), PIXELS)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_worker_processes_have_decoders_of_their_own(method: str) -> None:
+    context = multiprocessing.get_context(method)
+    with FrameUnpacker() as unpack:
+        assert np.array_equal(unpack(FRAME), PIXELS)
+        with ProcessPoolExecutor(2, context) as workers:
+            assert all(workers.map(in_a_worker, range(2)))
+        assert np.array_equal(unpack(FRAME), PIXELS)
+    if method == "spawn":  # it left a process that keeps track of semaphores
+        resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
+
+
+OWNER = """
+import os
+import sys
+import time
+
+sys.path.insert(0, {folder!r})
+from cuda_cyclegan.io.dicom.pixels import frame_codecs
+from cuda_cyclegan.io.dicom.pixels.codestreams import Codestream
+from cuda_cyclegan.io.dicom.pixels.unpacking import FrameUnpacker
+
+with FrameUnpacker() as unpack:
+    unpack(Codestream("jpeg-ls", memoryview(b"sound"), 4, 5, 8))
+    if {forks}:
+        sibling = os.fork()
+        if not sibling:
+            time.sleep(600)
+        print(sibling)
+    print("ready", flush=True)
+    if {hangs}:
+        unpack(Codestream("jpeg-ls", memoryview(b"hang"), 4, 5, 8))
+    time.sleep(600)
+"""
+
+
+@pytest.mark.usefixtures("bad_decoders")
+@pytest.mark.parametrize("while_it", ["waits", "works", "waits and a sibling lives"])
+def test_a_decoder_ends_with_a_program_that_is_killed(tmp_path: Path, while_it: str) -> None:
+    script = textwrap.dedent(OWNER).format(
+        folder=str(tmp_path), forks="sibling" in while_it, hangs=while_it == "works"
+    )
+    with started([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as owner:
+        lines = iter(owner.stdout.readline, "ready\n")
+        siblings = [int(line) for line in lines]
+        decoders = [child for child in children_of(owner.pid) if child not in siblings]
+        assert len(decoders) == 1
+        owner.kill()
+        owner.wait()
+        eventually(lambda: not runs(decoders[0]))
+        for sibling in siblings:
+            os.kill(sibling, signal.SIGKILL)

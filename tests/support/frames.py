@@ -1,0 +1,11 @@
+"""Packed frames of DICOM, unpacked without another process."""
+
+from typing import Any
+
+from cuda_cyclegan.io.dicom.pixels.codestreams import Codestream
+from cuda_cyclegan.io.dicom.pixels.frame_codecs import unpacked
+
+
+def unpack_here(frame: Codestream) -> Any:
+    """The pixels of a frame, unpacked in the test's process."""
+    return unpacked(frame.coding, bytes(frame.packed))
