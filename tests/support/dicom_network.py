@@ -58,8 +58,9 @@ class Store:
         return self.folder / f"{len(self.received)}-{threading.get_ident()}.part"
 
     def claim(self, size: int) -> bool:
-        self.claimed += size
-        return self.claimed <= self.most
+        fits = size <= 0 or self.claimed + size <= self.most
+        self.claimed += size if fits else 0
+        return fits
 
     def take(self, received: ReceivedObject) -> None:
         name = received.offer.instance.replace("/", "_")[:100]

@@ -340,7 +340,7 @@ def _parsed(file: BinaryIO) -> DataSet:
         met_pixels = met_pixels or tag == _PIXELS
         return met_pixels and tag == 0
 
-    return _with_plain_pixels(keep_stored_text(read_partial(file, is_padding, force=True)))
+    return keep_stored_text(_with_plain_pixels(read_partial(file, is_padding, force=True)))
 
 
 def _with_plain_pixels(dataset: DataSet) -> DataSet:

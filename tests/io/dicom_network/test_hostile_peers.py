@@ -4,6 +4,7 @@ import errno
 import os
 import random
 import socket
+import struct
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -24,7 +25,9 @@ from support.dicom_network import (
     raw,
 )
 from support.node_world import phantom
+from support.waiting import eventually
 
+from cuda_cyclegan.io.dicom import parsing
 from cuda_cyclegan.io.dicom_network import commands
 from cuda_cyclegan.io.dicom_network.commands import DimseStatus, Field
 from cuda_cyclegan.io.dicom_network.connection import fragments
@@ -197,6 +200,40 @@ def test_a_disk_that_fails_is_told_to_the_peer_and_nothing_stays(
             assert association.send_c_store(first).Status == status
         assert association.send_c_store(second).Status == 0
         association.release()
+    assert store.leftovers == []
+
+
+def test_an_object_of_empty_items_is_refused_while_it_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pydicom takes a kilobyte for each item."""
+    monkeypatch.setattr(parsing, "_FEW_ITEMS", 1_000)
+    item = struct.pack("<HHI", 0xFFFE, 0xE000, 0)
+    offered = command(Field.STORE, sop_class=MRImageStorage, instance="1.2")
+    with listening(tmp_path) as (store, port), raw(port) as link:
+        begin_association(link)
+        link.sendall(piece(offered, 3))
+        for _ in range(3):
+            link.sendall(piece(item * 1_000, 0))
+        eventually(lambda: store.claimed == 0)
+        assert store.leftovers == []
+        link.sendall(piece(item, 2))
+        [answer] = fragments(memoryview(link.recv(65536)[6:]))
+        told = commands.parsed(bytes(answer.data))
+        assert commands.number(told, commands.STATUS) == DimseStatus.NOT_UNDERSTOOD
+
+
+def test_what_is_claimed_for_an_object_is_given_back(tmp_path: Path) -> None:
+    with listening(tmp_path) as (store, port):
+        [first, second] = list(phantom(0, 2).datasets())[:2]
+        association = associate(port)
+        store.most = len(first.PixelData)
+        assert association.send_c_store(first).Status == 0xA700
+        store.most = 1 << 30
+        assert association.send_c_store(second).Status == 0
+        association.release()
+        store.wait_for_ends(1)
+    assert store.claimed == 0
     assert store.leftovers == []
 
 

@@ -588,11 +588,24 @@ def test_a_queue_that_does_not_answer_holds_nothing_up_but_jobs(world: NodeInPro
 def test_a_full_inbox_refuses_until_there_is_room(world: NodeInProcess) -> None:
     world.with_settings(most=3000)
     statuses = world.send(slices())
-    assert statuses[:2] == [0, 0]
-    assert set(statuses[3:]) == {0xA700}
+    assert statuses[0] == 0
+    assert set(statuses[1:]) == {0xA700}
     world.with_settings(most=1 << 30)
     assert world.send(slices()) == [0] * 8
     assert len(world.objects()) == 8
+
+
+def test_an_object_that_would_exceed_the_inbox_is_refused_while_it_arrives(
+    world: NodeInProcess,
+) -> None:
+    """One object begun below the limit could be of any size."""
+    [large, *_] = replace(phantom(0), rows=256, columns=256).datasets()
+    world.with_settings(most=100_000)
+    assert world.send([large]) == [0xA700]
+    assert list(world.folder.glob("incoming/*")) == []
+    assert world.send(slices()) == [0] * 8, "what was refused takes no room"
+    world.with_settings(most=1 << 30)
+    assert world.send([large]) == [0]
 
 
 def test_a_disk_without_its_reserve_refuses(world: NodeInProcess) -> None:

@@ -26,7 +26,7 @@ from pydicom.uid import (
     JPEGLSLossless,
     RLELossless,
 )
-from support.dicom_judges import judge
+from support.dicom_judges import assert_converts_to, judge
 from support.dicom_phantoms import Phantom
 from support.frames import unpack_here
 
@@ -128,6 +128,7 @@ def compressed(syntax: str) -> Callable[[Path], None]:
     return pack
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "pack",
     [
@@ -180,6 +181,91 @@ def test_data_sets_that_tell_nothing_of_themselves_are_read(tmp_path: Path, synt
         little, implicit = syntax != ExplicitVRBigEndian, syntax == ImplicitVRLittleEndian
         pydicom.dcmwrite(path, bare, implicit_vr=implicit, little_endian=little)
     assert np.array_equal(volume_of(tmp_path / "in").voxels, PHANTOM.voxels().T)
+
+
+def implicit_under_explicit(path: Path) -> None:
+    """VRs left out, though the transfer syntax declares them."""
+    data = pydicom.dcmread(path)
+    data.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian
+    data.save_as(path, implicit_vr=True, little_endian=True)
+    content = path.read_bytes()
+    (length,) = struct.unpack_from("<I", content, 140)
+    content = content[:140] + struct.pack("<I", length + 2) + content[144:]
+    declared = b"UI\x14\x001.2.840.10008.1.2.1\0"
+    path.write_bytes(content.replace(b"UI\x12\x001.2.840.10008.1.2\0", declared, 1))
+
+
+def numbers_as_pixels(kind: bytes) -> Callable[[Path], None]:
+    """Pixels called numbers of a kind, whose length has two bytes."""
+
+    def change(path: Path) -> None:
+        content = path.read_bytes()
+        at = content.rindex(b"\xe0\x7f\x10\0OW")
+        (length,) = struct.unpack_from("<I", content, at + 8)
+        head = content[: at + 4] + kind + struct.pack("<H", length)
+        path.write_bytes(head + content[at + 12 :])
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [implicit_under_explicit, *map(numbers_as_pixels, (b"US", b"SS", b"UL", b"LO"))],
+    ids=["implicit", "US", "SS", "UL", "LO"],
+)
+def test_pixels_are_read_whatever_their_vr(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    for path in PHANTOM.write(tmp_path / "in"):
+        change(path)
+    np.testing.assert_array_equal(volume_of(tmp_path / "in").voxels.T, PHANTOM.voxels())
+
+
+@pytest.mark.parametrize("change", [implicit_under_explicit, numbers_as_pixels(b"US")])
+def test_pixels_of_other_vrs_are_what_dcm2niix_reads(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    for path in PHANTOM.write(tmp_path / "in"):
+        change(path)
+    assert_converts_to(volume_of(tmp_path / "in"), tmp_path / "in", tmp_path / "out")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("behind", [b"\xff", b"\xff\xff\xff", b"\0\xff"])
+@pytest.mark.parametrize(
+    "pack",
+    [converted(["dcmcjpeg", "--encode-lossless-sv1"]), converted(["dcmcjpls"])],
+    ids=["JPEG lossless", "JPEG-LS"],
+)
+def test_a_frame_that_a_scanner_padded_with_fill_bytes_is_read(
+    tmp_path: Path, pack: Callable[[Path], None], behind: bytes
+) -> None:
+    for path in PHANTOM.write(tmp_path / "in"):
+        pack(path)
+        data = pydicom.dcmread(path)
+        frame = pydicom.encaps.get_frame(data.PixelData, 0, number_of_frames=1).rstrip(b"\0")
+        comment = b"\xff\xfe\0\3A"  # of odd length
+        data.PixelData = encapsulate([frame[:2] + comment + frame[2:] + behind])
+        data["PixelData"].is_undefined_length = True
+        data.save_as(path)
+    np.testing.assert_array_equal(volume_of(tmp_path / "in").voxels.T, PHANTOM.voxels())
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("is_said", [False, True])
+def test_the_sign_of_jpeg_2000_may_be_another_than_the_header_says(
+    tmp_path: Path, signed: bool, is_said: bool
+) -> None:
+    """Then the bits are the number that the header says, as pydicom takes them."""
+    kind = np.int16 if signed else np.uint16
+    values = (np.arange(48 * 40).reshape(48, 40) - (1000 if signed else 0)).astype(kind)
+    path = replace(PHANTOM, slices=1, rows=48, columns=40).write(tmp_path)[0]
+    data = pydicom.dcmread(path)
+    data.BitsStored, data.HighBit, data.PixelRepresentation = 12, 11, int(is_said)
+    frame = imagecodecs.jpeg2k_encode(values, level=0, reversible=True, bitspersample=12)
+    data.PixelData = encapsulate([frame])
+    data["PixelData"].is_undefined_length = True
+    data.file_meta.TransferSyntaxUID = JPEG2000Lossless
+    np.testing.assert_array_equal(decode(data, path, 0, unpack_here).values, data.pixel_array)
+    assert data.pixel_array.dtype == decode(data, path, 0, unpack_here).values.dtype
 
 
 @pytest.mark.parametrize(
@@ -436,6 +522,7 @@ def test_a_cut_file_fails_its_series_with_the_reason(tmp_path: Path) -> None:
         volume_of(tmp_path / "in")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "pack",
     [
