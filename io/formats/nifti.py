@@ -102,16 +102,18 @@ def _read(study: Study, volume_index: int | None, empty: Empty, ends: Mapping[Pa
     """Read one volume; ends: how many bytes of a packed file to read, if not all."""
     path = study.files[0]
     with open_reader(path, is_gzip_name(path), ends.get(path)) as stream:
-        header = read_header(stream, path)
+        header, notes = _with_unit_quaternion(read_header(stream, path))
         if is_single_file(path):
             offset = header.get_data_offset()
-            return _read_volume(stream, path, header, offset, volume_index, empty)
+            volume = _read_volume(stream, path, header, offset, volume_index, empty)
+            return replace(volume, notes=(*notes, *volume.notes))
     image, *mats = study.files[1:]
     offset = int(header["vox_offset"])
     with open_reader(image, is_gzip_name(image), ends.get(image)) as stream:
         check_size(image, offset, storage_of(image))
         skip(stream, offset)
         volume = _read_volume(stream, image, header, offset, volume_index, empty)
+        volume = replace(volume, notes=(*notes, *volume.notes))
     return _placed_by_spm(volume, mats[0], volume_index or 0) if mats else volume
 
 
@@ -145,6 +147,7 @@ def read_grid(study: Study) -> Grid:
         if end is None:
             raise
         header = _header_at(path, end)
+    header, notes = _with_unit_quaternion(header)
     extents = tuple(int(extent) for extent in header.get_data_shape())
     check_extents(path, extents)
     voxel_type = _voxel_type(header, path)
@@ -154,7 +157,7 @@ def read_grid(study: Study) -> Grid:
     grid = Grid(
         extents,
         affine,
-        _header_notes(header, affine),
+        (*notes, *_header_notes(header, affine)),
         voxel_type.newbyteorder("="),
         math.prod(extents[:3]) * voxel_type.itemsize + UNPACKING_BYTES,
         *scaling_of(header, path),
@@ -195,6 +198,29 @@ def read_header(stream: BinaryIO, path: Path) -> Header:
     else:
         rest = stream.read(LARGEST_HEADER_BYTES)
     return header_class.from_fileobj(io.BytesIO(header.binaryblock + rest), check=False)
+
+
+def _with_unit_quaternion(header: Header) -> tuple[Header, tuple[str, ...]]:
+    """The header with a quaternion of length 1, and a note, where rounding made it longer than
+    nibabel takes.
+    """
+    if _is_analyze(header) or int(header["qform_code"]) <= 0:
+        return header, ()
+    vector = np.array([header[f"quatern_{name}"] for name in "bcd"], np.float64)
+    beyond = float(vector @ vector) - 1.0
+    if not float(header.quaternion_threshold) < beyond <= _MOST_ROUNDING:
+        return header, ()
+    header = header.copy()
+    for name, value in zip("bcd", vector / np.linalg.norm(vector), strict=True):
+        header[f"quatern_{name}"] = value
+    return header, (
+        f"the quaternion of its qform is too long by rounding (its square by {beyond:.1g}); it is "
+        "brought to length 1",
+    )
+
+
+_MOST_ROUNDING = 1.000001e-6
+"""By which the square of a quaternion may exceed 1; one that is longer is damaged."""
 
 
 def _check_edges(header: Header, path: Path) -> None:

@@ -14,7 +14,7 @@ from ...io.volume import AnyArray, Empty, Volume
 from ..errors import PreparationError
 from .plan import StudyPlan
 from .voxels.input_figures import InputFigures, input_figures
-from .voxels.intensity import check_told_apart, fit, notes_of_window
+from .voxels.intensity import check_told_apart, fit, notes_of_rounding, notes_of_window
 from .voxels.orientation import memory_order
 from .voxels.planes import Slab, rows, slabs
 from .voxels.resampling import Resampling
@@ -143,7 +143,7 @@ def _notes(volumes: Sequence[Volume], ranges: Sequence[Range], card: ModelCard) 
         name = "" if len(volumes) == 1 else f"{card.input_channels[channel]}: "
         with _named(channel, card):
             found = notes_of_window(card.maps_in[channel], volume, measured, card.input_range)
-        yield from (f"{name}{note}" for note in found)
+        yield from (f"{name}{note}" for note in (*found, *notes_of_rounding(volume, measured)))
 
 
 @contextmanager

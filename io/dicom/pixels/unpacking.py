@@ -65,13 +65,9 @@ class FrameUnpacker:
         for _ in range(_TRIALS):
             process = self._started()
             with self._ended_after(process, _MOST_WAITING * seconds) as is_late:
-                try:
+                with suppress(BrokenPipeError, EOFError):
                     return _answered(process, request, frame)
-                except UnpackingError:
-                    self._end()  # more of its answer may follow
-                    raise
-                except (BrokenPipeError, EOFError):
-                    self._end()
+                self._end()
             if is_late.is_set() or process.returncode == frame_codecs.OUT_OF_TIME:
                 raise UnpackingTimeError(seconds)
         raise UnpackingError("its decoder crashed")
@@ -122,17 +118,22 @@ class FrameUnpacker:
 
 
 def _answered(process: "subprocess.Popen[bytes]", request: bytes, frame: Codestream) -> AnyArray:
-    """What the process makes of a frame. Raises UnpackingError, BrokenPipeError and EOFError."""
+    """What the process makes of a frame.
+
+    Raises UnpackingError where it refuses it, BrokenPipeError and EOFError where it is gone, or
+    answers what is no frame of these extents.
+    """
     requests, answers = cast("Any", process.stdin), cast("Any", process.stdout)
     for part in (memoryview(request), frame.packed):
         frame_codecs.send(requests, part)
     head = bytearray(frame_codecs.ANSWER.size)
     frame_codecs.fill(answers, memoryview(head))
     is_done, kind, size, rows, columns = frame_codecs.ANSWER.unpack(head)
-    if not is_done or kind not in _KINDS or size not in _SIZES:
+    if not is_done:
         raise UnpackingError("its decoder refuses it")
-    if (rows, columns) != (frame.rows, frame.columns):
-        raise UnpackingError("it holds other extents than it claims")
+    extents = frame.rows, frame.columns
+    if (rows, columns) != extents or kind not in _KINDS or size not in _SIZES:
+        raise EOFError
     pixels = np.empty((rows, columns), f"{kind.decode()}{size}")
     frame_codecs.fill(answers, pixels.data.cast("B"))
     return pixels

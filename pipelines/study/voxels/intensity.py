@@ -63,6 +63,23 @@ def check_told_apart(intensity: IntensityMap, measured: Range) -> None:
         )
 
 
+WHOLE_NUMBERS = 1 << 24
+"""Up to here 32-bit floats have all of them."""
+
+
+def notes_of_rounding(volume: Volume, measured: Range) -> tuple[str, ...]:
+    """A note on whole numbers that a network's 32-bit floats round."""
+    ends = (measured.low, measured.high)
+    largest = max(abs((end - volume.intercept) / volume.slope) for end in ends)
+    if volume.voxels.dtype.kind not in "iu" or largest <= WHOLE_NUMBERS:
+        return ()
+    step = float(np.spacing(np.float32(largest))) * abs(volume.slope)
+    return (
+        f"its voxels are whole numbers up to {largest:.0f}, and the network's 32-bit floats have "
+        f"all of them up to {WHOLE_NUMBERS}: values are rounded to steps of {step:g}",
+    )
+
+
 LEAST_SHOWN = 0.01
 """Of a fixed window, or of a scan's voxels: with less, the scan seems to be in another unit."""
 

@@ -356,3 +356,61 @@ def test_voxels_in_both_memory_orders_and_of_many_blocks(tmp_path: Path) -> None
         write(volume.with_voxels(np.asarray(voxels, order=order)), target)
         assert np.array_equal(nibabel.load(target).dataobj.get_unscaled(), voxels)
         assert np.array_equal(read_file(target).voxels, voxels)
+
+
+def with_long_quaternion(path: Path, excess: float, sform: bool = False, version: int = 1) -> None:
+    """A file whose quaternion has a square that exceeds 1 by so much."""
+    image: Any = IMAGES[version, True](ramp(), None)
+    image.set_qform(np.diag([-2.0, -3.0, 4.0, 1.0]), 1)  # about the third axis by 180 degrees
+    if sform:
+        image.set_sform(np.diag([-2.0, -3.0, 4.0, 1.0]), 1)
+    image.to_filename(path)
+    header = nibabel.load(path).header
+    turn = (0.0, 0.0, 1.0) if sform else (0.6, 0.0, 0.8)
+    for name, part in zip("bcd", turn, strict=True):
+        header[f"quatern_{name}"] = part * np.sqrt(1 + excess)
+    header["vox_offset"] = 352 if version == 1 else 544  # nibabel forgets it
+    with path.open("r+b") as file:
+        file.write(header.binaryblock)
+
+
+@pytest.mark.parametrize("excess", [5e-7, 9.6e-7])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_quaternion_that_rounding_made_too_long_is_brought_to_length_1(
+    tmp_path: Path, excess: float, version: int
+) -> None:
+    source, target = tmp_path / "a.nii", tmp_path / "b.nii"
+    with_long_quaternion(source, excess, version=version)
+    with pytest.raises(ValueError, match="w2 should be positive"):
+        nibabel.load(source)
+    volume = read_file(source)
+    [note] = volume.notes
+    assert note.startswith("the quaternion of its qform is too long by rounding")
+    if version == 1:  # ITK reads no other
+        itk = SimpleITK.ReadImage(str(source))
+        turned = np.array(itk.GetDirection()).reshape(3, 3) * itk.GetSpacing()
+        lps = np.diag([-1.0, -1.0, 1.0])
+        np.testing.assert_allclose(volume.affine[:3, :3], lps @ turned, atol=1e-5)
+    write(volume, target)
+    written: Any = nibabel.load(target)
+    np.testing.assert_allclose(written.affine, volume.affine, atol=1e-6)
+
+
+def test_a_qform_beside_an_sform_is_mended_too(tmp_path: Path) -> None:
+    with_long_quaternion(tmp_path / "a.nii", 9e-7, sform=True)
+    [note] = read_file(tmp_path / "a.nii").notes
+    assert "brought to length 1" in note
+
+
+@pytest.mark.parametrize("excess", [-1e-7, 0.0, 1e-7])
+def test_a_quaternion_within_the_digits_of_a_header_has_no_note(
+    tmp_path: Path, excess: float
+) -> None:
+    with_long_quaternion(tmp_path / "a.nii", excess)
+    assert read_file(tmp_path / "a.nii").notes == ()
+
+
+def test_a_quaternion_that_is_no_rotation_is_refused(tmp_path: Path) -> None:
+    with_long_quaternion(tmp_path / "a.nii", 3e-6)
+    with pytest.raises(UnreadableScanError, match="damaged header"):
+        read_file(tmp_path / "a.nii")

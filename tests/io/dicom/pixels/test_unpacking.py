@@ -95,7 +95,7 @@ def test_frames_are_unpacked_in_one_process_that_ends_with_the_block() -> None:
 def test_a_frame_that_breaks_its_decoder_is_refused_and_the_next_one_is_not(what: str) -> None:
     with FrameUnpacker() as unpack:
         assert unpack(frame("sound")).tolist() == [[7] * 5] * 4
-        with pytest.raises(UnpackingError, match=r"its decoder|other extents"):
+        with pytest.raises(UnpackingError, match="its decoder"):
             unpack(frame(what))
         assert unpack(frame("sound")).tolist() == [[7] * 5] * 4
 

@@ -23,6 +23,7 @@ from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.study.voxels.intensity import (
     check_told_apart,
     fit,
+    notes_of_rounding,
     notes_of_window,
 )
 from cuda_cyclegan.pipelines.study.voxels.statistics import study_range
@@ -201,3 +202,27 @@ def test_a_scan_outside_its_window_is_refused() -> None:
     study = ct(offset=10000)
     with pytest.raises(PreparationError, match="from 8976 to 30000, all outside"):
         notes_of_window(HU, study, study_range(study))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "slope", "step"),
+    [
+        (0, (1 << 24) + 2, 1.0, "2"),
+        (-(1 << 27), 5, 0.5, "8"),
+        (0, (1 << 31) - 1, 1.0, "256"),
+    ],
+)
+def test_whole_numbers_that_32_bit_floats_round_have_a_note(
+    low: int, high: int, slope: float, step: str
+) -> None:
+    study = volume(np.linspace(low, high, 24).astype(np.int32).reshape(2, 3, 4), slope=slope)
+    [note] = notes_of_rounding(study, study_range(study))
+    assert f"up to {max(-low, high)}, and" in note
+    assert note.endswith(f"steps of {step}")
+
+
+@pytest.mark.parametrize("kind", ["int32", "float64"])
+def test_values_that_32_bit_floats_have_are_taken_without_a_word(kind: str) -> None:
+    most = 1 << 24 if kind == "int32" else 1 << 30
+    study = volume(np.linspace(-most, most, 24).astype(kind).reshape(2, 3, 4))
+    assert notes_of_rounding(study, study_range(study)) == ()

@@ -1,0 +1,143 @@
+"""Mutated headers and codestreams: no crash, no hang, and what stands beside them is read."""
+
+import gzip
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import imagecodecs as _imagecodecs
+import nibabel as _nibabel
+import numpy as np
+import pytest
+from support.batch_world import scan
+from support.dicom_enhanced_phantoms import write_enhanced
+from support.dicom_phantoms import STORED, Phantom
+from support.mutations import mutated, within_seconds
+from support.tiers import examples
+from support.translate_world import World
+
+from cuda_cyclegan.io.dicom.pixels.codestreams import Coding, codestream_in
+from cuda_cyclegan.io.dicom.pixels.unpacking import FrameUnpacker
+from cuda_cyclegan.io.discovery import discover
+from cuda_cyclegan.io.errors import ScanError
+from cuda_cyclegan.io.reading import read
+from cuda_cyclegan.io.volume import Derivation
+from cuda_cyclegan.io.writing import write
+
+imagecodecs: Any = _imagecodecs
+nibabel: Any = _nibabel
+PHANTOM = Phantom("MR", slices=8, rows=8, columns=8)
+DERIVATION = Derivation("model", "MR", "MR", "0", "0" * 64, STORED)
+MANY = 2000
+
+
+def classic(folder: Path, seed: int) -> None:
+    """A series one of whose slices is mutated."""
+    [path, *_] = PHANTOM.write(folder)
+    content = path.read_bytes()
+    path.write_bytes(mutated(content, seed, 128, content.rindex(b"\xe0\x7f\x10\0")))
+
+
+def enhanced(folder: Path, seed: int) -> None:
+    """An enhanced object that is mutated."""
+    folder.mkdir()
+    write_enhanced(PHANTOM, folder / "one")
+    content = (folder / "one").read_bytes()
+    changed = mutated(content, seed, 128, content.rindex(b"\xe0\x7f\x10\0"))
+    (folder / "one").write_bytes(changed)
+
+
+def dicom_header(folder: Path, seed: int) -> None:
+    (classic, enhanced)[seed % 2](folder, seed)
+
+
+def nifti_header(folder: Path, seed: int) -> None:
+    """NIfTI-1 and 2, with an extension, packed or not, in one file or two."""
+    voxels = np.arange(8 * 9 * 10, dtype=np.int16).reshape(8, 9, 10)
+    kind = (nibabel.Nifti1Image, nibabel.Nifti2Image, nibabel.Nifti1Pair)[seed % 3]
+    image = kind(voxels, np.diag([1.0, 2.0, 3.0, 1.0]))
+    image.header.set_qform(image.affine, 1)
+    image.header.extensions.append(nibabel.nifti1.Nifti1Extension(6, b"a comment"))
+    folder.mkdir()
+    name = "one.img" if seed % 3 == 2 else "one.nii"
+    image.to_filename(folder / name)
+    path = folder / name.replace("img", "hdr")
+    content = path.read_bytes()
+    changed = mutated(content, seed, 0, min(len(content), 700))
+    path.write_bytes(changed)
+    if seed % 5 == 0 and path.suffix == ".nii":
+        path.with_suffix(".nii.gz").write_bytes(gzip.compress(changed, 1))
+        path.unlink()
+
+
+MAKERS = {"DICOM": dicom_header, "NIfTI": nifti_header}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_mutated_headers_are_survived(tmp_path: Path, kind: str) -> None:
+    read_well(MAKERS[kind], tmp_path, range(examples(MANY)))
+
+
+def read_well(make: Callable[[Path, int], None], folder: Path, seeds: range) -> None:
+    for seed in seeds:
+        beside = folder / f"{seed}"
+        beside.mkdir()
+        make(beside / "mutated", seed)
+        with within_seconds(f"seed {seed}"):
+            for study in discover([beside], None).studies:
+                with suppress(ScanError):
+                    write(read(study, 0), folder / "out" / f"{seed}", DERIVATION)
+
+
+def encoded(width: int) -> list[tuple[Coding, bytes]]:
+    j, i = np.indices((40, width))
+    pixels = (1000 + 400 * np.sin(i / 9) + 300 * np.cos(j / 7) + (i * j) % 17).astype(np.uint16)
+    small = (pixels // 8).astype(np.uint8)
+    j2k: Any = imagecodecs.jpeg2k_encode
+    return [
+        ("jpeg", imagecodecs.jpeg8_encode(pixels, lossless=True, bitspersample=12)),
+        ("jpeg", imagecodecs.jpeg8_encode(small, level=90)),
+        ("jpeg-ls", imagecodecs.jpegls_encode(pixels)),
+        ("jpeg-ls", imagecodecs.jpegls_encode(pixels, level=2)),
+        ("jpeg-2000", j2k(pixels, level=0, reversible=True, codecformat="j2k")),
+        ("jpeg-2000", j2k(pixels, level=60, codecformat="jp2")),
+        ("jpeg-2000", imagecodecs.htj2k_encode(pixels)),
+    ]
+
+
+@pytest.mark.process
+def test_mutated_codestreams_are_survived() -> None:
+    packed = encoded(48)
+    sound = [codestream_in(each, coding) for coding, each in packed]
+    with FrameUnpacker() as unpack:
+        expected = [unpack(frame) for frame in sound]
+        for seed in range(examples(MANY, 100)):
+            which = seed % len(packed)
+            coding, content = packed[which]
+            changed = mutated(content, seed, 0, 200 if seed % 3 else None)
+            with within_seconds(f"seed {seed}"), suppress(ValueError, RuntimeError):
+                frame = codestream_in(changed, coding)
+                if frame.rows * frame.columns < 1 << 24:  # others are not what their header says
+                    unpack(frame)
+            if seed % 50 == 0:
+                np.testing.assert_array_equal(unpack(sound[which]), expected[which])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MAKERS)
+def test_what_stands_beside_mutated_headers_is_translated(tmp_path: Path, kind: str) -> None:
+    world = World(tmp_path)
+    for seed in range(300):
+        MAKERS[kind](world.inputs / f"mutated-{seed}", seed)
+        if seed % 100 == 0:
+            scan(world.inputs / f"sound-{seed}" / "a.nii.gz")
+            replace(PHANTOM, series=f"1.2.3.4.9.{seed}").write(world.inputs / f"sound-{seed}" / "b")
+    options = ("--device", "cpu", "--any-modality", "--report", str(world.report))
+    done = world.run(*options, timeout=600)
+    assert done.returncode == 1, done.stderr
+    rows = json.loads(world.report.read_text())["studies"]
+    sound = [row["state"] for row in rows if row["name"].startswith("sound")]
+    assert sound == ["translated"] * 6
