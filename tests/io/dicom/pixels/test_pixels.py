@@ -648,8 +648,37 @@ def test_a_padding_value_that_no_pixel_can_have_is_no_padding(tmp_path: Path) ->
     assert padding_mask(data, stored(path)) is None
 
 
-def test_high_throughput_jpeg_2000_has_a_decoder() -> None:
-    assert pydicom.pixels.get_decoder(HTJ2KLossless).is_available
+@pytest.mark.parametrize("syntax", [HTJ2KLossless, JPEG2000Lossless, JPEGLSLossless])
+def test_pixels_are_what_pydicom_and_its_plugins_make_of_them(syntax: str) -> None:
+    encode = {
+        HTJ2KLossless: imagecodecs.htj2k_encode,
+        JPEG2000Lossless: imagecodecs.jpeg2k_encode,
+        JPEGLSLossless: imagecodecs.jpegls_encode,
+    }[syntax]
+    data = pydicom.dcmread(real("MR_small.dcm"))
+    values = data.pixel_array.astype(np.uint16)
+    data.PixelRepresentation = 0
+    data.PixelData = encapsulate([encode(values)])
+    data["PixelData"].is_undefined_length = True
+    data.file_meta.TransferSyntaxUID = syntax
+    found = decode(data, Path("one"), 0, unpack_here).values
+    np.testing.assert_array_equal(found, data.pixel_array)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("693_J2KI.dcm", "693_J2KR.dcm", "J2K_pixelrep_mismatch.dcm", "JPEG2000.dcm"),
+        *("JPEGLSNearLossless_08.dcm", "JPEGLSNearLossless_16.dcm", "emri_small_RLE.dcm"),
+        *("emri_small_jpeg_2k_lossless.dcm", "emri_small_jpeg_ls_lossless.dcm"),
+        *("MR_small_RLE.dcm", "MR_small_jpeg_ls_lossless.dcm"),
+    ],
+)
+def test_real_packed_files_are_what_pydicom_and_its_plugins_make_of_them(name: str) -> None:
+    found = stored(real(name))
+    expected = pydicom.pixels.pixel_array(real(name), index=0)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_zeros_without_end_behind_the_pixels_are_not_parsed(tmp_path: Path) -> None:
