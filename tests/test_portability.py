@@ -35,7 +35,7 @@ PLACES = {
     "engine.probe.cudnn_copies": "/proc/self/maps",
     "engine.regular_files": "os.O_NONBLOCK",
     "io.dicom.pixels.frame_codecs": (
-        "os.fork os.sysconf resource signal.ITIMER_PROF signal.SIGPROF signal.setitimer "
+        "fcntl os.fork os.sysconf resource signal.ITIMER_PROF signal.SIGPROF signal.setitimer "
         "/proc/self/statm"
     ),
     "io.dicom.pixels.unpacking": "start_new_session=",

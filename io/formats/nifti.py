@@ -4,6 +4,7 @@ import io
 import logging
 import math
 import struct
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
@@ -39,6 +40,8 @@ Header: TypeAlias = Any  # one of nibabel's header classes
 LARGEST_HEADER_BYTES = 64 << 20
 SHORTEST_HEADER_BYTES = 348
 UNREADABLE_AT_LEVEL = 40  # nibabel's own threshold for a header that cannot be used
+# For good, as several threads read: what is unusual in a header either has a note or is refused.
+warnings.filterwarnings("ignore", module="nibabel")
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
 
@@ -206,13 +209,14 @@ def _with_unit_quaternion(header: Header) -> tuple[Header, tuple[str, ...]]:
     """
     if _is_analyze(header) or int(header["qform_code"]) <= 0:
         return header, ()
-    vector = np.array([header[f"quatern_{name}"] for name in "bcd"], np.float64)
-    beyond = float(vector @ vector) - 1.0
-    if not float(header.quaternion_threshold) < beyond <= _MOST_ROUNDING:
+    vector = [float(header[f"quatern_{name}"]) for name in "bcd"]
+    length = math.hypot(*vector)
+    beyond = length * length - 1.0
+    if not abs(float(header.quaternion_threshold)) < beyond <= _MOST_ROUNDING:
         return header, ()
     header = header.copy()
-    for name, value in zip("bcd", vector / np.linalg.norm(vector), strict=True):
-        header[f"quatern_{name}"] = value
+    for name, value in zip("bcd", vector, strict=True):
+        header[f"quatern_{name}"] = value / length
     return header, (
         f"the quaternion of its qform is too long by rounding (its square by {beyond:.1g}); it is "
         "brought to length 1",
@@ -246,9 +250,9 @@ def affine_of(header: Header, path: Path) -> Affine:
 
     In millimetres, which nibabel leaves to its caller.
     """
-    with np.errstate(invalid="ignore"):  # of a NaN that signals
+    with np.errstate(over="ignore", invalid="ignore"):  # a NaN may signal
         affine: Affine = np.asarray(header.get_best_affine(), dtype=np.float64)
-    affine[:3] *= MILLIMETRES[unit_of(header)]
+        affine[:3] *= MILLIMETRES[unit_of(header)]
     scale = np.abs(affine[:3, :3]).max()
     if not np.isfinite(affine).all() or np.linalg.matrix_rank(affine[:3, :3] / (scale or 1)) < 3:
         raise UnreadableScanError(
@@ -293,23 +297,28 @@ def _disagreement(header: Header) -> tuple[str, ...]:
     if not (int(header["sform_code"]) > 0 and int(header["qform_code"]) > 0):
         return ()
     sform = header.get_sform()
-    try:
-        qform = header.get_qform()
-    except ValueError:
-        qform = np.full((4, 4), np.nan)
-    if not np.isfinite(qform).all():
-        return ("its qform is damaged; the sform is taken",)
     ends = np.array([*product(*((0, extent - 1) for extent in header.get_data_shape()[:3]))])
-    difference = sform - qform
-    apart = np.linalg.norm(ends @ difference[:3, :3].T + difference[:3, 3], axis=1).max()
+    with np.errstate(all="ignore"):  # a header may hold any numbers
+        try:
+            difference = sform - header.get_qform()
+        except ValueError:
+            difference = np.full((4, 4), np.nan)
+        apart = np.linalg.norm(ends @ difference[:3, :3].T + difference[:3, 3], axis=1).max()
+    if not np.isfinite(apart):
+        return ("its qform is damaged; the sform is taken",)
     if apart <= APART_BEYOND * np.linalg.norm(sform[:3, :3], axis=0).min():
         return ()
-    by_sform, by_qform = ("".join(nibabel.aff2axcodes(form)) for form in (sform, qform))
+    by_sform, by_qform = _axes(sform), _axes(header.get_qform())
     return (
         f"its sform and its qform put voxels up to {apart * MILLIMETRES[unit_of(header)]:.1f} mm "
         f"apart (axes {by_sform} and {by_qform}); the sform is taken, and other programs may take "
         "the qform",
     )
+
+
+def _axes(affine: Affine) -> str:
+    """Such as RAS, with ? for an axis without length."""
+    return "".join(axis or "?" for axis in nibabel.aff2axcodes(affine))
 
 
 def _is_analyze(header: Header) -> bool:

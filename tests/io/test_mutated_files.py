@@ -1,7 +1,6 @@
 """Mutated headers and codestreams: no crash, no hang, and what stands beside them is read."""
 
 import gzip
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +15,6 @@ from support.batch_world import scan
 from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_phantoms import STORED, Phantom
 from support.mutations import mutated, within_seconds
-from support.tiers import examples
 from support.translate_world import World
 
 from cuda_cyclegan.io.dicom.pixels.codestreams import Coding, codestream_in
@@ -31,7 +29,8 @@ imagecodecs: Any = _imagecodecs
 nibabel: Any = _nibabel
 PHANTOM = Phantom("MR", slices=8, rows=8, columns=8)
 DERIVATION = Derivation("model", "MR", "MR", "0", "0" * 64, STORED)
-MANY = 2000
+FEW, MANY = range(10), range(2000)
+pytestmark = pytest.mark.filterwarnings("ignore:::nibabel")  # as the program does
 
 
 def classic(folder: Path, seed: int) -> None:
@@ -77,8 +76,9 @@ MAKERS = {"DICOM": dicom_header, "NIfTI": nifti_header}
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_mutated_headers_are_survived(tmp_path: Path, kind: str) -> None:
-    read_well(MAKERS[kind], tmp_path, range(examples(MANY)))
+@pytest.mark.parametrize("seeds", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_mutated_headers_are_survived(tmp_path: Path, kind: str, seeds: range) -> None:
+    read_well(MAKERS[kind], tmp_path, seeds)
 
 
 def read_well(make: Callable[[Path, int], None], folder: Path, seeds: range) -> None:
@@ -108,13 +108,19 @@ def encoded(width: int) -> list[tuple[Coding, bytes]]:
     ]
 
 
-@pytest.mark.process
-def test_mutated_codestreams_are_survived() -> None:
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(100), marks=pytest.mark.process),
+        pytest.param(MANY, marks=pytest.mark.slow),
+    ],
+)
+def test_mutated_codestreams_are_survived(seeds: range) -> None:
     packed = encoded(48)
     sound = [codestream_in(each, coding) for coding, each in packed]
     with FrameUnpacker() as unpack:
         expected = [unpack(frame) for frame in sound]
-        for seed in range(examples(MANY, 100)):
+        for seed in seeds:
             which = seed % len(packed)
             coding, content = packed[which]
             changed = mutated(content, seed, 0, 200 if seed % 3 else None)
@@ -138,6 +144,6 @@ def test_what_stands_beside_mutated_headers_is_translated(tmp_path: Path, kind: 
     options = ("--device", "cpu", "--any-modality", "--report", str(world.report))
     done = world.run(*options, timeout=600)
     assert done.returncode == 1, done.stderr
-    rows = json.loads(world.report.read_text())["studies"]
-    sound = [row["state"] for row in rows if row["name"].startswith("sound")]
+    rows = world.rows()
+    sound = [row["status"] for name, row in rows.items() if name.startswith("sound")]
     assert sound == ["translated"] * 6

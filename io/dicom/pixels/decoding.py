@@ -84,6 +84,11 @@ def decode(dataset: DataSet, path: Path, index: int, unpack: FrameDecoder) -> Pi
             f"{path} is damaged: its pixels ({syntax.name}) are not unpacked within "
             f"{error.seconds:.0f} s of processor time; export it again."
         ) from None
+    except OSError as error:
+        raise UnreadableScanError(
+            f"{path} cannot be unpacked: no process starts for that ({error.strerror or error}); "
+            "allow this user more processes, or install the program again."
+        ) from error
     except (*PARSING_ERRORS, RuntimeError) as error:
         raise _undecodable(dataset, path, error) from None
     return _whole_bits(dataset, stored)

@@ -21,9 +21,12 @@ seconds of processor time.
 """
 ANSWER = struct.Struct("<?cBII")
 """Whether pixels follow; kind and bytes of each, as NumPy names them; rows, columns."""
+READY = b"+"
+"""Comes before the first answer, when all is loaded."""
 FAILED = ANSWER.pack(False, b"u", 1, 0, 0)
 OUT_OF_TIME = -signal.SIGPROF if hasattr(signal, "SIGPROF") else None
 """Exit status of a process that took more processor time than it may."""
+_PIPE_BYTES = 1 << 20
 _IDLE_SECONDS = 5.0
 """After which the process looks whether who started it is there: a sibling that was forked from
 that may hold its input open.
@@ -56,12 +59,15 @@ def main() -> None:
     owner = int(sys.argv[1])
     requests = os.fdopen(0, "rb", buffering=0)
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    for pipe in (0, 1):
+        _widen(pipe)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)  # what libraries print is no answer
     import imagecodecs  # before there are limits
 
     del imagecodecs
     with suppress(EOFError, BrokenPipeError):
+        send(answers, READY)
         while _is_asked(requests, owner):
             coding, length, memory, seconds = REQUEST.unpack(_read(requests, REQUEST.size))
             packed = _read(requests, length)
@@ -75,6 +81,14 @@ def main() -> None:
             _limit(None, 0)
             send(answers, head)
             send(answers, memoryview(pixels).cast("B"))
+
+
+def _widen(pipe: int) -> None:
+    """Have a pipe hold a whole frame, nearly always, so that neither side waits within one."""
+    with suppress(ImportError, AttributeError, OSError):
+        import fcntl
+
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def _is_asked(requests: FileIO, owner: int) -> bool:

@@ -2,12 +2,13 @@
 that process, and no more. The process ends with the series, or with this one.
 """
 
+import math
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+import time
+from contextlib import suppress
 from typing import IO, Any, Self, cast
 
 import numpy as np
@@ -22,6 +23,7 @@ _SECONDS, _SECONDS_OF_A_PIXEL = 2.0, 4e-6
 """Of processor time: twenty times what JPEG 2000 takes on an AMD EPYC."""
 _MOST_WAITING = 20
 """Times that, by the clock on the wall, after which a process is ended that waits or is stopped."""
+_SECONDS_TO_START, _WATCH_SECONDS = 120.0, 0.5
 _TRIALS = 2
 """A process may have been ended by somebody else."""
 _KINDS, _SIZES = (b"u", b"i"), (1, 2, 4)
@@ -46,16 +48,19 @@ class FrameUnpacker:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_over = threading.Event()
+        self._end_at = math.inf
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._is_over.set()
         self._end()
 
     def __call__(self, frame: Codestream) -> AnyArray:
-        """The pixels of a frame [row, column]. Raises UnpackingError, and OSError where the system
-        starts no process.
+        """The pixels of a frame [row, column]. Raises UnpackingError, and OSError where no process
+        starts that could unpack it.
         """
         pixels = frame.rows * frame.columns
         seconds = _SECONDS + _SECONDS_OF_A_PIXEL * pixels
@@ -64,11 +69,11 @@ class FrameUnpacker:
         request = frame_codecs.REQUEST.pack(frame.coding.encode(), len(packed), memory, seconds)
         for _ in range(_TRIALS):
             process = self._started()
-            with self._ended_after(process, _MOST_WAITING * seconds) as is_late:
-                with suppress(BrokenPipeError, EOFError):
-                    return _answered(process, request, frame)
-                self._end()
-            if is_late.is_set() or process.returncode == frame_codecs.OUT_OF_TIME:
+            self._end_at = end_at = time.monotonic() + _MOST_WAITING * seconds
+            with suppress(BrokenPipeError, EOFError):
+                return _answered(process, request, frame)
+            self._end()
+            if time.monotonic() > end_at or process.returncode == frame_codecs.OUT_OF_TIME:
                 raise UnpackingTimeError(seconds)
         raise UnpackingError("its decoder crashed")
 
@@ -85,7 +90,19 @@ class FrameUnpacker:
                 env={**os.environ, **alone, "PYTHONPATH": paths},
                 start_new_session=True,  # no Ctrl-C of a terminal reaches it
             )
+            watch = threading.Thread(target=self._watch, args=(self._process,), daemon=True)
+            watch.start()
+            self._end_at = time.monotonic() + _SECONDS_TO_START
+            if cast("IO[bytes]", self._process.stdout).read(len(frame_codecs.READY)) == b"":
+                self._end()
+                raise ChildProcessError("its decoders do not load")
         return self._process
+
+    def _watch(self, process: "subprocess.Popen[bytes]") -> None:
+        """End a process that takes too long by the clock; its own has it ended sooner."""
+        while process.poll() is None and not self._is_over.wait(_WATCH_SECONDS):
+            if time.monotonic() > self._end_at:
+                process.kill()
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -96,25 +113,6 @@ class FrameUnpacker:
             with suppress(OSError):
                 cast("IO[bytes]", pipe).close()
         process.wait()
-
-    @contextmanager
-    def _ended_after(
-        self, process: "subprocess.Popen[bytes]", seconds: float
-    ) -> Generator[threading.Event]:
-        """End a process that is not done by then; what is handed out tells whether that was so."""
-        is_late = threading.Event()
-
-        def end() -> None:
-            is_late.set()
-            process.kill()
-
-        timer = threading.Timer(seconds, end)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield is_late
-        finally:
-            timer.cancel()
 
 
 def _answered(process: "subprocess.Popen[bytes]", request: bytes, frame: Codestream) -> AnyArray:

@@ -8,25 +8,33 @@ import sys
 import textwrap
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 import imagecodecs as _imagecodecs
 import numpy as np
+import pydicom as _pydicom
 import pytest
+from pydicom.encaps import encapsulate
+from pydicom.uid import JPEGLSLossless
+from support.dicom_phantoms import Phantom
 from support.processes import children_of, processes_left, runs, started
 from support.waiting import eventually
 
 from cuda_cyclegan.io.dicom.pixels import unpacking
 from cuda_cyclegan.io.dicom.pixels.codestreams import Codestream, codestream_in
+from cuda_cyclegan.io.dicom.pixels.decoding import decode
 from cuda_cyclegan.io.dicom.pixels.unpacking import (
     FrameUnpacker,
     UnpackingError,
     UnpackingTimeError,
 )
+from cuda_cyclegan.io.errors import UnreadableScanError
 
 imagecodecs: Any = _imagecodecs
+pydicom: Any = _pydicom
 pytestmark = pytest.mark.process
 PIXELS = np.arange(64 * 48, dtype=np.uint16).reshape(64, 48)
 FRAME = codestream_in(imagecodecs.jpegls_encode(PIXELS), "jpeg-ls")
@@ -126,6 +134,21 @@ def test_a_decoder_that_waits_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacking, "_MOST_WAITING", 0.5)
     with FrameUnpacker() as unpack, pytest.raises(UnpackingTimeError):
         unpack(frame("sleep"))
+
+
+def test_decoders_that_do_not_load_are_not_the_scan_s_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imagecodecs.py").write_text("raise ImportError")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = replace(Phantom(), slices=1, rows=64, columns=48).write(tmp_path / "in")[0]
+    data = pydicom.dcmread(path)
+    data.PixelData = encapsulate([bytes(FRAME.packed)])
+    data["PixelData"].is_undefined_length = True
+    data.file_meta.TransferSyntaxUID = JPEGLSLossless
+    told = "cannot be unpacked: no process starts for that"
+    with FrameUnpacker() as unpack, pytest.raises(UnreadableScanError, match=told):
+        decode(data, path, 0, unpack)
 
 
 def test_stopping_the_program_does_not_stop_a_decoder() -> None:
