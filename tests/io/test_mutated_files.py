@@ -4,6 +4,7 @@ import gzip
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import imagecodecs as _imagecodecs
 import nibabel as _nibabel
 import numpy as np
 import pytest
+from pydicom.encaps import encapsulate
+from pydicom.uid import HTJ2K, JPEG2000, JPEGLosslessSV1, JPEGLSLossless
 from support.batch_world import scan
 from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_phantoms import STORED, Phantom
@@ -132,12 +135,34 @@ def test_mutated_codestreams_are_survived(seeds: range) -> None:
                 np.testing.assert_array_equal(unpack(sound[which]), expected[which])
 
 
+def packed_frame(folder: Path, seed: int) -> None:
+    """A packed series one of whose frames is mutated."""
+    phantom = replace(PHANTOM, rows=40, columns=48)
+    encode, syntax = (
+        (imagecodecs.jpegls_encode, JPEGLSLossless),
+        (imagecodecs.jpeg2k_encode, JPEG2000),
+        (imagecodecs.htj2k_encode, HTJ2K),
+        (partial(imagecodecs.jpeg8_encode, lossless=True, bitspersample=16), JPEGLosslessSV1),
+    )[seed % 4]
+
+    def edit(data: Any, at: int) -> None:
+        frame = encode(phantom.voxels()[at].astype(np.uint16))
+        data.PixelRepresentation = 0
+        data.PixelData = encapsulate([mutated(frame, seed, 0, 200) if at == 3 else frame])
+        data["PixelData"].is_undefined_length = True
+        data.file_meta.TransferSyntaxUID = syntax
+
+    phantom.write(folder, edit)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", MAKERS)
-def test_what_stands_beside_mutated_headers_is_translated(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("make", [*MAKERS.values(), packed_frame])
+def test_what_stands_beside_mutated_files_is_translated(
+    tmp_path: Path, make: Callable[[Path, int], None]
+) -> None:
     world = World(tmp_path)
     for seed in range(300):
-        MAKERS[kind](world.inputs / f"mutated-{seed}", seed)
+        make(world.inputs / f"mutated-{seed}", seed)
         if seed % 100 == 0:
             scan(world.inputs / f"sound-{seed}" / "a.nii.gz")
             replace(PHANTOM, series=f"1.2.3.4.9.{seed}").write(world.inputs / f"sound-{seed}" / "b")
