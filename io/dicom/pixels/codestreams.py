@@ -51,8 +51,8 @@ _FRAME = struct.Struct(">BHH")
 
 _BOXES, _CODESTREAM_BOX = b"\0\0\0\x0cjP  ", b"jp2c"
 _BOX, _LONG = struct.Struct(">I4s"), struct.Struct(">Q")
-_TO_END, _HAS_LONG_LENGTH = 0, 1
-"""Among the lengths of a box (ISO 15444-1 I.4)."""
+_HAS_LONG_LENGTH = 1
+"""In place of a box's length (ISO 15444-1 I.4); 0 there stands for all that is left."""
 _CODESTREAM = b"\xff\x4f\xff\x51"
 _SIZES = struct.Struct(">4xIIII16xxxB")
 """Of JPEG 2000 (ISO 15444-1 A.5.1): ends of the image along both axes, then where it begins; bits
@@ -133,6 +133,6 @@ def _codestream_at(packed: bytes) -> int:
             header += _LONG.size
         if kind == _CODESTREAM_BOX:
             return at + header
-        if length == _TO_END or length < header:
+        if not header <= length <= len(packed) - at:
             raise ValueError("it has no codestream")
         at += length

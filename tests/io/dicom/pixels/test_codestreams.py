@@ -79,6 +79,7 @@ def test_a_codestream_is_found_among_boxes(packed: bytes) -> None:
     [
         with_box(0),
         with_box(1, content=bytes(8)),
+        with_box(1, content=b"\xff" * 8),
         with_box(7),
         with_box(0xFFFFFFFF),
         jpeg_2000()[:20],
@@ -87,7 +88,16 @@ def test_a_codestream_is_found_among_boxes(packed: bytes) -> None:
         bytes(100),
     ],
     ids=[
-        *("to the end", "long and 0", "too short", "too long", "cut", "first box", "empty"),
+        *(
+            "to the end",
+            "long and 0",
+            "long and vast",
+            "too short",
+            "too long",
+            "cut",
+            "first box",
+            "empty",
+        ),
         "zeros",
     ],
 )
