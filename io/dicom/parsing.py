@@ -17,7 +17,9 @@ MOST_ITEMS = 500_000
 """Of sequences in a data set: 20,000 enhanced frames have as many."""
 _FEW_ITEMS, _BYTES_OF_AN_ITEM = 50_000, 32
 """More than so many are refused if they are smaller than so, on average: nobody's are."""
-_ITEM, _BIG_ENDIAN_ITEM = b"\xfe\xff\0\xe0", b"\xff\xfe\xe0\0"
+_ITEMS = _ITEM, _BIG_ENDIAN_ITEM = b"\xfe\xff\0\xe0", b"\xff\xfe\xe0\0"
+_TAGS_OF_PIXELS = b"\xe0\x7f\x10\0", b"\x7f\xe0\0\x10"
+_LONG_VALUE = 1024
 _TAG_AND_LENGTH = 8
 _MOST_BYTES_OF_A_HEADER = 64 << 20
 """Of a deflated data set, besides its pixels."""
@@ -86,12 +88,6 @@ def _read(source: "_Source", stop_when: StopWhen | None, **options: Any) -> Any:
     except OSError:  # pydicom's word for whatever happens between two items
         raise source.trouble or EOFError from None
     dataset.buffer = None  # or it would keep the file's bytes
-    _, is_little_endian = dataset.original_encoding
-    for tag in dataset.keys():  # noqa: SIM118
-        element = dataset.get_item(tag)
-        value = element.value if element.is_raw and tag not in _PIXELS else None
-        if isinstance(value, bytes) and len(value) > _FEW_ITEMS * _TAG_AND_LENGTH:
-            ItemCount(big_endian=not is_little_endian).add(value)
     return dataset
 
 
@@ -116,6 +112,7 @@ class _Source:
         self.seek, self.tell = file.seek, file.tell
         self._items = ItemCount()
         self._from = 0
+        self._tag = b""
         self.trouble: Exception | None = None
 
     def read(self, size: int = -1) -> bytes:
@@ -130,9 +127,15 @@ class _Source:
         if size < 0:
             raise _DeflatedError
         piece = self._read(size)
-        if size == _TAG_AND_LENGTH and piece[:4] in (_ITEM, _BIG_ENDIAN_ITEM):
+        items = 0
+        if size == _TAG_AND_LENGTH:
+            self._tag = piece[:4]
+            items = self._tag in _ITEMS
+        elif size > _LONG_VALUE and self._tag not in _TAGS_OF_PIXELS:
+            items = sum(map(piece.count, _ITEMS))  # of a sequence that is parsed later
+        if items:
             at = self.tell()
-            self._items.add_counted(1, at - self._from)
+            self._items.add_counted(items, at - self._from)
             self._from = at
         return piece
 

@@ -23,7 +23,6 @@ ANSWER = struct.Struct("<?cBII")
 """Whether pixels follow; kind and bytes of each, as NumPy names them; rows, columns."""
 READY = b"+"
 """Comes before the first answer, when all is loaded."""
-FAILED = ANSWER.pack(False, b"u", 1, 0, 0)
 OUT_OF_TIME = -signal.SIGPROF if hasattr(signal, "SIGPROF") else None
 """Exit status of a process that took more processor time than it may."""
 _PIPE_BYTES = 1 << 20
@@ -72,15 +71,20 @@ def main() -> None:
             coding, length, memory, seconds = REQUEST.unpack(_read(requests, REQUEST.size))
             packed = _read(requests, length)
             _limit(memory, seconds)
-            try:
-                pixels = unpacked(coding.rstrip(b"\0").decode(), packed)
-                head = ANSWER.pack(True, pixels.dtype.kind.encode(), pixels.itemsize, *pixels.shape)
-            except (RuntimeError, ValueError, TypeError, MemoryError, struct.error):
-                send(answers, FAILED)
-                continue
+            head, content = _answer(coding.rstrip(b"\0").decode(), packed)
             _limit(None, 0)
             send(answers, head)
-            send(answers, memoryview(pixels).cast("B"))
+            send(answers, content)
+
+
+def _answer(coding: str, packed: bytearray) -> tuple[bytes, bytes | memoryview]:
+    """Head and content of what is sent back for a frame."""
+    try:
+        pixels = unpacked(coding, packed)
+        head = ANSWER.pack(True, pixels.dtype.kind.encode(), pixels.itemsize, *pixels.shape)
+    except (RuntimeError, ValueError, TypeError, MemoryError, struct.error):
+        return ANSWER.pack(False, b"u", 1, 0, 0), b""
+    return head, memoryview(pixels).cast("B")
 
 
 def _widen(pipe: int) -> None:

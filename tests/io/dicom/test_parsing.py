@@ -55,8 +55,10 @@ def told(folder: Path) -> str:
         sequence((ENDLESS_ITEM + END_OF_ITEM) * 4_000, endless=True),
         sequence(ITEM * 4_000, endless=False),
         sequence(ITEM * 4_000, (0x5200, 0x9230), endless=False),
+        sequence(ENDLESS_ITEM + sequence(ITEM * 4_000, endless=False) + END_OF_ITEM, endless=True),
+        b"".join(sequence(ITEM * 150, (0x0008, 0x1111 + at), endless=False) for at in range(10)),
     ],
-    ids=["empty", "endless", "known length", "of frames"],
+    ids=["empty", "endless", "known length", "of frames", "within another", "several"],
 )
 def test_more_empty_items_than_anybody_has_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, items: bytes
