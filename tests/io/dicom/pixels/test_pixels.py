@@ -33,6 +33,7 @@ from support.frames import unpack_here
 from cuda_cyclegan.io.dicom.file_starts import is_data_set
 from cuda_cyclegan.io.dicom.pixels import reading as dicom
 from cuda_cyclegan.io.dicom.pixels.decoding import decode, padding_mask, scale_of
+from cuda_cyclegan.io.dicom.pixels.unpacking import UnpackingTimeError
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import ScanError, UnreadableScanError, UnsupportedScanError
 from cuda_cyclegan.io.reading import read
@@ -663,6 +664,34 @@ def test_pixels_are_what_pydicom_and_its_plugins_make_of_them(syntax: str) -> No
     data.file_meta.TransferSyntaxUID = syntax
     found = decode(data, Path("one"), 0, unpack_here).values
     np.testing.assert_array_equal(found, data.pixel_array)
+
+
+def test_a_box_of_jpeg_2000_without_a_length_is_damage(tmp_path: Path) -> None:
+    """pydicom walks on the spot there for ever."""
+    path = replace(PHANTOM, slices=1).write(tmp_path)[0]
+    data = pydicom.dcmread(path)
+    values = PHANTOM.voxels()[0]
+    frame = imagecodecs.jpeg2k_encode(values, level=0, reversible=True, codecformat="jp2")
+    at = frame.index(b"jp2c") - 4
+    data.PixelData = encapsulate([frame[:at] + b"\0\0\0\0free" + frame[at:]])
+    data["PixelData"].is_undefined_length = True
+    data.file_meta.TransferSyntaxUID = JPEG2000Lossless
+    with pytest.raises(UnreadableScanError, match="is truncated or damaged: its pixels"):
+        decode(data, path, 0, unpack_here)
+
+
+def test_a_frame_that_takes_too_long_is_damage(tmp_path: Path) -> None:
+    path = replace(PHANTOM, slices=1).write(tmp_path)[0]
+
+    def unpack(_: Any) -> Any:
+        raise UnpackingTimeError(3)
+
+    data = pydicom.dcmread(path)
+    data.PixelData = encapsulate([imagecodecs.jpegls_encode(PHANTOM.voxels()[0].astype("u2"))])
+    data["PixelData"].is_undefined_length = True
+    data.file_meta.TransferSyntaxUID = JPEGLSLossless
+    with pytest.raises(UnreadableScanError, match="not unpacked within 3 s of processor time"):
+        decode(data, path, 0, unpack)
 
 
 @pytest.mark.parametrize(
