@@ -130,7 +130,8 @@ def _with_sign(dataset: DataSet, frame: Codestream, unpacked: AnyArray) -> AnyAr
     JPEG has no sign, and that of JPEG 2000 may be another: then the bits are the header's number.
     """
     signed = number(dataset, "PixelRepresentation") == 1
-    size = max(unpacked.itemsize, min(int(number(dataset, "BitsAllocated", 8)) // 8, 4))
+    allocated = number(dataset, "BitsAllocated", 8)
+    size = next((size for size in (unpacked.itemsize, 2, 4) if size * 8 >= allocated), 4)
     kind = np.dtype(f"{'i' if signed else 'u'}{size}")
     if unpacked.dtype == kind:
         return unpacked

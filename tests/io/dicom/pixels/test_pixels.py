@@ -666,6 +666,22 @@ def test_pixels_are_what_pydicom_and_its_plugins_make_of_them(syntax: str) -> No
     np.testing.assert_array_equal(found, data.pixel_array)
 
 
+@pytest.mark.parametrize(("allocated", "kind"), [(8, "u1"), (12, "u2"), (16, "u2"), (24, "u4")])
+def test_packed_pixels_are_as_wide_as_their_header_allocates(
+    tmp_path: Path, allocated: int, kind: str
+) -> None:
+    path = replace(PHANTOM, slices=1).write(tmp_path)[0]
+    data = pydicom.dcmread(path)
+    values = (PHANTOM.voxels()[0] % 256).astype(np.uint8)
+    data.BitsAllocated, data.PixelRepresentation = allocated, 0
+    data.PixelData = encapsulate([imagecodecs.jpegls_encode(values)])
+    data["PixelData"].is_undefined_length = True
+    data.file_meta.TransferSyntaxUID = JPEGLSLossless
+    found = decode(data, path, 0, unpack_here).values
+    assert found.dtype == kind
+    np.testing.assert_array_equal(found, values)
+
+
 def test_a_box_of_jpeg_2000_without_a_length_is_damage(tmp_path: Path) -> None:
     """pydicom walks on the spot there for ever."""
     path = replace(PHANTOM, slices=1).write(tmp_path)[0]
