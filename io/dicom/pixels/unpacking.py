@@ -79,15 +79,15 @@ class FrameUnpacker:
 
     def _started(self) -> "subprocess.Popen[bytes]":
         if self._process is None:
-            paths = os.pathsep.join(path for path in sys.path if path)
+            paths = [path for path in sys.path if path]
             alone = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-S", frame_codecs.__file__, str(os.getpid())],
+                [sys.executable, "-IS", frame_codecs.__file__, str(os.getpid()), *paths],
                 bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, **alone, "PYTHONPATH": paths},
+                env={**os.environ, **alone},
                 start_new_session=True,  # no Ctrl-C of a terminal reaches it
             )
             watch = threading.Thread(target=self._watch, args=(self._process,), daemon=True)
