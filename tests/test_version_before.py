@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nibabel
+import numpy as np
 import pytest
 from support import queue_postgres
 from support.io_files import unpacked
@@ -218,7 +220,10 @@ def test_a_model_is_what_it_was(root: Path, name: str) -> None:
     assert told == meant
     output = "out" if name == "reflect" else f"out/{name}"
     did(translate(root, "a.nii", name, "again", "--inference patches"))
-    assert (root / "again" / "a.nii").read_bytes() == (root / output / "a.nii").read_bytes()
+    again, before = (nibabel.load(root / folder / "a.nii") for folder in ("again", output))
+    assert again.header.binaryblock == before.header.binaryblock
+    # The CPU's norms are exact since, so values differ in rounding.
+    assert np.allclose(again.get_fdata(), before.get_fdata(), rtol=0, atol=3e-5)
 
 
 def test_reports_are_read(root: Path) -> None:

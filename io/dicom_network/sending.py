@@ -12,7 +12,8 @@ from pathlib import Path
 from pydicom.uid import ExplicitVRLittleEndian
 
 from ..dicom.instance import DataSet, word
-from ..dicom.library import PARSING_ERRORS, encoded, pydicom, read_partial, tag_of
+from ..dicom.library import PARSING_ERRORS, encoded, pydicom, tag_of
+from ..dicom.parsing import read_partial
 from ..dicom.stored_text import all_as_stored
 from ..files.regular import open_regular, read_regular
 from . import commands
