@@ -75,17 +75,23 @@ def choose_devices(
     cannot be used raises DeviceUnavailableError.
     """
     if asked == "cpu":
-        return (Device("cpu", "fp32", ("fp32",)),)
+        return (_on_cpu(),)
     if asked.startswith(_PROVIDER):
         return (_on_provider(asked.removeprefix(_PROVIDER)),)
     obstacle = None if cards else why_no_cuda()
     if obstacle is None:
         return _cuda(asked, limits, cards or cuda_devices())
     if asked == "auto":
-        return (Device("cpu", "fp32", ("fp32",), f"no CUDA device is used: {obstacle}"),)
+        return (_on_cpu(f"no CUDA device is used: {obstacle}"),)
     raise DeviceUnavailableError(
         f"Device {asked} cannot be used: {obstacle}; use setting device=cpu."
     )
+
+
+def _on_cpu(note: str | None = None) -> Device:
+    from .openvino.properties import has_bf16
+
+    return Device("cpu", "fp32", ("fp32", "bf16") if has_bf16() else ("fp32",), note)
 
 
 def other_providers() -> tuple[Device, ...]:
@@ -169,6 +175,12 @@ def open_generator(
         from .provider_check import open_checked_generator
 
         return open_checked_generator(network, device.provider, patch)
+    from .openvino.properties import pays
+
+    if precision != "fp32" or pays(network.graph, patch):
+        from .openvino.generator import open_openvino_generator
+
+        return open_openvino_generator(network, precision)
     from .onnxruntime.session import open_cpu_generator
 
     return open_cpu_generator(network)
@@ -180,7 +192,7 @@ def _check_precision(device: Device, precision: Precision) -> None:
         raise ValueError(f"the {device.kind} device does not compute in {precision}")
 
 
-def volume_obstacle(graph: "Graph", device: Device) -> str | None:
+def volume_obstacle(graph: "Graph", device: Device, precision: Precision) -> str | None:
     """Why a device cannot translate volumes at once with a network, in a sentence; None if it can.
 
     Whether the memory suffices depends on the volume, see `plan_volume`.
@@ -200,6 +212,11 @@ def volume_obstacle(graph: "Graph", device: Device) -> str | None:
         )
     if device.kind == "onnxruntime":
         return f"Device {device.name} translates patches only; {advice}, or setting device=cpu."
+    if device.kind == "cpu" and precision != "fp32":
+        return (
+            f"The CPU translates volumes at once in fp32 only, not in {precision}; {advice}, or "
+            "setting precision=fp32."
+        )
     return None
 
 
@@ -215,7 +232,7 @@ def open_volume_generator(
     host_room: for maps on the CPU, or for those that a card keeps in pinned memory. progress: as in
     `open_generator`. Raises DeviceUnavailableError where `volume_obstacle` tells one.
     """
-    if obstacle := volume_obstacle(network.graph, device):
+    if obstacle := volume_obstacle(network.graph, device, precision):
         raise DeviceUnavailableError(obstacle)
     _check_precision(device, precision)
     if device.kind == "cuda":
@@ -239,7 +256,7 @@ def plan_volume(
 
     Raises DeviceUnavailableError, PatchShapeError, and DeviceMemoryError if it finds no room.
     """
-    if obstacle := volume_obstacle(network.graph, device):
+    if obstacle := volume_obstacle(network.graph, device, precision):
         raise DeviceUnavailableError(obstacle)
     _check_precision(device, precision)
     if device.kind == "cuda":

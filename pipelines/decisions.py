@@ -95,7 +95,9 @@ def check_model(model: Model, options: TranslateOptions, device: Device) -> None
     graph, patch = model.network.graph, options.patch or model.card.patch
     graph.check_patch(patch)
     if options.inference == "volume":
-        if obstacle := volume_obstacle(graph, device):
+        if obstacle := volume_obstacle(
+            graph, device, options.precision or device.default_precision
+        ):
             raise DeviceUnavailableError(obstacle)
     elif device.kind != "cuda":
         check_patch_memory(graph, patch, available_memory())
@@ -179,7 +181,8 @@ def _refusal(asked: Precision, device: Device, name: str) -> DeviceUnavailableEr
             "out."
         )
     on = "The CPU" if device.kind == "cpu" else f"Device {device.name}"
+    known = " and ".join(device.precisions)
     return SettingsError(
-        f"{on} computes in fp32 only, not in {asked}; leave setting precision out or choose a "
+        f"{on} computes in {known} only, not in {asked}; leave setting precision out or choose a "
         "CUDA device."
     )

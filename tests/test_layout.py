@@ -122,8 +122,9 @@ MAY_IMPORT = {
     "cli.signals": "cli.errors cli.render.terminal pipelines.host",
     "engine": "engine.telemetry",
     "engine.benchmark": (
-        "engine.compiler engine.cores engine.cuda engine.cuda.patches "
-        "engine.errors engine.network engine.onnxruntime engine.options engine.probe"
+        "engine.compiler engine.cores engine.cuda engine.cuda.patches engine.errors "
+        "engine.generator engine.network engine.onnxruntime engine.openvino engine.options "
+        "engine.probe"
     ),
     "engine.card_startup": "engine.cuda.patches engine.probe",
     "engine.checkpoint": "",
@@ -174,8 +175,8 @@ MAY_IMPORT = {
     "engine.decoding": "",
     "engine.devices": (
         "engine.cuda engine.cuda.patches engine.cuda.volume engine.errors engine.generator "
-        "engine.network engine.onnxruntime engine.onnxruntime.slabs engine.options engine.probe "
-        "engine.provider_check engine.whole_volume"
+        "engine.network engine.onnxruntime engine.onnxruntime.slabs engine.openvino engine.options "
+        "engine.probe engine.provider_check engine.whole_volume"
     ),
     "engine.errors": "engine.options",
     "engine.generator": "engine.network engine.scaling engine.sliding_window",
@@ -188,6 +189,9 @@ MAY_IMPORT = {
     "engine.onnxruntime.slabs": (
         "engine.cores engine.errors engine.network engine.onnxruntime engine.scaling "
         "engine.sliding_window engine.whole_volume"
+    ),
+    "engine.openvino": (
+        "engine.cores engine.errors engine.network engine.onnxruntime engine.options"
     ),
     "engine.options": "",
     "engine.probe": "",
@@ -257,8 +261,8 @@ MAY_IMPORT = {
     ),
     "pipelines.doctor": (
         "engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
-        "engine.onnxruntime engine.options engine.probe engine.telemetry io.files pipelines.errors "
-        "pipelines.host pipelines.jobs.queue"
+        "engine.onnxruntime engine.openvino engine.options engine.probe engine.telemetry io.files "
+        "pipelines.errors pipelines.host pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
         "engine.cuda engine.devices engine.model engine.network engine.onnxruntime "

@@ -10,9 +10,9 @@ OPENERS = {"engine.regular_files", "io.files.regular"}
 OTHERS = {
     "cli.render.html.markup": "a file of this package",
     "cli.render.terminal.streams": "the null device, in place of a closed stream",
-    "engine.benchmark.cpu": "a profile that ONNX Runtime just wrote",
     "engine.cores": "the system's own figures",
     "engine.cuda.nvrtc": "files of this package",
+    "engine.openvino.properties": "the system's own figures",
     "engine.probe.cudnn_copies": "the system's list of loaded libraries",
     "io.dicom.pixels.frame_codecs": "the system's own figures",
     "io.files.control_groups": "the system's own figures",

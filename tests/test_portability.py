@@ -32,6 +32,7 @@ PLACES = {
     "engine.cores": "os.sched_getaffinity /proc/self/cgroup /sys/fs/cgroup",
     "engine.cuda.driver": "os.sysconf",
     "engine.cuda.volume.host_maps": "mmap.MAP_ANONYMOUS mmap.MAP_PRIVATE",
+    "engine.openvino.properties": "/proc/cpuinfo",
     "engine.probe.cudnn_copies": "/proc/self/maps",
     "engine.regular_files": "os.O_NONBLOCK",
     "io.dicom.pixels.frame_codecs": (

@@ -1,59 +1,59 @@
-"""Measures a network on the CPU: ONNX Runtime's times, those of layers from its own profiler,
-and what the CPU does at most.
-"""
+"""Measures a network on the CPU: its times, those of its layers, and what the CPU does at most."""
 
-import json
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from math import prod
-from pathlib import Path
-from statistics import median
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
 
 from ..cores import usable_cores
+from ..generator import Generator
 from ..network.flops import flops, layer_flops
-from ..network.graph import INPUT, Network
+from ..network.graph import Network
+from ..network.layer_shapes import TensorShape, times, weight_shapes
 from ..network.layers import FloatArray, Triple
-from ..onnxruntime.conversion import OPSET, to_onnx
-from ..onnxruntime.session import SessionGenerator, open_cpu_generator, session, session_options
+from ..onnxruntime.conversion import OPSET
+from ..onnxruntime.session import session, session_options
+from ..openvino.generator import open_openvino_generator
+from ..openvino.properties import is_installed
+from ..options import Precision
 from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryUse
 
 _FEWEST, _MOST = 3, 500
 _PROFILED = 3
-_KERNEL = "_kernel_time"
-_MOVED = ("activation", "parameter", "output")
-
-_Event: TypeAlias = dict[str, Any]
 
 
 def measure_on_cpu(
     network: Network,
+    opening: AbstractContextManager[Generator],
+    precision: Precision,
     patches: FloatArray,
     budget: Budget,
     keep: Callable[[FloatArray], None],
     taken: Callable[[], int],
 ) -> Measured:
-    """A network on patches [N, C, D, H, W].
+    """Measure a network on patches [N, C, D, H, W].
 
-    keep: given what became of the patches. taken: bytes of host memory that were needed since the
-    caller began to watch. Raises PatchShapeError.
+    opening: of the network on the CPU in a precision. keep: given what became of the patches.
+    taken: bytes of host memory that were needed since the caller began to watch. Layers are
+    measured where OpenVINO is installed. Raises PatchShapeError.
     """
     depth, height, width = patches.shape[2:]
     patch = depth, height, width
     network.graph.check_patch(patch)
-    with open_cpu_generator(network) as generator:
+    with opening as generator:
         keep(generator(patches))
         first = _timed(generator, patches)
-        times = [_timed(generator, patches) for _ in range(budget.runs(first, _FEWEST, _MOST))]
+        spent = [_timed(generator, patches) for _ in range(budget.runs(first, _FEWEST, _MOST))]
         device = generator.device
-    latency = Latency.of(times)
+    latency = Latency.of(spent)
+    has_layers = budget.layers and is_installed()
     return Measured(
         device=device,
         batch=len(patches),
@@ -62,57 +62,53 @@ def measure_on_cpu(
         latency=latency,
         call=latency,
         memory=MemoryUse(None, taken()),
-        layers=tuple(_layers(network, patches, patch)) if budget.layers else (),
+        layers=tuple(_layers(network, precision, patches, patch)) if has_layers else (),
         ceilings=measure_ceilings(usable_cores()) if budget.layers else None,
     )
 
 
-def _timed(generator: SessionGenerator, patches: FloatArray) -> float:
+def _timed(generator: Generator, patches: FloatArray) -> float:
     begin = perf_counter()
     generator(patches)
     return perf_counter() - begin
 
 
-def _layers(network: Network, patches: FloatArray, patch: Triple) -> Iterator[LayerTime]:
-    """Time and bytes of each layer, the sum of its operators': a norm has many."""
-    times: dict[str, list[float]] = defaultdict(list)
-    seen: dict[str, _Event] = {}
-    for event in _profile(network, patches):
-        name = str(event["name"]).removesuffix(_KERNEL)
-        times[name].append(float(event["dur"]) / 1e6)
-        seen[name] = event["args"]
-    layers = {node.name: node.layer for node in network.graph.nodes}
-    operators: dict[str, list[str]] = defaultdict(list)
-    for name in seen:
-        operators[name if name in layers else name.rpartition(".")[0]].append(name)
-    arithmetic = layer_flops(network.graph, patch)
-    for layer, names in operators.items():
-        last = seen[names[-1]]
-        [shapes] = last["output_type_shape"][0].values()
-        operator = last["op_name"] if len(names) == 1 else type(layers[layer]).__name__
+def _layers(
+    network: Network, precision: Precision, patches: FloatArray, patch: Triple
+) -> Iterator[LayerTime]:
+    """Time of each layer by OpenVINO, the sum of its operators': a norm has many.
+
+    What is fused into one operator counts for its last layer.
+    """
+    nodes = {node.name: node for node in network.graph.nodes}
+    seconds: dict[str, float] = defaultdict(float)
+    with open_openvino_generator(network, precision, profiled=True) as generator:
+        for _ in range(_PROFILED):
+            generator(patches)
+        layer = network.graph.nodes[0].name
+        for operator in generator.operators():
+            parts = [name.partition("/")[0] for name in operator.names]  # x/WithoutBiases
+            owners = (part if part in nodes else part.rpartition(".")[0] for part in parts)
+            layer = [layer, *(owner for owner in owners if owner in nodes)][-1]
+            seconds[layer] += operator.seconds
+    shapes, arithmetic = network.graph.shapes(patch), layer_flops(network.graph, patch)
+    for name, spent in seconds.items():
+        shape = shapes[name]
+        read = sum(_bytes(shapes[source]) for source in nodes[name].inputs)
+        stored = sum(4 * prod(extents) for _, extents in weight_shapes(nodes[name].layer))
         yield LayerTime(
-            layer=layer,
-            operation=f"{operator}, {'x'.join(map(str, shapes[1:]))}",
+            layer=name,
+            operation=f"{type(nodes[name].layer).__name__}, "
+            f"{times((shape.channels, *shape.extents))}",
             plan=None,
-            seconds=sum(median(times[name]) for name in names),
-            flops=len(patches) * arithmetic.get(layer, 0),
-            bytes=sum(int(seen[name][f"{part}_size"]) for name in names for part in _MOVED),
+            seconds=spent,
+            flops=len(patches) * arithmetic.get(name, 0),
+            bytes=len(patches) * (read + _bytes(shape)) + stored,
         )
 
 
-def _profile(network: Network, patches: FloatArray) -> Iterator[_Event]:
-    """What ONNX Runtime tells of each node in each of several runs."""
-    with tempfile.TemporaryDirectory() as folder:
-        options = session_options(usable_cores())
-        options.enable_profiling = True
-        options.profile_file_prefix = str(Path(folder) / "profile")
-        opened = session(to_onnx(network, exact_norms=True, by_columns=True), options)
-        for _ in range(_PROFILED):
-            opened.run(None, {INPUT: patches})
-        events: list[_Event] = json.loads(Path(opened.end_profiling()).read_text())
-    for event in events:
-        if event.get("cat") == "Node" and str(event["name"]).endswith(_KERNEL):
-            yield event
+def _bytes(shape: TensorShape) -> int:
+    return 4 * shape.channels * prod(shape.extents)
 
 
 _EDGE = 2048

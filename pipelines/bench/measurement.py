@@ -8,7 +8,7 @@ import numpy as np
 
 from ...engine.benchmark.measurement import Budget, Measured
 from ...engine.cuda.plan_cache import Progress, ignore_progress
-from ...engine.devices import Device, choose_device, cuda_options
+from ...engine.devices import Device, choose_device, cuda_options, open_generator
 from ...engine.model.model import load_model
 from ...engine.network.architectures import ResNetSpec, Spec, build
 from ...engine.network.graph import Graph, Network
@@ -192,4 +192,10 @@ def _on_cpu(network: Network, bench: Bench, patches: FloatArray, keep: _Keep) ->
     return_free_memory()
     meter = PeakMeter()
     before = meter.read().bytes
-    return measure_on_cpu(network, patches, bench.budget, keep, lambda: meter.read().bytes - before)
+    setting = bench.setting
+    opening = open_generator(network, setting.device, setting.precision, setting.patch)
+
+    def taken() -> int:
+        return meter.read().bytes - before
+
+    return measure_on_cpu(network, opening, setting.precision, patches, bench.budget, keep, taken)

@@ -71,16 +71,18 @@ def candidates(
 ) -> Candidates:
     """What is asked for, and the usual choices where that is None.
 
-    own: the patch to try in any case. longest: edge of others, 0 for no others. Of precisions,
-    fp32 is left out where there are faster ones, unless it is asked for.
+    own: the patch to try in any case. longest: edge of others, 0 for no others. On a GPU fp32 is
+    left out, and on the CPU all else, unless it is asked for.
     """
     usual = [(edge, edge, edge) for edge in _EDGES if edge <= longest]
     patches = {own, *(patch for patch in usual if _fits(graph, patch))}
-    faster: tuple[Precision, ...] = tuple(p for p in device.precisions if p != "fp32")
+    usual_ones: tuple[Precision, ...] = (device.default_precision,)
+    if device.kind == "cuda":
+        usual_ones = tuple(each for each in device.precisions if each != "fp32")
     return Candidates(
         patches=tuple(sorted(patches, key=prod)),
         batches=(batch,) if batch else _BATCHES,
-        precisions=(precision,) if precision else faster or device.precisions,
+        precisions=(precision,) if precision else usual_ones,
     )
 
 

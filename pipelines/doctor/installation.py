@@ -20,14 +20,16 @@ _SLOW = 50e6
 
 
 def examine_installation() -> Iterator[Finding]:
-    """Interpreter, packages, ONNX Runtime and its telemetry, gzip."""
+    """Interpreter, packages, runtimes of the CPU and their telemetry, gzip."""
     yield ok("Python", f"{platform.python_version()}, {sys.executable}, {platform.platform()}")
     found = list(_packages())
     yield from found
     broken = {finding.subject for finding in found if finding.state != "ok"}
     if "onnxruntime" not in broken:
         yield _onnxruntime()
-    yield ok("Telemetry", f"ONNX Runtime's is off ({SWITCH}=1): it collects and sends nothing")
+    yield _openvino()
+    told = f"ONNX Runtime's is off ({SWITCH}=1), and OpenVINO's is not loaded: nothing is sent"
+    yield ok("Telemetry", told)
     if "isal" not in broken:
         yield _gzip()
 
@@ -85,6 +87,21 @@ def _onnxruntime() -> Finding:
     if "CPUExecutionProvider" not in providers:
         return failure("ONNX Runtime", f"{words}: no CPU", f"{_REINSTALL} onnxruntime")
     return ok("ONNX Runtime", words)
+
+
+def _openvino() -> Finding:
+    from ...engine.openvino.generator import openvino  # late, as NumPy comes with it
+    from ...engine.openvino.properties import has_bf16, is_installed
+
+    if not is_installed():
+        words = "is not installed; ONNX Runtime computes on the CPU, at half the speed or less"
+        return ok("OpenVINO", words)
+    try:
+        precisions = "fp32 and bf16" if has_bf16() else "fp32"
+        return ok("OpenVINO", f"{openvino().__version__.partition('-')[0]}, {precisions}")
+    except Exception as error:  # a broken package may raise anything
+        words = f"cannot be imported ({type(error).__name__}: {error})"
+        return failure("OpenVINO", words, f"{_REINSTALL} openvino")
 
 
 def _gzip() -> Finding:

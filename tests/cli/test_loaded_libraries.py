@@ -13,8 +13,8 @@ from support.dicom_phantoms import Phantom
 
 WATCHED = {
     *("PIL", "SimpleITK", "cuda.bindings", "cudnn", "dbos", "imagecodecs", "isal", "matplotlib"),
-    *("nibabel", "numpy", "onnx", "onnxruntime", "psycopg", "pydicom", "rich", "rich.console"),
-    *("safetensors", "sqlalchemy", "torch"),
+    *("nibabel", "numpy", "onnx", "onnxruntime", "openvino", "psycopg", "pydicom", "rich"),
+    *("rich.console", "safetensors", "sqlalchemy", "torch"),
 }
 TO_FIND = {"isal", "nibabel", "numpy", "rich"}
 """Studies in NIfTI files, and to list them."""

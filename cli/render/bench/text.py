@@ -128,7 +128,7 @@ def _latency(latency: Latency) -> str:
 def _memory(measured: Measured) -> str:
     planned, taken = measured.memory.planned, memory(measured.memory.taken)
     if planned is None:
-        return f"{taken} of RAM taken; ONNX Runtime plans none beforehand"
+        return f"{taken} of RAM taken; none is planned beforehand"
     return f"{memory(planned)} planned, {taken} taken from the card, with the kernels loaded"
 
 

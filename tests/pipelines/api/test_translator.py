@@ -188,7 +188,7 @@ class TestRefusals:
         ("settings", "told"),
         [
             ({"device": "gpuu"}, "none of auto, cpu"),
-            ({"precision": "fp16"}, "The CPU computes in fp32 only"),
+            ({"precision": "fp16"}, "only, not in fp16"),
             ({"precision": "fp12"}, "precision must be one of bf16"),
             ({"overlap": 2.0}, "overlap of 2 is no share"),
             ({"overlap": float("nan")}, "overlap of nan"),

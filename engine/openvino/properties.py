@@ -1,0 +1,41 @@
+"""What OpenVINO can do on this machine and for which work, found without importing it."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..network.graph import Graph
+    from ..network.layers import Triple
+
+_BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16"})
+
+_LEAST_FLOPS = 1 << 30
+"""Of a patch. OpenVINO opens half a second later than ONNX Runtime: as much as some 50 such patches
+gain on two cores.
+"""
+
+
+def is_installed() -> bool:
+    """Return whether there is a wheel of OpenVINO for this machine."""
+    return find_spec("openvino") is not None
+
+
+def has_bf16() -> bool:
+    """Return whether OpenVINO is installed and the processor has AMX or AVX512-BF16.
+
+    Linux alone says so without help of OpenVINO.
+    """
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return False
+    flags = next((line for line in lines if line.startswith("flags")), "")
+    return is_installed() and not _BF16_FLAGS.isdisjoint(flags.split())
+
+
+def pays(graph: "Graph", patch: "Triple") -> bool:
+    """Return whether patches of these extents (D, H, W) are worth opening OpenVINO."""
+    from ..network.flops import flops
+
+    return is_installed() and flops(graph, patch) >= _LEAST_FLOPS
