@@ -156,7 +156,7 @@ def test_a_zero_byte_in_a_name_fails_that_study_alone(world: World, kind: str) -
     text_header(world.inputs / f"a.{kind}", "a\0b.raw")
     status, told = run("translate", *world.arguments("--device", "cpu"))
     assert status == 1
-    assert "zero byte" in told or "NUL" in told
+    assert "has a control character in line" in told
     assert (world.output / "sound.nii").exists()
 
 

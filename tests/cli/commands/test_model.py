@@ -184,7 +184,7 @@ class TestExportOnnx:
         assert digest == model.sha256
         session = onnxruntime.InferenceSession(exported, providers=["CPUExecutionProvider"])
         [output] = session.run(None, {"input": model.reference_input})
-        assert distance(output, model.reference_output) < 1e-6
+        assert distance(output, model.reference_output) < 5e-6
 
     def test_an_existing_file_is_kept_without_force(self, bench: ModelFolder) -> None:
         exported = bench.folder / "model.onnx"
