@@ -27,6 +27,8 @@ from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryU
 
 _FEWEST, _MOST = 3, 500
 _PROFILED = 3
+_LEAST_SECONDS = 1e-6
+"""What OpenVINO tells of times that are shorter."""
 
 
 def measure_on_cpu(
@@ -78,9 +80,10 @@ def _layers(
 ) -> Iterator[LayerTime]:
     """Time of each layer by OpenVINO, the sum of its operators': a norm has many.
 
-    What is fused into one operator counts for its last layer.
+    What is fused into one operator counts for its layer of most arithmetic, or its last one.
     """
     nodes = {node.name: node for node in network.graph.nodes}
+    shapes, arithmetic = network.graph.shapes(patch), layer_flops(network.graph, patch)
     seconds: dict[str, float] = defaultdict(float)
     with open_openvino_generator(network, precision, profiled=True) as generator:
         for _ in range(_PROFILED):
@@ -88,10 +91,10 @@ def _layers(
         layer = network.graph.nodes[0].name
         for operator in generator.operators():
             parts = [name.partition("/")[0] for name in operator.names]  # x/WithoutBiases
-            owners = (part if part in nodes else part.rpartition(".")[0] for part in parts)
-            layer = [layer, *(owner for owner in owners if owner in nodes)][-1]
+            owners = [part if part in nodes else part.rpartition(".")[0] for part in parts]
+            known = [owner for owner in reversed(owners) if owner in nodes]
+            layer = max(known or [layer], key=lambda owner: arithmetic.get(owner, 0))
             seconds[layer] += operator.seconds
-    shapes, arithmetic = network.graph.shapes(patch), layer_flops(network.graph, patch)
     for name, spent in seconds.items():
         shape = shapes[name]
         read = sum(_bytes(shapes[source]) for source in nodes[name].inputs)
@@ -101,7 +104,7 @@ def _layers(
             operation=f"{type(nodes[name].layer).__name__}, "
             f"{times((shape.channels, *shape.extents))}",
             plan=None,
-            seconds=spent,
+            seconds=max(spent, _LEAST_SECONDS),
             flops=len(patches) * arithmetic.get(name, 0),
             bytes=len(patches) * (read + _bytes(shape)) + stored,
         )
