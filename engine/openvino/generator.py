@@ -1,5 +1,6 @@
 """A generator in OpenVINO: fp32 with exact norms, or bf16 on processors that have it."""
 
+import os
 import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -21,7 +22,11 @@ _CPU = "CPU"
 
 
 def openvino() -> Any:
-    """Return the package, without its telemetry: it takes a stub of it if the import fails."""
+    """Return the package, without its telemetry: it takes a stub of it if the import fails.
+
+    In containers without /sys its threads library would complain on the terminal.
+    """
+    os.environ.setdefault("HWLOC_HIDE_ERRORS", "2")
     sys.modules.setdefault("openvino_telemetry", cast(ModuleType, None))
     return import_module("openvino")
 
