@@ -28,7 +28,7 @@ from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryU
 _FEWEST, _MOST = 3, 500
 _PROFILED = 3
 _LEAST_SECONDS = 1e-6
-"""What OpenVINO tells of times that are shorter."""
+"""Stands for times that are shorter, which OpenVINO reports as none."""
 
 
 def measure_on_cpu(

@@ -81,9 +81,11 @@ class OpenVinoGenerator:
 
     def __init__(self, network: Network, core: Any, options: Mapping[str, Any]) -> None:
         self.graph: Graph = network.graph
-        version = openvino().__version__.partition("-")[0]
+        package = openvino()
+        version = package.__version__.partition("-")[0]
         self.device = f"CPU, {options['INFERENCE_NUM_THREADS']} threads, OpenVINO {version}"
         self._network: Network | None = network
+        self._tensor = package.Tensor
         self._core = core
         self._options = options
         self._shape: tuple[int, ...] = ()
@@ -101,14 +103,13 @@ class OpenVinoGenerator:
             raise RuntimeError("This generator is closed.")
         depth, height, width = patches.shape[2:]
         self.graph.check_patch((depth, height, width))
-        tensor = openvino().Tensor
         source = np.ascontiguousarray(patches)
         with self._turn:
             if patches.shape != self._shape:
                 self._compile(self._network, patches.shape)
             output = np.empty(self._request.get_output_tensor(0).shape, np.float32)
-            self._request.set_input_tensor(0, tensor(source, shared_memory=True))
-            self._request.set_output_tensor(0, tensor(output, shared_memory=True))
+            self._request.set_input_tensor(0, self._tensor(source, shared_memory=True))
+            self._request.set_output_tensor(0, self._tensor(output, shared_memory=True))
             self._request.infer()
         return output
 

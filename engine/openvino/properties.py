@@ -26,12 +26,15 @@ def has_bf16() -> bool:
 
     Linux alone says so without help of OpenVINO.
     """
+    if not is_installed():
+        return False
     try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
+            # The first core's will do: the system takes long over a hundred cores.
+            flags = next((line for line in lines if line.startswith("flags")), "")
     except OSError:
         return False
-    flags = next((line for line in lines if line.startswith("flags")), "")
-    return is_installed() and not _BF16_FLAGS.isdisjoint(flags.split())
+    return not _BF16_FLAGS.isdisjoint(flags.split())
 
 
 def pays(graph: "Graph", patch: "Triple") -> bool:

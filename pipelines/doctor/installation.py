@@ -97,8 +97,9 @@ def _openvino() -> Finding:
         words = "is not installed; ONNX Runtime computes on the CPU, at half the speed or less"
         return ok("OpenVINO", words)
     try:
+        openvino()
         precisions = "fp32 and bf16" if has_bf16() else "fp32"
-        return ok("OpenVINO", f"{openvino().__version__.partition('-')[0]}, {precisions}")
+        return ok("OpenVINO", f"{version('openvino')}, {precisions}")
     except Exception as error:  # a broken package may raise anything
         words = f"cannot be imported ({type(error).__name__}: {error})"
         return failure("OpenVINO", words, f"{_REINSTALL} openvino")
