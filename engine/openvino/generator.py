@@ -128,7 +128,9 @@ class OpenVinoGenerator:
         is_exact = self._options["INFERENCE_PRECISION_HINT"] == "f32"
         # In bf16 the operator's own float32 sums are exact enough, and faster.
         model = self._core.read_model(
-            to_onnx(network, exact_norms=is_exact, by_columns=True).SerializeToString()
+            to_onnx(
+                network, exact_norms=is_exact, by_columns=True, by_phases=True
+            ).SerializeToString()
         )
         model.reshape([*shape])
         self._compiled = self._core.compile_model(model, _CPU, self._options)
