@@ -187,8 +187,8 @@ MAY_IMPORT = {
     "engine.network": "engine.decoding engine.errors",
     "engine.onnxruntime": "engine.cores engine.errors engine.network",
     "engine.onnxruntime.slabs": (
-        "engine.cores engine.errors engine.network engine.onnxruntime engine.scaling "
-        "engine.sliding_window engine.whole_volume"
+        "engine.cores engine.errors engine.network engine.onnxruntime engine.openvino "
+        "engine.scaling engine.sliding_window engine.whole_volume"
     ),
     "engine.openvino": (
         "engine.cores engine.errors engine.network engine.onnxruntime engine.options"
