@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .maps import MapMark
+from .maps import MapKind, MapMark
 
 Format: TypeAlias = Literal["nifti", "nrrd", "metaimage", "dicom"]
 AnyArray: TypeAlias = npt.NDArray[Any]
@@ -106,6 +106,23 @@ class Derivation:
 
 
 @dataclass(frozen=True, slots=True)
+class SyntheticMark:
+    """What the file of a result records about itself, whatever its format.
+
+    model: its name. source, target: contrasts in words; the result is in the target. program:
+    version that made it. model_sha256: the first 12 digits of the model file's hash. shows: the
+    kind of a map; None for the result itself.
+    """
+
+    model: str
+    source: str
+    target: str
+    program: str
+    model_sha256: str
+    shows: MapKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Grid:
     """Where the voxels of a scan lie, and what they are, by its header alone.
 
@@ -132,7 +149,8 @@ class Volume:
     slope, intercept: a voxel's value is ``stored * slope + intercept``.
     header: what the format's writer needs to write the same file again; opaque to all others.
     keeps_unit: whether its values are in the unit of those that were read, so that a range of them
-    that the header gives still holds. notes: what a user should know about how it was read.
+    that the header gives still holds. notes: what a user should know about how it was read. mark:
+    what its file is to say of a result; None of a scan.
     """
 
     voxels: AnyArray
@@ -143,6 +161,7 @@ class Volume:
     intercept: float = 0.0
     keeps_unit: bool = True
     notes: tuple[str, ...] = ()
+    mark: SyntheticMark | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -30,7 +30,8 @@ from ..files.streams import (
     read_exactly,
     skip,
 )
-from ..volume import Affine, AnyArray, Empty, Grid, Study, Volume
+from ..marks import json_of, line_of, mark_in_text
+from ..volume import Affine, AnyArray, Empty, Grid, Study, SyntheticMark, Volume
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
 from .spm import read_mat
 
@@ -417,6 +418,30 @@ def as_nifti(volume: Volume) -> Volume:
     if _is_perpendicular(volume.affine[:3, :3] / volume.spacing):
         header.set_qform(volume.affine, SCANNER)
     return replace(volume, header=header, format="nifti")
+
+
+_COMMENT = 6
+"""Code of an extension that holds plain text."""
+
+
+def set_mark(header: Header, mark: SyntheticMark) -> None:
+    """Have a header say that its image is synthetic: `descrip` does, and an extension with whole
+    names where the format has any. Earlier marks of this program are replaced.
+
+    The extension is the first, so that it is found without reading the others.
+    """
+    header["descrip"] = line_of(mark).encode()
+    if not hasattr(header, "extensions"):
+        return
+    others = [each for each in header.extensions if not _is_mark(each)]
+    own = nibabel.nifti1.Nifti1Extension(_COMMENT, json_of(mark).encode())
+    header.extensions = type(header.extensions)([own, *others])
+
+
+def _is_mark(extension: Any) -> bool:
+    if extension.get_code() != _COMMENT:
+        return False
+    return mark_in_text(bytes(extension.get_content()).decode("ascii", "replace")) is not None
 
 
 def _is_perpendicular(directions: AnyArray) -> bool:

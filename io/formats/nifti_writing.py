@@ -28,6 +28,7 @@ from .nifti import (
     is_single_file,
     read_header,
     scaling_of,
+    set_mark,
 )
 from .spm import mat_beside
 
@@ -75,6 +76,8 @@ def _header_for(volume: Volume, target: Path) -> Header:
     header = source.as_byteswapped("<")  # which drops the extensions
     if hasattr(source, "extensions"):
         header.extensions = source.extensions
+    if volume.mark:
+        set_mark(header, volume.mark)
     try:
         header.set_data_dtype(volume.voxels.dtype)
         if scaling_of(header, target) != (volume.slope, volume.intercept):
