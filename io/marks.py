@@ -20,6 +20,11 @@ from .maps import MapKind
 from .volume import NOTICE, SyntheticMark
 
 PROGRAM = "cuda-cyclegan"
+FILE_NOTES = "ITK_FileNotes"
+"""Key of the line in NRRD and MetaImage headers and in ITK's images: ITK's own for `descrip`, so it
+goes from any of these formats to any other."""
+WHOLE_MARK = "cuda_cyclegan"
+"""Key of the JSON object there."""
 LONGEST_LINE = 79
 """Bytes of `descrip`, whose last one is 0."""
 
@@ -34,8 +39,11 @@ _LINE = re.compile(
 _SYNTHETIC = "synthetic"
 _FIRST_KEYS = f'{{"{_SYNTHETIC}": true, "program": "{PROGRAM} '
 """Of each JSON object, so that one that was cut is recognised."""
+_NOTICE_START = NOTICE[:23]
+"""What dcm2niix leaves of a DICOM result's comment in `aux_file`; ITK keeps the whole."""
 UNREADABLE_MARK = SyntheticMark("", "", "", "", "")
-"""Of a file that says it is synthetic in words of another version, or in words that were cut."""
+"""Of a file that says it is synthetic in words of another version or of a DICOM result, or in words
+that were cut."""
 
 _FIRST_BYTES, _MOST_BYTES = 2048, 1 << 15
 """Bytes of a NIfTI file that are looked at: a header with an extension as it mostly is, and with
@@ -45,6 +53,7 @@ _GZIP = b"\x1f\x8b"
 _UNPACK_GZIP = 31
 _DESCRIP = {348: slice(148, 228), 540: slice(240, 320)}
 """By the size of a header: that of NIfTI-1 and Analyze, and that of NIfTI-2."""
+_AUX_FILE = 24
 _MAGIC = {348: slice(344, 348), 540: slice(4, 8)}
 _OFFSET = {348: ("f", 108), 540: ("q", 168)}
 _EXTENSION_HEADER_BYTES = 8
@@ -113,7 +122,7 @@ def mark_in_text(text: str) -> SyntheticMark | None:
     if _FIRST_KEYS in text:
         return _mark_in_json(text[text.index(_FIRST_KEYS) :])
     if _START not in text:
-        return None
+        return UNREADABLE_MARK if _NOTICE_START in text else None
     found = _LINE.match(text, text.index(_START))
     if found is None:
         return UNREADABLE_MARK
@@ -182,8 +191,9 @@ def _start_of(stored: bytes) -> bytes:
 
 
 def _whole_mark(texts: Iterator[str]) -> SyntheticMark | None:
-    """The first mark of a file that can be read whole; else one that is recognised."""
-    found = [mark for text in texts if (mark := mark_in_text(text)) is not None]
+    """The mark of a file, with whole names if it has JSON; else one that is recognised."""
+    with_json_first = sorted(texts, key=lambda text: _FIRST_KEYS not in text)
+    found = [mark for text in with_json_first if (mark := mark_in_text(text)) is not None]
     return next((mark for mark in found if mark != UNREADABLE_MARK), found[0] if found else None)
 
 
@@ -197,10 +207,11 @@ def _order_of(start: bytes) -> str | None:
 
 
 def _texts_of_nifti(start: bytes, order: str) -> Iterator[str]:
-    """Extensions, which hold whole names, and then the description."""
+    """Extensions, the description, and what follows that."""
     (size,) = struct.unpack_from(f"{order}i", start)
     yield from _extensions(start, order, size)
-    yield start[_DESCRIP[size]].partition(b"\0")[0].decode("ascii", "replace")
+    for field in (_DESCRIP[size], slice(_DESCRIP[size].stop, _DESCRIP[size].stop + _AUX_FILE)):
+        yield start[field].partition(b"\0")[0].decode("ascii", "replace")
 
 
 def _extensions(start: bytes, order: str, size: int) -> Iterator[str]:

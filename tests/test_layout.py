@@ -206,7 +206,7 @@ MAY_IMPORT = {
     "io.channels": "io.dicom io.discovery io.search io.volume",
     "io.choice": "io.links",
     "io.contrasts": "io.files io.search io.volume",
-    "io.conversion": "io.errors io.formats io.single_scan io.volume",
+    "io.conversion": "io.errors io.formats io.marks io.single_scan io.volume",
     "io.dicom": "io.choice io.files io.search io.volume",
     "io.dicom.derived": "io.contrasts io.dicom io.dicom.pixels io.errors io.maps io.volume",
     "io.dicom.pixels": "io.dicom io.errors io.files io.volume",
@@ -330,17 +330,18 @@ MAY_IMPORT = {
     ),
     "pipelines.report": (
         "engine.cores engine.decoding engine.errors engine.options engine.probe io.errors io.files "
-        "pipelines.cycle pipelines.errors pipelines.host pipelines.settings pipelines.stopwatch "
-        "pipelines.study"
+        "pipelines.cycle pipelines.errors pipelines.host pipelines.program pipelines.settings "
+        "pipelines.stopwatch pipelines.study"
     ),
+    "pipelines.program": "",
     "pipelines.request": (
         "engine.model engine.options io.choice io.discovery pipelines.results pipelines.settings "
         "pipelines.study pipelines.study.maps"
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.choice io.discovery io.errors io.files io.maps io.reading "
-        "io.search io.volume io.writing pipelines.cycle pipelines.errors pipelines.report "
-        "pipelines.study pipelines.study.maps"
+        "io.search io.volume io.writing pipelines.cycle pipelines.errors pipelines.program "
+        "pipelines.report pipelines.study pipelines.study.maps"
     ),
     "pipelines.settings": "engine.options io.choice io.links",
     "pipelines.stopwatch": "",
@@ -349,8 +350,8 @@ MAY_IMPORT = {
         "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.scaling "
         "engine.sliding_window engine.whole_volume io.channels io.choice io.contrasts "
         "io.discovery io.errors io.reading io.unread io.volume io.writing pipelines.errors "
-        "pipelines.settings pipelines.stopwatch pipelines.study.maps pipelines.study.pictures "
-        "pipelines.study.voxels"
+        "pipelines.program pipelines.settings pipelines.stopwatch pipelines.study.maps "
+        "pipelines.study.pictures pipelines.study.voxels"
     ),
     "pipelines.study.maps": (
         "engine.cores engine.network engine.scaling io.maps io.volume pipelines.settings "

@@ -175,6 +175,12 @@ class ModelCard:
         """The map of each channel that comes out."""
         return _each(self.intensity_out, len(self.output_channels))
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The contrast of each channel that comes out, in words: its name, if there are several."""
+        names = self.output_channels
+        return names if len(names) > 1 else (self.target,)
+
     def keeps_unit(self, channel: int = 0) -> bool:
         """Whether values of a channel that comes out are in the unit of the first scan."""
         return self.maps_out[channel] == self.maps_in[0]

@@ -15,11 +15,12 @@ from ..files.header_limits import pick_volume
 from ..files.regular import open_regular
 from ..files.sinks import HashedFile
 from ..files.streams import GOES_ON, write_voxels
-from ..volume import LPS_TO_RAS, Affine, Empty, Format, Grid, Study, Volume
+from ..marks import FILE_NOTES, WHOLE_MARK, json_of, line_of, mark_in_text
+from ..volume import LPS_TO_RAS, Affine, Empty, Format, Grid, Study, SyntheticMark, Volume
 from . import metaimage_header, nrrd_header
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
 from .stored_voxels import StoredVoxels, read_voxels, scratch_bytes
-from .text_header import HeaderFile, TextHeader, text_of
+from .text_header import HeaderFile, TextHeader, TextStorage, text_of
 
 NRRD_SUFFIXES = (".nrrd", ".nhdr")
 VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
@@ -82,6 +83,29 @@ def _header(study: Study) -> TextHeader:
     return header
 
 
+def as_text(volume: Volume, kind: Format) -> Volume:
+    """The same volume with a header of NRRD or MetaImage for one file with packed voxels, in LPS
+    and millimetres.
+    """
+    affine, (i, j, k) = LPS_TO_RAS @ volume.affine, volume.shape
+    x, y, z = affine[:3, 3].tolist()
+    directions = affine[:3, :3] / volume.spacing
+    header = TextHeader(
+        (i, j, k),
+        (0, 1, 2),
+        (),
+        (x, y, z),
+        volume.spacing,
+        tuple(directions.ravel().tolist()),
+        "mm",
+        "lps",
+        TextStorage("gzip" if kind == "nrrd" else "zlib", volume.voxels.dtype, ()),
+        (b"kinds: domain domain domain",) if kind == "nrrd" else (),
+        (),
+    )
+    return replace(volume, header=header, format=kind)
+
+
 def write(volume: Volume, part: Path, target: Path) -> dict[str, str]:
     """Write to `part`, named as `target`, and voxels beside it if the suffix asks for that.
 
@@ -97,7 +121,7 @@ def write(volume: Volume, part: Path, target: Path) -> dict[str, str]:
             f"{target} was not written: this format stores plain integers and floats without a "
             f"scale, not {volume.voxels.dtype} times {volume.slope:g} plus {volume.intercept:g}."
         )
-    header = _of_result(header)
+    header = _of_result(header, volume.format, volume.mark)
     beside = voxels_beside(part, header.storage.is_packed)
     if beside and not _CAN_STAND[volume.format].fullmatch(os.fsencode(beside.name)):
         raise WriteError(
@@ -114,24 +138,43 @@ def voxels_beside(target: Path, is_packed: bool) -> Path | None:
     return target.with_suffix(suffixes[is_packed]) if suffixes else None
 
 
-def _of_result(header: TextHeader) -> TextHeader:
-    """The header in millimetres, without what is untrue of a result."""
+def _of_result(header: TextHeader, kind: Format, mark: SyntheticMark | None) -> TextHeader:
+    """The header in millimetres, with a mark and without what is untrue of a result."""
     scale = MILLIMETRES.get(header.unit, 1.0)
     (x, y, z), (u, v, w) = header.origin, header.spacing
-    kept = tuple(line for line in header.metadata if not _is_of_acquisition(line))
+    kept = [line for line in header.metadata if not _is_of_acquisition(line)]
+    if mark:
+        kept = [*_mark_lines(mark, kind), *(line for line in kept if not _is_mark(line))]
     return replace(
         header,
         origin=(x * scale, y * scale, z * scale),
         spacing=(u * scale, v * scale, w * scale),
-        metadata=kept,
+        metadata=tuple(kept),
     )
+
+
+def _mark_lines(mark: SyntheticMark, kind: Format) -> list[bytes]:
+    if kind == "nrrd":  # in whose values a backslash begins an escape
+        pairs = f"{FILE_NOTES}:={line_of(mark)}", f"{WHOLE_MARK}:={json_of(mark)}"
+        return [pair.replace("\\", "\\\\").encode() for pair in pairs]
+    return [f"{FILE_NOTES} = {line_of(mark)}".encode(), f"{WHOLE_MARK} = {json_of(mark)}".encode()]
+
+
+def _is_mark(line: bytes) -> bool:
+    """Whether a line is an earlier mark, in whatever field, or has the place of one."""
+    text = text_of(line)
+    return _key(text) in (FILE_NOTES, WHOLE_MARK) or mark_in_text(text) is not None
+
+
+def _key(line: str) -> str:
+    return re.split(r":=|[=:]", line, maxsplit=1)[0].strip()
 
 
 def _is_of_acquisition(line: bytes) -> bool:
     """Whether a line tells how or as which object the scan was made, which is untrue of a result:
     its modality, say, or its SOPInstanceUID.
     """
-    key = re.split(r":=|[=:]", text_of(line), maxsplit=1)[0].strip()
+    key = _key(text_of(line))
     found = _DICOM_KEY.fullmatch(key)
     if found is None:
         return key.lower() == _MODALITY

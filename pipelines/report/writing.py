@@ -10,6 +10,7 @@ from ...engine.cores import usable_cores
 from ...engine.probe.energy import Energy
 from ...io.files.machine_memory import physical_memory
 from ..host.memory import PeakMemory
+from ..program import program_version
 from ..settings import TranslateOptions
 from ..study.row_figures import SeamScore
 from .report import BatchReport, StudyReport
@@ -26,12 +27,6 @@ LIBRARIES = {
     "cuDNN frontend": ("nvidia-cudnn-frontend",),
 }
 """By name, the packages that may hold it."""
-
-
-@cache  # which saves a look through all packages, twice a study
-def program_version() -> str:
-    """Version of this program."""
-    return version("cuda-cyclegan")
 
 
 def to_json(report: BatchReport) -> JsonObject:

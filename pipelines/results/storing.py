@@ -12,11 +12,11 @@ from ...engine.model.card import ModelCard
 from ...io.errors import WriteError
 from ...io.files.atomic import refused, whole_file
 from ...io.files.parts import Gate, remove
-from ...io.volume import Derivation, Study, Volume
+from ...io.volume import Derivation, Study, SyntheticMark, Volume
 from ...io.writing import files_at, is_series, is_written_in_order, map_beside, write
 from ..cycle.cycle_error import CycleError
 from ..errors import OccupiedError
-from ..report.writing import program_version
+from ..program import program_version
 from ..study.maps.study_map import StudyMap
 from ..study.translation import Translated
 from .manifest import FileState, ManifestEntry, MapRecord, Recipe
@@ -140,7 +140,8 @@ class Store:
         pictures = _pictures(planned, made)
         for place, picture in pictures.items():
             _save(place, picture, gate)
-        maps = tuple(self._put_map(each, target, derivation, gate) for each in made.maps)
+        said = made.volumes[0].mark
+        maps = tuple(self._put_map(each, said, target, derivation, gate) for each in made.maps)
         hashes: dict[str, str] = {}
         for channel, (volume, each) in enumerate(zip(made.volumes, planned.targets, strict=True)):
             if ahead and ahead.volume is volume:
@@ -154,13 +155,22 @@ class Store:
         return replace(written_entry, spread=made.spread, resampled=made.resampled)
 
     def _put_map(
-        self, made: StudyMap, result: Path, derivation: Derivation, gate: Gate
+        self,
+        made: StudyMap,
+        said: SyntheticMark | None,
+        result: Path,
+        derivation: Derivation,
+        gate: Gate,
     ) -> MapRecord:
-        """Write a map beside its result; raises WriteError and OSError."""
+        """Write a map beside its result; raises WriteError and OSError.
+
+        said: the result's mark.
+        """
         mark, target = made.mark, map_beside(result, made.mark.kind)
         parts = derivation.fingerprint, mark.kind, mark.recipe
         own = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-        hashes = write(made.volume, target, replace(derivation, fingerprint=own, shows=mark), gate)
+        volume = replace(made.volume, mark=said and replace(said, shows=mark.kind))
+        hashes = write(volume, target, replace(derivation, fingerprint=own, shows=mark), gate)
         states = tuple(FileState.of(file, hashes.get(file.name)) for file in files_at(target))
         return MapRecord(mark.kind, mark.recipe, states)
 
@@ -216,7 +226,7 @@ class Store:
             raise refused(f"{file} was not stored", error) from error
 
     def _derivation(self, study: Study, inputs: tuple[FileState, ...], channel: int) -> Derivation:
-        program, names = program_version(), self.card.output_channels
+        program = program_version()
         hashes = [self.recipe.model, self.recipe.settings, *(state.sha256 for state in inputs)]
         model, source, target = self.card.words
         made_of = [program, model, source, target, *hashes]
@@ -227,7 +237,7 @@ class Store:
         return Derivation(
             model=model,
             source=source,
-            target=names[channel] if len(names) > 1 else target,
+            target=self.card.targets[channel],
             program=program,
             fingerprint=hashlib.sha256("\n".join(made_of).encode()).hexdigest(),
             newest_source=max(state.modified_ns for state in inputs) // 10**9,

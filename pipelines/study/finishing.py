@@ -135,6 +135,8 @@ def _blank(
     scaling = prepared.fit.outward[channel].of_stored(slope, intercept)
     keeps_unit = prepared.plan.results[channel].keeps_unit
     volume = prepared.source.with_voxels(voxels, slope, intercept, keeps_unit=keeps_unit)
+    if prepared.marks:
+        volume = replace(volume, mark=prepared.marks[channel])
     return volume, Stored(prepared.plan.orientation.oriented(voxels)[None], scaling)
 
 

@@ -14,9 +14,10 @@ from ...engine.model.model import Model
 from ...engine.options import Precision
 from ...engine.scaling import Scaling, Stored
 from ...io.reading import as_one_study, read
-from ...io.volume import Empty, Study, Volume
+from ...io.volume import Empty, Study, SyntheticMark, Volume
 from ...io.writing import notes_of_result
 from ..errors import UnexpectedInputError
+from ..program import program_version
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
 from .finishing import (
@@ -221,10 +222,18 @@ def prepare_study(
     """Bring a study into model space: axes, spacing, intensities. Raises PreparationError."""
     with watch.time("prepare"):
         prepared = prepare(scans.volumes, plan, model.card, empty)
+        prepared = replace(prepared, marks=_marks(model))
         notes = *prepared.fit.notes, *_unlike_expected(prepared, model.card, options)
         shown = tuple(map(mid_slices, scans.volumes if options.preview else ()))
         scan = scans.volumes[0] if options.cycle_check else None
         return PreparedStudy(prepared, shown, scans.resampled, notes, scan)
+
+
+def _marks(model: Model) -> tuple[SyntheticMark, ...]:
+    """What the result of each channel says of itself."""
+    name, source, _ = model.card.words
+    made_by = program_version(), model.sha256[:12]
+    return tuple(SyntheticMark(name, source, target, *made_by) for target in model.card.targets)
 
 
 def foresee_study(

@@ -11,6 +11,7 @@ from PIL import Image
 from support.batch_world import mixing_model, scan
 from support.clinic import NAMES, Clinic, values
 
+from cuda_cyclegan.io.marks import read_mark
 from cuda_cyclegan.pipelines.results import storing
 
 nibabel: Any = _nibabel
@@ -29,6 +30,10 @@ class TestResults:
         first, second = (values(clinic.file(1, each)) for each in ("T1w", "T2w"))
         np.testing.assert_allclose(values(clinic.result(1, "T1w_CT")), first + second)
         np.testing.assert_allclose(values(clinic.result(1, "T1w_PET")), first - second)
+        for target in ("CT", "PET"):
+            mark = read_mark(clinic.result(1, f"T1w_{target}"))
+            assert mark is not None
+            assert mark.target == target
         row = rows[NAMES[0].replace("_T1w", "_T1w_CT")]
         assert row["output_content"]["files"] == 2
         made = {path.name for path in (clinic.output / "sub-01").iterdir()}

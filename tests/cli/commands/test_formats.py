@@ -12,6 +12,10 @@ from support.batch_world import identity_model
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.io.marks import read_mark
+from cuda_cyclegan.io.volume import SyntheticMark
+from cuda_cyclegan.pipelines.program import program_version
 
 nibabel: Any = _nibabel
 sitk: Any = _SimpleITK
@@ -27,6 +31,12 @@ TYPES = (np.uint8, np.int16, np.float32)
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return identity_model(tmp_path_factory.mktemp("model") / "identity.safetensors")
+
+
+def mark_of(model: Path) -> SyntheticMark:
+    opened = load_model(model)
+    name, source, target = opened.card.words
+    return SyntheticMark(name, source, target, program_version(), opened.sha256[:12])
 
 
 def noise(dtype: Any, shape: tuple[int, ...] = SHAPE) -> Array:
@@ -66,8 +76,12 @@ def test_a_nifti_file_keeps_voxels_and_header(
     kind(image.dataobj, None, image.header).to_filename(source)
     found, meant = nibabel.load(translated(source, model)), nibabel.load(source)
     same(found.dataobj.get_unscaled(), meant.dataobj.get_unscaled())
+    assert read_mark(tmp_path / "out" / source.name) == mark_of(model)
+    assert found.header["descrip"].tobytes().startswith(b"synthetic;cuda-cyclegan ")
+    found.header["descrip"] = meant.header["descrip"]
+    found.header["vox_offset"] = meant.header["vox_offset"]
     assert found.header == meant.header
-    assert found.header.extensions == meant.header.extensions
+    assert found.header.extensions[1:] == meant.header.extensions
     for form in ("get_sform", "get_qform"):
         (affine, code), (wanted, wanted_code) = (
             getattr(each.header, form)(coded=True) for each in (found, meant)
@@ -118,7 +132,11 @@ def test_an_itk_file_keeps_voxels_geometry_and_words(
         # NRRD holds spacing and direction as one product, which costs the last bit.
         np.testing.assert_allclose(there, wanted, rtol=1e-14, atol=1e-14)
     kept = dict(word for word in words(meant).items() if word != ("Modality", "MR"))
-    assert words(found) == kept  # a synthetic image is of no scanner's modality
+    said = words(found)
+    assert said.pop("ITK_FileNotes").startswith("synthetic;cuda-cyclegan ")
+    assert json.loads(said.pop("cuda_cyclegan"))["synthetic"] is True
+    assert read_mark(target) == mark_of(model)
+    assert said == kept  # a synthetic image is of no scanner's modality
     smaller = sum(file.stat().st_size for file in target.parent.glob("scan*")) < noise(dtype).nbytes
     assert not smaller or compressed
 
