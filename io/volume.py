@@ -11,6 +11,8 @@ import numpy.typing as npt
 from .maps import MapKind, MapMark
 
 Format: TypeAlias = Literal["nifti", "nrrd", "metaimage", "dicom"]
+NO_SCALE: tuple[Format, ...] = ("nrrd", "metaimage")
+"""Formats that store values themselves, without slope and intercept."""
 AnyArray: TypeAlias = npt.NDArray[Any]
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 Affine: TypeAlias = npt.NDArray[np.float64]

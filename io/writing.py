@@ -27,7 +27,7 @@ def write(
     """Store `volume` at `target` in its source's format and header; the suffix says which variant.
 
     A DICOM series becomes a folder, which tells the derivation; what was not NIfTI becomes NIfTI
-    where the suffix says so.
+    where the suffix says so, and so do NRRD and MetaImage.
     Changed in the header is only what the voxels change: their type, slope and intercept, the
     number of volumes, and if they are in another unit the display range and the intent. Raises
     WriteError and then leaves nothing behind.
@@ -37,8 +37,7 @@ def write(
 
     Returns the SHA-256, in hexadecimal, of those files that were hashed as they were written.
     """
-    if volume.format != "nifti" and is_single_file(target):
-        volume = as_nifti(volume)
+    volume = as_at(target, volume)
     match volume.format:
         case "nifti":
             return nifti_writing.write(volume, target, gate, arrival)
@@ -57,6 +56,22 @@ def write(
     return {}
 
 
+def as_at(target: Path, volume: Volume) -> Volume:
+    """The volume in the format of its target, in a new header if that is another one."""
+    wanted = SUFFIXES.get(suffix_of(target), volume.format)
+    if wanted == volume.format:
+        return volume
+    match wanted:
+        case "nifti":
+            return as_nifti(volume) if is_single_file(target) else volume
+        case "nrrd" | "metaimage":
+            from .formats import nrrd_metaimage
+
+            return nrrd_metaimage.as_text(volume, wanted)
+        case "dicom":
+            raise TypeError("no suffix stands for a DICOM series")
+
+
 def is_written_in_order(volume: Volume, target: Path) -> bool:
     """Whether `write` takes nothing but the header and then slice after slice, as they lie."""
     order = sorted(range(3), key=lambda axis: volume.voxels.strides[axis])
@@ -67,7 +82,7 @@ def is_series(source: Format, target: Path) -> bool:
     """Whether a result at `target`, of a scan of this format, is a DICOM series, which is the one
     kind that tells its derivation.
     """
-    return source == "dicom" and not is_single_file(target)
+    return source == "dicom" and suffix_of(target) not in SUFFIXES
 
 
 def notes_of_result(volume: Volume, target: Path) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ class StudyOptions:
         OutputFormat,
         typer.Option(
             "--format",
-            metavar="same|nifti|dicom",
+            metavar="same|nifti|nrrd|mha|dicom",
             help="Of the results; a DICOM series becomes a derived series in its study.",
             rich_help_panel=RESULT,
         ),

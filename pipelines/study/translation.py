@@ -15,7 +15,7 @@ from ...engine.options import Precision
 from ...engine.scaling import Scaling, Stored
 from ...io.reading import as_one_study, read
 from ...io.volume import Empty, Study, SyntheticMark, Volume
-from ...io.writing import notes_of_result
+from ...io.writing import as_at, notes_of_result
 from ..errors import UnexpectedInputError
 from ..program import program_version
 from ..settings import TranslateOptions
@@ -157,8 +157,10 @@ def read_study(
     """
     with watch.time("read"):
         volumes = [_read(scan, options, empty) for scan in study.channels]
-        foreseen = notes_of_result(volumes[0], Path(study.name))
-        volumes[0] = replace(volumes[0], notes=(*volumes[0].notes, *foreseen))
+        target = Path(study.name)
+        foreseen = notes_of_result(volumes[0], target)
+        first = as_at(target, volumes[0])
+        volumes[0] = replace(first, notes=(*first.notes, *foreseen))
     return scans_of(volumes, [scan.channel for scan in study.channels], options, watch)
 
 

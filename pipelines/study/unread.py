@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from ...io.unread import UnreadScan, look_at
 from ...io.volume import Study, Volume
+from ...io.writing import as_at
 from ..settings import TranslateOptions
 from .voxels.grids import grid_difference
 
@@ -41,6 +43,7 @@ def look_at_study(study: Study, options: TranslateOptions) -> UnreadStudy:
                 _COPIES_OF_SCAN * scan.volume.voxels.size + _COPIES_OF_RESULT * moved.voxels.size
             )
             resampling += copies * _FLOAT.itemsize
+    volumes[0] = as_at(Path(study.name), volumes[0])
     read = sum(scan.volume.voxels.nbytes for scan in scans)
     return UnreadStudy(tuple(volumes), max(_one_after_another(scans), read + resampling))
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ....engine.model.card import USUAL_RANGE, Identity, IntensityMap, NetworkRange, Window
-from ....io.volume import Volume
+from ....io.volume import NO_SCALE, Volume
 from .statistics import Range
 
 ENOUGH_STEPS = 255
@@ -23,6 +23,13 @@ class VoxelType:
     dtype: "np.dtype[Any]"
     slope: float = 1.0
     intercept: float = 0.0
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Values of the lowest and the highest number of an integer type."""
+        limits = np.iinfo(self.dtype)
+        low, high = (end * self.slope + self.intercept for end in (limits.min, limits.max))
+        return low, high
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +79,30 @@ def choose_voxel_type(source: VoxelType, demand: Demand) -> VoxelType:
 
 
 def voxel_type_of(volume: Volume) -> VoxelType:
-    """How a volume is stored, in this machine's byte order."""
-    return VoxelType(volume.voxels.dtype.newbyteorder("="), volume.slope, volume.intercept)
+    """How values in the unit of a scan are stored in the format of its result, in this machine's
+    byte order: as the scan is, or in a type that holds its values where a format has no scale.
+    """
+    stored = VoxelType(volume.voxels.dtype.newbyteorder("="), volume.slope, volume.intercept)
+    if volume.format not in NO_SCALE or stored == VoxelType(stored.dtype):
+        return stored
+    return _without_scale(stored)
+
+
+def _without_scale(stored: VoxelType) -> VoxelType:
+    if stored.dtype.kind == "f":
+        return VoxelType(stored.dtype)
+    if float(stored.slope).is_integer() and float(stored.intercept).is_integer():
+        low, high = sorted(stored.ends)
+        for dtype in map(np.dtype, (np.int16, np.int32)):
+            limits = np.iinfo(dtype)
+            if limits.min <= low and high <= limits.max:
+                return VoxelType(dtype)
+    return VoxelType(np.dtype(np.float32))
 
 
 def _fits(voxel_type: VoxelType, demand: Demand) -> bool:
     """Whether a type holds the range, to the half step by which storing rounds anyway."""
-    limits = np.iinfo(voxel_type.dtype)
-    ends = sorted(end * voxel_type.slope + voxel_type.intercept for end in (limits.min, limits.max))
+    ends = sorted(voxel_type.ends)
     step = abs(voxel_type.slope)
     return (
         ends[0] - step / 2 <= demand.range.low
