@@ -64,7 +64,6 @@ class OpenVino:
     def __init__(self, precision: Precision, threads: int, *, profiled: bool = False) -> None:
         self.precision: Precision = precision
         self.threads = threads
-        self.version = str(openvino().__version__).partition("-")[0]
         self._core = openvino().Core()
         known = self._core.get_property(_CPU, "OPTIMIZATION_CAPABILITIES")
         if precision == "bf16" and "BF16" not in known:
@@ -72,6 +71,7 @@ class OpenVino:
                 "This processor has no bf16 arithmetic (AMX or AVX512-BF16); use setting "
                 "precision=fp32."
             )
+        self.version = str(openvino().__version__).partition("-")[0]
         self._options = {
             "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
             "INFERENCE_NUM_THREADS": threads,
