@@ -105,8 +105,11 @@ def onnxruntime(made: Network, _way: str) -> Run:
 
     from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
 
+    options = onnxruntime.SessionOptions()
+    # By default it takes all cores of the machine, whatever this process may use.
+    options.intra_op_num_threads = len(os.sched_getaffinity(0))
     session = onnxruntime.InferenceSession(
-        to_onnx(made).SerializeToString(), providers=["CPUExecutionProvider"]
+        to_onnx(made).SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     [source] = session.get_inputs()
     return lambda patch: session.run(None, {source.name: patch})[0]
