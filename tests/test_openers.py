@@ -10,6 +10,7 @@ OPENERS = {"engine.regular_files", "io.files.regular"}
 OTHERS = {
     "cli.render.html.markup": "a file of this package",
     "cli.render.terminal.streams": "the null device, in place of a closed stream",
+    "engine.compiler.kernel_source": "files of this package",
     "engine.cores": "the system's own figures",
     "engine.cuda.nvrtc": "files of this package",
     "engine.openvino.properties": "the system's own figures",

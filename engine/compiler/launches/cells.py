@@ -1,12 +1,12 @@
 """Launches of transposed convolutions to cells of 2^3 voxels."""
 
-from ctypes import Structure, c_int, c_longlong, c_void_p
 from math import prod
 
 from ..card_properties import CardProperties
+from ..kernel_source import structure
 from ..steps import ConvTransposeToCells, ConvTransposeVoxels
 from .launch import Addresses, Launch
-from .tensor_arguments import PartArguments, StridesArguments, Three, part_of, strides_of
+from .tensor_arguments import part_of, strides_of
 from .walks import PlaneBox, Walks
 
 CHANNELS, OUTPUTS = (64, 128), 32
@@ -44,35 +44,20 @@ def fills_boxes(step: ConvTransposeToCells) -> bool:
     return height * width >= _WORTH * computed
 
 
-class ConvTransposeToCellsArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("source", c_void_p),
-        ("weights", c_void_p),
-        ("target", c_void_p),
-        ("partials", c_void_p),
-        ("target_strides", StridesArguments),
-        ("source_extents", Three),
-        ("cells", Three),
-        ("outputs", c_int),
-        ("planes", c_int),
-    )
-
-
 def conv_transpose_to_cells(
     step: ConvTransposeToCells, at: Addresses, card: CardProperties, partials: int | None
 ) -> Launch:
     """The transposed convolution; partials: where the moments of its blocks go."""
     view, tensor = step.target, step.target.tensor
     walks = walks_of_cells(step, card)
-    values = ConvTransposeToCellsArguments(
+    values = structure("conv_transpose_to_cells.cu", "ConvTransposeToCells")(
         source=at(step.source.name),
         weights=at(step.weight),
         target=at(tensor.name),
         partials=partials,
         target_strides=strides_of(tensor),
-        source_extents=Three(*step.source.extents),
-        cells=Three(*tensor.extents),
+        source_extents=step.source.extents,
+        cells=tensor.extents,
         outputs=view.channels,
         planes=walks.planes,
     )
@@ -82,22 +67,11 @@ def conv_transpose_to_cells(
     return Launch(name, kernel, walks.grid, (_THREADS, 1, 1), shared, values)
 
 
-class ConvTransposeVoxelsArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("part", PartArguments),
-        ("weights", c_void_p),
-        ("target", c_void_p),
-        ("voxels", c_longlong),
-        ("outputs", c_int),
-    )
-
-
 def conv_transpose_voxels(step: ConvTransposeVoxels, at: Addresses, card: CardProperties) -> Launch:
     """The transposed convolution whose cells see a voxel each."""
     source, cells = step.source.source.tensor, step.target.tensor
     voxels, parts = prod(source.extents), cells.channels // _MADE
-    values = ConvTransposeVoxelsArguments(
+    values = structure("conv_transpose_voxels.cu", "ConvTransposeVoxels")(
         part=part_of(step.source, at),
         weights=at(step.weight),
         target=at(cells.name),

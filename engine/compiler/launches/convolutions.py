@@ -1,38 +1,17 @@
 """Launches of convolutions that no plan of cuDNN's does."""
 
-from ctypes import Structure, c_float, c_int, c_longlong, c_void_p
 from math import prod
 from typing import Any
 
 from ...network.layers import Triple
 from ..convolution import Convolution
+from ..kernel_source import structure
 from ..steps import Convolve
 from .launch import Addresses, Launch, block_shape, vectors
-from .tensor_arguments import Three, region_address
+from .tensor_arguments import region_address
 
 _RUN = 4  # voxels of a thread of convolve_depthwise.cu
 _STAGES, _PIECE_BYTES = 3, 128  # of convolve_split_fp16.cu
-
-GEOMETRY = (
-    ("source_extents", Three),
-    ("source_channels", c_int),
-    ("target_extents", Three),
-    ("target_channels", c_int),
-    ("kernel", Three),
-    ("stride", Three),
-    ("before", Three),
-)
-"""By which every kernel that convolves knows the shape of its work."""
-
-_CONVOLVED = (
-    ("source", c_void_p),
-    ("weight", c_void_p),
-    ("target", c_void_p),
-    ("source_patch", c_longlong),
-    ("target_patch", c_longlong),
-    *GEOMETRY,
-    ("patches", c_int),
-)
 
 
 def convolve(step: Convolve, at: Addresses) -> Launch:
@@ -40,11 +19,6 @@ def convolve(step: Convolve, at: Addresses) -> Launch:
     if step.shape.split_fp16:
         return _convolve_split_fp16(step, at)
     return (_convolve_depthwise if step.shape.is_depthwise else _convolve_plainly)(step, at)
-
-
-class ConvolveSplitFp16Arguments(Structure):
-    __slots__ = ()
-    _fields_ = (*_CONVOLVED, ("scale", c_float))
 
 
 def _convolve_split_fp16(step: Convolve, at: Addresses) -> Launch:
@@ -57,21 +31,18 @@ def _convolve_split_fp16(step: Convolve, at: Addresses) -> Launch:
         grid=_tiles(step, tile, width),
         block=(tile * width // 64, 1, 1),
         shared=_STAGES * (tile + width) * _PIECE_BYTES,
-        arguments=ConvolveSplitFp16Arguments(**_convolved(step, at), scale=step.scale),
+        arguments=structure("convolve_split_fp16.cu", "ConvolveSplitFp16")(
+            **_convolved(step, at), scale=step.scale
+        ),
     )
-
-
-class ConvolveArguments(Structure):
-    __slots__ = ()
-    _fields_ = (*_CONVOLVED, ("dilation", Three), ("inputs", c_int), ("outputs", c_int))
 
 
 def _convolve_plainly(step: Convolve, at: Addresses) -> Launch:
     width = _outputs(step)
     kind = "gradient" if step.shape.transposed else "convolve"
-    values = ConvolveArguments(
+    values = structure("convolve.cu", "Convolve")(
         **_convolved(step, at),
-        dilation=Three(*step.shape.dilation),
+        dilation=step.shape.dilation,
         inputs=step.shape.summed_channels,
         outputs=step.shape.target_channels // step.shape.groups,
     )
@@ -79,15 +50,12 @@ def _convolve_plainly(step: Convolve, at: Addresses) -> Launch:
     return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, values)
 
 
-class ConvolveDepthwiseArguments(Structure):
-    __slots__ = ()
-    _fields_ = (*_CONVOLVED, ("dilation", Three))
-
-
 def _convolve_depthwise(step: Convolve, at: Addresses) -> Launch:
     shape = step.shape
     kind = "gradient" if shape.transposed else "convolve"
-    values = ConvolveDepthwiseArguments(**_convolved(step, at), dilation=Three(*shape.dilation))
+    values = structure("convolve_depthwise.cu", "ConvolveDepthwise")(
+        **_convolved(step, at), dilation=shape.dilation
+    )
     across, beside = block_shape(shape.target_channels, shape.precision)
     depth, height, width = shape.target_extents
     runs = shape.batch * depth * height * -(-width // _RUN)
@@ -125,13 +93,13 @@ def _convolved(step: Convolve, at: Addresses) -> dict[str, Any]:
 
 
 def convolution_geometry(shape: Convolution) -> dict[str, Any]:
-    """The fields of `GEOMETRY`."""
+    """Fields by which every kernel that convolves knows the shape of its work."""
     return {
-        "source_extents": Three(*shape.source_extents),
+        "source_extents": shape.source_extents,
         "source_channels": shape.source_channels,
-        "target_extents": Three(*shape.target_extents),
+        "target_extents": shape.target_extents,
         "target_channels": shape.target_channels,
-        "kernel": Three(*shape.kernel),
-        "stride": Three(*shape.stride),
-        "before": Three(*shape.before),
+        "kernel": shape.kernel,
+        "stride": shape.stride,
+        "before": shape.before,
     }

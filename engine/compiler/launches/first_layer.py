@@ -1,11 +1,11 @@
 """Launches of the first layer: patches in."""
 
-from ctypes import Structure, c_float, c_int, c_void_p
 from dataclasses import dataclass
 from math import prod
 
 from ...network.layers import Triple, triple
 from ..card_properties import CardProperties
+from ..kernel_source import structure
 from ..steps import ConvolvePatches, Pack
 from ..tensors import NUMBER_BYTES, PATCHES
 from .launch import (
@@ -17,7 +17,7 @@ from .launch import (
     most_shared,
     warp_group_columns,
 )
-from .tensor_arguments import Three, Two, border_of
+from .tensor_arguments import border_of
 from .walks import cheapest_walk
 
 _RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
@@ -32,25 +32,6 @@ _FEWEST_PLANES = 4
 """Of a walk, which begins with as many more as its kernel is deep."""
 
 
-class PackArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("patches", c_void_p),
-        ("target", c_void_p),
-        ("patch_channels", c_int),
-        ("extents", Three),
-        ("target_extents", Three),
-        ("channels", c_int),
-        ("origin", Three),
-        ("taps", Two),
-        ("stride", Two),
-        ("border", c_int),
-        ("columns", c_int),
-        ("span", c_int),
-        ("border_value", c_float),
-    )
-
-
 def pack(step: Pack, at: Addresses) -> Launch:
     """The patches, packed."""
     target = step.target
@@ -63,16 +44,16 @@ def pack(step: Pack, at: Addresses) -> Launch:
     span = _span(step, columns)
     patch = step.channels * prod(step.extents) * 4
     border, border_value = border_of(step.mode)
-    values = PackArguments(
+    values = structure("pack.cu", "Pack")(
         patches=at(PATCHES) + step.patches.first * patch,
         target=at(target.name),
         patch_channels=step.channels,
-        extents=Three(*step.extents),
-        target_extents=Three(*target.extents),
+        extents=step.extents,
+        target_extents=target.extents,
         channels=target.channels,
-        origin=Three(*step.origin),
-        taps=Two(*step.taps),
-        stride=Two(*step.stride),
+        origin=step.origin,
+        taps=step.taps,
+        stride=step.stride,
         border=border,
         columns=columns,
         span=span,
@@ -172,27 +153,6 @@ def blocks_of_a_patch(step: ConvolvePatches, card: CardProperties) -> int:
     return across * deep
 
 
-class ConvolvePatchesArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("patches", c_void_p),
-        ("weights", c_void_p),
-        ("target", c_void_p),
-        ("partials", c_void_p),
-        ("patch_channels", c_int),
-        ("extents", Three),
-        ("target_extents", Three),
-        ("kernel", Two),
-        ("origin", Three),
-        ("limit", Three),
-        ("border", c_int),
-        ("steps", c_int),
-        ("outputs", c_int),
-        ("rows", c_int),
-        ("planes", c_int),
-    )
-
-
 def convolve_patches(
     step: ConvolvePatches, at: Addresses, card: CardProperties, partials: int | None
 ) -> Launch:
@@ -200,17 +160,17 @@ def convolve_patches(
     if step.stride > 1:
         return _convolve_strided_patches(step, at)
     target, walk = step.target, _walk(step, card)
-    values = ConvolvePatchesArguments(
+    values = structure("convolve_patches.cuh", "ConvolvePatches")(
         patches=at(PATCHES),
         weights=at(step.weight),
         target=at(target.name),
         partials=partials,
         patch_channels=step.channels,
-        extents=Three(*step.extents),
-        target_extents=Three(*target.extents),
-        kernel=Two(*step.kernel[:2]),
-        origin=Three(*step.origin),
-        limit=Three(*_limit(step)),
+        extents=step.extents,
+        target_extents=target.extents,
+        kernel=step.kernel[:2],
+        origin=step.origin,
+        limit=_limit(step),
         border=border_of(step.mode)[0],
         steps=_lines(step),
         outputs=target.channels,
@@ -232,34 +192,18 @@ def _limit(step: ConvolvePatches) -> Triple:
     return triple((e - 1) * step.stride + k + o for e, k, o in sizes)
 
 
-class ConvolveStridedPatchesArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("patches", c_void_p),
-        ("weights", c_void_p),
-        ("target", c_void_p),
-        ("extents", Three),
-        ("target_extents", Three),
-        ("origin", Three),
-        ("limit", Three),
-        ("border", c_int),
-        ("outputs", c_int),
-        ("strips", c_int),
-    )
-
-
 def _convolve_strided_patches(step: ConvolvePatches, at: Addresses) -> Launch:
     target = step.target
     depth, height, width = target.extents
     strips = -(-width // _STRIDED_COLUMNS)
-    values = ConvolveStridedPatchesArguments(
+    values = structure("convolve_strided_patches.cu", "ConvolveStridedPatches")(
         patches=at(PATCHES),
         weights=at(step.weight),
         target=at(target.name),
-        extents=Three(*step.extents),
-        target_extents=Three(*target.extents),
-        origin=Three(*step.origin),
-        limit=Three(*_limit(step)),
+        extents=step.extents,
+        target_extents=target.extents,
+        origin=step.origin,
+        limit=_limit(step),
         border=border_of(step.mode)[0],
         outputs=target.channels,
         strips=strips,

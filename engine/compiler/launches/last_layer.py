@@ -1,11 +1,11 @@
 """Launches of the last layer: translated patches out."""
 
-from ctypes import Structure, c_int, c_longlong, c_void_p
 from math import prod
 
 from ...network.layers import Triple
 from ...options import Precision
 from ..card_properties import CardProperties
+from ..kernel_source import structure
 from ..steps import (
     ConvolveToPatches,
     ConvolveVoxels,
@@ -23,10 +23,6 @@ from .launch import (
     warp_group_columns,
 )
 from .tensor_arguments import (
-    ActivationArguments,
-    PartArguments,
-    StridesArguments,
-    Three,
     activation_of,
     address_of,
     border_of,
@@ -44,47 +40,6 @@ _ROWS_BEFORE, _CELLS_BEFORE = 6, 1  # rows that a walk reads before the first it
 _CELLS, _STRIPS = 23, 8  # of conv_transpose_to_patches.cu: columns of a strip, and strips a block
 _WARP, _MOST_SUMMED, _VOXELS_AT_ONCE = 32, 4, 4  # of convolve_voxels.cu
 _VOXEL_BLOCKS = 6  # of convolve_voxels.cu for each multiprocessor, at most
-
-
-class ConvolveToPatchesArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("source", c_void_p),
-        ("weights", c_void_p),
-        ("bias", c_void_p),
-        ("translated", c_void_p),
-        ("overflow", c_void_p),
-        ("source_strides", StridesArguments),
-        ("channels", c_int),
-        ("extents", Three),
-        ("target_extents", Three),
-        ("kernel", Three),
-        ("origin", Three),
-        ("border", c_int),
-        ("shuffled", c_int),
-        ("rows", c_int),
-        ("outputs", c_int),
-        ("activation", ActivationArguments),
-    )
-
-
-class ConvolveActivatedToPatchesArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("part", PartArguments),
-        ("weights", c_void_p),
-        ("bias", c_void_p),
-        ("translated", c_void_p),
-        ("overflow", c_void_p),
-        ("extents", Three),
-        ("target_extents", Three),
-        ("kernel", Three),
-        ("origin", Three),
-        ("border", c_int),
-        ("rows", c_int),
-        ("outputs", c_int),
-        ("activation", ActivationArguments),
-    )
 
 
 def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProperties) -> Launch:
@@ -105,10 +60,10 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
         "bias": at(step.bias) if step.bias else None,
         "translated": at(TRANSLATED),
         "overflow": at(OVERFLOW),
-        "extents": Three(*view.extents),
-        "target_extents": Three(*step.extents),
-        "kernel": Three(*step.kernel),
-        "origin": Three(*step.origin),
+        "extents": view.extents,
+        "target_extents": step.extents,
+        "kernel": step.kernel,
+        "origin": step.origin,
         "border": border_of(step.mode)[0],
         "rows": rows,
         "outputs": step.channels,
@@ -119,9 +74,11 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
         shared = _last_of_groups_shared(view.channels, wide)
         block = (_GROUPS + 1) * WARP_GROUP, 1, 1
         part = part_of(step.part, at)
-        values = ConvolveActivatedToPatchesArguments(part=part, **shared_fields)
+        values = structure("convolve_to_patches_wgmma.cu", "ConvolveActivatedToPatches")(
+            part=part, **shared_fields
+        )
         return Launch("convolve_to_patches_wgmma", name, grid, block, shared, values)
-    values = ConvolveToPatchesArguments(
+    values = structure("convolve_to_patches.cu", "ConvolveToPatches")(
         source=address_of(view, at),
         source_strides=strides_of(view.tensor),
         channels=view.channels,
@@ -155,21 +112,6 @@ def _planes_of_groups(columns: int) -> int:
     return 2 * _GROUPS if columns == 64 else _GROUPS
 
 
-class ConvTransposeToPatchesArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("parts", PartArguments * 2),
-        ("weights", c_void_p),
-        ("bias", c_void_p),
-        ("translated", c_void_p),
-        ("overflow", c_void_p),
-        ("extents", Three),
-        ("rows", c_int),
-        ("outputs", c_int),
-        ("activation", ActivationArguments),
-    )
-
-
 def conv_transpose_to_patches(
     step: ConvTransposeToPatches, at: Addresses, card: CardProperties
 ) -> Launch:
@@ -184,13 +126,13 @@ def conv_transpose_to_patches(
     at_once = card.multiprocessors * min(MOST_WALKS, max(1, card.resident_blocks(shared)))
     rows = cheapest_walk(height + 1, blocks * repeats, at_once, _CELLS_BEFORE, range(1, height + 2))
     parts = (part_of(first, at), *(part_of(part, at) for part in others))
-    values = ConvTransposeToPatchesArguments(
-        parts=(PartArguments * 2)(*parts),
+    values = structure("conv_transpose_to_patches.cu", "ConvTransposeToPatches")(
+        parts=parts,
         weights=at(step.weight),
         bias=at(step.bias) if step.bias else None,
         translated=at(TRANSLATED),
         overflow=at(OVERFLOW),
-        extents=Three(depth, height, width),
+        extents=(depth, height, width),
         rows=rows,
         outputs=step.channels,
         activation=activation_of(step.activation, at),
@@ -205,24 +147,11 @@ def cells_shared(channels: int) -> int:
     return 2 * channels // 32 * 4 * 32 * 16 + 2 * channels * 4
 
 
-class ConvolveVoxelsArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("part", PartArguments),
-        ("weights", c_void_p),
-        ("bias", c_void_p),
-        ("translated", c_void_p),
-        ("overflow", c_void_p),
-        ("voxels", c_longlong),
-        ("activation", ActivationArguments),
-    )
-
-
 def convolve_voxels(step: ConvolveVoxels, at: Addresses, card: CardProperties) -> Launch:
     """The last layer as a sum over the channels of each voxel."""
     tensor = step.source.source.tensor
     voxels = prod(tensor.extents)
-    values = ConvolveVoxelsArguments(
+    values = structure("convolve_voxels.cu", "ConvolveVoxels")(
         part=part_of(step.source, at),
         weights=at(step.weight),
         bias=at(step.bias) if step.bias else None,

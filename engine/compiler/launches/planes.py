@@ -1,15 +1,13 @@
 """Launches of 3^3 convolutions that walk through the planes of what they read."""
 
-from ctypes import Structure, c_float, c_int, c_void_p
+from ctypes import Structure
 from dataclasses import dataclass
 
 from ..card_properties import CardProperties
+from ..kernel_source import structure
 from ..steps import ConvolveByPlanes
 from .launch import Addresses, Launch
 from .tensor_arguments import (
-    PartArguments,
-    StridesArguments,
-    Three,
     part_of,
     strides_of,
     table_addresses,
@@ -76,60 +74,28 @@ def convolve_by_planes(
     return Launch(kernel.source, f"{kernel.source}_{channels}", walks.grid, block, shared, values)
 
 
-class ConvolveByPlanesArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("parts", PartArguments * 2),
-        ("weights", c_void_p),
-        ("target", c_void_p),
-        ("partials", c_void_p),
-        ("target_strides", StridesArguments),
-        ("extents", Three),
-        ("outputs", c_int),
-        ("planes", c_int),
-    )
-
-
 def _plain(
     step: ConvolveByPlanes, at: Addresses, partials: int | None, planes: int
-) -> tuple[ConvolveByPlanesArguments, int]:
+) -> tuple[Structure, int]:
     """Arguments, and bytes of shared memory."""
     boxes, held = _BOXES[step.channels], min(step.channels // 32, _MOST_HELD)
     shared = boxes * (_BOX + 3 * _BARRIER) + held * (_CHUNK + _BARRIER) + 8 * 32 * _JOINED
-    values = ConvolveByPlanesArguments(
-        parts=(PartArguments * 2)(*(part_of(part, at) for part in step.parts)),
+    values = structure("convolve_by_planes.cu", "ConvolveByPlanes")(
+        parts=tuple(part_of(part, at) for part in step.parts),
         weights=at(step.weight),
         target=at(step.target.name),
         partials=partials,
         target_strides=strides_of(step.target),
-        extents=Three(*step.target.extents),
+        extents=step.target.extents,
         outputs=step.target.channels,
         planes=planes,
     )
     return values, shared
 
 
-class ConvolveStridedArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("source", c_void_p),
-        ("weights", c_void_p),
-        ("target", c_void_p),
-        ("partials", c_void_p),
-        ("factor", c_void_p),
-        ("summand", c_void_p),
-        ("table_stride", c_int),
-        ("slope", c_float),
-        ("source_extents", Three),
-        ("extents", Three),
-        ("outputs", c_int),
-        ("planes", c_int),
-    )
-
-
 def _strided(
     step: ConvolveByPlanes, at: Addresses, partials: int | None, planes: int
-) -> tuple[ConvolveStridedArguments, int]:
+) -> tuple[Structure, int]:
     """Arguments, and bytes of shared memory."""
     [part] = step.parts
     source, target = part.source.tensor, step.target
@@ -137,7 +103,7 @@ def _strided(
     barriers = _BARRIER * (3 * _STRIDED_BOXES + _STAGES)
     scales = 2 * source.channels * 4
     shared = _STRIDED_BOXES * _STRIDED_BOX + _STAGES * _STAGE + _STAGED
-    values = ConvolveStridedArguments(
+    values = structure("convolve_strided.cu", "ConvolveStrided")(
         source=at(source.name),
         weights=at(step.weight),
         target=at(target.name),
@@ -146,8 +112,8 @@ def _strided(
         summand=summand,
         table_stride=stride,
         slope=part.activation.slope,
-        source_extents=Three(*source.extents),
-        extents=Three(*target.extents),
+        source_extents=source.extents,
+        extents=target.extents,
         outputs=target.channels,
         planes=planes,
     )

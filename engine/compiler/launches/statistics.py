@@ -1,16 +1,16 @@
 """Launches that measure channels, and those that normalise by it within one launch."""
 
-from ctypes import Structure, c_float, c_int, c_void_p
 from dataclasses import dataclass, replace
 from math import prod
 
 from ...network.layers import Triple
 from ..card_properties import CardProperties
+from ..kernel_source import structure
 from ..steps import ChannelGroups, Normalise, Statistics
 from ..tensors import COUNTERS, NUMBER_BYTES, VECTOR_BYTES, TensorView
 from .launch import Addresses, Launch, vectors
-from .passes import PointwiseArguments, is_linear, pass_arguments
-from .tensor_arguments import StridesArguments, Three, address_of, strides_of
+from .passes import is_linear, pass_arguments
+from .tensor_arguments import address_of, strides_of
 
 _MEASURING, _MEASURERS = 2, 512
 """Blocks for each multiprocessor that a pass of statistics is spread over, and their threads."""
@@ -72,32 +72,12 @@ def statistics(step: Statistics, at: Addresses, card: CardProperties, scratch: i
     return [found, conclude(step, at, scratch, found.grid[0])]
 
 
-class MeasureArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("source", c_void_p),
-        ("partials", c_void_p),
-        ("table", c_void_p),
-        ("scale", c_void_p),
-        ("shift", c_void_p),
-        ("counters", c_void_p),
-        ("strides", StridesArguments),
-        ("extents", Three),
-        ("origin", Three),
-        ("channels", c_int),
-        ("cells", c_int),
-        ("dense", c_int),
-        ("chunk", c_int),
-        ("epsilon", c_float),
-    )
-
-
 def measure(
     step: Statistics, at: Addresses, card: CardProperties, scratch: int, table: int | None
 ) -> Launch:
     """The moments of each channel; table: None where another launch joins them."""
     view, tensor, spread = step.source, step.source.tensor, _measuring(step.source, card)
-    values = MeasureArguments(
+    values = structure("statistics.cu", "Measure")(
         source=address_of(view, at),
         partials=scratch,
         table=table,
@@ -105,8 +85,8 @@ def measure(
         shift=at(step.shift) if step.shift else None,
         counters=at(COUNTERS),
         strides=strides_of(tensor),
-        extents=Three(*spread.extents),
-        origin=Three(*view.origin),
+        extents=spread.extents,
+        origin=view.origin,
         channels=view.channels,
         cells=spread.cells,
         dense=spread.extents == tensor.extents,
@@ -121,26 +101,12 @@ def measure(
     return Launch("statistics", "measure", grid, block, shared, values)
 
 
-class ConcludeArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("partials", c_void_p),
-        ("table", c_void_p),
-        ("scale", c_void_p),
-        ("shift", c_void_p),
-        ("patches", c_int),
-        ("channels", c_int),
-        ("chunks", c_int),
-        ("epsilon", c_float),
-    )
-
-
 def conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Launch:
     """The table of what so many launched blocks a patch have measured."""
     if step.groups is not None:
         return _conclude_groups(step, step.groups, at, scratch, chunks)
     channels, patches = step.source.channels, step.source.tensor.batch
-    values = ConcludeArguments(
+    values = structure("statistics.cu", "Conclude")(
         partials=scratch,
         table=at(step.target.name),
         scale=at(step.scale) if step.scale else None,
@@ -155,27 +121,11 @@ def conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Laun
     return Launch("statistics", "conclude", grid, (_CONCLUDED, _PARTS, 1), shared, values)
 
 
-class ConcludeGroupsArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("partials", c_void_p),
-        ("table", c_void_p),
-        ("scale", c_void_p),
-        ("shift", c_void_p),
-        ("bias", c_void_p),
-        ("patches", c_int),
-        ("channels", c_int),
-        ("chunks", c_int),
-        ("group", c_int),
-        ("epsilon", c_float),
-    )
-
-
 def _conclude_groups(
     step: Statistics, groups: ChannelGroups, at: Addresses, scratch: int, chunks: int
 ) -> Launch:
     view, tensor = step.source, step.source.tensor
-    values = ConcludeGroupsArguments(
+    values = structure("statistics.cu", "ConcludeGroups")(
         partials=scratch,
         table=at(step.target.name),
         scale=at(step.scale) if step.scale else None,
@@ -207,22 +157,6 @@ def _columns_and_shares(step: Normalise, card: CardProperties) -> tuple[int, int
     return columns, min(most, -(-prod(tensor.extents) // _LEAST_SHARE))
 
 
-class NormaliseArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("pointwise", PointwiseArguments),
-        ("partials", c_void_p),
-        ("scale", c_void_p),
-        ("shift", c_void_p),
-        ("counters", c_void_p),
-        ("voxels", c_int),
-        ("groups", c_int),
-        ("columns", c_int),
-        ("held", c_int),
-        ("epsilon", c_float),
-    )
-
-
 def normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: int) -> Launch:
     """Statistics and the pass that normalises by them, whose blocks wait for each other."""
     statistics, tensor = step.statistics, step.statistics.source.tensor
@@ -231,7 +165,7 @@ def normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: int
     if shares * columns <= card.multiprocessors:
         # Begun early, they would crowd where it is free first, and all would wait for these.
         shared = max(shared, card.shared_of_a_lone_block)
-    values = NormaliseArguments(
+    values = structure("normalise.cu", "Normalise")(
         pointwise=pass_arguments(replace(step.pointwise, table=None), at, None),
         partials=scratch,
         scale=at(statistics.scale) if statistics.scale else None,

@@ -18,9 +18,8 @@ from struct import unpack_from
 from typing import Any
 
 from support.gpu_on_cpu.kept_nvrtc import KeptNvrtc
-from support.kernel_structures import STRUCTURES
 
-from cuda_cyclegan.engine.compiler.launches import blocks
+from cuda_cyclegan.engine.compiler.kernel_source import structure
 from cuda_cyclegan.engine.cuda import nvrtc
 from cuda_cyclegan.engine.cuda.nvrtc import FOLDER, compiled, image_key
 from cuda_cyclegan.engine.errors import CudaError
@@ -54,9 +53,7 @@ def source_of(file: str) -> str:
 
 
 IN_BLOCKS = [
-    name
-    for name in KERNELS
-    if name != "normalise" and "struct alignas(8) Blocks" in source_of(f"{name}.cu")
+    name for name in KERNELS if name != "normalise" and "struct Blocks" in source_of(f"{name}.cu")
 ]
 """Kernels that volumes need; a normalisation in one launch is of a volume that fills its block."""
 
@@ -302,23 +299,10 @@ def test_kernels_of_blocks_that_ask_for_the_chip_compile_for_those_between(name,
     assert image(name, precision, chip, in_blocks=True).startswith(b"\x7fELF")
 
 
-def structures_in(source: str) -> list[str]:
-    """Those that Python fills in."""
-    found = dict.fromkeys(re.findall(r"^struct (?:alignas\(8\) )?(\w+) {", source, re.MULTILINE))
-    return [name for name in found if name in STRUCTURES]
-
-
-def test_each_kernel_has_its_arguments_and_each_structure_its_kernel() -> None:
-    named = {name: structures_in(source_of(f"{name}.cu")) for name in KERNELS}
-    assert all(named.values())
-    assert {name for names in named.values() for name in names} == STRUCTURES.keys()
-
-
-def test_structures_that_are_told_of_blocks_are_those_that_ask_for_them() -> None:
-    asking = re.compile(r"^struct (\w+) {(?:(?!^};).)*?^    Blocks blocks;", re.M | re.DOTALL)
-    sources = (only(source_of(f"{name}.cu"), True) for name in KERNELS)
-    found = {STRUCTURES[name] for source in sources for name in asking.findall(source)}
-    assert blocks.IN_BLOCKS.keys() == found
+def structures_in(name: str) -> list[str]:
+    """Structures that the kernels of a file take."""
+    source = (FOLDER / f"{name}.cu").read_text()
+    return [*dict.fromkeys(re.findall(r"__global__ [^{;]*?\b([A-Z]\w+) p\b", source))]
 
 
 @pytest.mark.parametrize(
@@ -332,18 +316,13 @@ def test_arguments_are_laid_out_as_the_kernels_read_them(
     name, in_blocks, precision, tmp_path, monkeypatch
 ):
     headers = list(FOLDER.glob("*.cuh"))
-    source = only(source_of(f"{name}.cu"), in_blocks)
     checks: list[str] = []
-    for structure in structures_in(source):
-        mirrored = STRUCTURES[structure]
-        names = [field for field, _ in mirrored._fields_]
-        if in_blocks and mirrored in blocks.IN_BLOCKS:
-            mirrored = blocks.IN_BLOCKS[mirrored]
-            names += [field for field, _ in mirrored._fields_]
-        assert fields_of(structure, source) == names
-        sizes = {f"{structure}::{field}": getattr(mirrored, field).size for field in names}
-        for what, size in {structure: sizeof(mirrored), **sizes}.items():
+    for taken in structures_in(name):
+        read = structure(f"{name}.cu", taken, in_blocks=in_blocks)
+        sizes = {f"{taken}::{field}": getattr(read, field).size for field, *_ in read._fields_}
+        for what, size in {taken: sizeof(read), **sizes}.items():
             checks.append(f'static_assert(sizeof({what}) == {size}, "{what}");')
+    assert checks
     for header in headers:
         shutil.copy(header, tmp_path)
     (tmp_path / f"{name}.cu").write_text("\n".join((structures_alone(name), *checks)))
@@ -356,23 +335,6 @@ def structures_alone(name: str) -> str:
     text = (FOLDER / f"{name}.cu").read_text().replace("__launch_bounds__", "UNBOUNDED")
     unused = text.replace('extern "C" __global__', "static __device__")
     return f"#define UNBOUNDED(...)\n{unused}"
-
-
-def only(source: str, in_blocks: bool) -> str:
-    """What the preprocessor leaves of text that is for blocks, or is not."""
-    text = re.compile(r"#ifdef IN_BLOCKS\n(.*?)(?:#else\n(.*?))?#endif\n", re.DOTALL)
-    return text.sub(lambda found: (found[1] if in_blocks else found[2]) or "", source)
-
-
-def fields_of(structure: str, source: str) -> list[str]:
-    """Names of a structure's fields, in order."""
-    begin, end = rf"struct (?:alignas\(8\) )?{structure} {{", r"\n(?:};|\n    __device__)"
-    body = re.search(f"{begin}(.*?){end}", source, re.DOTALL)
-    assert body
-    text = re.sub(r"//.*", "", body[1])
-    declared = [part.split("__device__")[0] for part in text.split(";")]
-    words = [re.findall(r"(\w+)(?:\[\d\])?\s*(?:,|$)", part.strip()) for part in declared]
-    return [word for found in words for word in found]
 
 
 def test_a_chip_that_the_compiler_does_not_know_gets_a_program_for_its_driver_to_finish():

@@ -6,7 +6,6 @@ from functools import cache
 from pathlib import Path
 
 from support.gpu_on_cpu.kept_files import kept_file
-from support.kernel_structures import STRUCTURES
 
 from cuda_cyclegan.engine.compiler.tensors import ELEMENTS
 from cuda_cyclegan.engine.options import Precision
@@ -87,8 +86,8 @@ def _compiler() -> str:
 def cpp_text(source: str) -> str:
     """Return a .cu file for g++, with all that it includes, and an entry point for each launch."""
     text = _with_headers(f"{source}.cu", set())
-    taken = sorted(set(re.findall(r"\b([A-Z]\w+) p\b", text)))
-    entries = (ENTRY.format(arguments=name) for name in taken if name in STRUCTURES)
+    taken = sorted(set(re.findall(r"__global__ [^{;]*?\b([A-Z]\w+) p\b", text)))
+    entries = (ENTRY.format(arguments=name) for name in taken)
     shared = re.sub(r"extern __shared__ (\w+) (\w+)\[\];", r"\1* \2 = on_cpu::shared<\1>();", text)
     translated = ASSEMBLY.sub(lambda found: _instead(found[0]), shared)
     return "\n".join([HEADER.read_text(), translated, *entries])

@@ -53,7 +53,7 @@ def run(launch: Launch, precision: Precision, grid: Triple | None = None) -> int
     """
     library = _opened(launch.source, precision, launch.in_blocks)
     arguments = launch.arguments
-    function = library[f"launch_{type(arguments).__name__.removesuffix('Arguments')}"]
+    function = library[f"launch_{type(arguments).__name__}"]
     function.restype = _Outcome
     kernel, block = ctypes.cast(library[launch.kernel], ctypes.c_void_p), _Place(*launch.block)
     place = _Place(*(grid or launch.grid))
