@@ -21,6 +21,7 @@ from typing import Any
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.convolution import Convolution
+from cuda_cyclegan.engine.compiler.kernels import KERNELS
 from cuda_cyclegan.engine.cuda import nvrtc, plan_bench, plan_check
 from cuda_cyclegan.engine.cuda.cudnn import cudnn
 from cuda_cyclegan.engine.cuda.patches import generator as generators
@@ -80,8 +81,12 @@ def compile_all(precisions: list[Precision], cache: Path) -> None:
     capability = cuda_devices()[0].capability
     with ThreadPoolExecutor() as threads:
         for precision in precisions:
-            for path in nvrtc.FOLDER.glob("*.cu"):
-                threads.submit(nvrtc.compiled, path.stem, precision, capability, cache)
+            for source, spec in KERNELS.items():
+                for instance in spec.instances_for(precision, capability) or (None,):
+                    instances = (instance,) if instance else ()
+                    threads.submit(
+                        nvrtc.compiled, source, precision, capability, cache, instances=instances
+                    )
 
 
 def kept_plans(cache: Path, shapes: Iterable[Convolution]) -> int:

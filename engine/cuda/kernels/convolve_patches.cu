@@ -237,15 +237,10 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     p.partials[block * p.outputs + part * OUTPUTS + threadIdx.x] = joined[threadIdx.x];
 }
 
-#define CONVOLVE_PATCHES(outputs)                                                              \
-    extern "C" __global__ void __launch_bounds__(256, 2) convolve_patches_##outputs(           \
-        ConvolvePatches p                                                                      \
-    ) {                                                                                        \
-        follow();                                                                              \
-        convolve<outputs>(p);                                                                  \
-    }
-
-CONVOLVE_PATCHES(16)
-CONVOLVE_PATCHES(32)
+template <int OUTPUTS>
+__global__ void __launch_bounds__(256, 2) convolve_patches(ConvolvePatches p) {
+    follow();
+    convolve<OUTPUTS>(p);
+}
 
 #endif

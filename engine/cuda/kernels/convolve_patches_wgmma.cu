@@ -274,19 +274,10 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     p.partials[block * p.outputs + part * OUTPUTS + threadIdx.x] = moments;
 }
 
-#define CONVOLVE_PATCHES(kernel, outputs, columns, blocks)                              \
-    extern "C" __global__ void __launch_bounds__(THREADS, blocks)                       \
-        convolve_patches_##kernel##_##outputs##_##columns(ConvolvePatches p) {          \
-        follow();                                                                       \
-        convolve<kernel, outputs, columns, blocks>(p);                                  \
-    }
-
-CONVOLVE_PATCHES(3, 32, 64, 2)
-CONVOLVE_PATCHES(7, 32, 64, 1)
-CONVOLVE_PATCHES(7, 32, 96, 1)
-CONVOLVE_PATCHES(7, 32, 128, 1)
-CONVOLVE_PATCHES(7, 64, 64, 1)
-CONVOLVE_PATCHES(7, 64, 96, 1)
-CONVOLVE_PATCHES(7, 64, 128, 1)
+template <int KERNEL, int OUTPUTS, int COLUMNS, int BLOCKS>
+__global__ void __launch_bounds__(THREADS, BLOCKS) convolve_patches_wgmma(ConvolvePatches p) {
+    follow();
+    convolve<KERNEL, OUTPUTS, COLUMNS, BLOCKS>(p);
+}
 
 #endif

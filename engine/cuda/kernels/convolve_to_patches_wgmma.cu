@@ -430,18 +430,11 @@ __device__ __forceinline__ void convolve(const ConvolveActivatedToPatches& p) {
     if (!finite) *p.overflow = 1;
 }
 
-#define CONVOLVE_TO_PATCHES(channels, columns)                                     \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1)                       \
-        convolve_to_patches_##channels##_##columns(ConvolveActivatedToPatches p) { \
-        follow();                                                                  \
-        convolve<channels, columns>(p);                                            \
-    }
-
-CONVOLVE_TO_PATCHES(32, 64)
-CONVOLVE_TO_PATCHES(32, 96)
-CONVOLVE_TO_PATCHES(32, 128)
-CONVOLVE_TO_PATCHES(64, 64)
-CONVOLVE_TO_PATCHES(64, 96)
-CONVOLVE_TO_PATCHES(64, 128)
+template <int CHANNELS, int COLUMNS>
+__global__ void __launch_bounds__(THREADS, 1)
+    convolve_to_patches_wgmma(ConvolveActivatedToPatches p) {
+    follow();
+    convolve<CHANNELS, COLUMNS>(p);
+}
 
 #endif

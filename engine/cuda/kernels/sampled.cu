@@ -4,19 +4,14 @@
 #include "order.cuh"
 #include "pointwise.cuh"
 
-#define IN_FORM(name, pass, how, form)                                       \
-    extern "C" __global__ void __launch_bounds__(320, 2) name(Pointwise p) { \
-        follow();                                                            \
-        pass<how, form>(p);                                                  \
-    }
-#define IN_EACH_FORM(name, pass, how)             \
-    IN_FORM(name, pass, how, PLAIN)               \
-    IN_FORM(name##_residual, pass, how, RESIDUAL) \
-    IN_FORM(name##_general, pass, how, GENERAL)
+template <Sampling SAMPLING, Form FORM>
+__global__ void __launch_bounds__(320, 2) pointwise_sampled(Pointwise p) {
+    follow();
+    sampled<SAMPLING, FORM>(p);
+}
 
-IN_EACH_FORM(pointwise_nearest, sampled, NEAREST)
-IN_EACH_FORM(pointwise_largest, sampled, LARGEST)
-IN_EACH_FORM(pointwise_mean, sampled, MEAN)
-IN_EACH_FORM(pointwise_trilinear, blended, Between<false>)
-IN_EACH_FORM(pointwise_trilinear_corners, blended, Between<true>)
-IN_EACH_FORM(pointwise_binomial, blended, Filtered)
+template <class Axis, Form FORM>
+__global__ void __launch_bounds__(320, 2) pointwise_blended(Pointwise p) {
+    follow();
+    blended<Axis, FORM>(p);
+}

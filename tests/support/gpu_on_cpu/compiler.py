@@ -2,11 +2,13 @@
 
 import re
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from support.gpu_on_cpu.kept_files import kept_file
 
+from cuda_cyclegan.engine.compiler.kernels import KERNELS
 from cuda_cyclegan.engine.compiler.tensors import ELEMENTS
 from cuda_cyclegan.engine.options import Precision
 
@@ -47,6 +49,7 @@ extern "C" on_cpu::Outcome launch_{arguments}(
     return on_cpu::launch<{arguments}>(kernel, *arguments, grid, block, shared, at_once);
 }}
 """
+INSTANCE = 'extern "C" void {symbol}({arguments} p) {{ {instance}(p); }}'
 CPU = Path("/proc/cpuinfo")
 OPTIONS = (
     "-std=c++17",
@@ -66,7 +69,7 @@ def library_of(source: str, precision: Precision, *, in_blocks: bool) -> Path:
     defines = [f"-DELEMENT_{ELEMENTS[precision]}", "-D__CUDA_ARCH__=900"]
     defines += ["-D__CUDA_ARCH_FEAT_SM90_ALL", *(["-DIN_BLOCKS"] if in_blocks else [])]
     command = ["g++", *OPTIONS, *defines, "-x", "c++", "-", "-o"]
-    text = cpp_text(source)
+    text = "\n".join([cpp_text(source), *_instances(source, precision)])
 
     def make(library: Path) -> None:
         subprocess.run([*command, str(library)], input=text, text=True, check=True)
@@ -80,6 +83,23 @@ def _compiler() -> str:
     """Return the compiler's name and version."""
     told = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True)
     return told.stdout
+
+
+def symbol_of(source: str, kernel: str) -> str:
+    """Return the name in the library of a kernel that launches know by another one."""
+    return f"instance_{kernel}" if kernel in KERNELS[source].instances else kernel
+
+
+def _instances(source: str, precision: Precision) -> Iterator[str]:
+    """Yield a function for each instance of the file's templates."""
+    spec = KERNELS[source]
+    for kernel, instance in spec.instances.items() if precision in spec.precisions else ():
+        template = instance.partition("<")[0]
+        taken = re.search(rf"__global__ [^{{;]*?\b{template}\((\w+) p\)", cpp_text(source))
+        assert taken
+        yield INSTANCE.format(
+            symbol=symbol_of(source, kernel), arguments=taken[1], instance=instance
+        )
 
 
 @cache
