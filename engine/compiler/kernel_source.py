@@ -1,7 +1,10 @@
 """Argument structures and constants of the kernels, read from their CUDA sources."""
 
+import ast
+import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from ctypes import Structure, c_double, c_float, c_int, c_longlong, c_uint, c_void_p
 from functools import cache
 from pathlib import Path
@@ -17,8 +20,15 @@ _TYPES: dict[str, Any] = {
     "double": c_double,
     "Index": c_longlong,
 }
+_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: lambda left, right: left // right,  # as C++ divides what is not negative
+}
 _NAME = r"\w+(?:\[\d+\])?"
 _FIELDS = re.compile(rf"(?:const )?(\w+(?: \w+)*?)(\*?) ({_NAME}(?:, {_NAME})*);")
+_CONSTANTS = re.compile(r"^constexpr int ([^;]*);", re.MULTILINE)
 _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
 
 
@@ -77,6 +87,55 @@ def _type(file: str, number: int, name: str, in_blocks: bool) -> Any:
         return structure(file, name, in_blocks=in_blocks)
     except KernelSourceError as error:
         raise KernelSourceError(f"{file}:{number}: unknown type {name} ({error})") from error
+
+
+class _Constants(dict[str, int]):
+    """Values by name; `file` is named where there is none."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self._file = file
+
+    def __missing__(self, name: str) -> int:
+        raise KernelSourceError(f"{self._file}: there is no constant {name} of known value")
+
+
+@cache
+def constants(file: str) -> Mapping[str, int]:
+    """Return the file's own `constexpr int`s, of a line each.
+
+    Those that depend on more than whole numbers and earlier ones are left out; whoever looks one up
+    gets a KernelSourceError.
+    """
+    found = _Constants(file)
+    for line in _CONSTANTS.findall(_text(file)):
+        for name, _, expression in (each.partition(" = ") for each in line.split(", ")):
+            with suppress(_UnknownValueError):
+                found[name] = _value(_parsed(expression), found)
+    return found
+
+
+class _UnknownValueError(Exception):
+    """An expression of more than whole numbers and known names."""
+
+
+def _parsed(expression: str) -> ast.expr:
+    try:
+        return ast.parse(expression, mode="eval").body
+    except SyntaxError as error:
+        raise _UnknownValueError from error
+
+
+def _value(tree: ast.expr, known: Mapping[str, int]) -> int:
+    match tree:
+        case ast.Constant(int() as value):
+            return value
+        case ast.Name(name) if name in known:
+            return known[name]
+        case ast.BinOp(left, kind, right) if type(kind) in _OPERATIONS:
+            return _OPERATIONS[type(kind)](_value(left, known), _value(right, known))
+        case _:
+            raise _UnknownValueError
 
 
 @cache

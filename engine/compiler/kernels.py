@@ -12,6 +12,9 @@ CELL_RINGS = {64: (6, 8), 128: (8, 5)}
 """Boxes and stages of weights in the shared memory of conv_transpose_to_cells.cu, by the channels
 that it reads.
 """
+CELL_OUTPUTS = (32, 64)
+"""Output channels of its blocks; a layer has a multiple of the first."""
+
 VOXEL_CHANNELS = (32, 64, 128)
 """Channels that conv_transpose_voxels.cu reads."""
 
@@ -28,8 +31,8 @@ SPLIT_TILES = {32: 128, 64: 128, 128: 64}
 WARP_GROUP_COLUMNS = (128, 96, 64)
 """Columns of a block of the wgmma kernels of the outer layers."""
 
-LAST_CHANNELS = (32, 64)
-"""Channels that convolve_to_patches_wgmma.cu reads."""
+LAST_STAGES = {32: 16, 64: 6}
+"""Rows in the shared memory of convolve_to_patches_wgmma.cu, by the channels that it reads."""
 
 MOST_SUMMED = 4
 """Output channels of convolve_voxels.cu at most."""
@@ -77,7 +80,7 @@ KERNELS: Mapping[str, KernelSpec] = {
                     f"conv_transpose_to_cells<{channels}, {outputs}, {boxes}, {stages}>"
                 )
                 for channels, (boxes, stages) in CELL_RINGS.items()
-                for outputs in (32, 64)
+                for outputs in CELL_OUTPUTS
             },
             _HALF,
             needs_wgmma=True,
@@ -166,9 +169,9 @@ KERNELS: Mapping[str, KernelSpec] = {
             "convolve_to_patches_wgmma",
             {
                 f"convolve_to_patches_{channels}_{columns}": (
-                    f"convolve_to_patches_wgmma<{channels}, {columns}>"
+                    f"convolve_to_patches_wgmma<{channels}, {columns}, {stages}>"
                 )
-                for channels in LAST_CHANNELS
+                for channels, stages in LAST_STAGES.items()
                 for columns in WARP_GROUP_COLUMNS
             },
             _HALF,

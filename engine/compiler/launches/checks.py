@@ -6,7 +6,7 @@ from math import prod
 from ..card_properties import CardProperties
 from ..checks import Bound, Filling, FillKind
 from ..convolution import Convolution
-from ..kernel_source import structure
+from ..kernel_source import constants, structure
 from ..tensors import Tensor
 from .convolutions import convolution_geometry
 from .launch import BLOCK, Launch
@@ -17,7 +17,6 @@ _WAVES = 8
 """Blocks for each multiprocessor that go through a tensor."""
 
 _CHANNELS = 64  # of a block that sums
-_EACH = 8  # voxels of a thread of `plain`
 
 
 def fill_tensor(
@@ -89,9 +88,13 @@ def plain(
         is_translated=is_translated,
     )
     across = min(_CHANNELS, 1 << (shape.target_channels - 1).bit_length())
-    beside = BLOCK // across
+    beside, each = BLOCK // across, constants("check.cu")["EACH"]
     voxels = shape.batch * prod(shape.target_extents)
-    grid = -(-voxels // (beside * _EACH)), -(-shape.target_channels // across), 1
+    grid = (
+        -(-voxels // (beside * each)),
+        -(-shape.target_channels // across),
+        1,
+    )
     return Launch("check", "plain", grid, (across, beside, 1), 0, values)
 
 

@@ -5,13 +5,12 @@ from typing import Any
 
 from ...network.layers import Triple
 from ..convolution import Convolution
-from ..kernel_source import structure
+from ..kernel_source import constants, structure
+from ..kernels import OUTPUT_TILES, SPLIT_TILES
 from ..steps import Convolve
-from .launch import Addresses, Launch, block_shape, vectors
+from ..tensors import VECTOR_BYTES
+from .launch import WARP, Addresses, Launch, block_shape, vectors
 from .tensor_arguments import region_address
-
-_RUN = 4  # voxels of a thread of convolve_depthwise.cu
-_STAGES, _PIECE_BYTES = 3, 128  # of convolve_split_fp16.cu
 
 
 def convolve(step: Convolve, at: Addresses) -> Launch:
@@ -22,15 +21,16 @@ def convolve(step: Convolve, at: Addresses) -> Launch:
 
 
 def _convolve_split_fp16(step: Convolve, at: Addresses) -> Launch:
-    shape, width = step.shape, _outputs(step)
-    tile = 64 if width == 128 else 128
+    shape, width, tile = step.shape, _outputs(step), constants("convolve_split_fp16.cu")
+    voxels, piece = SPLIT_TILES[width], tile["VECTORS"] * VECTOR_BYTES
+    warps = voxels // tile["WARP_VOXELS"] * width // tile["WARP_OUTPUTS"]
     border = "_border" if any(shape.before + shape.after) else ""
     return Launch(
         source="convolve_split_fp16",
         kernel=f"convolve_split_fp16_{width}{border}",
-        grid=_tiles(step, tile, width),
-        block=(tile * width // 64, 1, 1),
-        shared=_STAGES * (tile + width) * _PIECE_BYTES,
+        grid=_tiles(step, voxels, width),
+        block=(warps * WARP, 1, 1),
+        shared=tile["STAGES"] * (voxels + width) * piece,
         arguments=structure("convolve_split_fp16.cu", "ConvolveSplitFp16")(
             **_convolved(step, at), scale=step.scale
         ),
@@ -46,8 +46,8 @@ def _convolve_plainly(step: Convolve, at: Addresses) -> Launch:
         inputs=step.shape.summed_channels,
         outputs=step.shape.target_channels // step.shape.groups,
     )
-    grid = _tiles(step, 8192 // width, width)
-    return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, values)
+    grid, threads = _tiles(step, OUTPUT_TILES[width], width), constants("convolve.cu")["THREADS"]
+    return Launch("convolve", f"{kind}_{width}", grid, (threads, 1, 1), 0, values)
 
 
 def _convolve_depthwise(step: Convolve, at: Addresses) -> Launch:
@@ -58,7 +58,8 @@ def _convolve_depthwise(step: Convolve, at: Addresses) -> Launch:
     )
     across, beside = block_shape(shape.target_channels, shape.precision)
     depth, height, width = shape.target_extents
-    runs = shape.batch * depth * height * -(-width // _RUN)
+    run = constants("convolve_depthwise.cu")["ACROSS"]
+    runs = shape.batch * depth * height * -(-width // run)
     columns = -(-vectors(shape.target_channels, shape.precision) // across)
     grid, block = (-(-runs // beside), columns, 1), (across, beside, 1)
     return Launch("convolve_depthwise", f"{kind}_depthwise", grid, block, 0, values)
@@ -67,7 +68,7 @@ def _convolve_depthwise(step: Convolve, at: Addresses) -> Launch:
 def _outputs(step: Convolve) -> int:
     """Channels that a block of the own kernel makes."""
     outputs = step.shape.target_channels // step.shape.groups
-    return next((width for width in (32, 64) if outputs <= width), 128)
+    return next((width for width in OUTPUT_TILES if outputs <= width), max(OUTPUT_TILES))
 
 
 def _tiles(step: Convolve, voxels: int, outputs: int) -> Triple:

@@ -5,13 +5,12 @@ from math import prod
 
 from ...network.layers import Triple, triple
 from ..card_properties import CardProperties
-from ..kernel_source import structure
+from ..kernel_source import constants, structure
 from ..steps import ConvolvePatches, Pack
 from ..tensors import NUMBER_BYTES, PATCHES
 from .launch import (
     BLOCK,
     MOST_WALKS,
-    WARP_GROUP,
     Addresses,
     Launch,
     most_shared,
@@ -20,9 +19,6 @@ from .launch import (
 from .tensor_arguments import border_of
 from .walks import cheapest_walk
 
-_RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
-_STRIDED_PLANES, _STRIDED_ROWS, _STRIDED_COLUMNS = 2, 8, 64  # of convolve_strided_patches.cu
-_GROUP_TILES, _GROUP_RING, _PIECE = 4, 8, 8  # of convolve_patches_wgmma.cu
 _BEGINNING = 3  # as many planes of the target take as long as its first ones take to load
 _WALKS_EVEN, _MOST_IDLE = 16, 0.2
 """Of what the number of walks on a card is a multiple, as mostly of the walks that a patch has
@@ -87,11 +83,11 @@ def _walk_of_groups(step: ConvolvePatches, card: CardProperties) -> _Walk:
     target = step.target
     depth, height, width = target.extents
     columns, outputs = _columns_of_groups(step), step.outputs_per_product
-    tile_rows = 64 // outputs
-    rows, seen = _GROUP_TILES * tile_rows, step.kernel[1] + 1
-    lines = (rows + seen - tile_rows) * seen // _PIECE
-    numbers = _GROUP_RING * lines * columns * _PIECE
-    shared = numbers * NUMBER_BYTES[target.precision] + 8 * (2 * _GROUP_RING + 2) + 12 * 128
+    tile_rows, tile = 64 // outputs, constants("convolve_patches_wgmma.cu")
+    rows, seen = tile["TILES"] * tile_rows, step.kernel[1] + 1
+    lines = (rows + seen - tile_rows) * seen // tile["PIECE"]
+    numbers = tile["RING"] * lines * columns * tile["PIECE"]
+    shared = numbers * NUMBER_BYTES[target.precision] + 8 * (2 * tile["RING"] + 2) + 12 * 128
     blocks = -(-width // columns) * -(-height // rows)
     parts = target.batch * target.channels // outputs
     at_once = card.multiprocessors * (1 if step.kernel[2] == 7 else 2)
@@ -106,12 +102,13 @@ def _walk(step: ConvolvePatches, card: CardProperties) -> _Walk:
     depth, height, width = target.extents
     outputs = _outputs(step)
     weights = _lines(step) * outputs * 32 + 16 * (_lines(step) + 1)
-    line = step.channels * _RING * 2 * _PITCH * NUMBER_BYTES[target.precision]
+    tile, size = constants("convolve_patches.cu"), NUMBER_BYTES[target.precision]
+    line = step.channels * tile["RING"] * 2 * tile["PITCH"] * size
     border = step.kernel[1] - 1
     most = most_shared(card)
     rows = next(r for r in (8, 4, 2, 1) if weights + (r + border) * line <= most or r == 1)
     shared = weights + (rows + border) * line
-    blocks = -(-width // _COLUMNS) * -(-height // rows)
+    blocks = -(-width // tile["COLUMNS"]) * -(-height // rows)
     parts = target.batch * target.channels // outputs
     planes = _planes(depth, blocks * parts, _walks(card, shared), step.kernel[0] - 1)
     return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
@@ -180,10 +177,11 @@ def convolve_patches(
     if step.wgmma:
         form = step.kernel[2], step.outputs_per_product, _columns_of_groups(step)
         name = f"convolve_patches_{form[0]}_{form[1]}_{form[2]}"
-        block = 3 * WARP_GROUP, 1, 1
+        block = constants("convolve_patches_wgmma.cu")["THREADS"], 1, 1
         return Launch("convolve_patches_wgmma", name, walk.grid, block, walk.shared, values)
     name = f"convolve_patches_{_outputs(step)}"
-    return Launch("convolve_patches", name, walk.grid, (BLOCK, 1, 1), walk.shared, values)
+    block = constants("convolve_patches.cu")["THREADS"], 1, 1
+    return Launch("convolve_patches", name, walk.grid, block, walk.shared, values)
 
 
 def _limit(step: ConvolvePatches) -> Triple:
@@ -195,7 +193,8 @@ def _limit(step: ConvolvePatches) -> Triple:
 def _convolve_strided_patches(step: ConvolvePatches, at: Addresses) -> Launch:
     target = step.target
     depth, height, width = target.extents
-    strips = -(-width // _STRIDED_COLUMNS)
+    tile = constants("convolve_strided_patches.cu")
+    strips = -(-width // tile["COLUMNS"])
     values = structure("convolve_strided_patches.cu", "ConvolveStridedPatches")(
         patches=at(PATCHES),
         weights=at(step.weight),
@@ -208,6 +207,6 @@ def _convolve_strided_patches(step: ConvolvePatches, at: Addresses) -> Launch:
         outputs=target.channels,
         strips=strips,
     )
-    grid = strips * -(-height // _STRIDED_ROWS), -(-depth // _STRIDED_PLANES), target.batch
-    name = "convolve_strided_patches"
-    return Launch(name, f"{name}_{_outputs(step)}", grid, (BLOCK, 1, 1), 0, values)
+    grid = strips * -(-height // tile["ROWS"]), -(-depth // tile["PLANES"]), target.batch
+    name, block = "convolve_strided_patches", (tile["WARPS"] * 32, 1, 1)
+    return Launch(name, f"{name}_{_outputs(step)}", grid, block, 0, values)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ...network.layers import Downsample, Pool, Triple, Upsample
 from ..card_properties import CardProperties
-from ..kernel_source import structure
+from ..kernel_source import constants, structure
 from ..steps import IDENTITY, Combination, Pointwise, Sampling
 from ..tensors import NUMBER_BYTES, TensorView
 from .launch import Addresses, Launch, block_shape, vectors
@@ -23,8 +23,8 @@ _COMBINATIONS: dict[Combination, int] = {"add": 0, "subtract": 1, "multiply": 2,
 _ROW_BLOCKS = 32
 """Blocks for each multiprocessor that the rows of a pass are spread over, at most."""
 
-_WIDE_BLOCK, _NARROW_BLOCK, _AT_ONCE = 320, 64, 2
-"""Of pointwise.cu: threads of a block at most and at least, and voxels that each reads at once."""
+_NARROW_BLOCK = 64
+"""Threads of a block at least."""
 
 _LONGEST_RUN, _THREADS = 8, 1024
 """Voxels of a run, as long as each multiprocessor has so many threads by that."""
@@ -164,7 +164,11 @@ def _tile(step: Pointwise, card: CardProperties) -> PassTile:
     rows = -(-depth * height // (_ROW_BLOCKS * card.multiprocessors))
     run = _run(step, card) if is_blended(step) else 1
     across, _ = block_shape(step.source.channels, step.target.precision)
-    return PassTile(rows, _columns(across, width, run if is_blended(step) else _AT_ONCE), run)
+    return PassTile(
+        rows,
+        _columns(across, width, run if is_blended(step) else constants("pointwise.cuh")["VOXELS"]),
+        run,
+    )
 
 
 def is_blended(step: Pointwise) -> bool:
@@ -190,7 +194,7 @@ def _run(step: Pointwise, card: CardProperties) -> int:
 
 def _columns(across: int, width: int, each: int) -> int:
     """Columns of a block such that whole blocks cover a row with little to spare."""
-    turns = 1
-    while (columns := -(-width // (each * turns))) * across > _WIDE_BLOCK:
+    turns, most = 1, constants("pointwise.cuh")["MOST_THREADS"]
+    while (columns := -(-width // (each * turns))) * across > most:
         turns += 1
     return max(columns, _NARROW_BLOCK // across)

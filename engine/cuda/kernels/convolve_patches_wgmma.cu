@@ -29,6 +29,7 @@
 
 constexpr int PIECE = 8;  // numbers that a voxel sees in a line of shared memory
 constexpr int RING = 8;   // planes there
+constexpr int TILES = 4;  // of 64 rows of the product, of a block
 constexpr int GROUP = 128, THREADS = 3 * GROUP;
 constexpr int LOADER_REGISTERS = 56;
 
@@ -136,7 +137,7 @@ __device__ __forceinline__ void measure(
 // BLOCKS: that share a multiprocessor, and its registers.
 template <int KERNEL, int OUTPUTS, int COLUMNS, int BLOCKS>
 __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
-    constexpr int TILE_ROWS = 64 / OUTPUTS, TILES = 4, ROWS = TILES * TILE_ROWS;
+    constexpr int TILE_ROWS = 64 / OUTPUTS, ROWS = TILES * TILE_ROWS;
     constexpr int PRODUCTS = Depth<KERNEL>::PRODUCTS, LINE_ROWS = Depth<KERNEL>::ROWS;
     constexpr int SEEN = ROWS + Depth<KERNEL>::SEEN - TILE_ROWS, LINES = SEEN / LINE_ROWS;
     constexpr int LINE = COLUMNS * PIECE, PLANE = LINES * LINE, TILE = TILE_ROWS / LINE_ROWS * LINE;

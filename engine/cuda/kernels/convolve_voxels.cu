@@ -20,6 +20,7 @@ struct ConvolveVoxels {
     Activation activation;
 };
 
+constexpr int THREADS = 256;
 constexpr int AT_ONCE = 4;  // voxels of a thread, so that their loads overlap
 
 template <int OUTPUTS>
@@ -104,7 +105,7 @@ __device__ __forceinline__ void convolve(const ConvolveVoxels& p) {
 }
 
 template <int OUTPUTS>
-__global__ void __launch_bounds__(256) convolve_voxels(ConvolveVoxels p) {
+__global__ void __launch_bounds__(THREADS) convolve_voxels(ConvolveVoxels p) {
     follow();
     convolve<OUTPUTS>(p);
 }

@@ -4,7 +4,7 @@
 #include "pointwise.cuh"
 
 template <Form FORM>
-__global__ void __launch_bounds__(320, FORM == GENERAL ? 2 : 3) pointwise(Pointwise p) {
+__global__ void __launch_bounds__(MOST_THREADS, FORM == GENERAL ? 2 : 3) pointwise(Pointwise p) {
     follow();
     plain<FORM>(p);
 }

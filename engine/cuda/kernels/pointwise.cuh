@@ -12,6 +12,9 @@
 
 enum Sampling { NEAREST, LARGEST, MEAN };
 
+constexpr int MOST_THREADS = 320;  // of a block
+constexpr int VOXELS = 2;          // of a thread at once, where it samples nothing
+
 template <Form FORM>
 __device__ __forceinline__ Channels<FORM> scaled(const Pointwise& p, int channel) {
     Channels<FORM> channels(p, blockIdx.z, channel);
@@ -232,10 +235,9 @@ __device__ __forceinline__ int shown_column(const Pointwise& p, const Start& sta
 }
 
 // Block (vectors, columns): a thread owns LANES channels and walks over the rows of its block,
-// AT_ONCE voxels at a time so that as many loads are in flight.
+// VOXELS of them at a time so that as many loads are in flight.
 template <Form FORM>
 __device__ __forceinline__ void plain(const Pointwise& p) {
-    constexpr int AT_ONCE = 2;
     const int channel = first_channel();
     if (channel >= p.channels) return;
     const Channels<FORM> channels = scaled<FORM>(p, channel);
@@ -243,11 +245,11 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
     const int width = p.target_extents[2], end = end_of_rows(p);
     for (int index = blockIdx.x * p.rows; index < end; ++index) {
         const Row row(p, start, index, channel);
-        for (int first = threadIdx.y; first < width; first += AT_ONCE * blockDim.y) {
-            Vector from[AT_ONCE], beside[AT_ONCE];
-            int places[AT_ONCE];
+        for (int first = threadIdx.y; first < width; first += VOXELS * blockDim.y) {
+            Vector from[VOXELS], beside[VOXELS];
+            int places[VOXELS];
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) {
+            for (int i = 0; i < VOXELS; ++i) {
                 const int column = first + i * blockDim.y;
                 const int w = shown_column(p, start, column);
                 places[i] = column < width && row.d >= 0 && row.h >= 0 ? w : -1;
@@ -256,7 +258,7 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
                 if (channels.has_residual()) beside[i] = channels.residual_at(row.d, row.h, w);
             }
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) {
+            for (int i = 0; i < VOXELS; ++i) {
                 const int column = first + i * blockDim.y;
                 if (column >= width) break;
                 float values[LANES];

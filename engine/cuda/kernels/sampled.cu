@@ -5,13 +5,13 @@
 #include "pointwise.cuh"
 
 template <Sampling SAMPLING, Form FORM>
-__global__ void __launch_bounds__(320, 2) pointwise_sampled(Pointwise p) {
+__global__ void __launch_bounds__(MOST_THREADS, 2) pointwise_sampled(Pointwise p) {
     follow();
     sampled<SAMPLING, FORM>(p);
 }
 
 template <class Axis, Form FORM>
-__global__ void __launch_bounds__(320, 2) pointwise_blended(Pointwise p) {
+__global__ void __launch_bounds__(MOST_THREADS, 2) pointwise_blended(Pointwise p) {
     follow();
     blended<Axis, FORM>(p);
 }

@@ -1,4 +1,4 @@
-"""Argument structures are those that the kernels' sources declare."""
+"""Argument structures and constants are those that the kernels' sources declare."""
 
 from collections.abc import Iterator
 from ctypes import sizeof
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cuda_cyclegan.engine.compiler import kernel_source
-from cuda_cyclegan.engine.compiler.kernel_source import KernelSourceError, structure
+from cuda_cyclegan.engine.compiler.kernel_source import KernelSourceError, constants, structure
 
 
 @pytest.fixture
@@ -82,6 +82,24 @@ struct Arguments {
     assert sizeof(of_blocks) == 24
 
 
+def test_a_structure_within_one_for_blocks_is_that_of_patches(kernel: Path) -> None:
+    kernel.write_text("""
+struct Inner {
+    int extents[3];
+};
+
+struct Arguments {
+    int first;
+#ifdef IN_BLOCKS
+    Inner blocks;
+#endif
+};
+""")
+    values: Any = structure("kernel.cu", "Arguments", in_blocks=True)()
+    values.blocks = structure("kernel.cu", "Inner")((1, 2, 3))
+    assert [*values.blocks.extents] == [1, 2, 3]
+
+
 def test_headers_are_read_too(kernel: Path) -> None:
     kernel.write_text('#include "outer.cuh"\n\nstruct Arguments {\n    Part part;\n};\n')
     (kernel.parent / "outer.cuh").write_text('#pragma once\n#include "inner.cuh"\n')
@@ -119,3 +137,22 @@ def test_a_missing_structure_is_named(text: str, kernel: Path) -> None:
     kernel.write_text(text)
     with pytest.raises(KernelSourceError, match=r"^kernel\.cu: there is no struct Arguments"):
         structure("kernel.cu", "Arguments")
+
+
+def test_constants_are_those_of_the_file(kernel: Path) -> None:
+    kernel.write_text("""
+#include "header.cuh"
+constexpr int SIDE = 16, SEEN = SIDE + 1;  // of a block; in voxels
+constexpr int BOX = 2 * (SEEN * SEEN + 6) / 4 - 1;
+constexpr int LANES = 16 / sizeof(Element), WIDTH = LANES;
+constexpr float SHARE = 0.5f;
+template <int TILES>
+void convolve() {
+    constexpr int ROWS = 4 * TILES;
+}
+""")
+    (kernel.parent / "header.cuh").write_text("constexpr int OTHER = 3;\n")
+    assert constants("kernel.cu") == {"SIDE": 16, "SEEN": 17, "BOX": 146}
+    for name in ("LANES", "WIDTH", "SHARE", "ROWS", "OTHER"):
+        with pytest.raises(KernelSourceError, match=rf"^kernel\.cu: there is no constant {name} "):
+            constants("kernel.cu")[name]
