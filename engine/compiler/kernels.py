@@ -1,11 +1,12 @@
 """The table of kernels: which instances of each .cu file are compiled, and for which GPUs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ..options import Precision
 from .card_properties import WGMMA_CAPABILITY
+from .convolution import Convolution
 from .tensors import ELEMENTS
 
 CELL_RINGS = {64: (6, 8), 128: (8, 5)}
@@ -38,11 +39,14 @@ MOST_SUMMED = 4
 """Output channels of convolve_voxels.cu at most."""
 
 _FORMS = {"": "PLAIN", "_residual": "RESIDUAL", "_general": "GENERAL"}
-_SAMPLED = {"nearest": "NEAREST", "largest": "LARGEST", "mean": "MEAN"}
-_BLENDED = {
-    "trilinear": "Between<false>",
-    "trilinear_corners": "Between<true>",
-    "binomial": "Filtered",
+_SAMPLINGS = {
+    "": "<",
+    "_nearest": "_sampled<NEAREST, ",
+    "_largest": "_sampled<LARGEST, ",
+    "_mean": "_sampled<MEAN, ",
+    "_trilinear": "_blended<Between<false>, ",
+    "_trilinear_corners": "_blended<Between<true>, ",
+    "_binomial": "_blended<Filtered, ",
 }
 _HALF = ("fp16", "bf16")
 
@@ -54,7 +58,9 @@ class KernelSpec:
     source: its name. instances: C++ name of each kernel with its template arguments, by the name
     that launches use; empty if the file's kernels are not templates. precisions: those that it has
     kernels for. needs_wgmma: whether it has them for compute capability 9.0 alone. in_blocks:
-    whether patches may be blocks of a volume, for which it is compiled with -DIN_BLOCKS.
+    whether patches may be blocks of a volume, for which it is compiled with -DIN_BLOCKS. fits:
+    whether it does a convolution between tensors in memory, which plans of cuDNN may do too; None
+    for a kernel of anything else.
     """
 
     source: str
@@ -62,6 +68,7 @@ class KernelSpec:
     precisions: tuple[Precision, ...] = tuple(ELEMENTS)
     needs_wgmma: bool = False
     in_blocks: bool = False
+    fits: Callable[[Convolution], bool] | None = None
 
     def instances_for(self, precision: Precision, capability: tuple[int, int]) -> tuple[str, ...]:
         """Return the C++ names of all instances that a GPU may launch."""
@@ -93,12 +100,33 @@ KERNELS: Mapping[str, KernelSpec] = {
             _HALF,
         ),
         KernelSpec(
+            "convolve_split_fp16",
+            {
+                f"convolve_split_fp16_{outputs}{border}": (
+                    f"convolve_split_fp16<{has_border}, {voxels}, {outputs}>"
+                )
+                for border, has_border in (("", "false"), ("_border", "true"))
+                for outputs, voxels in SPLIT_TILES.items()
+            },
+            ("tf32", "fp32"),
+            fits=lambda shape: shape.split_fp16,
+        ),
+        KernelSpec(
+            "convolve_depthwise",
+            {
+                "convolve_depthwise": "convolve_depthwise<false>",
+                "gradient_depthwise": "convolve_depthwise<true>",
+            },
+            fits=lambda shape: shape.is_depthwise,
+        ),
+        KernelSpec(
             "convolve",
             {
                 f"{name}_{outputs}": f"convolve<{voxels}, {outputs}, {is_gradient}>"
                 for name, is_gradient in (("convolve", "false"), ("gradient", "true"))
                 for outputs, voxels in OUTPUT_TILES.items()
             },
+            fits=lambda _: True,
         ),
         KernelSpec(
             "convolve_by_planes",
@@ -110,13 +138,6 @@ KERNELS: Mapping[str, KernelSpec] = {
             },
             _HALF,
             needs_wgmma=True,
-        ),
-        KernelSpec(
-            "convolve_depthwise",
-            {
-                "convolve_depthwise": "convolve_depthwise<false>",
-                "gradient_depthwise": "convolve_depthwise<true>",
-            },
         ),
         KernelSpec(
             "convolve_patches",
@@ -138,17 +159,6 @@ KERNELS: Mapping[str, KernelSpec] = {
             _HALF,
             needs_wgmma=True,
             in_blocks=True,
-        ),
-        KernelSpec(
-            "convolve_split_fp16",
-            {
-                f"convolve_split_fp16_{outputs}{border}": (
-                    f"convolve_split_fp16<{has_border}, {voxels}, {outputs}>"
-                )
-                for border, has_border in (("", "false"), ("_border", "true"))
-                for outputs, voxels in SPLIT_TILES.items()
-            },
-            ("tf32", "fp32"),
         ),
         KernelSpec("convolve_strided", precisions=_HALF, needs_wgmma=True, in_blocks=True),
         KernelSpec(
@@ -193,15 +203,9 @@ KERNELS: Mapping[str, KernelSpec] = {
         KernelSpec("pack", in_blocks=True),
         KernelSpec(
             "pointwise",
-            {f"pointwise{suffix}": f"pointwise<{form}>" for suffix, form in _FORMS.items()},
-            in_blocks=True,
-        ),
-        KernelSpec(
-            "sampled",
             {
-                f"pointwise_{name}{suffix}": f"pointwise_{kind}<{argument}, {form}>"
-                for kind, arguments in (("sampled", _SAMPLED), ("blended", _BLENDED))
-                for name, argument in arguments.items()
+                f"pointwise{name}{suffix}": f"pointwise{template}{form}>"
+                for name, template in _SAMPLINGS.items()
                 for suffix, form in _FORMS.items()
             },
             in_blocks=True,
@@ -211,4 +215,14 @@ KERNELS: Mapping[str, KernelSpec] = {
         KernelSpec("unpack", in_blocks=True),
     )
 }
-"""By the names of the .cu files."""
+"""By the names of the .cu files; of those that fit a convolution, the first is taken."""
+
+TENSOR_CORE_KERNELS = frozenset(
+    spec.source for spec in KERNELS.values() if spec.precisions == _HALF
+)
+"""Those of fp16 and bf16 alone, which a GPU with Tensor Cores may use where they are right."""
+
+
+def own_kernel(shape: Convolution) -> KernelSpec:
+    """Return the kernel for a convolution between tensors in memory."""
+    return next(spec for spec in KERNELS.values() if spec.fits and spec.fits(shape))

@@ -1,12 +1,13 @@
 """Launches of convolutions that no plan of cuDNN's does."""
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 from ...network.layers import Triple
 from ..convolution import Convolution
 from ..kernel_source import constants, structure
-from ..kernels import OUTPUT_TILES, SPLIT_TILES
+from ..kernels import OUTPUT_TILES, SPLIT_TILES, own_kernel
 from ..steps import Convolve
 from ..tensors import VECTOR_BYTES
 from .launch import WARP, Addresses, Launch, block_shape, vectors
@@ -14,10 +15,8 @@ from .tensor_arguments import region_address
 
 
 def convolve(step: Convolve, at: Addresses) -> Launch:
-    """A convolution by an own kernel."""
-    if step.shape.split_fp16:
-        return _convolve_split_fp16(step, at)
-    return (_convolve_depthwise if step.shape.is_depthwise else _convolve_plainly)(step, at)
+    """Return the launch of a convolution by an own kernel."""
+    return _LAUNCHES[own_kernel(step.shape).source](step, at)
 
 
 def _convolve_split_fp16(step: Convolve, at: Addresses) -> Launch:
@@ -104,3 +103,11 @@ def convolution_geometry(shape: Convolution) -> dict[str, Any]:
         "stride": shape.stride,
         "before": shape.before,
     }
+
+
+_LAUNCHES: dict[str, Callable[[Convolve, Addresses], Launch]] = {
+    "convolve_split_fp16": _convolve_split_fp16,
+    "convolve_depthwise": _convolve_depthwise,
+    "convolve": _convolve_plainly,
+}
+"""By the kernels of `own_kernel`."""

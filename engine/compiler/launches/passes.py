@@ -57,8 +57,7 @@ def pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
         kernel += "_residual"
     grid = -(-depth * height // tile.rows), columns, step.patches.count
     block = across, tile.columns, 1
-    source = "sampled" if sampling else "pointwise"
-    return Launch(source, kernel, grid, block, 0, pass_arguments(step, at, tile))
+    return Launch("pointwise", kernel, grid, block, 0, pass_arguments(step, at, tile))
 
 
 def is_linear(step: Pointwise) -> bool:
@@ -162,13 +161,11 @@ def _tile(step: Pointwise, card: CardProperties) -> PassTile:
     """The tile that is good on most GPUs."""
     depth, height, width = step.target_extents
     rows = -(-depth * height // (_ROW_BLOCKS * card.multiprocessors))
-    run = _run(step, card) if is_blended(step) else 1
     across, _ = block_shape(step.source.channels, step.target.precision)
-    return PassTile(
-        rows,
-        _columns(across, width, run if is_blended(step) else constants("pointwise.cuh")["VOXELS"]),
-        run,
-    )
+    if is_blended(step):
+        run = _run(step, card)
+        return PassTile(rows, _columns(across, width, run), run)
+    return PassTile(rows, _columns(across, width, constants("pointwise.cu")["VOXELS"]), 1)
 
 
 def is_blended(step: Pointwise) -> bool:
@@ -194,7 +191,7 @@ def _run(step: Pointwise, card: CardProperties) -> int:
 
 def _columns(across: int, width: int, each: int) -> int:
     """Columns of a block such that whole blocks cover a row with little to spare."""
-    turns, most = 1, constants("pointwise.cuh")["MOST_THREADS"]
+    turns, most = 1, constants("pointwise.cu")["MOST_THREADS"]
     while (columns := -(-width // (each * turns))) * across > most:
         turns += 1
     return max(columns, _NARROW_BLOCK // across)

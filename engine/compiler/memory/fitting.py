@@ -14,7 +14,8 @@ from ...network.patches import largest_patch
 from ...options import Precision
 from ..card_properties import WGMMA_CAPABILITY, CardProperties
 from ..convolution import Convolution
-from ..lowered import MMA_KERNELS, WGMMA_KERNELS, LayerForm, Layout, Lowered
+from ..kernels import TENSOR_CORE_KERNELS
+from ..lowered import LayerForm, Layout, Lowered
 from ..lowering.lowering import lower
 from ..lowering.split_fp16 import split_fp16_pays
 from ..steps import Convolve
@@ -108,7 +109,7 @@ class ProgramRequest:
                     has_wgmma,
                     self.forms,
                     split_fp16=split_fp16,
-                    without=tuple(sorted(self.without & (MMA_KERNELS | WGMMA_KERNELS))),
+                    without=tuple(sorted(self.without & TENSOR_CORE_KERNELS)),
                 )
             batch //= 2
 
