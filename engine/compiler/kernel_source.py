@@ -28,7 +28,7 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 _NAME = r"\w+(?:\[\d+\])?"
 _FIELDS = re.compile(rf"(?:const )?(\w+(?: \w+)*?)(\*?) ({_NAME}(?:, {_NAME})*);")
-_CONSTANTS = re.compile(r"^constexpr int ([^;]*);", re.MULTILINE)
+_CONSTANTS = re.compile(r"^(?:constexpr int|enum \w+ {) ([^;}]*?)(?: })?;", re.MULTILINE)
 _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
 
 
@@ -102,7 +102,7 @@ class _Constants(dict[str, int]):
 
 @cache
 def constants(file: str) -> Mapping[str, int]:
-    """Return the file's own `constexpr int`s, of a line each.
+    """Return the file's own `constexpr int`s and enumerators with values, of a line each.
 
     Those that depend on more than whole numbers and earlier ones are left out; whoever looks one up
     gets a KernelSourceError.

@@ -4,14 +4,13 @@ from ctypes import Structure
 from math import prod
 
 from ..card_properties import CardProperties
-from ..checks import Bound, Filling, FillKind
+from ..checks import Bound, Filling
 from ..convolution import Convolution
 from ..kernel_source import constants, structure
 from ..tensors import Tensor
 from .convolutions import convolution_geometry
 from .launch import BLOCK, Launch
 
-_KINDS: dict[FillKind, int] = {"noise": 0, "signs": 1, "paired": 2, "opposed": 3}
 _SEEDS = {"source": 1, "weight": 2}
 _WAVES = 8
 """Blocks for each multiprocessor that go through a tensor."""
@@ -46,7 +45,7 @@ def _numbers(
         target=target,
         count=count,
         channels=channels,
-        kind=_KINDS[numbers.kind],
+        kind=constants("check.cu")[numbers.kind.upper()],
         density=round(numbers.density * 65536),
         fraction=numbers.fraction,
         split_fp16=split_fp16,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ...network.layers import Downsample, Pool, Triple, Upsample
 from ..card_properties import CardProperties
 from ..kernel_source import constants, structure
-from ..steps import IDENTITY, Combination, Pointwise, Sampling
+from ..steps import IDENTITY, Pointwise, Sampling
 from ..tensors import NUMBER_BYTES, TensorView
 from .launch import Addresses, Launch, block_shape, vectors
 from .tensor_arguments import (
@@ -16,9 +16,6 @@ from .tensor_arguments import (
     strides_of,
     table_addresses,
 )
-
-_COMBINATIONS: dict[Combination, int] = {"add": 0, "subtract": 1, "multiply": 2, "gate": 3}
-"""The `Combination` of pass.cuh."""
 
 _ROW_BLOCKS = 32
 """Blocks for each multiprocessor that the rows of a pass are spread over, at most."""
@@ -143,7 +140,7 @@ def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Str
         source_unit=_unit(view),
         residual_unit=_unit(step.residual),
         target_scale=target.scale or 0.0,
-        combination=_COMBINATIONS[step.combination],
+        combination=constants("pass.cuh")[step.combination.upper()],
         activation=activation_of(step.activation, at),
         after=activation_of(step.after, at),
         border_value=border_value,

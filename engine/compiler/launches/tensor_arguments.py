@@ -3,24 +3,10 @@
 from ctypes import Structure
 
 from ...network.layers import Constant, PadMode
-from ..kernel_source import structure
-from ..steps import ActivatedView, Activation, Convolve, Curve
+from ..kernel_source import constants, structure
+from ..steps import ActivatedView, Activation, Convolve
 from ..tensors import NUMBER_BYTES, AffineTable, Tensor, TensorView
 from .launch import Addresses
-
-_BORDERS = {"reflect": 0, "replicate": 1, "zero": 2}
-"""The `Border` of element.cuh; a constant is what zero is but for its value."""
-
-_CURVES: dict[Curve, int] = {
-    "linear": 0,
-    "tanh": 1,
-    "sigmoid": 2,
-    "elu": 3,
-    "softplus": 4,
-    "clip": 5,
-    "erf": 6,
-}
-"""The `Curve` of element.cuh."""
 
 
 def strides_of(tensor: Tensor) -> Structure:
@@ -56,15 +42,16 @@ def activation_of(activation: Activation, at: Addresses, channel: int = 0) -> St
         slope=activation.slope,
         low=activation.low,
         high=activation.high,
-        curve=_CURVES[activation.curve],
+        curve=constants("element.cuh")[activation.curve.upper()],
     )
 
 
 def border_of(mode: PadMode) -> tuple[int, float]:
     """How a kernel continues a tensor, and the value behind a constant border."""
+    borders = constants("element.cuh")
     if isinstance(mode, Constant):
-        return _BORDERS["zero"], mode.value
-    return _BORDERS[mode], 0.0
+        return borders["CONSTANT"], mode.value
+    return borders["CONSTANT" if mode == "zero" else mode.upper()], 0.0
 
 
 def table_addresses(

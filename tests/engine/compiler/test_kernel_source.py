@@ -146,13 +146,21 @@ constexpr int SIDE = 16, SEEN = SIDE + 1;  // of a block; in voxels
 constexpr int BOX = 2 * (SEEN * SEEN + 6) / 4 - 1;
 constexpr int LANES = 16 / sizeof(Element), WIDTH = LANES;
 constexpr float SHARE = 0.5f;
+enum Border { REFLECT = 0, REPLICATE = SIDE / 8 };
+enum Form { PLAIN, GENERAL };
 template <int TILES>
 void convolve() {
     constexpr int ROWS = 4 * TILES;
 }
 """)
     (kernel.parent / "header.cuh").write_text("constexpr int OTHER = 3;\n")
-    assert constants("kernel.cu") == {"SIDE": 16, "SEEN": 17, "BOX": 146}
-    for name in ("LANES", "WIDTH", "SHARE", "ROWS", "OTHER"):
+    assert constants("kernel.cu") == {
+        "SIDE": 16,
+        "SEEN": 17,
+        "BOX": 146,
+        "REFLECT": 0,
+        "REPLICATE": 2,
+    }
+    for name in ("LANES", "WIDTH", "SHARE", "ROWS", "OTHER", "PLAIN"):
         with pytest.raises(KernelSourceError, match=rf"^kernel\.cu: there is no constant {name} "):
             constants("kernel.cu")[name]

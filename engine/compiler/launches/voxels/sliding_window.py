@@ -7,12 +7,10 @@ import numpy as np
 
 from ....network.layers import Triple
 from ....scaling import VOXEL_TYPES, Stored
-from ....sliding_window import PatchWindow, SmallVolumePadding
-from ...kernel_source import structure
+from ....sliding_window import PatchWindow
+from ...kernel_source import constants, structure
 from ...ring_buffers import RingLayout
 from ..launch import BLOCK, Launch
-
-_FILLS: dict[SmallVolumePadding, int] = {"reflect": 0, "edge": 1, "minimum": 2}
 
 
 def cut(
@@ -29,7 +27,7 @@ def cut(
         patch_steps=window.patch_steps,
         origin=origin,
         rows=places.rows,
-        fill=_FILLS[window.padding],
+        fill=constants("sliding_window.cu")[f"FILL_{window.padding.upper()}"],
         scaling=scaling_of(source),
     )
     grid = -(-height * width // BLOCK), depth, len(source.values)

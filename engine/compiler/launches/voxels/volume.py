@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from ....network.layers import Triple
 from ....scaling import Stored, VoxelArray
 from ....sliding_window import Rows
-from ...kernel_source import structure
+from ...kernel_source import constants, structure
 from ..launch import BLOCK, Launch
 from .sliding_window import scaling_of
-
-_EDGE = 1  # of `enum Fill` in sliding_window.cu
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ def rows_into_volume(
         patch_steps=tuple(patch_steps),
         origin=(begin - rows.start, *first[1:]),
         rows=len(rows),
-        fill=_EDGE,
+        fill=constants("sliding_window.cu")["FILL_EDGE"],
         scaling=scaling_of(source),
     )
     grid = -(-sizes[1] * sizes[2] // BLOCK), end - begin, 1
@@ -117,7 +115,7 @@ def rows_of_volume(
         patch_steps=tuple(patch_steps),
         origin=tuple(corner),
         rows=padded[0],
-        fill=_EDGE,
+        fill=constants("sliding_window.cu")["FILL_EDGE"],
         scaling=structure("sliding_window.cu", "Scaling")(radius=1.0),  # floats, as they are
     )
     grid = -(-count[1] * count[2] // BLOCK), count[0], 1
