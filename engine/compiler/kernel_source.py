@@ -4,7 +4,6 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from ctypes import Structure, c_double, c_float, c_int, c_longlong, c_uint, c_void_p
 from functools import cache
 from pathlib import Path
@@ -90,52 +89,42 @@ def _type(file: str, number: int, name: str, in_blocks: bool) -> Any:
 
 
 class _Constants(dict[str, int]):
-    """Values by name; `file` is named where there is none."""
+    """Values by name, computed when first looked up."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, expressions: Mapping[str, str]) -> None:
         super().__init__()
-        self._file = file
+        self._file, self._expressions = file, expressions
 
     def __missing__(self, name: str) -> int:
-        raise KernelSourceError(f"{self._file}: there is no constant {name} of known value")
+        try:
+            self[name] = self._value(ast.parse(self._expressions[name], mode="eval").body)
+        except (KeyError, SyntaxError, KernelSourceError) as error:
+            text = f"{self._file}: there is no constant {name} of known value"
+            raise KernelSourceError(text) from error
+        return self[name]
+
+    def _value(self, tree: ast.expr) -> int:
+        match tree:
+            case ast.Constant(int() as value):
+                return value
+            case ast.Name(name):
+                return self[name]
+            case ast.BinOp(left, kind, right) if type(kind) in _OPERATIONS:
+                return _OPERATIONS[type(kind)](self._value(left), self._value(right))
+            case _:
+                raise KernelSourceError("more than whole numbers")
 
 
 @cache
 def constants(file: str) -> Mapping[str, int]:
     """Return the file's own `constexpr int`s and enumerators with values, of a line each.
 
-    Those that depend on more than whole numbers and earlier ones are left out; whoever looks one up
-    gets a KernelSourceError.
+    One that depends on more than whole numbers and other constants of the file raises
+    KernelSourceError when it is looked up.
     """
-    found = _Constants(file)
-    for line in _CONSTANTS.findall(_text(file)):
-        for name, _, expression in (each.partition(" = ") for each in line.split(", ")):
-            with suppress(_UnknownValueError):
-                found[name] = _value(_parsed(expression), found)
-    return found
-
-
-class _UnknownValueError(Exception):
-    """An expression of more than whole numbers and known names."""
-
-
-def _parsed(expression: str) -> ast.expr:
-    try:
-        return ast.parse(expression, mode="eval").body
-    except SyntaxError as error:
-        raise _UnknownValueError from error
-
-
-def _value(tree: ast.expr, known: Mapping[str, int]) -> int:
-    match tree:
-        case ast.Constant(int() as value):
-            return value
-        case ast.Name(name) if name in known:
-            return known[name]
-        case ast.BinOp(left, kind, right) if type(kind) in _OPERATIONS:
-            return _OPERATIONS[type(kind)](_value(left, known), _value(right, known))
-        case _:
-            raise _UnknownValueError
+    declared = (each for line in _CONSTANTS.findall(_text(file)) for each in line.split(", "))
+    pairs = (each.partition(" = ") for each in declared)
+    return _Constants(file, {name: expression for name, _, expression in pairs})
 
 
 @cache

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -92,9 +93,13 @@ def image_key(
 
 
 def _sources(name: str) -> tuple[bytes, Mapping[str, bytes]]:
-    """Of a kernel, and of the headers."""
-    own = {path.name: path.read_bytes() for path in sorted(FOLDER.glob("*.cuh"))}
-    return (FOLDER / f"{name}.cu").read_bytes(), own
+    """Return a kernel's text, and those of the headers by their names."""
+    return (FOLDER / f"{name}.cu").read_bytes(), _headers(FOLDER)
+
+
+@cache
+def _headers(folder: Path) -> Mapping[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.cuh"))}
 
 
 def _options(precision: Precision, capability: tuple[int, int], *, in_blocks: bool) -> list[str]:
