@@ -1,7 +1,7 @@
 """A generator as a typed layer graph, and the runtimes that turn patches into patches.
 
-Knows arrays, weights and devices. Must never know scans, studies, files of scans, or the command
-line.
+Knows arrays, weights and devices; may import io.files. Must never know scans, studies, files of
+scans, or the command line.
 """
 
 from .telemetry import disable_telemetry

@@ -128,10 +128,8 @@ MAY_IMPORT = {
     ),
     "engine.card_startup": "engine.cuda.patches engine.probe",
     "engine.checkpoint": "",
-    "engine.checkpoint.onnx": (
-        "engine.checkpoint.read engine.errors engine.network engine.regular_files"
-    ),
-    "engine.checkpoint.read": "engine.errors engine.network engine.regular_files",
+    "engine.checkpoint.onnx": "engine.checkpoint.read engine.errors engine.network io.files",
+    "engine.checkpoint.read": "engine.errors engine.network io.files",
     "engine.checkpoint.recognise": (
         "engine.checkpoint.read engine.errors engine.model engine.network"
     ),
@@ -156,11 +154,11 @@ MAY_IMPORT = {
         "engine.compiler.memory engine.errors engine.network engine.options "
         "engine.whole_volume"
     ),
-    "engine.cores": "",
+    "engine.cores": "io.files",
     "engine.cuda": (
         "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
         "engine.decoding engine.errors engine.network engine.options engine.probe "
-        "engine.regular_files engine.sliding_window"
+        "engine.sliding_window io.files"
     ),
     "engine.cuda.patches": (
         "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
@@ -182,7 +180,7 @@ MAY_IMPORT = {
     "engine.generator": "engine.network engine.scaling engine.sliding_window",
     "engine.model": (
         "engine.decoding engine.errors engine.network engine.onnxruntime engine.options "
-        "engine.regular_files engine.sliding_window engine.whole_volume"
+        "engine.sliding_window engine.whole_volume io.files"
     ),
     "engine.network": "engine.decoding engine.errors",
     "engine.onnxruntime": "engine.cores engine.errors engine.network",
@@ -197,7 +195,6 @@ MAY_IMPORT = {
     "engine.probe": "",
     "engine.provider_check": "engine.errors engine.model engine.network engine.onnxruntime",
     "engine.recovery": "engine.errors engine.generator engine.options",
-    "engine.regular_files": "",
     "engine.scaling": "engine.errors engine.network",
     "engine.sliding_window": "engine.network",
     "engine.telemetry": "",

@@ -17,6 +17,7 @@ import numpy as np
 import safetensors as _safetensors
 import safetensors.numpy as _safetensors_numpy
 
+from ...io.files.regular import open_regular, read_regular
 from ..decoding import Json, encode
 from ..errors import EngineError, ModelFileError
 from ..network.architectures import build
@@ -25,7 +26,6 @@ from ..network.layer_shapes import times
 from ..network.layers import FloatArray
 from ..network.receptive_field import sees_whole_patch
 from ..options import Inference
-from ..regular_files import open_regular, read_regular
 from ..whole_volume import volume_refusal
 from .architecture_json import architecture_to_json
 from .card import ModelCard, card_from_json, card_to_json, stated_ranges, strict_json

@@ -9,9 +9,9 @@ from typing import TypeAlias
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+from ....io.files.regular import open_regular, read_regular
 from ...errors import CheckpointError, quoted
 from ...network.graph import LARGEST_WEIGHTS
-from ...regular_files import open_regular, read_regular
 from ..read.checkpoint import is_onnx_start
 from .tensors import Array, TensorReader
 from .wire import check_size, damaged, once

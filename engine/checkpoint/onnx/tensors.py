@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto, numpy_helper
 
+from ....io.files.regular import open_regular
 from ...errors import CheckpointError, quoted
 from ...network.graph import LARGEST_WEIGHTS
-from ...regular_files import open_regular
 from .wire import once
 
 Array: TypeAlias = npt.NDArray[Any]

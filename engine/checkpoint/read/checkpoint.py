@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 import safetensors as _safetensors
 
+from ....io.files.regular import read_regular
 from ...errors import CheckpointError, quoted
-from ...regular_files import read_regular
 from .dangerous_names import LONGEST_NAME
 from .file_formats import ZIP_MAGIC, read_archive, read_legacy
 from .pickles import Inert, is_pickle

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ....io.files.regular import open_regular
 from ...errors import CheckpointError, ModelFileError
 from ...network.layer_shapes import times
 from ...network.layers import FloatArray
-from ...regular_files import open_regular
 from .checkpoint import read_checkpoint
 from .file_formats import ZIP_FAULTS
 from .tensors import StoredTensor
