@@ -199,7 +199,7 @@ def volume_obstacle(graph: "Graph", device: Device, precision: Precision) -> str
     """
     advice = "use setting inference=patches"
     if graph.patch is not None:
-        from .network.layer_shapes import times  # late, as NumPy comes with it
+        from .network.graph import times  # late, as NumPy comes with it
 
         return f"The network is for patches of {times(graph.patch)} alone; {advice}."
     if device.kind == "cuda":

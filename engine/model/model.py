@@ -21,10 +21,9 @@ from ...io.files.regular import open_regular, read_regular
 from ..decoding import Json, encode
 from ..errors import EngineError, ModelFileError
 from ..network.architectures import build
-from ..network.graph import LARGEST_WEIGHTS, Graph, Network
-from ..network.layer_shapes import times
+from ..network.graph import LARGEST_WEIGHTS, Graph, Network, times
+from ..network.graph_analysis import sees_whole_patch
 from ..network.layers import FloatArray
-from ..network.receptive_field import sees_whole_patch
 from ..options import Inference
 from ..whole_volume import volume_refusal
 from .architecture_json import architecture_to_json

@@ -22,10 +22,9 @@ from ...engine.errors import CheckpointError
 from ...engine.model.card import Established, NetworkRange
 from ...engine.model.reference import TOLERANCE, relative_error
 from ...engine.network.architectures import Architecture
-from ...engine.network.graph import INPUT, Graph, Network
-from ...engine.network.layer_shapes import times
+from ...engine.network.graph import INPUT, Graph, Network, times
+from ...engine.network.graph_analysis import ValueRange, output_range
 from ...engine.network.layers import Add, FloatArray, Triple
-from ...engine.network.value_range import ValueRange, output_range
 from ...engine.onnxruntime.session import open_cpu_generator
 
 ReferencePair: TypeAlias = tuple[FloatArray, FloatArray]

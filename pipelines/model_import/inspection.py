@@ -13,10 +13,9 @@ from ...engine.checkpoint.recognise.recognition import Recognised, recognise
 from ...engine.errors import CheckpointError
 from ...engine.model.model import Model, is_model_file, load_model
 from ...engine.model.reference import reference_extents
-from ...engine.network.flops import flops
 from ...engine.network.graph import Network
+from ...engine.network.graph_analysis import flops, receptive_field, sees_whole_patch
 from ...engine.network.layers import Triple, kind_of
-from ...engine.network.receptive_field import receptive_field, sees_whole_patch
 from .found import FoundNetwork, find_network
 
 

@@ -39,8 +39,8 @@ from cuda_cyclegan.engine.checkpoint.onnx.graph import write_down
 from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
 from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 from cuda_cyclegan.engine.model.reference import relative_error
-from cuda_cyclegan.engine.network.flops import flops
 from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.graph_analysis import flops
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.pipelines.bench.layers import grouped

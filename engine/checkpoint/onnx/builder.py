@@ -3,8 +3,7 @@
 import numpy as np
 
 from ...errors import PatchShapeError
-from ...network.graph import Node
-from ...network.layer_shapes import TensorShape, shape_made
+from ...network.graph import Node, TensorShape, shape_made
 from ...network.layers import ChannelAffine, Conv3d, FloatArray, Layer
 from .file import OnnxFile, Operator
 from .tensors import Array

@@ -7,8 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...errors import CheckpointError, PatchShapeError
-from ...network.graph import INPUT, Graph, Network
-from ...network.layer_shapes import times
+from ...network.graph import INPUT, Graph, Network, times
 from ...network.layers import Triple
 from .activations import ACTIVATIONS
 from .builder import Builder

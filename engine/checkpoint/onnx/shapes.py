@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 
-from ...network.layer_shapes import times
+from ...network.graph import times
 from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, triple
 from .builder import Builder
 from .file import Operator

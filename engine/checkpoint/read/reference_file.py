@@ -11,7 +11,7 @@ import numpy as np
 
 from ....io.files.regular import open_regular
 from ...errors import CheckpointError, ModelFileError
-from ...network.layer_shapes import times
+from ...network.graph import times
 from ...network.layers import FloatArray
 from .checkpoint import read_checkpoint
 from .file_formats import ZIP_FAULTS

@@ -6,8 +6,7 @@ from typing import TypeAlias
 
 from ...errors import CheckpointError
 from ...network.architectures import Blur, Norm, ResNetSpec, Spec, UNetSpec, build, out_of_bounds
-from ...network.graph import Graph, Network
-from ...network.layer_shapes import times
+from ...network.graph import Graph, Network, times
 from ...network.layers import FloatArray
 from .evidence import BY_ONNX
 from .layers import AFFINE, TRACKED, KeyMapping, NetworkTensors, convolution_weights

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from ...errors import CheckpointError
-from ...network.layer_shapes import times
+from ...network.graph import times
 from ...network.layers import Downsample
 from .evidence import BY_ONNX
 from .layers import KeyMapping, LayerTensors, NetworkTensors, common_bias, fits

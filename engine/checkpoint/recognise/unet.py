@@ -1,7 +1,7 @@
 """The nested key naming of the U-Net generators: model.model.1.model.3.model ..."""
 
 from ...errors import CheckpointError
-from ...network.layer_shapes import times
+from ...network.graph import times
 from .evidence import BY_ONNX
 from .layers import KeyMapping, NetworkTensors, common_bias, fits
 from .match import NESTED_U_NET, Match, UNetShape

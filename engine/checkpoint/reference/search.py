@@ -15,8 +15,8 @@ import numpy as np
 from ...errors import CheckpointError, PatchShapeError
 from ...model.reference import MOST_FLOPS, TOLERANCE, relative_error
 from ...network.architectures import build
-from ...network.flops import flops
 from ...network.graph import Network
+from ...network.graph_analysis import flops
 from ...network.layers import FloatArray, Triple
 from ...onnxruntime.session import open_cpu_generator
 from ..recognise.established import differences_in_words, said_reading

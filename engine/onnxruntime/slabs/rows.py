@@ -10,8 +10,7 @@ from math import inf
 
 from msgspec.structs import replace
 
-from ...network.graph import Node
-from ...network.layer_shapes import TensorShape
+from ...network.graph import Node, TensorShape
 from ...network.layers import (
     Constant,
     Conv3d,
