@@ -7,7 +7,7 @@ from typing import get_args
 
 from ..engine.devices import Device, choose_devices, volume_obstacle
 from ..engine.errors import DeviceUnavailableError
-from ..engine.model.model import Model
+from ..engine.model.model_file import Model
 from ..engine.network.graph import Graph
 from ..engine.network.graph_analysis import held_bytes, largest_patch
 from ..engine.network.layers import Triple

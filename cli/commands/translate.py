@@ -29,7 +29,7 @@ from ..signals import Stop, stop_signals
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...engine.model.model import Model
+    from ...engine.model.model_file import Model
     from ...pipelines.progress.events import Listen
     from ...pipelines.report.report import BatchReport
     from ...pipelines.translate import Job, Request

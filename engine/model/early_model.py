@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .model import Model
+    from .model_file import Model
 
 
 def early_model(path: Path) -> "Callable[[], Model]":
@@ -21,6 +21,6 @@ def early_model(path: Path) -> "Callable[[], Model]":
 
 
 def _loaded(path: Path) -> "Model":
-    from .model import load_model
+    from .model_file import load_model
 
     return load_model(path)

@@ -25,7 +25,7 @@ from ..network.graph_analysis import flops, held_bytes
 from ..network.layers import FloatArray, Triple, triple
 from ..onnxruntime.session import open_cpu_generator
 from ..options import Precision
-from .model import Model
+from .model_file import Model
 
 TOLERANCE = 1e-4
 """Relative L2 error up to which an output is the reference, both computed in float32 on a CPU."""

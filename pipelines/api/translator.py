@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...engine.devices import Device
 from ...engine.generator import AnyGenerator
-from ...engine.model.model import Model
+from ...engine.model.model_file import Model
 from ...engine.network.layers import Triple
 from ...engine.options import NO_LIMITS, CudaLimits, Inference, Precision
 from ...engine.recovery import Outcome, SharedGenerator

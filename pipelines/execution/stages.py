@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from ...engine.errors import EngineError
 from ...engine.generator import AnyGenerator
-from ...engine.model.model import Model
+from ...engine.model.model_file import Model
 from ...engine.options import Precision
 from ...engine.recovery import SharedGenerator
 from ...io.errors import ScanError

@@ -19,7 +19,7 @@ from ...engine.checkpoint.recognise.evidence import (
 from ...engine.checkpoint.recognise.recognition import Recognised, recognise
 from ...engine.checkpoint.reference.proof import resolve
 from ...engine.errors import CheckpointError
-from ...engine.model.card import Established, NetworkRange
+from ...engine.model.model_card import Established, NetworkRange
 from ...engine.model.reference import TOLERANCE, relative_error
 from ...engine.network.architectures import Architecture
 from ...engine.network.graph import INPUT, Graph, Network, times

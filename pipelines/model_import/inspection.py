@@ -11,7 +11,7 @@ from ...engine.checkpoint.recognise.evidence import NetworkChoices
 from ...engine.checkpoint.recognise.networks import networks
 from ...engine.checkpoint.recognise.recognition import Recognised, recognise
 from ...engine.errors import CheckpointError
-from ...engine.model.model import Model, is_model_file, load_model
+from ...engine.model.model_file import Model, is_model_file, load_model
 from ...engine.model.reference import reference_extents
 from ...engine.network.graph import Network
 from ...engine.network.graph_analysis import flops, receptive_field, sees_whole_patch

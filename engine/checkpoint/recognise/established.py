@@ -5,7 +5,7 @@ or on the user's own responsibility.
 from collections.abc import Iterator
 
 from ...errors import CheckpointError
-from ...model.card import Established
+from ...model.model_card import Established
 from ..read.checkpoint import Options
 from .codes import GeneratorCode, TrainingCode, code_named, fitting_codes
 from .evidence import Evidence, Question, meaningless, setting, subject

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from ...errors import CheckpointError, listed, quoted
-from ...model.card import Established
+from ...model.model_card import Established
 from ...network.architectures import Spec
 from ...network.graph import Network
 from ..read.checkpoint import Checkpoint

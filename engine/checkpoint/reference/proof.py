@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ...errors import CheckpointError
-from ...model.card import Established
+from ...model.model_card import Established
 from ...network.layers import FloatArray
 from ..recognise.established import check_meaning, differences_in_words, tell_reading
 from ..recognise.evidence import Direction, Evidence, setting

@@ -12,8 +12,8 @@ from typing import Self
 from ....engine.devices import Device, choose_device, with_half_the_memory
 from ....engine.errors import ModelFileError
 from ....engine.generator import AnyGenerator
-from ....engine.model.card import ModelCard
-from ....engine.model.model import Model, load_model
+from ....engine.model.model_card import ModelCard
+from ....engine.model.model_file import Model, load_model
 from ....engine.network.layers import Triple
 from ....engine.options import Precision
 from ....engine.recovery import SharedGenerator, shared_generator

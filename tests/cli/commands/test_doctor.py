@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine import devices
-from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.model.reference import verify
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.io.files import control_groups

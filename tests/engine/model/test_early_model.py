@@ -7,9 +7,9 @@ import pytest
 from support.model_cards import model_bytes
 
 from cuda_cyclegan.engine.errors import ModelFileError
-from cuda_cyclegan.engine.model import model
+from cuda_cyclegan.engine.model import model_file as model
 from cuda_cyclegan.engine.model.early_model import early_model
-from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.model_file import load_model
 
 PATIENCE = 30.0
 

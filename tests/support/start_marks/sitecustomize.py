@@ -19,7 +19,7 @@ BEFORE, AFTER = "before", "after"
 MARKS: dict[str, list[tuple[str, str, str]]] = {
     "engine.probe.cards": [("_driver", AFTER, "driver started")],
     "engine.probe.early_context": [("_retained", AFTER, "context ready")],
-    "engine.model.model": [("decode_model", AFTER, "model read")],
+    "engine.model.model_file": [("decode_model", AFTER, "model read")],
     "engine.cuda.patches.generator": [("CudaGenerator.warm_up", AFTER, "program open")],
     "engine.cuda.volume.host_maps": [
         ("_in_large_pages", BEFORE, "maps to be pinned"),

@@ -1,74 +1,243 @@
-"""The model card: all that a scan needs to know to pass through a network and come back; its
-rules, and its JSON.
+"""The model card: all that a scan needs to pass through a network and back; its rules and its JSON.
+
+It states, besides the network's architecture, what the scans of a reference set were like and how
+close their translations come back to them (`Expectations`, `CycleReference`).
 """
 
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum, inf, isfinite, sqrt
 from typing import Literal, TypeAlias
+
+from msgspec.structs import fields
 
 from ..decoding import FieldError, Json, Tagged, decode_known, encode, parse
 from ..errors import ModelFileError, PatchShapeError
-from ..network.architectures import Architecture, build, out_of_bounds
-from ..network.layers import Triple
+from ..network.architectures import (
+    Architecture,
+    End,
+    ResNetSpec,
+    Spec,
+    UNetSpec,
+    build,
+    out_of_bounds,
+)
+from ..network.graph import Graph
+from ..network.layers import Layer, Triple
 from ..options import Inference
 from ..sliding_window import SmallVolumePadding
-from .architecture_json import architecture_from_json, architecture_to_json
-from .calibration import CycleReference, Expectations, check_calibration
+
+DEVIATIONS = 4.0
+"""Accepted distance of a scan from the mean of the reference set, in standard deviations.
+
+Whatever the distribution, at most 1 in 16 studies like those of the set lies beyond (Chebyshev),
+and 1 in 16,000 if it is normal. The limit is wide because ten figures of each study are checked,
+the deviation is estimated from few studies, and errors have long tails.
+"""
+
+FEWEST_STUDIES = 5
+"""Smallest size of a reference set; fewer studies give no usable deviation."""
+
+PERCENTILES = (5, 25, 50, 75, 95)
+"""Percentiles of the intensity in the foreground."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """A figure over the studies of a reference set.
+
+    mean: over the studies. sd: standard deviation, with n - 1 degrees of freedom.
+    """
+
+    mean: float
+    sd: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Typical":
+        """Summarise two values or more."""
+        mean = fsum(values) / len(values)
+        return cls(mean, sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1)))
+
+    def deviations(self, value: float, finest: float) -> float:
+        """Return the distance of a value from the mean, in standard deviations.
+
+        finest: lower limit of the deviation, above zero.
+        """
+        return abs(value - self.mean) / max(self.sd, finest)
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """Properties of the scans of the reference set.
+
+    studies: how many. intensity: network intensity in the foreground, at PERCENTILES. extent: of
+    the foreground along D, H and W, in millimetres. spacing: along D, H and W, in millimetres.
+    """
+
+    studies: int
+    intensity: tuple[Typical, Typical, Typical, Typical, Typical]
+    extent: tuple[Typical, Typical, Typical]
+    spacing: tuple[Typical, Typical, Typical]
+
+
+@dataclass(frozen=True, slots=True)
+class CycleReference:
+    """Cycle error of the reference set.
+
+    back: identity of the reverse model. studies: how many. error: in network intensity, so that
+    studies in different units are comparable. mark_beyond: a study is marked if its error exceeds
+    the mean by this number of standard deviations; None marks none.
+    """
+
+    back: str
+    studies: int
+    error: Typical
+    mark_beyond: float | None = None
+
+    @property
+    def limit(self) -> float | None:
+        """Error above which a study is marked, in network intensity; None marks none."""
+        if self.mark_beyond is None:
+            return None
+        return self.error.mean + self.mark_beyond * self.error.sd
+
+
+def check_calibration(expected: Expectations | None, cycle: CycleReference | None) -> None:
+    """Raise ModelFileError, which names the field, if no scan can have a number."""
+    figures: list[tuple[str, Typical, float]] = []
+    if expected:
+        figures += [("expected.intensity", each, -inf) for each in expected.intensity]
+        figures += [("expected.extent", each, 0.0) for each in expected.extent]
+        figures += [("expected.spacing", each, 0.0) for each in expected.spacing]
+    if cycle:
+        figures.append(("cycle.error", cycle.error, 0.0))
+    for name, figure, lowest in figures:
+        if not (isfinite(figure.mean) and isfinite(figure.sd)):
+            raise ModelFileError(f"The model card's field {name!r} must hold finite numbers.")
+        if figure.sd < 0 or figure.mean < lowest:
+            raise ModelFileError(f"The model card's field {name!r} must not be negative.")
+    beyond = cycle.mark_beyond if cycle else None
+    if beyond is not None and not (isfinite(beyond) and beyond > 0):
+        raise ModelFileError("The model card's field 'cycle.mark_beyond' must be above zero.")
+    for name, known in (("expected.studies", expected), ("cycle.studies", cycle)):
+        if known and known.studies < FEWEST_STUDIES:
+            raise ModelFileError(
+                f"The model card's field {name!r} must be at least {FEWEST_STUDIES}."
+            )
+
+
+_COMMON = frozenset(["up_activation", "norm_epsilon", "stride", "adds_input"])
+_LATER: dict[type[Spec], frozenset[str]] = {
+    ResNetSpec: _COMMON
+    | {"block_padding", "up_padding", "activation", "block_activation", "residual"}
+    | {"block_dilation", "blur"},
+    UNetSpec: _COMMON | {"padding", "down_activation"},
+}
+"""Fields that version 0.1 lacked; written only if they differ from what it computed."""
+
+_ENDS: dict[bool, End] = {True: "tanh", False: "none"}
+"""Values of the field `tanh` of version 0.1."""
+
+
+def architecture_to_json(spec: Architecture) -> dict[str, Json]:
+    """Return an architecture as a card's JSON: as version 0.1 wrote it if that states all of it."""
+    if isinstance(spec, Graph):
+        return _graph_to_json(spec)
+    plain = encode(spec)
+    assert isinstance(plain, dict)
+    later = [field for field in fields(spec) if field.name in _LATER[type(spec)]]
+    silent = {field.name for field in later if getattr(spec, field.name) == field.default}
+    written: dict[str, Json] = {}
+    for name, value in plain.items():
+        if name == "end" and value in _ENDS.values():
+            written["tanh"] = value == "tanh"
+        elif name not in silent:
+            written[name] = value
+    return written
+
+
+def _graph_to_json(graph: Graph) -> dict[str, Json]:
+    """Return a graph without fields at their defaults, as fields of later versions will be."""
+    nodes: list[Json] = [
+        {"name": node.name, "layer": _stated(node.layer), "inputs": node.inputs}
+        for node in graph.nodes
+    ]
+    return {**_stated(graph), "nodes": nodes}
+
+
+def _stated(record: Layer | Graph) -> dict[str, Json]:
+    plain = encode(record)
+    assert isinstance(plain, dict)
+    usual = {field.name for field in fields(record) if getattr(record, field.name) == field.default}
+    return {name: value for name, value in plain.items() if name not in usual}
+
+
+def architecture_from_json(value: Json) -> Json:
+    """Convert a card's architecture to today's field names; raises FieldError."""
+    if not isinstance(value, dict) or "tanh" not in value:
+        return value
+    if not isinstance(tanh := value["tanh"], bool):
+        raise FieldError("architecture.tanh", "must be true or false")
+    if "end" in value:
+        raise FieldError("architecture.end", "must not stand beside 'tanh'")
+    return {name: item for name, item in value.items() if name != "tanh"} | {"end": _ENDS[tanh]}
+
 
 NetworkRange: TypeAlias = Literal["-1..1", "0..1", "open"]
-"""Values that a network takes or makes: onto them a map is linear, and beyond them it is clipped.
+"""Range of a network's input or output; intensity maps are linear within it and clipped outside.
 
-"-1..1" and "0..1" end there, as tanh and sigmoid do; "open" has no ends, and maps have theirs at -1
-and 1 without clipping.
+"-1..1" and "0..1" are bounded, as tanh and sigmoid are; "open" is unbounded: maps send their ends
+to -1 and 1 and do not clip.
 """
 
 USUAL_RANGE: NetworkRange = "-1..1"
 
 
 class Window(Tagged, frozen=True, tag="window"):
-    """Linear from [low, high] of the scan's own unit (HU, say) onto the network's range."""
+    """Linear map from [low, high] in the scan's own unit, such as HU, to the network's range."""
 
     low: float
     high: float
 
 
 class Percentiles(Tagged, frozen=True, tag="percentiles"):
-    """Linear from the study's own percentiles (0..100) onto the network's range."""
+    """Linear map from the study's own percentiles (0..100) to the network's range."""
 
     low: float
     high: float
 
 
 class MinMax(Tagged, frozen=True, tag="minmax"):
-    """Linear from the study's own minimum and maximum onto the network's range."""
+    """Linear map from the study's own minimum and maximum to the network's range."""
 
 
 class ZScore(Tagged, frozen=True, tag="zscore"):
-    """(value - mean) / standard deviation of the study, divided by `spread` deviations."""
+    """(value - mean) / (`spread` * standard deviation), with those of the study."""
 
     spread: float = 1.0
 
 
 class Identity(Tagged, frozen=True, tag="identity"):
-    """Values pass as they are."""
+    """No change of values."""
 
 
 IntensityMap: TypeAlias = Window | Percentiles | MinMax | ZScore | Identity
-"""Scan value to network value. As an output map its inverse is applied; Percentiles, MinMax and
-ZScore then use what was measured on the input study, of several scans the first."""
+"""Map from scan values to network values; its inverse is applied to the output. There, Percentiles,
+MinMax and ZScore use the statistics of the input study, of several scans the first."""
 
 ChannelMaps: TypeAlias = IntensityMap | tuple[IntensityMap, ...]
-"""One for all channels, or one for each of several, in the network's order."""
+"""One map for all channels, or one per channel, in the network's order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where the numbers come from.
+    """Origin of the weights.
 
     source: name of the checkpoint file. sha256: its hash. layout: the key naming that was matched.
-    notes: what was said or assumed at import. licence: of the weights, empty where nobody said.
+    notes: what was stated or assumed at import. licence: of the weights; empty if not stated.
     importer: this program and its version.
     """
 
@@ -82,11 +251,11 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One stored patch and what the training code made of it; both lie in the model file.
+    """Reference patch and the training code's output for it; both are stored in the model file.
 
-    made_by: "training code", or "cuda-cyclegan" when nobody supplied the former: then it only
-    proves that the file computes today what it computed at import. input_sha256, output_sha256: of
-    the two arrays' bytes.
+    made_by: "training code", or "cuda-cyclegan" if no output of the training code was given: then
+    it only proves that the file computes today what it computed at import. input_sha256,
+    output_sha256: hashes of the two arrays' bytes.
     """
 
     input_sha256: str
@@ -96,11 +265,11 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Established:
-    """By what it is known how the network computes with its weights.
+    """Evidence of how the network computes with its weights.
 
-    by: "reference", a patch that the training code computed, which only this reading computes too;
-    "code", the training repository named in `code`; "graph", the network itself was given, as
-    layers; "unproven", assumptions of the user; "not recorded", as in files of version 0.1.
+    by: "reference", a patch computed by the training code, which only this reading reproduces;
+    "code", the training repository named in `code`; "graph", the network was given as layers;
+    "unproven", assumptions of the user; "not recorded", as in files of version 0.1.
     """
 
     by: Literal["reference", "code", "graph", "unproven", "not recorded"]
@@ -108,7 +277,7 @@ class Established:
 
     @property
     def in_words(self) -> str:
-        """A few words for reports."""
+        """Short form for reports."""
         return f"code {self.code}" if self.by == "code" else self.by
 
 
@@ -117,19 +286,19 @@ NOT_RECORDED = Established("not recorded")
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What a network was trained for.
+    """Metadata of a model: what the network was trained for.
 
-    source, target: contrasts in words ("T1", "CT"); the direction is source to target. axes:
-    anatomical direction of the patch's D, H and W axes, as in nibabel ("RAS", "SPL"). spacing:
-    millimetres along D, H and W; None takes every scan at its own spacing. patch: training patch
-    (D, H, W); the default for tiling. name: of the model. architecture: from which the graph is
-    built. input_channels, output_channels: names, in the network's order. intensity_in,
-    intensity_out: between a scan's values and the network's. small_volume_padding: of scans smaller
-    than a patch. provenance: of the weights. reference: what the network must compute. established:
-    by what it is known that it does. rewritten_from: SHA-256 of the files of which this one has the
-    network, with other words. input_range, output_range: of the network's own values. expected,
-    cycle: what a reference set was like, and its cycle error; None where nobody measured it.
-    inference: how volumes are translated unless a user says otherwise; None leaves it to the norms.
+    name: of the model. architecture: from which the graph is built. source, target: contrasts
+    ("T1", "CT"); the direction is source to target. input_channels, output_channels: names, in the
+    network's order. axes: anatomical direction of the patch's D, H and W axes, as in nibabel
+    ("RAS", "SPL"). spacing: millimetres along D, H and W; None takes every scan at its own spacing.
+    patch: training patch (D, H, W), the default for tiling. intensity_in, intensity_out: maps
+    between a scan's values and the network's. small_volume_padding: of scans smaller than a patch.
+    provenance: of the weights. reference: what the network must compute. established: evidence that
+    it does. rewritten_from: SHA-256 of the files that hold the same network with other metadata.
+    input_range, output_range: of the network's values. expected, cycle: properties of a reference
+    set and its cycle error; None if not measured. inference: default inference mode; None leaves it
+    to the norms.
     """
 
     name: str
@@ -156,31 +325,31 @@ class ModelCard:
 
     @property
     def words(self) -> tuple[str, str, str]:
-        """Name, source and target, as results tell them: a name that is unproven says so."""
+        """Name, source and target as written into results; an unproven model's name is marked."""
         is_unproven = self.established.by == "unproven"
         return f"{self.name} (unproven)" if is_unproven else self.name, self.source, self.target
 
     @property
     def is_one_to_one(self) -> bool:
-        """Whether the model makes one channel from one."""
+        """Whether the model has one input and one output channel."""
         return len(self.input_channels) == len(self.output_channels) == 1
 
     @property
     def maps_in(self) -> tuple[IntensityMap, ...]:
-        """The map of each channel that goes in."""
+        """Intensity map of each input channel."""
         return _each(self.intensity_in, len(self.input_channels))
 
     @property
     def maps_out(self) -> tuple[IntensityMap, ...]:
-        """The map of each channel that comes out."""
+        """Intensity map of each output channel."""
         return _each(self.intensity_out, len(self.output_channels))
 
     def keeps_unit(self, channel: int = 0) -> bool:
-        """Whether values of a channel that comes out are in the unit of the first scan."""
+        """Whether an output channel is in the unit of the first scan."""
         return self.maps_out[channel] == self.maps_in[0]
 
     def maps_alike(self, channel: int = 0) -> bool:
-        """Whether a channel comes out of network values as the first scan goes in."""
+        """Whether an output channel has the same map and range as the first scan."""
         return self.keeps_unit(channel) and self.input_range == self.output_range
 
 
@@ -194,7 +363,7 @@ _SPACINGS = (1e-6, 1e3)
 """Millimetres: from electron microscopy to far beyond any scanner."""
 
 _LARGEST_VALUE, _SMALLEST_STEP = 1e20, 1e-20
-"""Of scan values in any unit; between them float32 neither overflows nor loses digits."""
+"""Limits of scan values in any unit, between which float32 neither overflows nor loses digits."""
 
 _SPREADS = (1e-3, 1e3)
 _NARROWEST_PERCENTILES = 0.01
@@ -202,7 +371,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def check_card(card: ModelCard) -> None:
-    """Raise ModelFileError, which names the field, if a value makes no sense."""
+    """Raise ModelFileError, which names the field, if a value is invalid."""
     _check_architecture(card.architecture)
     _check_words(card)
     _check_geometry(card)
@@ -227,9 +396,9 @@ def check_numbers(
     intensity_out: ChannelMaps | None,
     spacing: tuple[float, float, float] | None,
 ) -> None:
-    """Raise ModelFileError, which names the field, if a number is none that scans can have.
+    """Raise ModelFileError, which names the field, if no scan can have a number.
 
-    None: is not known yet, or is left to the scan.
+    None: not known yet, or taken from the scan.
     """
     for name, maps in (("intensity_in", intensity_in), ("intensity_out", intensity_out)):
         if isinstance(maps, tuple):
@@ -243,7 +412,7 @@ def check_numbers(
 
 
 def refusal(path: str, reason: str) -> ModelFileError:
-    """The error of one field of the card; path: empty for the card as a whole."""
+    """Return the error of one field of the card; path: empty for the card as a whole."""
     return ModelFileError(f"The model card's field {path or '(whole card)'!r} {reason}.")
 
 
@@ -322,18 +491,18 @@ def _check_intensity(name: str, intensity: IntensityMap | None) -> None:
 
 
 def _narrowest(low: float, high: float) -> float:
-    """Window width below which float32 voxels tell nothing apart, or the map overflows."""
+    """Return the window width below which float32 loses all resolution, or the map overflows."""
     return max(_SMALLEST_STEP, 1e-6 * max(abs(low), abs(high)))
 
 
 def card_to_json(card: ModelCard) -> str:
-    """JSON text, the same for equal cards; raises ModelFileError if it could not be read back."""
+    """Return the JSON text, equal for equal cards; raises ModelFileError for an invalid card."""
     checked = _card(card_as_json(card))
     return json.dumps(card_as_json(checked), ensure_ascii=False, separators=(",", ":"))
 
 
 def card_as_json(card: ModelCard) -> Json:
-    """A card as plain values, as its JSON holds them."""
+    """Return a card as plain values, as in its JSON."""
     plain = encode(card)
     assert isinstance(plain, dict)
     if card.established == NOT_RECORDED:
@@ -350,18 +519,18 @@ def card_as_json(card: ModelCard) -> Json:
 
 
 def stated_ranges(card: ModelCard) -> dict[str, Json]:
-    """The network's ranges, where they are not what all networks had before they were told."""
+    """Return the network's ranges that differ from the default."""
     ranges = {"input_range": card.input_range, "output_range": card.output_range}
     return {name: value for name, value in ranges.items() if value != USUAL_RANGE}
 
 
 def card_from_json(text: str) -> ModelCard:
-    """The card; raises ModelFileError, which names the field that is wrong."""
+    """Parse a card; raises ModelFileError, which names the invalid field."""
     return _card(strict_json(text, "model card"))
 
 
 def strict_json(text: str | bytes, what: str) -> Json:
-    """Parsed JSON without repeated keys; raises ModelFileError naming `what`."""
+    """Parse JSON without repeated keys; raises ModelFileError naming `what`."""
     try:
         return parse(text)
     except FieldError as error:
@@ -385,7 +554,7 @@ def _in_todays_words(value: Json) -> Json:
 
 
 def _check_written_out(given: Json, kept: Json, path: str) -> None:
-    """A card leaves nothing to defaults, its numbers are finite and its words fit on a line."""
+    """Raise FieldError unless every field is stated, numbers are finite and texts fit on a line."""
     if isinstance(given, dict) and isinstance(kept, dict):
         for name, value in kept.items():
             inner = f"{path}.{name}" if path else name

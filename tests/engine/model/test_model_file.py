@@ -1,12 +1,13 @@
-"""The model file: what is saved comes back, and damaged or hostile files are refused."""
+"""Model files: what is stored, what is rejected, and the identity by which results are known."""
 
 import hashlib
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -16,10 +17,23 @@ from support.model_cards import CARD, SPEC, model_bytes, model_parts, random_net
 from support.tiers import examples
 
 from cuda_cyclegan.engine.errors import ModelFileError
-from cuda_cyclegan.engine.model.card import card_to_json
-from cuda_cyclegan.engine.model.model import decode_model, encode_model, is_model_file, load_model
+from cuda_cyclegan.engine.model.model_card import (
+    Established,
+    Identity,
+    ModelCard,
+    Window,
+    card_to_json,
+)
+from cuda_cyclegan.engine.model.model_file import (
+    Model,
+    decode_model,
+    encode_model,
+    is_model_file,
+    load_model,
+)
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, UNetSpec
 from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import FloatArray
 
 Header = dict[str, Any]
 
@@ -271,3 +285,75 @@ def test_a_model_file_is_known_by_its_claim(tmp_path: Path) -> None:
     save_file({"x": np.zeros(3, np.float32)}, other)
     assert [is_model_file(path) for path in (right, damaged, other)] == [True, True, False]
     assert not is_model_file(tmp_path / "nowhere")
+
+
+known_parts = cache(model_parts)
+Changed: TypeAlias = Callable[[ModelCard], ModelCard]
+
+
+def model_of(
+    changed: Changed = lambda card: card, weights: Mapping[str, FloatArray] | None = None
+) -> Model:
+    """A model of which some is changed."""
+    card, network, *pair = known_parts()
+    network = Network(network.graph, {**network.weights, **(weights or {})})
+    return decode_model(encode_model(changed(card), network, *pair))
+
+
+SAME: dict[str, Changed] = {
+    "name": lambda card: replace(card, name="Better"),
+    "contrasts": lambda card: replace(card, source="PD", input_channels=("PD",)),
+    "licence": lambda card: replace(card, provenance=replace(card.provenance, licence="MIT")),
+    "provenance": lambda card: replace(
+        card, provenance=replace(card.provenance, notes="none", layout="x")
+    ),
+    "reference": lambda card: replace(
+        card, reference=replace(card.reference, made_by="training code")
+    ),
+    "established": lambda card: replace(card, established=Established("code", "junyanz")),
+    "patch": lambda card: replace(card, patch=(32, 32, 32)),
+    "history": lambda card: replace(card, rewritten_from=("0" * 64,)),
+}
+OTHER: dict[str, Changed] = {
+    "axes": lambda card: replace(card, axes="LPS"),
+    "spacing": lambda card: replace(card, spacing=None),
+    "intensity in": lambda card: replace(card, intensity_in=Identity()),
+    "intensity out": lambda card: replace(card, intensity_out=Window(0.0, 1001.0)),
+    "input range": lambda card: replace(card, input_range="0..1"),
+    "output range": lambda card: replace(card, output_range="open"),
+    "small volumes": lambda card: replace(card, small_volume_padding="minimum"),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_words_leave_it_as_it_is(name: str) -> None:
+    model = model_of(SAME[name])
+    assert model.identity == model_of().identity
+    assert model.sha256 != model_of().sha256
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_what_changes_voxels_changes_it(name: str) -> None:
+    assert model_of(OTHER[name]).identity != model_of().identity
+
+
+def test_one_weight_changes_it() -> None:
+    name = "block0.conv0.weight"
+    weight = model_of().network.weights[name] + np.float32(1e-6)
+    assert model_of(weights={name: weight}).identity != model_of().identity
+
+
+def test_it_is_the_same_in_every_version() -> None:
+    found = model_of(
+        lambda card: replace(card, provenance=replace(card.provenance, importer="another"))
+    )
+    assert found.identity == IDENTITY
+
+
+IDENTITY = "7059e15f3e0051d5f1063f944d1f50d563f07aa8d93fa5d1df457d77b06dd0d3"
+"""Of this very model; results of all users are due again if it changes."""
+
+
+def test_results_are_known_by_the_hashes_of_all_files() -> None:
+    model = model_of(lambda card: replace(card, rewritten_from=("0" * 64,)))
+    assert model.known_as == (model.identity, model.sha256, "0" * 64)

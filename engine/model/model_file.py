@@ -1,5 +1,5 @@
-"""A model, what it was trained for and the network itself; and its file: one safetensors file
-with a model card in its metadata.
+"""Models and their files: one safetensors file with the network's weights and the model card in its
+metadata; and export to ONNX.
 """
 
 import hashlib
@@ -26,18 +26,24 @@ from ..network.graph_analysis import sees_whole_patch
 from ..network.layers import FloatArray
 from ..options import Inference
 from ..whole_volume import volume_refusal
-from .architecture_json import architecture_to_json
-from .card import ModelCard, card_from_json, card_to_json, stated_ranges, strict_json
+from .model_card import (
+    ModelCard,
+    architecture_to_json,
+    card_from_json,
+    card_to_json,
+    stated_ranges,
+    strict_json,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One generator with its card, as the product's own model file holds them.
+    """A generator with its card, as stored in a model file.
 
-    reference_input, reference_output: the stored patch pair, [1, C, D, H, W]. sha256: hash of the
-    model file, which names it in jobs and reports. identity: hash of all that changes voxels, by
-    which results are up to date. network: graph and weights. path: of the file that it was read
-    from; None if it is in memory only.
+    network: graph and weights. reference_input, reference_output: the stored patch pair, [1, C, D,
+    H, W]. sha256: hash of the model file, by which jobs and reports name it. identity: hash of all
+    that changes voxels, by which results are known to be up to date. path: the model file; None if
+    the model is in memory only.
     """
 
     card: ModelCard
@@ -50,15 +56,15 @@ class Model:
 
     @property
     def known_as(self) -> tuple[str, ...]:
-        """Hashes by which results of this network are recorded: version 0.1 took the file's."""
+        """Hashes under which results of this network are recorded; version 0.1 used the file's."""
         return self.identity, self.sha256, *self.card.rewritten_from
 
     @property
     def inference(self) -> Inference:
-        """How volumes are translated unless a user says otherwise.
+        """Default inference mode.
 
-        As the card says; else at once where that is the same function without borders, and no
-        device refuses the network for it.
+        It is the card's; without one, whole-volume inference if that computes the same function
+        apart from borders, and if every device supports it for this network.
         """
         if self.card.inference:
             return self.card.inference
@@ -76,9 +82,9 @@ _LARGEST_REFERENCE = 256**3
 
 
 def read_tensors(data: bytes) -> dict[str, FloatArray]:
-    """All tensors of a safetensors file by name; raises ModelFileError unless all are float32."""
+    """Return all tensors of a safetensors file; raises ModelFileError unless all are float32."""
     try:
-        # Refuses overlapping, missing and surplus bytes, so it needs no more memory than the file.
+        # Rejects overlapping, missing and surplus bytes, so it needs no more memory than the file.
         entries = safetensors.deserialize(data)
     except safetensors.SafetensorError as error:
         raise ModelFileError(f"The file is damaged ({error}); copy it again.") from error
@@ -110,7 +116,7 @@ def check_tensors(graph: Graph, tensors: Mapping[str, FloatArray]) -> None:
 
 
 def _reference_shapes(graph: Graph, stored: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Shapes of the reference pair: the stored input chooses the extents, the network the rest."""
+    """Return the shapes of the reference pair, from the stored input's extents and the network."""
     if len(stored) != 5:
         raise ModelFileError(f"Tensor {REFERENCE_INPUT!r} is {_times(stored)}, not 1xCxDxHxW.")
     extents = stored[2], stored[3], stored[4]
@@ -136,22 +142,22 @@ def _times(shape: tuple[int, ...]) -> str:
 safetensors_numpy: Any = _safetensors_numpy  # the package ships no types
 
 FORMAT = 1
-"""Version of the file's layout, raised whenever an older program would misread a newer file."""
+"""Version of the file format, raised whenever an older program would misread a newer file."""
 
 _LARGEST_HEADER = 1 << 20
 _CLAIM = b"cuda-cyclegan model "
 _FORMAT = re.compile(r"cuda-cyclegan model ([1-9][0-9]{0,8})")
 _CHECKPOINT_MAGIC = (b"PK\x03\x04", b"\x80\x02", b"\x80\x04")
-_OPENING = b"{"  # of the header's text, behind its length of eight bytes
+_OPENING = b"{"  # first byte of the header's text, after its length of eight bytes
 _IMPORT = "turn it into a model with 'cuda-cyclegan model import'"
 
 
 def encode_model(
     card: ModelCard, network: Network, reference_input: FloatArray, reference_output: FloatArray
 ) -> bytes:
-    """Bytes of the model file; equal models give equal bytes.
+    """Return the bytes of the model file; equal models give equal bytes.
 
-    Raises ModelFileError for what decode_model would refuse.
+    Raises ModelFileError for a model that `decode_model` would reject.
     """
     if network.graph != build(card.architecture):
         raise ValueError("the network is not the one that the card describes")
@@ -183,7 +189,7 @@ def encode_model(
 
 
 def load_model(path: str | PathLike[str]) -> Model:
-    """Read a model file; raises ModelFileError if it is not one, is damaged, or is too new.
+    """Read a model file; raises ModelFileError if it is none, is damaged, or is too new.
 
     >>> load_model("t1-to-t2.safetensors").card.source
     'T1'
@@ -216,7 +222,7 @@ def _as_path(given: object) -> Path:
 
 
 def is_model_file(path: Path) -> bool:
-    """Whether a file claims to be a model of this program, sound or not; False if unreadable."""
+    """Whether a file claims to be a model of this program, valid or not; False if unreadable."""
     try:
         with open_regular(path) as file:
             start = file.read(8 + _LARGEST_HEADER)
@@ -226,7 +232,7 @@ def is_model_file(path: Path) -> bool:
 
 
 def decode_model(data: bytes) -> Model:
-    """The model in a model file's bytes.
+    """Decode the bytes of a model file.
 
     Raises ModelFileError unless the tensors are intact, finite, and exactly those of the card's
     architecture.
@@ -252,10 +258,10 @@ def decode_model(data: bytes) -> Model:
 
 
 def _identity(card: ModelCard, network: Network) -> str:
-    """Hash of the weights and of what the card says that changes voxels.
+    """Return a hash of the weights and of all fields of the card that change voxels.
 
-    Words for people, provenance and reference are left out, and so is the patch, which is among a
-    run's settings. What a later version adds to architectures is left out where it is not used.
+    Labels, provenance and reference are excluded, and so is the patch, which is one of a run's
+    settings. Architecture fields added by later versions are excluded if they are not used.
     """
     told = {
         "architecture": architecture_to_json(card.architecture),
@@ -274,7 +280,7 @@ def _identity(card: ModelCard, network: Network) -> str:
 
 
 def _split(data: bytes) -> tuple[memoryview, memoryview]:
-    """Header text and tensor data of a safetensors file."""
+    """Split a safetensors file into header text and tensor data."""
     if not data:
         raise ModelFileError("The file is empty; copy or download it again.")
     if data[8:9] != _OPENING:
@@ -315,10 +321,24 @@ def _card(header: memoryview, body: memoryview) -> ModelCard:
 
 
 def _content_sha256(card: str, index: dict[str, Json], data: memoryview) -> str:
-    """Hash of all that a model is: a flipped bit in its card misleads as much as one in a weight.
+    """Return a hash of the whole model: a flipped bit in the card is as harmful as one in a weight.
 
-    It runs over the JSON list of card text and tensor index, with sorted keys, and then the data.
+    It covers the JSON list of card text and tensor index, with sorted keys, and then the data.
     """
     digest = hashlib.sha256(json.dumps([card, index], sort_keys=True).encode())
     digest.update(data)
     return digest.hexdigest()
+
+
+def onnx_bytes(model: Model) -> bytes:
+    """Export a model to ONNX, with the card and the model file's hash as metadata."""
+    from onnx import helper
+
+    from ..onnxruntime.conversion import to_onnx
+
+    proto = to_onnx(model.network)
+    helper.set_model_props(
+        proto,
+        {"cuda-cyclegan.card": card_to_json(model.card), "cuda-cyclegan.sha256": model.sha256},
+    )
+    return proto.SerializeToString()
