@@ -4,9 +4,7 @@ import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-from .probe.cards import shown_cards, usable_cards
-from .probe.early_context import early_context
-from .probe.visible_cards import VARIABLE, visible_name
+from .probe.gpus import VARIABLE, early_context, shown_cards, usable_cards, visible_name
 
 
 def several_cards(asked: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from ..engine.network.graph import Graph
 from ..engine.network.graph_analysis import held_bytes, largest_patch
 from ..engine.network.layers import Triple
 from ..engine.options import CudaLimits, Inference, Precision, device_name
-from ..engine.probe.cards import CudaDevice
+from ..engine.probe.gpus import CudaDevice
 from .cycle.back_model import back_options
 from .errors import SettingsError
 from .host.memory import available_memory

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from support.processes import processes_left
 
-from cuda_cyclegan.engine.probe.cards import why_no_cuda
+from cuda_cyclegan.engine.probe.gpus import why_no_cuda
 from cuda_cyclegan.engine.telemetry import disable_telemetry
 from cuda_cyclegan.pipelines.host.signals import STOP_SIGNALS
 

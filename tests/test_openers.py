@@ -12,7 +12,7 @@ OTHERS = {
     "cli.render.terminal.streams": "the null device, in place of a closed stream",
     "engine.cuda.nvrtc": "files of this package",
     "engine.openvino.properties": "the system's own figures",
-    "engine.probe.cudnn_copies": "the system's list of loaded libraries",
+    "engine.probe.cuda_packages": "the system's list of loaded libraries",
     "io.dicom.pixels.frame_codecs": "the system's own figures",
     "io.files.control_groups": "the system's own figures",
     "io.files.disk": "the system's list of mounts",

@@ -33,7 +33,7 @@ PLACES = {
     "engine.cuda.driver": "os.sysconf",
     "engine.cuda.volume.host_maps": "mmap.MAP_ANONYMOUS mmap.MAP_PRIVATE",
     "engine.openvino.properties": "/proc/cpuinfo",
-    "engine.probe.cudnn_copies": "/proc/self/maps",
+    "engine.probe.cuda_packages": "/proc/self/maps",
     "io.dicom.pixels.frame_codecs": (
         "fcntl os.fork os.sysconf resource signal.ITIMER_PROF signal.SIGPROF signal.setitimer "
         "/proc/self/statm"

@@ -23,7 +23,7 @@ from ..network.graph import Network
 from ..network.graph_analysis import flops, layer_flops
 from ..network.layers import FloatArray
 from ..options import Precision
-from ..probe.energy import EnergyMeter
+from ..probe.gpus import EnergyMeter
 from .layer_times import layer_times
 from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryUse
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DeviceUnavailableError
-from ..probe.cudnn_copies import LIBRARY, loaded_parts
+from ..probe.cuda_packages import LIBRARY, loaded_parts
 
 _PARTS = "libcudnn_"
 

@@ -12,7 +12,7 @@ from ..compiler.card_properties import WGMMA_CAPABILITY
 from ..compiler.tensors import ELEMENTS
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..options import Precision
-from ..probe.packages import nvrtc_package
+from ..probe.cuda_packages import nvrtc_package
 from .plan_cache import write_whole
 
 nvrtc: Any = import_module(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine.errors import ModelFileError
-from ...engine.probe.cards import CudaDevice, lone_card
+from ...engine.probe.gpus import CudaDevice, lone_card
 from .launch import Channel, WorkerProcess, launch
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ import os
 import pytest
 
 from cuda_cyclegan.engine import card_startup
-from cuda_cyclegan.engine.probe.cards import CudaDevice
-from cuda_cyclegan.engine.probe.visible_cards import VARIABLE
+from cuda_cyclegan.engine.probe.gpus import VARIABLE, CudaDevice
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import FloatArray, Triple
 from ...options import Precision
-from ...probe.cards import cuda_devices
+from ...probe.gpus import cuda_devices
 from ...scaling import Stored
 from ...sliding_window import PatchWindow, Timing
 from ..card import OpenCard, open_card

@@ -1,14 +1,41 @@
-"""Whether this machine can run the CUDA engine, and on which cards; loads no CUDA package."""
+"""GPUs of this machine: which are visible and usable and why not, a context created early, and
+energy counters. Loads no CUDA package.
+"""
 
 import ctypes
+import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 from uuid import UUID
 
-from .packages import why_not_these_packages
-from .visible_cards import VARIABLE, visible_names
+from .cuda_packages import why_not_these_packages
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+_NO_GPU = "-1"
+
+
+def visible_names() -> tuple[str, ...] | None:
+    """Return the entries of CUDA_VISIBLE_DEVICES, in CUDA's order: numbers, or UUIDs of GPUs or MIG
+    instances; None if it is not set.
+    """
+    value = os.environ.get(VARIABLE)
+    return None if value is None else tuple(name.strip() for name in value.split(","))
+
+
+def visible_name(index: int) -> str:
+    """Return the value of CUDA_VISIBLE_DEVICES that shows a process one of this process's GPUs."""
+    names = visible_names()
+    if names is None:
+        return str(index)
+    is_sound = len(set(names)) == len(names)  # otherwise CUDA shows none
+    return names[index] if is_sound and index < len(names) else _NO_GPU
+
 
 OLDEST_CAPABILITY = (7, 5)
 
@@ -24,12 +51,12 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
 @dataclass(frozen=True, slots=True)
 class CudaDevice:
-    """A card. free_bytes is None where the driver's management library does not tell. bus: its
-    PCI address, by which that library knows it. uuid: of the card, or of the part of one (MIG),
-    the same for whoever may see it; "" if it is not known.
+    """A GPU.
 
-    index: as CUDA counts. name: of the product. capability: compute capability, major and minor.
-    total_bytes: of its memory. driver: its version.
+    index: CUDA's device number. name: of the product. capability: compute capability, major and
+    minor. total_bytes: of its memory. free_bytes: None if NVML does not report it. driver: its
+    version. bus: PCI address, by which NVML identifies it. uuid: of the GPU or MIG instance, the
+    same in every process; "" if unknown.
     """
 
     index: int
@@ -43,15 +70,15 @@ class CudaDevice:
 
 
 class _ObstacleError(Exception):
-    """Why there is no CUDA, in words."""
+    """Reason why CUDA cannot be used, in words."""
 
 
 class _DriverFaultError(_ObstacleError):
-    """A driver is installed and does not work; what and why, a colon, and what to do."""
+    """An installed driver does not work; the text is cause, colon, remedy."""
 
 
 def why_no_cuda() -> str | None:
-    """One sentence on what is missing and what to install, or None if nothing is."""
+    """Return one sentence on what is missing and what to install, or None."""
     try:
         library, newest = _driver()
         if sentence := why_not_these_packages(newest):
@@ -66,9 +93,9 @@ def why_no_cuda() -> str | None:
 
 
 def driver_fault() -> tuple[str, str] | None:
-    """What is wrong with an installed driver, and what to do; None if it starts, or there is none.
+    """Return fault and remedy of an installed driver; None if it starts, or if there is none.
 
-    A driver that shows no card is in order.
+    A driver that shows no GPU is not faulty.
     """
     try:
         _driver()
@@ -81,7 +108,7 @@ def driver_fault() -> tuple[str, str] | None:
 
 
 def cuda_devices() -> tuple[CudaDevice, ...]:
-    """The cards that the driver shows; none where there is no driver."""
+    """Return the GPUs that the driver shows; none without a driver."""
     try:
         library, newest = _driver()
     except _ObstacleError:
@@ -90,7 +117,7 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
 
 
 def usable_cards() -> list[CudaDevice]:
-    """Those that the driver shows and the CUDA engine can use, without their free memory."""
+    """Return the GPUs that the CUDA engine can use, without their free memory."""
     try:
         library, newest = _driver()
     except _ObstacleError:
@@ -99,8 +126,8 @@ def usable_cards() -> list[CudaDevice]:
 
 
 def lone_card() -> CudaDevice | None:
-    """The card of a process that sees no other, without its free memory; None where it, or a
-    package, is not there or cannot be used.
+    """Return the only GPU of a process, without its free memory; None if it, or a package, is
+    missing or cannot be used.
     """
     if why_no_cuda():
         return None
@@ -109,7 +136,7 @@ def lone_card() -> CudaDevice | None:
 
 
 def shown_cards() -> int:
-    """How many cards there are, as far as is known without the driver; 0 where it is not."""
+    """Return the number of GPUs as known without starting the driver; 0 if unknown."""
     if (names := visible_names()) is not None:
         return len(names)
     management, count = management_library(), ctypes.c_uint()
@@ -119,7 +146,7 @@ def shown_cards() -> int:
 
 
 def driver_library() -> Any | None:
-    """The driver's library, started; None where there is none or it does not start."""
+    """Return the driver's library, initialised; None if it is missing or does not start."""
     try:
         return _driver()[0]
     except _ObstacleError:
@@ -127,7 +154,9 @@ def driver_library() -> Any | None:
 
 
 def _driver() -> tuple[Any, int]:
-    """The driver's library, and the newest CUDA version it supports, as 1000 major + 10 minor."""
+    """Return the driver's library and the newest CUDA version it supports, 1000 major + 10
+    minor.
+    """
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         library = ctypes.CDLL(name)
@@ -153,7 +182,7 @@ def _driver() -> tuple[Any, int]:
 
 
 def _is_missing(name: str, error: Exception) -> bool:
-    """Whether there is no such library, as on most machines, and not a damaged one."""
+    """Whether the library is absent, as on most machines, rather than damaged."""
     return isinstance(error, OSError) and (
         sys.platform != "linux" or str(error).startswith(f"{name}: cannot open shared object file")
     )
@@ -205,7 +234,7 @@ def _attribute(library: Any, device: Any, attribute: int) -> int:
 
 
 def management_library() -> Any:
-    """NVML, which knows free memory without a context; None where it is not there."""
+    """Return NVML, which reports free memory without a context, or None."""
     try:
         library = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
     except OSError:
@@ -236,3 +265,108 @@ def _free_bytes(management: Any, bus: Any) -> int | None:
     if management.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(info)):
         return None
     return int(info.free)
+
+
+@contextmanager
+def early_context(choose: Callable[[], int | None], load: Callable[[], object]) -> Generator[None]:
+    """Retain the primary context of a GPU during the block, created in a background thread.
+
+    Creating it takes 0.2 s and more, without holding Python's lock. choose: returns the GPU's
+    index, or None for no context; called in a thread. load: imports the modules that open the GPU;
+    called in another thread once a GPU is chosen. Errors are ignored here: they recur when the GPU
+    is opened, and are reported there.
+    """
+    kept: list[tuple[Any, int]] = []
+
+    def begin() -> None:
+        if (index := choose()) is not None:
+            loading = _started("packages", load)
+            kept.extend(_retained(index))
+            loading.join()
+
+    thread = _started("context", begin)
+    try:
+        yield
+    finally:
+        thread.join()
+        for library, device in kept:
+            library.cuDevicePrimaryCtxRelease_v2(device)
+
+
+def _started(name: str, work: Callable[[], object]) -> threading.Thread:
+    """Start a thread whose errors are ignored."""
+
+    def run() -> None:
+        with suppress(Exception):
+            work()
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _retained(index: int) -> list[tuple[Any, int]]:
+    """Retain a GPU's primary context; return the driver and its device number, or nothing."""
+    library = driver_library()
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    if library is None or library.cuDeviceGet(ctypes.byref(device), index):
+        return []
+    if library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device):
+        return []
+    return [(library, device.value)]
+
+
+_FEWEST_SECONDS = 1.0
+"""Shortest measurement that is exact: the counters are updated ten times a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Energy consumed by GPUs, by all programs on them.
+
+    joules: total of the GPUs. seconds: from the first reading to the last.
+    """
+
+    joules: float
+    seconds: float
+
+    @property
+    def watts(self) -> float:
+        """Average power."""
+        return self.joules / self.seconds if self.seconds else 0.0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the measurement was long compared with the counters' resolution."""
+        return self.seconds >= _FEWEST_SECONDS
+
+
+class EnergyMeter:
+    """Energy meter that starts when it is created. buses: PCI addresses of the GPUs."""
+
+    def __init__(self, buses: Sequence[str]) -> None:
+        self._buses = buses
+        self._since, self._first = perf_counter(), _joules(self._buses)
+
+    def read(self) -> Energy | None:
+        """Return the energy consumed so far; None without a GPU, or if one has no counter."""
+        last = _joules(self._buses)
+        if self._first is None or last is None:
+            return None
+        return Energy(last - self._first, perf_counter() - self._since)
+
+
+def _joules(buses: Sequence[str]) -> float | None:
+    """Return the sum of the energy counters of the GPUs at these addresses, or None."""
+    library = management_library() if buses else None
+    if library is None:
+        return None
+    millijoules = 0
+    for bus in buses:
+        handle, counted = ctypes.c_void_p(), ctypes.c_ulonglong()
+        if library.nvmlDeviceGetHandleByPciBusId_v2(bus.encode(), ctypes.byref(handle)):
+            return None
+        if library.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(counted)):
+            return None
+        millijoules += counted.value
+    return millijoules / 1000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from cuda_cyclegan.engine.probe.known_faults import KNOWN_FAULTS, RIGHT_SINCE, known_fault
+from cuda_cyclegan.engine.probe.cuda_packages import KNOWN_FAULTS, RIGHT_SINCE, known_fault
 
 
 @pytest.mark.parametrize(
