@@ -32,8 +32,8 @@ from torch import nn
 
 from cuda_cyclegan.engine.benchmark import cuda as cuda_bench
 from cuda_cyclegan.engine.benchmark import pytorch as torch_bench
+from cuda_cyclegan.engine.benchmark.alternatives import EAGER_HALF, MODES, Mode
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
-from cuda_cyclegan.engine.benchmark.pytorch_modes import EAGER_HALF, MODES, Mode
 from cuda_cyclegan.engine.checkpoint.onnx.file import read_onnx
 from cuda_cyclegan.engine.checkpoint.onnx.graph import write_down
 from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator

@@ -83,7 +83,7 @@ def test_every_feature_counts_as_torch_counts_it(name: str) -> None:
 def test_every_unusual_graph_counts_as_torch_counts_it(name: str) -> None:
     import torch
 
-    from cuda_cyclegan.engine.benchmark.pytorch_network import as_module
+    from cuda_cyclegan.engine.benchmark.pytorch import as_module
 
     network = random_network(ODD_GRAPHS[name], 0)
     patches = torch.zeros(1, network.graph.in_channels, 8, 8, 8)

@@ -32,7 +32,7 @@ NETWORKS: dict[str, Architecture] = {**ODD_GRAPHS, **SPECS, **OTHERS}
 def test_it_computes_the_same_and_leaves_its_input(name: str) -> None:
     import torch
 
-    from cuda_cyclegan.engine.benchmark.pytorch_network import as_module
+    from cuda_cyclegan.engine.benchmark.pytorch import as_module
 
     graph = build(NETWORKS[name])
     network = random_network(graph, seed=1)
