@@ -45,7 +45,7 @@ from .translate import Job, concurrency_of
 
 if TYPE_CHECKING:
     from ..engine.cuda.device_plan import DevicePlan
-    from ..engine.sliding_window import PatchGrid
+    from ..engine.patch_grid import PatchGrid
 
 WholeVolume: TypeAlias = VolumePlan | SlabPlan
 """How a volume is translated at once: on a card, or on the CPU."""

@@ -72,12 +72,12 @@ MAY_IMPORT = {
     "cli.command_table": "cli.errors cli.options",
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
-        "cli.render.terminal cli.signals engine.card_startup engine.checkpoint.recognise "
-        "engine.model engine.options io.choice io.discovery io.errors io.files io.formats "
-        "pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
-        "pipelines.dry_run pipelines.evaluation pipelines.host pipelines.inference_comparison "
-        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
-        "pipelines.settings pipelines.study pipelines.translate pipelines.worker_processes"
+        "cli.render.terminal cli.signals engine.checkpoint.recognise engine.model engine.options "
+        "engine.startup io.choice io.discovery io.errors io.files io.formats pipelines.calibration "
+        "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
+        "pipelines.evaluation pipelines.host pipelines.inference_comparison pipelines.model_import "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
+        "pipelines.translate pipelines.worker_processes"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
@@ -120,13 +120,12 @@ MAY_IMPORT = {
     ),
     "cli.render.terminal": "",
     "cli.signals": "cli.errors cli.render.terminal pipelines.host",
-    "engine": "engine.telemetry",
+    "engine": "",
     "engine.benchmark": (
         "engine.compiler engine.cores engine.cuda engine.cuda.patches engine.errors "
         "engine.generator engine.network engine.onnxruntime engine.openvino engine.options "
         "engine.probe"
     ),
-    "engine.card_startup": "engine.cuda.patches engine.probe",
     "engine.checkpoint": "",
     "engine.checkpoint.onnx": "engine.checkpoint.read engine.errors engine.network io.files",
     "engine.checkpoint.read": "engine.errors engine.network io.files",
@@ -136,11 +135,10 @@ MAY_IMPORT = {
     "engine.checkpoint.reference": (
         "engine.checkpoint.recognise engine.errors engine.model engine.network engine.onnxruntime"
     ),
-    "engine.compiler": "engine.errors engine.network engine.options engine.sliding_window",
+    "engine.compiler": "engine.errors engine.network engine.options engine.patch_grid",
     "engine.compiler.launches": "engine.compiler engine.network engine.options",
     "engine.compiler.launches.voxels": (
-        "engine.compiler engine.compiler.launches engine.network engine.scaling "
-        "engine.sliding_window"
+        "engine.compiler engine.compiler.launches engine.network engine.patch_grid engine.scaling"
     ),
     "engine.compiler.lowering": (
         "engine.compiler engine.compiler.launches engine.network engine.options"
@@ -157,18 +155,18 @@ MAY_IMPORT = {
     "engine.cores": "io.files",
     "engine.cuda": (
         "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
-        "engine.decoding engine.errors engine.network engine.options engine.probe "
-        "engine.sliding_window io.files"
+        "engine.decoding engine.errors engine.network engine.options engine.patch_grid "
+        "engine.probe io.files"
     ),
     "engine.cuda.patches": (
         "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
         "engine.compiler.memory engine.cuda engine.errors engine.network engine.options "
-        "engine.probe engine.scaling engine.sliding_window"
+        "engine.patch_grid engine.probe engine.scaling"
     ),
     "engine.cuda.volume": (
         "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
         "engine.compiler.memory engine.compiler.volume engine.cores engine.cuda engine.errors "
-        "engine.network engine.options engine.scaling engine.sliding_window engine.whole_volume"
+        "engine.network engine.options engine.patch_grid engine.scaling engine.whole_volume"
     ),
     "engine.decoding": "",
     "engine.devices": (
@@ -177,27 +175,28 @@ MAY_IMPORT = {
         "engine.probe engine.provider_check engine.whole_volume"
     ),
     "engine.errors": "engine.options",
-    "engine.generator": "engine.network engine.scaling engine.sliding_window",
+    "engine.generator": (
+        "engine.errors engine.network engine.options engine.patch_grid engine.scaling"
+    ),
     "engine.model": (
         "engine.decoding engine.errors engine.network engine.onnxruntime engine.options "
-        "engine.sliding_window engine.whole_volume io.files"
+        "engine.patch_grid engine.whole_volume io.files"
     ),
     "engine.network": "engine.decoding engine.errors",
     "engine.onnxruntime": "engine.cores engine.errors engine.network",
     "engine.onnxruntime.slabs": (
-        "engine.cores engine.errors engine.network engine.onnxruntime engine.scaling "
-        "engine.sliding_window engine.whole_volume"
+        "engine.cores engine.errors engine.network engine.onnxruntime engine.patch_grid "
+        "engine.scaling engine.whole_volume"
     ),
     "engine.openvino": (
         "engine.cores engine.errors engine.network engine.onnxruntime engine.options"
     ),
     "engine.options": "",
+    "engine.patch_grid": "engine.network",
     "engine.probe": "",
     "engine.provider_check": "engine.errors engine.model engine.network engine.onnxruntime",
-    "engine.recovery": "engine.errors engine.generator engine.options",
     "engine.scaling": "engine.errors engine.network",
-    "engine.sliding_window": "engine.network",
-    "engine.telemetry": "",
+    "engine.startup": "engine.cuda.patches engine.model engine.probe",
     "engine.whole_volume": "engine.errors engine.network",
     "io": "",
     "io.channels": "io.dicom io.discovery io.search io.volume",
@@ -228,12 +227,11 @@ MAY_IMPORT = {
     "pipelines": "",
     "pipelines.api": (
         "engine.checkpoint.recognise engine.decoding engine.devices engine.errors engine.generator "
-        "engine.model engine.network engine.options engine.recovery io.channels io.choice "
-        "io.conversion io.discovery io.errors io.files io.single_scan io.volume "
-        "pipelines.decisions pipelines.errors pipelines.model_import pipelines.opening "
-        "pipelines.progress pipelines.report pipelines.request pipelines.results "
-        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.study.voxels "
-        "pipelines.translate"
+        "engine.model engine.network engine.options io.channels io.choice io.conversion "
+        "io.discovery io.errors io.files io.single_scan io.volume pipelines.decisions "
+        "pipelines.errors pipelines.model_import pipelines.opening pipelines.progress "
+        "pipelines.report pipelines.request pipelines.results pipelines.settings "
+        "pipelines.stopwatch pipelines.study pipelines.study.voxels pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -241,15 +239,14 @@ MAY_IMPORT = {
         "pipelines.worker_processes"
     ),
     "pipelines.calibration": (
-        "engine.cuda engine.devices engine.model engine.options engine.recovery io.volume "
-        "pipelines.cycle pipelines.errors pipelines.one_by_one pipelines.opening "
-        "pipelines.report pipelines.settings pipelines.stopwatch pipelines.study "
-        "pipelines.study.voxels"
+        "engine.cuda engine.devices engine.generator engine.model engine.options io.volume "
+        "pipelines.cycle pipelines.errors pipelines.one_by_one pipelines.opening pipelines.report "
+        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.study.voxels"
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.cycle": (
-        "engine.cores engine.cuda engine.errors engine.model engine.network engine.options "
-        "engine.recovery io.volume pipelines.errors pipelines.settings pipelines.stopwatch "
+        "engine.cores engine.cuda engine.errors engine.generator engine.model engine.network "
+        "engine.options io.volume pipelines.errors pipelines.settings pipelines.stopwatch "
         "pipelines.study pipelines.study.maps pipelines.study.voxels"
     ),
     "pipelines.decisions": (
@@ -257,15 +254,15 @@ MAY_IMPORT = {
         "pipelines.cycle pipelines.errors pipelines.host pipelines.settings"
     ),
     "pipelines.doctor": (
-        "engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
-        "engine.onnxruntime engine.openvino engine.options engine.probe engine.telemetry io.files "
-        "pipelines.errors pipelines.host pipelines.jobs.queue"
+        "engine engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
+        "engine.onnxruntime engine.openvino engine.options engine.probe io.files pipelines.errors "
+        "pipelines.host pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
         "engine.cuda engine.devices engine.model engine.network engine.onnxruntime "
-        "engine.onnxruntime.slabs engine.sliding_window engine.whole_volume io.volume "
-        "pipelines.cycle pipelines.host pipelines.opening pipelines.progress pipelines.report "
-        "pipelines.results pipelines.stopwatch pipelines.study pipelines.translate"
+        "engine.onnxruntime.slabs engine.patch_grid engine.whole_volume io.volume pipelines.cycle "
+        "pipelines.host pipelines.opening pipelines.progress pipelines.report pipelines.results "
+        "pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
@@ -275,14 +272,14 @@ MAY_IMPORT = {
     ),
     "pipelines.timestamps": "",
     "pipelines.execution": (
-        "engine.cuda engine.errors engine.generator engine.model engine.options engine.recovery "
-        "io.errors io.file_headers io.files io.volume io.writing pipelines.cycle pipelines.errors "
+        "engine.cuda engine.errors engine.generator engine.model engine.options io.errors "
+        "io.file_headers io.files io.volume io.writing pipelines.cycle pipelines.errors "
         "pipelines.host pipelines.opening pipelines.progress pipelines.report pipelines.results "
         "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.inference_comparison": (
-        "engine.devices engine.model engine.options engine.recovery io.volume "
+        "engine.devices engine.generator engine.model engine.options io.volume "
         "pipelines.one_by_one pipelines.opening pipelines.report pipelines.settings "
         "pipelines.stopwatch pipelines.study"
     ),
@@ -297,18 +294,17 @@ MAY_IMPORT = {
         "pipelines.worker_processes"
     ),
     "pipelines.jobs.worker": (
-        "engine.card_startup engine.cuda engine.devices engine.errors engine.generator "
-        "engine.model engine.network engine.options engine.probe engine.recovery io.channels "
-        "io.dicom io.discovery io.errors io.files io.reading io.volume pipelines.cycle "
-        "pipelines.decisions pipelines.errors pipelines.execution pipelines.host pipelines.jobs "
-        "pipelines.jobs.queue pipelines.opening pipelines.progress pipelines.report "
-        "pipelines.results pipelines.settings pipelines.study pipelines.study.maps "
-        "pipelines.translate pipelines.worker_processes"
+        "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
+        "engine.options engine.probe engine.startup io.channels io.dicom io.discovery io.errors "
+        "io.files io.reading io.volume pipelines.cycle pipelines.decisions pipelines.errors "
+        "pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.opening "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
+        "pipelines.study.maps pipelines.translate pipelines.worker_processes"
     ),
     "pipelines.model_import": (
         "engine.checkpoint.onnx engine.checkpoint.read engine.checkpoint.recognise "
         "engine.checkpoint.reference engine.errors engine.model engine.network engine.onnxruntime "
-        "engine.sliding_window pipelines.errors pipelines.report"
+        "engine.patch_grid pipelines.errors pipelines.report"
     ),
     "pipelines.node": (
         "engine.decoding engine.errors engine.model io.channels io.dicom_network io.errors "
@@ -318,7 +314,7 @@ MAY_IMPORT = {
     "pipelines.one_by_one": "io.volume pipelines.report pipelines.stopwatch",
     "pipelines.opening": (
         "engine.cuda engine.devices engine.generator engine.network engine.options "
-        "engine.recovery engine.whole_volume pipelines.host"
+        "engine.whole_volume pipelines.host"
     ),
     "pipelines.progress": (
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.results "
@@ -342,11 +338,10 @@ MAY_IMPORT = {
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network "
-        "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.scaling "
-        "engine.sliding_window engine.whole_volume io.channels io.choice io.contrasts "
-        "io.discovery io.errors io.reading io.unread io.volume io.writing pipelines.errors "
-        "pipelines.settings pipelines.stopwatch pipelines.study.maps pipelines.study.pictures "
-        "pipelines.study.voxels"
+        "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.patch_grid "
+        "engine.scaling engine.whole_volume io.channels io.choice io.contrasts io.discovery "
+        "io.errors io.reading io.unread io.volume io.writing pipelines.errors pipelines.settings "
+        "pipelines.stopwatch pipelines.study.maps pipelines.study.pictures pipelines.study.voxels"
     ),
     "pipelines.study.maps": (
         "engine.cores engine.network engine.scaling io.maps io.volume pipelines.settings "
@@ -366,9 +361,9 @@ MAY_IMPORT = {
         "pipelines.timestamps pipelines.worker_processes"
     ),
     "pipelines.worker_processes": (
-        "engine.card_startup engine.cuda engine.errors engine.generator engine.model "
-        "engine.options engine.probe io.files io.formats pipelines.cycle pipelines.execution "
-        "pipelines.host pipelines.progress pipelines.report pipelines.results pipelines.settings"
+        "engine.cuda engine.errors engine.generator engine.model engine.options engine.probe "
+        "engine.startup io.files io.formats pipelines.cycle pipelines.execution pipelines.host "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings"
     ),
 }
 """Which unit may import which. A new edge is a decision,

@@ -28,7 +28,7 @@ from ..network.architectures import (
 from ..network.graph import Graph
 from ..network.layers import Layer, Triple
 from ..options import Inference
-from ..sliding_window import SmallVolumePadding
+from ..patch_grid import SmallVolumePadding
 
 DEVIATIONS = 4.0
 """Accepted distance of a scan from the mean of the reference set, in standard deviations.

@@ -13,8 +13,8 @@ from ...errors import PrecisionOverflowError
 from ...network.graph import INPUT, Graph, Network, TensorShape
 from ...network.graph_analysis import layer_flops
 from ...network.layers import Downsample, FloatArray
+from ...patch_grid import Rows, Timing
 from ...scaling import Stored
-from ...sliding_window import Rows, Timing
 from ..session import onnxruntime, session, session_options
 from .pieces import Piece, cut
 from .plan import SlabPlan, all_shapes, plan_slabs

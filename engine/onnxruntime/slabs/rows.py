@@ -24,7 +24,7 @@ from ...network.layers import (
     Upsample,
     VoxelwiseLayer,
 )
-from ...sliding_window import Rows
+from ...patch_grid import Rows
 from .pieces import Piece
 
 

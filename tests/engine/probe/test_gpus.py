@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cuda_cyclegan.engine import card_startup
+from cuda_cyclegan.engine import startup
 from cuda_cyclegan.engine.probe import cuda_packages, gpus
 from cuda_cyclegan.engine.probe.gpus import (
     OLDEST_CAPABILITY,
@@ -421,9 +421,9 @@ def test_it_is_the_context_of_the_one_card_that_a_name_stands_for(
     there = [CudaDevice(index, "card", chip, 1 << 34, None, "CUDA 13") for index, chip in cards]
     chosen: list[int | None] = []
     usable = [card for card in there if card.capability >= OLDEST_CAPABILITY]
-    monkeypatch.setattr(card_startup, "usable_cards", lambda: usable)
-    monkeypatch.setattr(card_startup, "early_context", lambda choose, _: chosen.append(choose()))
-    card_startup.early_card_context(asked)
+    monkeypatch.setattr(startup, "usable_cards", lambda: usable)
+    monkeypatch.setattr(startup, "early_context", lambda choose, _: chosen.append(choose()))
+    startup.early_card_context(asked)
     assert chosen == [expected]
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ....network.layers import Triple
+from ....patch_grid import Rows
 from ....scaling import Stored, VoxelArray
-from ....sliding_window import Rows
 from ..launch import BLOCK, Launch
 from ..tensor_arguments import Three
 from .sliding_window import CutArguments, ScalingArguments, scaling_of

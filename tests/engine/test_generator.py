@@ -9,7 +9,7 @@ import pytest
 from support.waiting import ENOUGH, ToldCondition
 
 from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError, PrecisionOverflowError
-from cuda_cyclegan.engine.recovery import SharedGenerator, shared_generator
+from cuda_cyclegan.engine.generator import SharedGenerator, shared_generator
 
 OVERFLOW = PrecisionOverflowError("Too large.")
 

@@ -1,4 +1,4 @@
-"""Where the patches of an array lie, and which of its rows are needed when."""
+"""Grids of patches over an array, and the order in which rows of the array are needed and final."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from .network.layers import FloatArray, Triple, triple
 
 Phase: TypeAlias = Literal["copy in", "cut", "compute", "blend", "copy out"]
 SmallVolumePadding: TypeAlias = Literal["edge", "reflect", "minimum"]
-"""How a volume smaller than the patch grows: repeat the border, mirror, or lowest value."""
+"""Padding of a volume smaller than the patch: repeat the border, mirror, or lowest value."""
 
 GridOrigins: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class PatchGrid:
-    """Where patches lie in an array, along its axes from the slowest in memory to the fastest.
+    """Positions of patches in an array, along its axes from the slowest in memory to the fastest.
 
-    extents: of the array, patch: of each patch. origins: ascending along each axis, of the
-    patches' first voxels; below 0 where the array is smaller than the patch. axes: which of the
-    network's axes (0 for D, 1 for H, 2 for W) each of the array's axes is. flips: which of them run
-    against the network's. voxel_bytes: of the array as it is stored. mirrored: along which of the
-    network's axes each patch is mirrored before the network, and back after it.
+    extents: of the array. patch: extents of each patch. origins: of the patches' first voxels,
+    ascending along each axis; negative if the array is smaller than the patch. axes: the network's
+    axis (0 for D, 1 for H, 2 for W) of each of the array's axes. flips: axes that run against the
+    network's. voxel_bytes: of the array as stored. mirrored: the network's axes along which each
+    patch is mirrored before the network, and back after it.
     """
 
     extents: Triple
@@ -35,7 +35,7 @@ class PatchGrid:
 
     @property
     def patch_steps(self) -> Triple:
-        """Voxels of a patch, as the network takes it, from one to its next along each axis."""
+        """Stride of a patch, as the network reads it, along each of the array's axes, in voxels."""
         _, height, width = (self.patch[self.axes.index(axis)] for axis in range(3))
         step = height * width, width, 1
         return triple(
@@ -45,18 +45,17 @@ class PatchGrid:
 
     @property
     def patch_start(self) -> int:
-        """Voxels of a patch, as the network takes it, before the first along the array's axes."""
+        """Offset in a patch, as the network reads it, of the first voxel in the array's order."""
         ends = zip(self.patch, self.patch_steps, strict=True)
         return sum((edge - 1) * -step for edge, step in ends if step < 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchWindow(PatchGrid):
-    """A grid and how it is gone over.
+    """A grid with its blending weights and padding.
 
-    weights: of the voxels of a patch in the blend, along the array's axes, in C order; a device
-    keeps them on the card for as long as it is given the same array. padding: what fills patches
-    beyond the array.
+    weights: of the voxels of a patch in the blend, along the array's axes, in C order; they stay on
+    the GPU while the same array is passed. padding: of patches beyond the array.
     """
 
     weights: FloatArray
@@ -64,16 +63,16 @@ class PatchWindow(PatchGrid):
 
     @property
     def needs_lowest(self) -> bool:
-        """Whether patches reach beyond the array, and its lowest value fills them there."""
+        """Whether patches extend beyond the array and are padded with its lowest value."""
         edges = zip(self.patch, self.extents, strict=True)
         return self.padding == "minimum" and any(edge > extent for edge, extent in edges)
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When the card was busy with a part of the work, on the clock of `time.perf_counter`.
+    """Time during which the GPU was busy with a phase of the work.
 
-    start, stop: in seconds.
+    part: the phase. start, stop: in seconds, on the clock of `time.perf_counter`.
     """
 
     part: Phase
@@ -92,7 +91,7 @@ class Rows:
         return self.stop - self.start
 
     def pieces(self, ring: int, most: int) -> "Iterator[Rows]":
-        """The same in pieces that neither wrap around in a ring nor exceed so many rows."""
+        """Split into pieces of at most `most` rows that do not wrap around in a ring buffer."""
         start = self.start
         while start < self.stop:
             stop = min(self.stop, start + most, (start // ring + 1) * ring)
@@ -101,7 +100,7 @@ class Rows:
 
 
 def steps(window: PatchGrid) -> list[tuple[Rows, Rows]]:
-    """For each row of tiles: which rows of the array it touches, and which are finished with it."""
+    """Return, for each row of patches, the rows of the array it reads and those final after it."""
     depth = window.extents[0]
     touched = [
         Rows(max(origin, 0), min(origin + window.patch[0], depth)) for origin in window.origins[0]
@@ -111,7 +110,9 @@ def steps(window: PatchGrid) -> list[tuple[Rows, Rows]]:
 
 
 def ring_rows(window: PatchGrid, *, spare: bool) -> int:
-    """Rows of a ring for one row of tiles; spare: with room for the copies of its neighbours."""
+    """Return the rows of a ring buffer for one row of patches; spare: with space for copies of the
+    neighbouring rows of patches.
+    """
     most = min(window.patch[0], window.extents[0])
     gaps = [later.start - sooner.start for (sooner, _), (later, _) in pairwise(steps(window))]
     return min(most + (max(gaps, default=0) if spare else 0), window.extents[0])
