@@ -72,7 +72,7 @@ MAY_IMPORT = {
     "cli.command_table": "cli.errors cli.options",
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
-        "cli.render.terminal cli.signals engine.checkpoint.recognise engine.model engine.options "
+        "cli.render.terminal cli.signals engine.importing engine.model engine.options "
         "engine.startup io.choice io.discovery io.errors io.files io.formats pipelines.calibration "
         "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
         "pipelines.evaluation pipelines.host pipelines.inference_comparison pipelines.model_import "
@@ -100,11 +100,11 @@ MAY_IMPORT = {
         "pipelines.settings"
     ),
     "cli.render": (
-        "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
-        "engine.network engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery "
-        "io.errors io.file_headers io.files io.links io.search io.volume pipelines.cycle "
-        "pipelines.dry_run pipelines.host pipelines.model_import pipelines.progress "
-        "pipelines.report pipelines.results pipelines.stopwatch"
+        "cli.render.terminal engine.decoding engine.importing engine.model engine.network "
+        "engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery io.errors "
+        "io.file_headers io.files io.links io.search io.volume pipelines.cycle pipelines.dry_run "
+        "pipelines.host pipelines.model_import pipelines.progress pipelines.report "
+        "pipelines.results pipelines.stopwatch"
     ),
     "cli.render.bench": (
         "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
@@ -125,15 +125,6 @@ MAY_IMPORT = {
         "engine.compiler engine.cores engine.cuda engine.cuda.patches engine.errors "
         "engine.generator engine.network engine.onnxruntime engine.openvino engine.options "
         "engine.probe"
-    ),
-    "engine.checkpoint": "",
-    "engine.checkpoint.onnx": "engine.checkpoint.read engine.errors engine.network io.files",
-    "engine.checkpoint.read": "engine.errors engine.network io.files",
-    "engine.checkpoint.recognise": (
-        "engine.checkpoint.read engine.errors engine.model engine.network"
-    ),
-    "engine.checkpoint.reference": (
-        "engine.checkpoint.recognise engine.errors engine.model engine.network engine.onnxruntime"
     ),
     "engine.compiler": "engine.errors engine.network engine.options engine.patch_grid",
     "engine.compiler.launches": "engine.compiler engine.network engine.options",
@@ -178,6 +169,8 @@ MAY_IMPORT = {
     "engine.generator": (
         "engine.errors engine.network engine.options engine.patch_grid engine.scaling"
     ),
+    "engine.importing": "engine.errors engine.model engine.network engine.onnxruntime io.files",
+    "engine.importing.onnx": "engine.errors engine.importing engine.network io.files",
     "engine.model": (
         "engine.decoding engine.errors engine.network engine.onnxruntime engine.options "
         "engine.patch_grid engine.whole_volume io.files"
@@ -226,7 +219,7 @@ MAY_IMPORT = {
     ),
     "pipelines": "",
     "pipelines.api": (
-        "engine.checkpoint.recognise engine.decoding engine.devices engine.errors engine.generator "
+        "engine.decoding engine.devices engine.errors engine.generator engine.importing "
         "engine.model engine.network engine.options io.channels io.choice io.conversion "
         "io.discovery io.errors io.files io.single_scan io.volume pipelines.decisions "
         "pipelines.errors pipelines.model_import pipelines.opening pipelines.progress "
@@ -302,9 +295,8 @@ MAY_IMPORT = {
         "pipelines.study.maps pipelines.translate pipelines.worker_processes"
     ),
     "pipelines.model_import": (
-        "engine.checkpoint.onnx engine.checkpoint.read engine.checkpoint.recognise "
-        "engine.checkpoint.reference engine.errors engine.model engine.network engine.onnxruntime "
-        "engine.patch_grid pipelines.errors pipelines.report"
+        "engine.errors engine.importing engine.importing.onnx engine.model engine.network "
+        "engine.onnxruntime engine.patch_grid pipelines.errors pipelines.report"
     ),
     "pipelines.node": (
         "engine.decoding engine.errors engine.model io.channels io.dicom_network io.errors "

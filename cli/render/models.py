@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...engine.checkpoint.recognise.evidence import Fact, Question
-from ...engine.checkpoint.recognise.recognition import Recognised
 from ...engine.decoding import Json
+from ...engine.importing.evidence import Fact, Question
+from ...engine.importing.recognise import Recognised
 from ...engine.model.model_card import (
     PERCENTILES,
     ChannelMaps,

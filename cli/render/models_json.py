@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ...engine.checkpoint.recognise.evidence import Fact, Question
+from ...engine.importing.evidence import Fact, Question
 from ...engine.model.model_card import card_as_json
 from ...engine.model.model_file import Model
 from ...pipelines.model_import.found import FoundNetwork

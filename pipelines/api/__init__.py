@@ -3,8 +3,8 @@
 May import all of pipelines, engine and io. Must not print, hear signals or keep global state.
 """
 
-from ...engine.checkpoint.recognise.evidence import NetworkChoices
 from ...engine.errors import DeviceUnavailableError, EngineError, ModelFileError
+from ...engine.importing.evidence import NetworkChoices
 from ...engine.model.model_card import (
     Identity,
     IntensityMap,

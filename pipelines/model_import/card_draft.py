@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from ...engine.checkpoint.recognise.evidence import Fact, Question
+from ...engine.importing.evidence import Fact, Question
 from ...engine.model.model_card import USUAL_RANGE, ChannelMaps, Identity, NetworkRange, ZScore
 from ...engine.network.layers import Triple
 from ...engine.patch_grid import SmallVolumePadding

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...engine.checkpoint.read.reference_file import read_reference
-from ...engine.checkpoint.recognise.evidence import Fact, NetworkChoices, Question, setting
 from ...engine.errors import CheckpointError
+from ...engine.importing.checkpoint_file import read_reference
+from ...engine.importing.evidence import Fact, NetworkChoices, Question, setting
 from ...engine.model.model_card import (
     USUAL_RANGE,
     ChannelMaps,
