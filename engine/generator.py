@@ -90,9 +90,7 @@ class ReadyBeforehand(Protocol):
     """A generator of volumes that can allocate memory while the voxels are still being read."""
 
     def make_ready(self, extents: Triple) -> None:
-        """Allocate the memory for a volume (D, H, W). Raises what `translate_volume` would
-        raise.
-        """
+        """Allocate memory for a volume (D, H, W). Raises what `translate_volume` would raise."""
         ...
 
 

@@ -54,9 +54,7 @@ MODES = (
 
 
 def modes(kind: str, precision: Precision) -> tuple[Mode, ...]:
-    """Return the modes to compare a precision with on a "cuda" or "cpu" device, the default
-    first.
-    """
+    """Return the modes to compare with on a "cuda" or "cpu" device, the default first."""
     if kind == "cpu":
         return tuple(m for m in MODES if m.arithmetic == "fp32" and not m.channels_last)
     same = "fp16" if precision == "bf16" else precision

@@ -60,9 +60,7 @@ _EPSILON = 1e-5
 
 
 def as_module(network: Network) -> Any:
-    """Return a torch.nn.Module in eval mode, float32 on the CPU; its tensors are [N, C, D, H,
-    W].
-    """
+    """Return a torch.nn.Module in eval mode, float32 on the CPU, on tensors [N, C, D, H, W]."""
     root, graph = torch.nn.Module(), fx.Graph()
     readers = Counter(name for node in network.graph.nodes for name in node.inputs)
     channels = network.graph.channels()
@@ -257,9 +255,7 @@ def measure(mode: Mode, module: Any, inputs: Sequence[Any], budget: Budget) -> M
 
 @contextmanager
 def running(mode: Mode, module: Any, example: Any) -> Generator[_Run]:
-    """Prepare and warm up a module in a mode on the example's device; frees its memory at the
-    end.
-    """
+    """Prepare and warm up a module in a mode, on the example's device; frees it at the end."""
     torch.backends.cudnn.benchmark = mode.autotune
     torch.backends.cudnn.allow_tf32 = mode.arithmetic == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = mode.arithmetic == "tf32"

@@ -1,6 +1,4 @@
-"""Training checkpoints and reference pairs as plain data. A file is read once, hashed, and never
-executed.
-"""
+"""Training checkpoints and reference pairs as plain data: read once, hashed, never executed."""
 
 import hashlib
 import io
@@ -289,9 +287,7 @@ def _may_hold(item: object) -> bool:
 
 
 def _is_of_use(key: str, item: CheckpointEntry) -> bool:
-    """Whether an entry may name a tensor or a setting; raises CheckpointError for too long
-    names.
-    """
+    """Whether an entry may name a tensor or setting; raises CheckpointError for long names."""
     if len(key) <= LONGEST_NAME:
         return True
     if isinstance(item, StoredTensor) or (isinstance(item, Mapping) and item):

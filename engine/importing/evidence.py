@@ -243,9 +243,7 @@ class Evidence:
         self.defaulted.append(Fact(subject, str(value), reason))
 
     def ask(self, name: str, answers: Iterable[str], why: str) -> str:
-        """Return the user's choice; otherwise record an open question and return its first
-        answer.
-        """
+        """Return the user's choice, or record an open question and return its first answer."""
         chosen = getattr(self.choices, name)
         if chosen is not None:
             self.record(subject(name), chosen, f"said with {setting(name)}")

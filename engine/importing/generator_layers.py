@@ -61,9 +61,7 @@ class LayerTensors:
         return self.tensors[parameter].read(f"{self.path}.{parameter}")
 
     def _divided(self) -> FloatArray:
-        """Fold spectral norm: weight_orig / (u^T W v) (Miyato et al. 2018), as PyTorch stores
-        it.
-        """
+        """Fold spectral norm: weight_orig / (u^T W v) (Miyato et al. 2018)."""
         if not {"weight_u", "weight_v"} <= self.tensors.keys():
             raise CheckpointError(f"{self.path} has spectral norm without its vectors u and v.")
         weight, left, right = (
@@ -87,9 +85,7 @@ class LayerTensors:
         return finite_float32(weight / sigma, f"{self.path}.weight")
 
     def _scaled(self) -> FloatArray:
-        """Fold weight norm: g v / |v| (Salimans and Kingma 2016), |v| over the axes in which g
-        is 1.
-        """
+        """Fold weight norm: g v / |v| (Salimans and Kingma 2016), |v| over axes where g is 1."""
         length, direction = (self.read(f"weight_{part}").astype(np.float64) for part in ("g", "v"))
         if not length.ndim:  # one length for the whole tensor
             length = length.reshape((1,) * direction.ndim)
@@ -219,9 +215,7 @@ class KeyMapping:
 
 
 def fits(slots: Iterable[KeyMapping], modules: NetworkTensors, filters: Iterable[str] = ()) -> bool:
-    """Whether the slots and filters are exactly a generator's layers, with norms in all places
-    or none.
-    """
+    """Whether slots and filters are exactly a generator's layers, with all norms or none."""
     slots = tuple(slots)
     norms = {slot.norm for slot in slots if slot.norm}
     found = set(modules.norms)

@@ -68,9 +68,7 @@ class Global:
 
 @dataclass(eq=False, slots=True)
 class Inert:
-    """Placeholder of an object that was not created: the name of its class or maker, and its
-    state.
-    """
+    """Placeholder of an object that was not created: name of its class or maker, and state."""
 
     name: str
     state: object = field(default=None, repr=False)

@@ -46,9 +46,7 @@ def record_options(options: Options, match: Match, evidence: Evidence) -> None:
 
 
 def _contradictions(options: Options, match: Match) -> Iterator[tuple[str, str, str]]:
-    """Yield options that the tensors contradict: name, stated value, and what the weights are
-    of.
-    """
+    """Yield options that contradict the tensors: name, stated value, and the tensors' property."""
     values, shape = options.values, match.shape
     for name, number, what in (
         ("ngf", shape.width, "ngf"),

@@ -1,6 +1,4 @@
-"""Properties of a graph: FLOPs, memory, receptive field, value range, sub-pixel form, largest
-patch.
-"""
+"""Properties of graphs: FLOPs, memory, receptive field, value range, sub-pixels, patches."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping

@@ -78,9 +78,7 @@ def loaded() -> list[Path]:
 
 
 def loaded_parts() -> set[Path]:
-    """Return the cuDNN files that this process has loaded; none if the system does not list
-    them.
-    """
+    """Return the cuDNN files that this process has loaded; none if the system lists none."""
     try:
         lines = _MAPS.read_text().splitlines()
     except OSError:

@@ -154,9 +154,7 @@ def driver_library() -> Any | None:
 
 
 def _driver() -> tuple[Any, int]:
-    """Return the driver's library and the newest CUDA version it supports, 1000 major + 10
-    minor.
-    """
+    """Return the driver's library and its newest CUDA version, as 1000 major + 10 minor."""
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         library = ctypes.CDLL(name)

@@ -89,9 +89,7 @@ def instance_norm(builder: Builder, operator: Operator) -> GraphTensor | Reshape
 
 
 def group_norm(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert GroupNormalization: before opset 21 with a scale per group, since then per
-    channel.
-    """
+    """Convert GroupNormalization: scale per group before opset 21, per channel since."""
     source = builder.tensor(operator, in_order=True)
     [groups] = integers(operator.attributes.get("num_groups", 0))
     if groups < 1 or source.channels % groups:
@@ -124,9 +122,7 @@ def normalised(
 
 
 def reduce_mean(builder: Builder, operator: Operator) -> GraphValue:
-    """Convert ReduceMean to the mean of each group, or, of a squared centred tensor, the
-    variance.
-    """
+    """Convert ReduceMean to the mean of groups or, of a squared centred tensor, the variance."""
     value = builder.value(operator, 0)
     named = builder.array(operator, 1)
     axes = axes_of(operator, [] if named is None else [named], 0)
@@ -600,9 +596,7 @@ def above(builder: Builder, operator: Operator) -> GraphValue:
 
 
 def chosen(builder: Builder, operator: Operator) -> GraphValue:
-    """Convert Where in PyTorch's softplus, which is linear above a limit; in float32 it is
-    anyway.
-    """
+    """Convert Where in PyTorch's softplus, whose linear part is exact in float32 anyway."""
     where, first, second = (builder.value(operator, at) for at in range(3))
     if (
         isinstance(where, Above)

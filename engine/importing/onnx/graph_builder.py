@@ -162,9 +162,7 @@ class Builder:
         return self.values[name]
 
     def tensor(self, operator: Operator, at: int = 0, *, in_order: bool = False) -> GraphTensor:
-        """Return an input that depends on the patch; in_order: whether it must be [N, C, D, H,
-        W].
-        """
+        """Return an input that depends on the patch; in_order: require [N, C, D, H, W]."""
         value = self.value(operator, at)
         if not isinstance(value, GraphTensor):
             raise operator.refusal(

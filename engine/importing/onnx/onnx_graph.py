@@ -73,9 +73,7 @@ _MOST_TAPS, _MOST_PADDING = 7, 64
 def simplified(
     nodes: Sequence[Node], weights: Mapping[str, FloatArray], output: str
 ) -> tuple[tuple[Node, ...], dict[str, FloatArray]]:
-    """Return the nodes that the output needs, in order and named after their layers, and
-    weights.
-    """
+    """Return the nodes that the output needs, named after their layers, and the weights."""
     rewriter = _Rewriter(nodes, weights, output)
     for rule in _REWRITINGS:
         rewriter.apply(rule)

@@ -345,9 +345,7 @@ def pool(builder: Builder, operator: Operator) -> GraphTensor:
 
 
 def resize(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert Resize and Upsample by integer factors, with sampling positions that PyTorch
-    supports.
-    """
+    """Convert Resize and Upsample by integer factors, at positions that PyTorch supports."""
     source = builder.tensor(operator)
     factors = _factors(builder, operator, source)
     if factors == (1, 1, 1):
