@@ -7,13 +7,12 @@ from typing import get_args
 
 from ..engine.devices import Device, choose_devices, volume_obstacle
 from ..engine.errors import DeviceUnavailableError
-from ..engine.model.model import Model
-from ..engine.network.flops import held_bytes
+from ..engine.model.model_file import Model
 from ..engine.network.graph import Graph
+from ..engine.network.graph_analysis import held_bytes, largest_patch
 from ..engine.network.layers import Triple
-from ..engine.network.patches import largest_patch
 from ..engine.options import CudaLimits, Inference, Precision, device_name
-from ..engine.probe.cards import CudaDevice
+from ..engine.probe.gpus import CudaDevice
 from .cycle.back_model import back_options
 from .errors import SettingsError
 from .host.memory import available_memory

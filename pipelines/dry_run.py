@@ -9,7 +9,7 @@ import numpy as np
 
 from ..engine.cuda.plan_cache import cache_folder
 from ..engine.devices import choose_device, plan_device, plan_volume, with_half_the_memory
-from ..engine.model.model import Model
+from ..engine.model.model_file import Model
 from ..engine.network.layers import Triple, triple
 from ..engine.onnxruntime.session import session_bytes
 from ..engine.onnxruntime.slabs.plan import SlabPlan
@@ -45,7 +45,7 @@ from .translate import Job, concurrency_of
 
 if TYPE_CHECKING:
     from ..engine.cuda.device_plan import DevicePlan
-    from ..engine.sliding_window import PatchGrid
+    from ..engine.patch_grid import PatchGrid
 
 WholeVolume: TypeAlias = VolumePlan | SlabPlan
 """How a volume is translated at once: on a card, or on the CPU."""

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from ..engine.model.card import ModelCard
+from ..engine.model.model_card import ModelCard
 from ..engine.options import NO_LIMITS, CudaLimits
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, KnownHeaders

@@ -72,12 +72,12 @@ MAY_IMPORT = {
     "cli.command_table": "cli.errors cli.options",
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
-        "cli.render.terminal cli.signals engine.card_startup engine.checkpoint.recognise "
-        "engine.model engine.options io.choice io.discovery io.errors io.files io.formats "
-        "pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
-        "pipelines.dry_run pipelines.evaluation pipelines.host pipelines.inference_comparison "
-        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
-        "pipelines.settings pipelines.study pipelines.translate pipelines.worker_processes"
+        "cli.render.terminal cli.signals engine.importing engine.model engine.options "
+        "engine.startup io.choice io.discovery io.errors io.files io.formats pipelines.calibration "
+        "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
+        "pipelines.evaluation pipelines.host pipelines.inference_comparison pipelines.model_import "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
+        "pipelines.translate pipelines.worker_processes"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
@@ -100,11 +100,11 @@ MAY_IMPORT = {
         "pipelines.settings"
     ),
     "cli.render": (
-        "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
-        "engine.network engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery "
-        "io.errors io.file_headers io.files io.links io.search io.volume pipelines.cycle "
-        "pipelines.dry_run pipelines.host pipelines.model_import pipelines.progress "
-        "pipelines.report pipelines.results pipelines.stopwatch"
+        "cli.render.terminal engine.decoding engine.importing engine.model engine.network "
+        "engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery io.errors "
+        "io.file_headers io.files io.links io.search io.volume pipelines.cycle pipelines.dry_run "
+        "pipelines.host pipelines.model_import pipelines.progress pipelines.report "
+        "pipelines.results pipelines.stopwatch"
     ),
     "cli.render.bench": (
         "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
@@ -120,29 +120,16 @@ MAY_IMPORT = {
     ),
     "cli.render.terminal": "",
     "cli.signals": "cli.errors cli.render.terminal pipelines.host",
-    "engine": "engine.telemetry",
+    "engine": "",
     "engine.benchmark": (
         "engine.compiler engine.cores engine.cuda engine.cuda.patches engine.errors "
         "engine.generator engine.network engine.onnxruntime engine.openvino engine.options "
         "engine.probe"
     ),
-    "engine.card_startup": "engine.cuda.patches engine.probe",
-    "engine.checkpoint": "",
-    "engine.checkpoint.onnx": (
-        "engine.checkpoint.read engine.errors engine.network engine.regular_files"
-    ),
-    "engine.checkpoint.read": "engine.errors engine.network engine.regular_files",
-    "engine.checkpoint.recognise": (
-        "engine.checkpoint.read engine.errors engine.model engine.network"
-    ),
-    "engine.checkpoint.reference": (
-        "engine.checkpoint.recognise engine.errors engine.model engine.network engine.onnxruntime"
-    ),
-    "engine.compiler": "engine.errors engine.network engine.options engine.sliding_window",
+    "engine.compiler": "engine.errors engine.network engine.options engine.patch_grid",
     "engine.compiler.launches": "engine.compiler engine.network engine.options",
     "engine.compiler.launches.voxels": (
-        "engine.compiler engine.compiler.launches engine.network engine.scaling "
-        "engine.sliding_window"
+        "engine.compiler engine.compiler.launches engine.network engine.patch_grid engine.scaling"
     ),
     "engine.compiler.lowering": (
         "engine.compiler engine.compiler.launches engine.network engine.options"
@@ -156,21 +143,21 @@ MAY_IMPORT = {
         "engine.compiler.memory engine.errors engine.network engine.options "
         "engine.whole_volume"
     ),
-    "engine.cores": "",
+    "engine.cores": "io.files",
     "engine.cuda": (
         "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
-        "engine.decoding engine.errors engine.network engine.options engine.probe "
-        "engine.regular_files engine.sliding_window"
+        "engine.decoding engine.errors engine.network engine.options engine.patch_grid "
+        "engine.probe io.files"
     ),
     "engine.cuda.patches": (
         "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
         "engine.compiler.memory engine.cuda engine.errors engine.network engine.options "
-        "engine.probe engine.scaling engine.sliding_window"
+        "engine.patch_grid engine.probe engine.scaling"
     ),
     "engine.cuda.volume": (
         "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
         "engine.compiler.memory engine.compiler.volume engine.cores engine.cuda engine.errors "
-        "engine.network engine.options engine.scaling engine.sliding_window engine.whole_volume"
+        "engine.network engine.options engine.patch_grid engine.scaling engine.whole_volume"
     ),
     "engine.decoding": "",
     "engine.devices": (
@@ -179,28 +166,30 @@ MAY_IMPORT = {
         "engine.probe engine.provider_check engine.whole_volume"
     ),
     "engine.errors": "engine.options",
-    "engine.generator": "engine.network engine.scaling engine.sliding_window",
+    "engine.generator": (
+        "engine.errors engine.network engine.options engine.patch_grid engine.scaling"
+    ),
+    "engine.importing": "engine.errors engine.model engine.network engine.onnxruntime io.files",
+    "engine.importing.onnx": "engine.errors engine.importing engine.network io.files",
     "engine.model": (
         "engine.decoding engine.errors engine.network engine.onnxruntime engine.options "
-        "engine.regular_files engine.sliding_window engine.whole_volume"
+        "engine.patch_grid engine.whole_volume io.files"
     ),
     "engine.network": "engine.decoding engine.errors",
     "engine.onnxruntime": "engine.cores engine.errors engine.network",
     "engine.onnxruntime.slabs": (
         "engine.cores engine.errors engine.network engine.onnxruntime engine.openvino "
-        "engine.scaling engine.sliding_window engine.whole_volume"
+        "engine.patch_grid engine.scaling engine.whole_volume"
     ),
     "engine.openvino": (
         "engine.cores engine.errors engine.network engine.onnxruntime engine.options"
     ),
     "engine.options": "",
+    "engine.patch_grid": "engine.network",
     "engine.probe": "",
     "engine.provider_check": "engine.errors engine.model engine.network engine.onnxruntime",
-    "engine.recovery": "engine.errors engine.generator engine.options",
-    "engine.regular_files": "",
     "engine.scaling": "engine.errors engine.network",
-    "engine.sliding_window": "engine.network",
-    "engine.telemetry": "",
+    "engine.startup": "engine.cuda.patches engine.model engine.probe",
     "engine.whole_volume": "engine.errors engine.network",
     "io": "",
     "io.channels": "io.dicom io.discovery io.search io.volume",
@@ -219,8 +208,8 @@ MAY_IMPORT = {
     "io.formats": "io.errors io.files io.marks io.volume",
     "io.links": "",
     "io.maps": "",
-    "io.marks": "io.files io.maps io.volume",
     "io.file_headers": "io.errors io.files io.formats io.reading io.volume",
+    "io.marks": "io.files io.maps io.volume",
     "io.reading": "io.dicom.pixels io.errors io.files io.formats io.volume",
     "io.search": "io.files io.formats io.links io.maps io.volume",
     "io.single_scan": "io.choice io.discovery io.errors io.reading io.volume",
@@ -231,13 +220,12 @@ MAY_IMPORT = {
     ),
     "pipelines": "",
     "pipelines.api": (
-        "engine.checkpoint.recognise engine.decoding engine.devices engine.errors engine.generator "
-        "engine.model engine.network engine.options engine.recovery io.channels io.choice "
-        "io.conversion io.discovery io.errors io.files io.single_scan io.volume "
-        "pipelines.decisions pipelines.errors pipelines.model_import pipelines.opening "
-        "pipelines.progress pipelines.report pipelines.request pipelines.results "
-        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.study.voxels "
-        "pipelines.translate"
+        "engine.decoding engine.devices engine.errors engine.generator engine.importing "
+        "engine.model engine.network engine.options io.channels io.choice io.conversion "
+        "io.discovery io.errors io.files io.single_scan io.volume pipelines.decisions "
+        "pipelines.errors pipelines.model_import pipelines.opening pipelines.progress "
+        "pipelines.report pipelines.request pipelines.results pipelines.settings "
+        "pipelines.stopwatch pipelines.study pipelines.study.voxels pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -245,15 +233,14 @@ MAY_IMPORT = {
         "pipelines.worker_processes"
     ),
     "pipelines.calibration": (
-        "engine.cuda engine.devices engine.model engine.options engine.recovery io.volume "
-        "pipelines.cycle pipelines.errors pipelines.one_by_one pipelines.opening "
-        "pipelines.report pipelines.settings pipelines.stopwatch pipelines.study "
-        "pipelines.study.voxels"
+        "engine.cuda engine.devices engine.generator engine.model engine.options io.volume "
+        "pipelines.cycle pipelines.errors pipelines.one_by_one pipelines.opening pipelines.report "
+        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.study.voxels"
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.cycle": (
-        "engine.cores engine.cuda engine.errors engine.model engine.network engine.options "
-        "engine.recovery io.volume pipelines.errors pipelines.settings pipelines.stopwatch "
+        "engine.cores engine.cuda engine.errors engine.generator engine.model engine.network "
+        "engine.options io.volume pipelines.errors pipelines.settings pipelines.stopwatch "
         "pipelines.study pipelines.study.maps pipelines.study.voxels"
     ),
     "pipelines.decisions": (
@@ -261,15 +248,15 @@ MAY_IMPORT = {
         "pipelines.cycle pipelines.errors pipelines.host pipelines.settings"
     ),
     "pipelines.doctor": (
-        "engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
-        "engine.onnxruntime engine.openvino engine.options engine.probe engine.telemetry io.files "
-        "pipelines.errors pipelines.host pipelines.jobs.queue"
+        "engine engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
+        "engine.onnxruntime engine.openvino engine.options engine.probe io.files pipelines.errors "
+        "pipelines.host pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
         "engine.cuda engine.devices engine.model engine.network engine.onnxruntime "
-        "engine.onnxruntime.slabs engine.sliding_window engine.whole_volume io.volume "
-        "pipelines.cycle pipelines.host pipelines.opening pipelines.progress pipelines.report "
-        "pipelines.results pipelines.stopwatch pipelines.study pipelines.translate"
+        "engine.onnxruntime.slabs engine.patch_grid engine.whole_volume io.volume pipelines.cycle "
+        "pipelines.host pipelines.opening pipelines.progress pipelines.report pipelines.results "
+        "pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
@@ -277,16 +264,17 @@ MAY_IMPORT = {
         "io.search io.volume pipelines.errors pipelines.execution pipelines.host pipelines.report "
         "pipelines.study.pictures pipelines.study.voxels"
     ),
+    "pipelines.program": "",
     "pipelines.timestamps": "",
     "pipelines.execution": (
-        "engine.cuda engine.errors engine.generator engine.model engine.options engine.recovery "
-        "io.errors io.file_headers io.files io.volume io.writing pipelines.cycle pipelines.errors "
+        "engine.cuda engine.errors engine.generator engine.model engine.options io.errors "
+        "io.file_headers io.files io.volume io.writing pipelines.cycle pipelines.errors "
         "pipelines.host pipelines.opening pipelines.progress pipelines.report pipelines.results "
         "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.inference_comparison": (
-        "engine.devices engine.model engine.options engine.recovery io.volume "
+        "engine.devices engine.generator engine.model engine.options io.volume "
         "pipelines.one_by_one pipelines.opening pipelines.report pipelines.settings "
         "pipelines.stopwatch pipelines.study"
     ),
@@ -301,18 +289,16 @@ MAY_IMPORT = {
         "pipelines.worker_processes"
     ),
     "pipelines.jobs.worker": (
-        "engine.card_startup engine.cuda engine.devices engine.errors engine.generator "
-        "engine.model engine.network engine.options engine.probe engine.recovery io.channels "
-        "io.dicom io.discovery io.errors io.files io.reading io.volume pipelines.cycle "
-        "pipelines.decisions pipelines.errors pipelines.execution pipelines.host pipelines.jobs "
-        "pipelines.jobs.queue pipelines.opening pipelines.progress pipelines.report "
-        "pipelines.results pipelines.settings pipelines.study pipelines.study.maps "
-        "pipelines.translate pipelines.worker_processes"
+        "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
+        "engine.options engine.probe engine.startup io.channels io.dicom io.discovery io.errors "
+        "io.files io.reading io.volume pipelines.cycle pipelines.decisions pipelines.errors "
+        "pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.opening "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
+        "pipelines.study.maps pipelines.translate pipelines.worker_processes"
     ),
     "pipelines.model_import": (
-        "engine.checkpoint.onnx engine.checkpoint.read engine.checkpoint.recognise "
-        "engine.checkpoint.reference engine.errors engine.model engine.network engine.onnxruntime "
-        "engine.sliding_window pipelines.errors pipelines.report"
+        "engine.errors engine.importing engine.importing.onnx engine.model engine.network "
+        "engine.onnxruntime engine.patch_grid pipelines.errors pipelines.report"
     ),
     "pipelines.node": (
         "engine.decoding engine.errors engine.model io.channels io.dicom_network io.errors "
@@ -322,7 +308,7 @@ MAY_IMPORT = {
     "pipelines.one_by_one": "io.volume pipelines.report pipelines.stopwatch",
     "pipelines.opening": (
         "engine.cuda engine.devices engine.generator engine.network engine.options "
-        "engine.recovery engine.whole_volume pipelines.host"
+        "engine.whole_volume pipelines.host"
     ),
     "pipelines.progress": (
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.results "
@@ -333,7 +319,6 @@ MAY_IMPORT = {
         "pipelines.cycle pipelines.errors pipelines.host pipelines.program pipelines.settings "
         "pipelines.stopwatch pipelines.study"
     ),
-    "pipelines.program": "",
     "pipelines.request": (
         "engine.model engine.options io.choice io.discovery pipelines.results pipelines.settings "
         "pipelines.study pipelines.study.maps"
@@ -347,11 +332,11 @@ MAY_IMPORT = {
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network "
-        "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.scaling "
-        "engine.sliding_window engine.whole_volume io.channels io.choice io.contrasts "
-        "io.discovery io.errors io.reading io.unread io.volume io.writing pipelines.errors "
-        "pipelines.program pipelines.settings pipelines.stopwatch pipelines.study.maps "
-        "pipelines.study.pictures pipelines.study.voxels"
+        "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.patch_grid "
+        "engine.scaling engine.whole_volume io.channels io.choice io.contrasts io.discovery "
+        "io.errors io.reading io.unread io.volume io.writing pipelines.errors pipelines.program "
+        "pipelines.settings pipelines.stopwatch pipelines.study.maps pipelines.study.pictures "
+        "pipelines.study.voxels"
     ),
     "pipelines.study.maps": (
         "engine.cores engine.network engine.scaling io.maps io.volume pipelines.settings "
@@ -371,9 +356,9 @@ MAY_IMPORT = {
         "pipelines.timestamps pipelines.worker_processes"
     ),
     "pipelines.worker_processes": (
-        "engine.card_startup engine.cuda engine.errors engine.generator engine.model "
-        "engine.options engine.probe io.files io.formats pipelines.cycle pipelines.execution "
-        "pipelines.host pipelines.progress pipelines.report pipelines.results pipelines.settings"
+        "engine.cuda engine.errors engine.generator engine.model engine.options engine.probe "
+        "engine.startup io.files io.formats pipelines.cycle pipelines.execution pipelines.host "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings"
     ),
 }
 """Which unit may import which. A new edge is a decision,

@@ -89,7 +89,7 @@ def discover(
         with spinner(SEARCHING):
             search = discover_scans(inputs, None, choice)
             if model:
-                from ...engine.model.model import load_model
+                from ...engine.model.model_file import load_model
                 from ...pipelines.study.modality import joined_for_model, modalities_checked
 
                 card = load_model(model).card

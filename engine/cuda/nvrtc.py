@@ -9,12 +9,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ...io.files.regular import read_regular
 from ..compiler.card_properties import WGMMA_CAPABILITY
 from ..compiler.tensors import ELEMENTS
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..options import Precision
-from ..probe.packages import nvrtc_package
-from ..regular_files import read_regular
+from ..probe.cuda_packages import nvrtc_package
 from .plan_cache import write_whole
 
 nvrtc: Any = import_module(

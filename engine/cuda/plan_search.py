@@ -10,7 +10,7 @@ from typing import TypeVar
 from ..compiler.convolution import Convolution
 from ..compiler.kernels import own_kernel
 from ..errors import CudaError, DeviceMemoryError
-from ..network.layer_shapes import times
+from ..network.graph import times
 from ..options import TUNING_SECONDS, Effort
 from .cudnn import ConvolutionPlans, Cudnn
 from .driver import Stream

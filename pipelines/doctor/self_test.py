@@ -18,7 +18,7 @@ from ..host.thread_limits import NO_MORE_THREADS, is_out_of_threads
 from .findings import Finding, failure, ok, warning
 
 if TYPE_CHECKING:
-    from ...engine.model.model import Model
+    from ...engine.model.model_file import Model
     from ...engine.network.layers import FloatArray, Triple
 
 MODEL = Path(__file__).with_name("self_test.safetensors")
@@ -53,7 +53,7 @@ def examine_devices() -> Iterator[Finding]:
 
 def _test(device: Device) -> Finding:
     from ...engine.errors import DeviceUnavailableError, EngineError
-    from ...engine.model.model import load_model
+    from ...engine.model.model_file import load_model
     from ...engine.model.reference import tolerance
 
     subject = f"Self-test, {_subject(device)}"

@@ -8,10 +8,9 @@ from functools import partial
 from typing import TypeAlias
 
 from ...engine.errors import EngineError
-from ...engine.generator import AnyGenerator
-from ...engine.model.model import Model
+from ...engine.generator import AnyGenerator, SharedGenerator
+from ...engine.model.model_file import Model
 from ...engine.options import Precision
-from ...engine.recovery import SharedGenerator
 from ...io.errors import ScanError
 from ...io.file_headers import read_grid
 from ...io.volume import Volume

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from ...engine.recovery import SharedGenerator
+from ...engine.generator import SharedGenerator
 from ...io.files.parts import remove_parts_of_this_process
 from ..cycle.back_translation import BackTranslator, opened_back_translator
 from ..progress.events import DeviceOpened, Event, opening_event

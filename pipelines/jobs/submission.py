@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...engine.model.model import Model, load_model
+from ...engine.model.model_file import Model, load_model
 from ...io.discovery import images_sha256
 from ...io.files.disk import takes_name
 from ...io.search import Skipped

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from ...engine.model.model import load_model
+from ...engine.model.model_file import load_model
 from ...io.dicom_network.errors import NetworkError
 from ...io.dicom_network.sending import sending_to
 from ...io.dicom_network.tls import Certificates

@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 
 from ...engine.decoding import FieldError, Json, decode, parse
 from ...engine.options import Inference, Precision
-from ...engine.probe.energy import Energy
+from ...engine.probe.gpus import Energy
 from ...io.files.documents import read_document
 from ..cycle.cycle_error import CycleError
 from ..errors import ReportFileError

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from ...engine.probe.energy import Energy
+from ...engine.probe.gpus import Energy
 from ..cycle.cycle_error import CycleError
 from ..host.memory import PeakMemory
 from ..settings import TranslateOptions

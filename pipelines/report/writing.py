@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeAlias
 
 from ...engine.cores import usable_cores
-from ...engine.probe.energy import Energy
+from ...engine.probe.gpus import Energy
 from ...io.files.machine_memory import physical_memory
 from ..host.memory import PeakMemory
 from ..program import program_version

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from ...engine.model.card import ModelCard
+from ...engine.model.model_card import ModelCard
 from ...io.errors import WriteError
 from ...io.files.atomic import refused, whole_file
 from ...io.files.parts import Gate, remove

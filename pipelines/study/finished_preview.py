@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...engine.model.card import ModelCard
+from ...engine.model.model_card import ModelCard
 from ...io.choice import Choice
 from ...io.discovery import discover
 from ...io.errors import UnreadableScanError

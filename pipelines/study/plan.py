@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from ...engine.model.card import ModelCard
+from ...engine.model.model_card import ModelCard
 from ...engine.network.graph import Graph
 from ...engine.network.layers import Triple, triple
 from ...engine.options import Inference

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...engine.cores import beside_each_other
-from ...engine.model.card import ModelCard
+from ...engine.model.model_card import ModelCard
 from ...engine.network.layers import FloatArray, triple
 from ...engine.scaling import Scaling, Stored
 from ...io.volume import AnyArray, Empty, SyntheticMark, Volume

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ...engine.generator import AnyGenerator, VolumeGenerator
-from ...engine.model.card import ModelCard
-from ...engine.model.model import Model
+from ...engine.model.model_card import ModelCard
+from ...engine.model.model_file import Model
 from ...engine.options import Precision
 from ...engine.scaling import Scaling, Stored
 from ...io.reading import as_one_study, read

@@ -30,8 +30,8 @@ from cuda_cyclegan.engine.cuda.plan_cache import key_of
 from cuda_cyclegan.engine.cuda.plan_search import Algorithm, PlanSearch, SearchSettings
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.options import Precision
-from cuda_cyclegan.engine.probe.cards import cuda_devices
-from cuda_cyclegan.engine.probe.cudnn_copies import dotted
+from cuda_cyclegan.engine.probe.cuda_packages import dotted
+from cuda_cyclegan.engine.probe.gpus import cuda_devices
 
 RESULT = Path(__file__).parent / "results" / "checked_plans.json"
 EVERY = RESULT.with_stem("checked_plans_every")

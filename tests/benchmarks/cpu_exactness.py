@@ -21,7 +21,7 @@ from support.covering_networks import SPECS
 from support.gpu_networks import ODD_GRAPHS, random_network
 from support.network_features import trained
 
-from cuda_cyclegan.engine.benchmark.pytorch_network import as_module
+from cuda_cyclegan.engine.benchmark.pytorch import as_module
 from cuda_cyclegan.engine.generator import Generator
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.graph import Network

@@ -16,7 +16,7 @@ from support.poisoned_memory import poison_generator
 
 from cuda_cyclegan.engine.errors import DeviceMemoryError, PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.probe.cards import cuda_devices
+from cuda_cyclegan.engine.probe.gpus import cuda_devices
 
 NETWORK = untrained_network(build(ResNetSpec(1, 1, width=32, blocks=3)), seed=1)
 PATCH = (32, 40, 48)
@@ -135,7 +135,7 @@ from support.described_cards import H200
 from support.gpu_networks import untrained_network
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
-from cuda_cyclegan.engine.probe.cards import cuda_devices
+from cuda_cyclegan.engine.probe.gpus import cuda_devices
 from cuda_cyclegan.engine.errors import CudaError
 from cuda_cyclegan.engine.compiler.kernel_source import structure
 

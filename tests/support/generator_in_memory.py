@@ -17,8 +17,8 @@ from support.nvrtc_stand_in import compiled
 
 from cuda_cyclegan.engine.errors import DeviceMemoryError, PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.patch_grid import PatchGrid, PatchWindow
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.engine.sliding_window import PatchGrid, PatchWindow
 
 PATCH = (16, 16, 16)
 NETWORK = random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)

@@ -17,7 +17,7 @@ from support.nvrtc_stand_in import compiled
 
 from cuda_cyclegan.engine.devices import Device, with_half_the_memory
 from cuda_cyclegan.engine.errors import DeviceMemoryError
-from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.options import CudaLimits
 from cuda_cyclegan.pipelines.calibration import opened_translation
 from cuda_cyclegan.pipelines.settings import TranslateOptions

@@ -8,8 +8,8 @@ import numpy as np
 from msgspec import structs
 
 from ...network.graph import Node
+from ...network.graph_analysis import can_be_subpixels, reach_of
 from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Pad, Triple, triple
-from ...network.subpixels import can_be_subpixels, reach_of
 from .. import weight_layout
 from ..convolution import Convolution
 from ..kernels import CELL_OUTPUTS, CELL_RINGS, VOXEL_CHANNELS

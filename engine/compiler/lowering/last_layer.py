@@ -6,8 +6,8 @@ from math import prod
 import numpy as np
 
 from ...network.graph import Node
+from ...network.graph_analysis import can_be_subpixels
 from ...network.layers import Constant, Conv3d, ConvTranspose3d, Pad, Triple
-from ...network.subpixels import can_be_subpixels
 from .. import weight_layout
 from ..kernels import LAST_STAGES
 from ..launches.last_layer import cells_shared, last_layer_shared, sums_voxels

@@ -6,11 +6,9 @@ from math import log2, prod, sqrt
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from ...errors import DeviceMemoryError
-from ...network.flops import flops
-from ...network.graph import Graph, Network
-from ...network.layer_shapes import times
+from ...network.graph import Graph, Network, times
+from ...network.graph_analysis import flops, largest_patch
 from ...network.layers import Triple
-from ...network.patches import largest_patch
 from ...options import Precision
 from ..card_properties import WGMMA_CAPABILITY, CardProperties
 from ..convolution import Convolution

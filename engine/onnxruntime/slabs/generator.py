@@ -12,13 +12,12 @@ import numpy as np
 
 from ...cores import usable_cores
 from ...errors import PrecisionOverflowError
-from ...network.flops import layer_flops
-from ...network.graph import INPUT, Graph, Network
-from ...network.layer_shapes import TensorShape
+from ...network.graph import INPUT, Graph, Network, TensorShape
+from ...network.graph_analysis import layer_flops
 from ...network.layers import Downsample, FloatArray
 from ...openvino.properties import is_installed
+from ...patch_grid import Rows, Timing
 from ...scaling import Stored
-from ...sliding_window import Rows, Timing
 from ..session import onnxruntime, session, session_options
 from .pieces import Piece, cut
 from .plan import SlabPlan, all_shapes, plan_slabs

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ....engine.model.card import USUAL_RANGE, Identity, IntensityMap, NetworkRange, Window
+from ....engine.model.model_card import USUAL_RANGE, Identity, IntensityMap, NetworkRange, Window
 from ....io.volume import NO_SCALE, Volume
 from .statistics import Range
 

@@ -16,9 +16,8 @@ from support.queue_world import QueueWorld
 from typer.testing import Result
 
 from cuda_cyclegan.engine.devices import choose_device
-from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
-from cuda_cyclegan.engine.model.card import Window
-from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.model_card import CycleReference, Typical, Window
+from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.io.marks import read_mark
 
 WIDE = Window(0.0, 2000.0)

@@ -6,8 +6,8 @@ from math import prod
 import numpy as np
 
 from ....network.layers import Triple
+from ....patch_grid import PatchWindow
 from ....scaling import VOXEL_TYPES, Stored
-from ....sliding_window import PatchWindow
 from ...kernel_source import constants, structure
 from ...ring_buffers import RingLayout
 from ..launch import BLOCK, Launch

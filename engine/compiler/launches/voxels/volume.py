@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ....network.layers import Triple
+from ....patch_grid import Rows
 from ....scaling import Stored, VoxelArray
-from ....sliding_window import Rows
 from ...kernel_source import constants, structure
 from ..launch import BLOCK, Launch
 from .sliding_window import scaling_of
