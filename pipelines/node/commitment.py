@@ -1,13 +1,12 @@
-"""Storage commitment: each report is owed, on disk, until whoever asked for it has taken it.
+"""Storage commitment: each report stays on disk until its requester has accepted it.
 
-It is offered on the association that asked for it. Many askers end that one at once, as Orthanc
-does, and wait for another (PS3.4, J.3.3): which goes to a destination of that AE title, if a route
-names one, and nowhere else.
+It is first sent on the requesting association. Many requesters, Orthanc for one, close that at once
+and expect the report on a new association (PS3.4, J.3.3). The node opens one only to a destination
+with the requester's AE title that a route names.
 """
 
 import hashlib
 import json
-import ssl
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,15 +20,14 @@ from ...io.dicom_network.storage_commitment import Commitment, Referenced
 from ...io.dicom_network.tls import Certificates
 from ...io.files.atomic import whole_file
 from ...io.files.regular import read_regular
-from .attempts import Backoff, Rounds
-from .delivery import Destination, sending_backoff
+from .delivery import Backoff, Destination, PeriodicThread, sending_backoff
 from .events import NodeEvent, NotReported, NotSent, Reported, Trouble
 from .inbox import Inbox
 from .routes import Route
 from .study_name import StudyName
 
 MOST = 1000
-"""Reports that are owed at a time; of more, the asker is told that it is too much."""
+"""Largest number of pending reports; further requests are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +116,16 @@ class OwedReports:
         return decode_known(OwedReport, parse(read_regular(self._folder / name)))
 
 
-def held(inbox: Inbox, route: str, asked: Commitment) -> Mapping[Referenced, StudyName]:
-    """Which of the objects that were asked about lie in the inbox, and in which study."""
+def objects_in_inbox(inbox: Inbox, route: str, asked: Commitment) -> Mapping[Referenced, StudyName]:
+    """Return the requested objects that are in the inbox, with their studies."""
     found = inbox.holding(route, {one.instance for one in asked.referenced})
     return {one: found[one.instance] for one in asked.referenced if one.instance in found}
 
 
-class Reporter:
-    """Takes reports to those who did not take them where they asked, one after the other.
+class ReportSender:
+    """Sender of reports that were not accepted on the requesting association, one by one.
 
-    routes: as they are now. certificates: for TLS, or None.
+    routes: current routes. certificates: for TLS, or None.
     """
 
     def __init__(
@@ -136,30 +134,30 @@ class Reporter:
         inbox: Inbox,
         routes: Mapping[str, Route],
         certificates: Certificates | None,
-        tell: Callable[[NodeEvent], None],
+        emit: Callable[[NodeEvent], None],
         clock: Callable[[], float],
     ) -> None:
         self.routes = routes
         self._owed, self._inbox, self._certificates = owed, inbox, certificates
-        self._tell, self._clock = tell, clock
+        self._emit, self._clock = emit, clock
         self._backoffs: dict[Destination, Backoff] = {}
-        self._rounds = Rounds("reports", self._round, tell)
+        self._thread = PeriodicThread("reports", self._send_pending, emit)
         for path in owed.damaged:
-            self._tell(Trouble(f"{path} is damaged; a report of storage commitment is lost"))
+            self._emit(Trouble(f"{path} is damaged; a report of storage commitment is lost"))
 
     def wake(self) -> None:
-        """Something new may be due."""
+        """Check for pending reports now."""
         if self._owed.due():
-            self._rounds.wake()
+            self._thread.wake()
 
     def close(self) -> None:
-        """Begin no other report, and wait a little for the one under way."""
-        self._rounds.stop()
-        self._rounds.join(10.0)
+        """Start no other report, and wait up to 10 s for the one in flight."""
+        self._thread.stop()
+        self._thread.join(10.0)
 
-    def _round(self) -> bool:
+    def _send_pending(self) -> bool:
         for name, asker in self._owed.due().items():
-            if self._rounds.is_open:
+            if self._thread.is_open:
                 self._try(name, asker)
         return False
 
@@ -182,35 +180,31 @@ class Reporter:
                 return
             backoff.lengthen()
             what = f"report of storage commitment to {destination.peer}"
-            self._tell(NotSent(what, str(error), backoff.seconds))
+            self._emit(NotSent(what, str(error), backoff.seconds))
         else:
             del self._backoffs[destination]
 
     def _destination(self, called: Route, title: str) -> Destination | None:
-        """Of a title: of the route that was called, or else of another one."""
+        """Return the destination with a title: the called route's, or else another route's."""
         for route in (called, *self.routes.values()):
             if route.destination.title == title:
                 return Destination(route.destination, called.title, route.uses_tls)
         return None
 
     def _report(self, name: str, asker: Asker, destination: Destination) -> None:
-        """Raises NetworkError or OSError if it may be tried again, or FieldError."""
+        """Raises NetworkError or OSError if a retry may help, or FieldError."""
         asked = self._owed.read(name).commitment
-        peer, secured = destination.peer, self._secured(destination)
-        with reporting_to(peer, destination.calling, secured) as link:
-            safe = held(self._inbox, asker.route, asked)  # as late as can be
+        peer, tls = destination.peer, destination.tls_context(self._certificates)
+        with reporting_to(peer, destination.calling, tls) as link:
+            safe = objects_in_inbox(self._inbox, asker.route, asked)  # as late as possible
             try:
                 link.report(asked, list(safe))
             except RefusedError as error:
                 self._give_up(name, asker, str(error))
                 return
         self._owed.settle(name)
-        self._tell(Reported(asker.route, str(peer), len(safe), len(asked.referenced)))
-
-    def _secured(self, destination: Destination) -> ssl.SSLContext | None:
-        certificates = self._certificates if destination.uses_tls else None
-        return certificates.client_context() if certificates else None
+        self._emit(Reported(asker.route, str(peer), len(safe), len(asked.referenced)))
 
     def _give_up(self, name: str, asker: Asker, reason: str) -> None:
         self._owed.settle(name)
-        self._tell(NotReported(asker.route, asker.title, reason))
+        self._emit(NotReported(asker.route, asker.title, reason))

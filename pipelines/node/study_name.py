@@ -1,6 +1,7 @@
 """Names of studies in a node's inbox, which hold no identifier of theirs."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +29,8 @@ class StudyName:
     def key(self) -> str:
         """Hash of its UID."""
         return self.name.partition("-")[2]
+
+
+def output_of(results: Path, route: str, day: str) -> Path:
+    """Return the folder of results of a route's studies that began to arrive on a day."""
+    return results / route / day

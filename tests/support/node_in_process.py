@@ -22,8 +22,8 @@ from cuda_cyclegan.pipelines.jobs.worker.process import work
 from cuda_cyclegan.pipelines.node.events import NodeEvent, Sent
 from cuda_cyclegan.pipelines.node.ledger import NAME, SeriesRecord
 from cuda_cyclegan.pipelines.node.node import DicomNode, NodeSettings, open_node
-from cuda_cyclegan.pipelines.node.outcomes import LOOK_SECONDS
 from cuda_cyclegan.pipelines.node.routes import Caller, Route
+from cuda_cyclegan.pipelines.node.submission import LOOK_SECONDS
 from cuda_cyclegan.pipelines.request import Request
 
 Event = TypeVar("Event")

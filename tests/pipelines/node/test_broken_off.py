@@ -178,7 +178,7 @@ def test_an_association_beside_the_one_that_broke_off_mends_nothing(world: NodeI
     sent = slices()
     first, second = begin(world, sent[:3]), begin(world, sent[3:5])
     second.abort()
-    eventually(lambda: world.node._arriving._open.total() == 1)
+    eventually(lambda: world.node._incoming._open.total() == 1)
     for one in sent[5:8]:
         assert first.send_c_store(one).Status == 0
     first.release()

@@ -39,7 +39,7 @@ from cuda_cyclegan.pipelines.node.events import (
     TurnedAway,
 )
 from cuda_cyclegan.pipelines.node.folder import status_of
-from cuda_cyclegan.pipelines.node.outcomes import LOOK_SECONDS, SELDOM_SECONDS
+from cuda_cyclegan.pipelines.node.submission import LOOK_SECONDS, SELDOM_SECONDS
 from cuda_cyclegan.pipelines.request import Request
 from cuda_cyclegan.pipelines.results.manifest import Manifest
 
@@ -377,7 +377,7 @@ def test_the_loss_of_the_queues_server_is_said_once_for_all_that_needs_it(
 ) -> None:
     if not queue_postgres.is_installed():
         pytest.skip("PostgreSQL is not installed")
-    monkeypatch.setattr("cuda_cyclegan.pipelines.node.attempts.AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.node.node.AGAIN_SECONDS", 0.0)
     with queue_postgres.server() as server:
         world = NodeInProcess(tmp_path, queue=server.url)
         with world, archive(port=world.destination):

@@ -4,13 +4,13 @@ from threading import Event
 
 import pytest
 
-from cuda_cyclegan.pipelines.node import attempts
-from cuda_cyclegan.pipelines.node.attempts import Rounds
+from cuda_cyclegan.pipelines.node import delivery
+from cuda_cyclegan.pipelines.node.delivery import PeriodicThread
 from cuda_cyclegan.pipelines.node.events import NodeEvent, Trouble
 
 
-def test_rounds_go_on_after_an_error_that_no_one_expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "ROUND_SECONDS", 0.01)
+def test_a_thread_continues_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "POLL_SECONDS", 0.01)
     told, failing, is_done = list[NodeEvent](), [KeyError("a patient"), KeyError("x")], Event()
 
     def do() -> bool:
@@ -19,9 +19,9 @@ def test_rounds_go_on_after_an_error_that_no_one_expected(monkeypatch: pytest.Mo
         is_done.set()
         return False
 
-    rounds = Rounds("delivery", do, told.append)
-    rounds.wake()
+    thread = PeriodicThread("delivery", do, told.append)
+    thread.wake()
     assert is_done.wait(30)
-    rounds.stop()
-    rounds.join(30)
+    thread.stop()
+    thread.join(30)
     assert told == [Trouble("delivery met an unexpected KeyError, and is tried again")]
