@@ -13,9 +13,9 @@ from ...io.dicom_network.sending import Peer, Transmission, instance_of, sending
 from ...io.dicom_network.tls import Certificates
 from .events import GaveUp, NodeEvent, NotSent, Resumed, Sent, Trouble
 from .inbox import SUFFIX
-from .ledger import Ledger, SeriesRecord, StudyRecord
+from .records import SeriesRecord, StudyName, StudyRecord, output_of
 from .routes import Route
-from .study_name import StudyName, output_of
+from .store import NodeStore
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Seconds between tries to reach a destination: they double from the one to the other."""
@@ -164,20 +164,20 @@ def results_to_send(
 
 
 def resume_sending(
-    ledger: Ledger, routes: Mapping[str, Route], now: float, emit: Callable[[NodeEvent], None]
+    store: NodeStore, routes: Mapping[str, Route], now: float, emit: Callable[[NodeEvent], None]
 ) -> None:
     """Resume sending of results that were given up, if their route's `retry` is longer by now.
 
     now: seconds since 1970. Raises OSError.
     """
-    for record in ledger.present():
+    for record in store.present():
         route = routes.get(StudyName.parse(record.study).route)
         if route is None:
             continue
         for one in record.series:
             if one.state == "undelivered" and now - one.done <= route.retry:
                 again = replace(one, state="sending")
-                ledger.change(record.study, lambda known, again=again: known.with_series(again))
+                store.change(record.study, lambda known, again=again: known.with_series(again))
                 emit(Resumed(f"{record.study}/{one.place}"))
 
 
@@ -190,7 +190,7 @@ class Deliveries:
 
     def __init__(
         self,
-        ledger: Ledger,
+        store: NodeStore,
         results: Path,
         routes: Mapping[str, Route],
         certificates: Certificates | None,
@@ -199,7 +199,7 @@ class Deliveries:
         clock: Callable[[], float],
     ) -> None:
         self.routes = routes
-        self._ledger, self._results, self._certificates = ledger, results, certificates
+        self._store, self._results, self._certificates = store, results, certificates
         self._emit, self._on_sent, self._clock = emit, on_sent, clock
         self._deliverers: dict[Destination, Deliverer] = {}
 
@@ -212,7 +212,7 @@ class Deliveries:
 
     def resume(self) -> None:
         """Resume what was given up, if a route's `retry` is longer by now. Raises OSError."""
-        resume_sending(self._ledger, self.routes, self._clock(), self._emit)
+        resume_sending(self._store, self.routes, self._clock(), self._emit)
 
     def close(self) -> None:
         """Start no other object, and wait up to 10 s for those in flight."""
@@ -222,13 +222,13 @@ class Deliveries:
             deliverer.thread.join(10.0)
 
     def _pending(self) -> dict[Destination, list[Result]]:
-        return results_to_send(self._ledger.present(), self.routes, self._results)
+        return results_to_send(self._store.present(), self.routes, self._results)
 
     def _deliverer(self, destination: Destination) -> "Deliverer":
         return Deliverer(
             destination,
             lambda: self._pending().get(destination, []),
-            self._ledger,
+            self._store,
             self._emit,
             lambda: destination.tls_context(self._certificates),
             self._on_sent,
@@ -247,7 +247,7 @@ class Deliverer:
         self,
         destination: Destination,
         pending: Callable[[], list[Result]],
-        ledger: Ledger,
+        store: NodeStore,
         emit: Callable[[NodeEvent], None],
         tls: Callable[[], ssl.SSLContext | None],
         on_sent: Callable[[str, tuple[float, float]], None],
@@ -255,7 +255,7 @@ class Deliverer:
     ) -> None:
         self._destination = destination
         self._on_sent = on_sent
-        self._pending, self._ledger, self._emit = pending, ledger, emit
+        self._pending, self._store, self._emit = pending, store, emit
         self._tls, self._clock = tls, clock
         self._backoff = sending_backoff()
         self._backoffs: dict[str, Backoff] = {}
@@ -266,7 +266,7 @@ class Deliverer:
             if self._backoff.is_over and (ready := self._ready()):
                 self._deliver(ready)
                 return True
-        except OSError as error:  # the ledger has no room
+        except OSError as error:  # the store has no room
             if self._is_open:
                 self._wait(f"{error.filename or 'a file'} cannot be used ({error.strerror})")
         return False
@@ -330,7 +330,7 @@ class Deliverer:
     def _send(self, link: Transmission, result: Result) -> None:
         """Send objects that the destination lacks. Raises NetworkError if the association broke."""
         began, since = self._clock(), time.monotonic()
-        confirmed = self._ledger.confirmed(result.name)
+        confirmed = self._store.confirmed(result.name)
         try:
             files = [*_files_of(result)]
             for file in files:
@@ -339,7 +339,7 @@ class Deliverer:
                 instance = instance_of(file)
                 if instance not in confirmed:
                     link.store(file)
-                    self._ledger.confirm(result.name, instance)
+                    self._store.confirm(result.name, instance)
         except RefusedError as error:
             backoff = self._defer(result, str(error))
             self._emit(NotSent(result.name, str(error), backoff.seconds))
@@ -348,7 +348,7 @@ class Deliverer:
         self._backoffs.pop(result.name, None)
         seconds = time.monotonic() - since  # the other clock may have been set meanwhile
         self._change(result, state="sent", reason="", begun=began, sent=self._clock())
-        self._ledger.forget_confirmations(result.name)
+        self._store.forget_confirmations(result.name)
         self._on_sent(result.series.job, (began, began + seconds))
         self._emit(Sent(result.name, str(self._destination.peer), len(files), seconds))
 
@@ -360,7 +360,7 @@ class Deliverer:
     def _note(self, results: Iterable[Result], reason: str) -> None:
         """Store why results were not sent, unless that is stored already."""
         for result in results:
-            if result.series.reason != reason and self._ledger.study(str(result.study)):
+            if result.series.reason != reason and self._store.study(str(result.study)):
                 self._change(result, reason=reason)
 
     def _change(self, result: Result, **fields: object) -> None:
@@ -368,7 +368,7 @@ class Deliverer:
             now = next((s for s in record.series if s.place == result.series.place), None)
             return record.with_series(replace(now, **fields)) if now else record
 
-        self._ledger.change(str(result.study), changed)
+        self._store.change(str(result.study), changed)
 
 
 def _files_of(result: Result) -> Iterator[Path]:

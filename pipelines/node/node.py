@@ -25,15 +25,15 @@ from ..errors import ConfigError, PipelineError, QueueLostError
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import QueueLink
 from ..results.record_folder import found_record
-from .commitment import OwedReports, ReportSender
+from .commitment import PendingReports, ReportSender
 from .delivery import Backoff, Deliveries, Destination
 from .events import Emptied, NodeEvent, Trouble
 from .folder import make_folder, sole_owner
 from .inbox import Inbox
-from .ledger import DAMAGED, NAME, Ledger, StudyRecord, open_ledger
 from .reception import IncomingStudies, Reception
+from .records import StudyName, StudyRecord, output_of
 from .routes import Route
-from .study_name import StudyName, output_of
+from .store import NodeStore, open_store
 from .submission import QueueSync, Submitter, digest_of
 
 _TROUBLES = (PipelineError, ScanError, EngineError, OSError)
@@ -72,8 +72,8 @@ def open_node(
     emit: called by any thread. clock: seconds since 1970. Raises ConfigError or OSError.
     """
     make_folder(settings.folder)
-    with sole_owner(settings.folder), open_ledger(settings.folder) as ledger:
-        node = DicomNode(settings, routes, ledger, emit, clock)
+    with sole_owner(settings.folder), open_store(settings.folder, clock()) as store:
+        node = DicomNode(settings, routes, store, emit, clock)
         with node.listener, closing(node):
             yield node
 
@@ -85,29 +85,28 @@ class DicomNode:
         self,
         settings: NodeSettings,
         routes: Mapping[str, Route],
-        ledger: Ledger,
+        store: NodeStore,
         emit: Callable[[NodeEvent], None],
         clock: Callable[[], float],
     ) -> None:
-        self.ledger = ledger
-        if ledger.damaged:
-            emit(Trouble(_damage(settings.folder, ledger.damaged)))
+        self.store = store
+        for problem in store.problems:
+            emit(Trouble(problem))
         self._settings, self._routes = settings, routes
         self._link = QueueLink(settings.queue)
         self._retries = Retries(emit, failed=self._link.close)
-        self._sync = QueueSync(ledger, self._link, emit, clock)
+        self._sync = QueueSync(store, self._link, emit, clock)
         results = settings.folder / "results"
         self._deliveries = Deliveries(
-            ledger, results, routes, settings.certificates, emit, self._sync.sent, clock
+            store, results, routes, settings.certificates, emit, self._sync.sent, clock
         )
-        known = [StudyName.parse(record.study) for record in ledger.studies()]
-        inbox = Inbox(settings.folder, settings.most, settings.reserve, known)
+        inbox = Inbox(settings.folder, settings.most, settings.reserve, store)
         self._incoming = IncomingStudies(_unseen(inbox), clock)
-        owed = OwedReports(settings.folder, clock)
-        self._reports = ReportSender(owed, inbox, routes, settings.certificates, emit, clock)
-        self._reception = Reception(routes, inbox, self._incoming, owed, emit)
-        self._submitter = Submitter(inbox, ledger, self._incoming, results, emit, clock)
-        self._cleaner = InboxCleaner(inbox, ledger, self._incoming, results, emit, clock)
+        pending = PendingReports(store, clock)
+        self._reports = ReportSender(pending, inbox, routes, settings.certificates, emit, clock)
+        self._reception = Reception(routes, inbox, self._incoming, pending, emit)
+        self._submitter = Submitter(inbox, store, self._incoming, results, emit, clock)
+        self._cleaner = InboxCleaner(inbox, store, self._incoming, results, emit, clock)
         self._cleaner.finish()
         self.listener = self._opened_listener()
 
@@ -128,7 +127,7 @@ class DicomNode:
         self._routes = self._reception.routes = self._deliveries.routes = routes
         self._reports.routes = routes
         self._retries.forget()  # some may belong to removed routes
-        for record in self.ledger.present():
+        for record in self.store.present():
             if record.left_out or record.held:
                 self._incoming.changed(StudyName.parse(record.study))
 
@@ -182,14 +181,6 @@ class DicomNode:
             return certificates.server_context() if certificates else None
         except CertificateError as error:
             raise ConfigError(f"{error}.") from error
-
-
-def _damage(folder: Path, lines: int) -> str:
-    return (
-        f"{folder / NAME} is damaged: {lines} of its lines cannot be read. What they told is lost, "
-        "and studies may be translated and sent again, with the same identifiers; see to the disk. "
-        f"The file as it was is kept as {DAMAGED}."
-    )
 
 
 def _why(error: OSError) -> str:
@@ -254,31 +245,32 @@ def _kind_of(trouble: Exception) -> str:
 class InboxCleaner:
     """Removal of studies some time after all of their results were confirmed.
 
-    Their records stay in the ledger.
+    Their records stay in the store.
     """
 
     def __init__(
         self,
         inbox: Inbox,
-        ledger: Ledger,
+        store: NodeStore,
         incoming: IncomingStudies,
         results: Path,
         emit: Callable[[NodeEvent], None],
         clock: Callable[[], float],
     ) -> None:
-        self._inbox, self._ledger, self._incoming = inbox, ledger, incoming
+        self._inbox, self._store, self._incoming = inbox, store, incoming
         self._results, self._emit, self._clock = results, emit, clock
 
     def finish(self) -> None:
         """Complete removals that a kill interrupted."""
-        for record in self._ledger.studies():
-            if record.emptied:
-                self._remove_results(StudyName.parse(record.study))
+        present = {record.study for record in self._store.present()}
+        for name in self._store.names():
+            if name not in present:
+                self._remove_results(StudyName.parse(name))
 
     def step(self, routes: Mapping[str, Route]) -> None:
         """Remove the studies whose time is over. Raises OSError."""
         now = self._clock()
-        for record in self._ledger.present():
+        for record in self._store.present():
             study = StudyName.parse(record.study)
             route = routes.get(study.route)
             if route is None or now < _removal_time(record, route):
@@ -291,7 +283,7 @@ class InboxCleaner:
         if objects and digest_of(objects) != record.objects:
             return  # new objects arrived meanwhile
         if self._inbox.remove(study, objects):
-            self._ledger.change(record.study, lambda now: replace(now, emptied=self._clock()))
+            self._store.change(record.study, lambda now: replace(now, emptied=self._clock()))
             self._remove_results(study)
             self._emit(Emptied(record.study))
 

@@ -11,12 +11,11 @@ from ...io.dicom_network.commands import DimseStatus, Refusal
 from ...io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
 from ...io.dicom_network.objects import ReceivedObject
 from ...io.dicom_network.storage_commitment import Commitment, Referenced
-from ...io.errors import WriteError
-from .commitment import OwedReports, objects_in_inbox
+from .commitment import PendingReports, objects_in_inbox
 from .events import NodeEvent, Received, Reported, TurnedAway
 from .inbox import Inbox
+from .records import ReportKey, StudyName
 from .routes import Route
-from .study_name import StudyName
 
 AFTER_RESTART = 10
 """Factor of the quiet period for studies that were arriving when the node stopped."""
@@ -115,12 +114,12 @@ class Reception:
         routes: Mapping[str, Route],
         inbox: Inbox,
         incoming: IncomingStudies,
-        owed: OwedReports,
+        pending: PendingReports,
         emit: Callable[[NodeEvent], None],
     ) -> None:
         self.routes = routes
         self._inbox = inbox
-        self._owed = owed
+        self._pending = pending
         self._incoming = incoming
         self._emit = emit
         self._lock = threading.Lock()
@@ -135,7 +134,9 @@ class Reception:
             return replace(UNKNOWN_CALLED, titles=titles)
         if not route.admits(calling, address):
             return replace(UNKNOWN_CALLING, titles=titles)
-        return _Session(route.title, calling, self._inbox, self._incoming, self._owed, self._emit)
+        return _Session(
+            route.title, calling, self._inbox, self._incoming, self._pending, self._emit
+        )
 
     def turned_away(self, address: str, reason: str, titles: str) -> None:
         """Report a rejected connection; similar ones are counted and reported once a minute.
@@ -162,16 +163,16 @@ class _Session:
         caller: str,
         inbox: Inbox,
         incoming: IncomingStudies,
-        owed: OwedReports,
+        pending: PendingReports,
         emit: Callable[[NodeEvent], None],
     ) -> None:
         self._route, self._caller = route, caller
-        self._inbox, self._incoming, self._owed, self._emit = inbox, incoming, owed, emit
+        self._inbox, self._incoming, self._pending, self._emit = inbox, incoming, pending, emit
         self._studies: set[StudyName] = set()
         self._begun: dict[StudyName, int] = {}
         self._refused: set[str] = set()
         self._refusals = Counter[str]()
-        self._reports: dict[str, tuple[str, int, int]] = {}
+        self._reports: dict[str, tuple[ReportKey, int, int]] = {}
         self._began = time.monotonic()
         self._new = self._known = self._bytes = 0
 
@@ -234,12 +235,12 @@ class _Session:
         """Return the objects that are in the inbox, and complete their studies."""
         found = objects_in_inbox(self._inbox, self._route, asked)
         try:
-            name = self._owed.offer(self._route, self._caller, asked)
-        except WriteError:
+            key = self._pending.offer(self._route, self._caller, asked)
+        except OSError:
             return _NO_RECORD
-        if name is None:
+        if key is None:
             return _TOO_MUCH
-        self._reports[asked.transaction] = name, len(found), len(asked.referenced)
+        self._reports[asked.transaction] = key, len(found), len(asked.referenced)
         for study in set(found.values()):
             if study in self._begun:
                 self._inbox.end(study, self._begun.pop(study), broke_off=False)
@@ -251,14 +252,14 @@ class _Session:
     def reported(self, transaction: str) -> None:
         """Note that the caller has accepted the report of a transaction."""
         if found := self._reports.pop(transaction, None):
-            name, safe, asked = found
-            self._owed.settle(name)
+            key, safe, asked = found
+            self._pending.settle(key)
             self._emit(Reported(self._route, self._caller, safe, asked))
 
     def end(self, reason: str) -> None:
         """End the session. reason: "" after an orderly release."""
-        for name, *_ in self._reports.values():
-            self._owed.ended(name)
+        for key, *_ in self._reports.values():
+            self._pending.association_ended(key)
         self._leave(broke_off=bool(reason))
         self._incoming.left(self._studies)
         is_empty = not (self._new or self._known or self._refusals)

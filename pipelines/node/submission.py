@@ -19,12 +19,11 @@ from ..jobs.queue.queue import Queue, QueueLink
 from ..jobs.queue.state import OPEN, Interval, JobRow
 from ..jobs.submission import Submission, jobs_of
 from .events import Failed, Held, LeftOut, NodeEvent, Queued, SeriesTranslated
-from .gaps import Gap
 from .inbox import Inbox
-from .ledger import Ledger, SeriesRecord, StudyRecord
 from .reception import IncomingStudies
+from .records import Gap, SeriesRecord, StudyName, StudyRecord, output_of
 from .routes import Route
-from .study_name import StudyName, output_of
+from .store import NodeStore
 
 LOOK_SECONDS, SELDOM_SECONDS = 1.0, 10.0
 """Seconds between two reads of the queue while it has jobs of the node, and while there are only
@@ -66,19 +65,19 @@ class Submitter:
     def __init__(
         self,
         inbox: Inbox,
-        ledger: Ledger,
+        store: NodeStore,
         incoming: IncomingStudies,
         results: Path,
         emit: Callable[[NodeEvent], None],
         clock: Callable[[], float],
     ) -> None:
-        self._inbox, self._ledger, self._incoming = inbox, ledger, incoming
+        self._inbox, self._store, self._incoming = inbox, store, incoming
         self._results, self._emit, self._clock = results, emit, clock
 
     def due(self) -> dict[StudyName, float]:
         """Return held studies whose hold is over, with the time at which it began."""
         now = self._clock()
-        held = {StudyName.parse(each.study): each for each in self._ledger.present() if each.held}
+        held = {StudyName.parse(each.study): each for each in self._store.present() if each.held}
         return {
             study: record.held
             for study, record in held.items()
@@ -96,7 +95,7 @@ class Submitter:
         by_day: dict[str, list[_Examined]] = defaultdict(list)
         for study, since in studies.items():
             objects, gap = self._inbox.objects(study), self._inbox.gap(study)
-            looked = _Examined(study, objects, since, self._ledger.study(str(study)), gap)
+            looked = _Examined(study, objects, since, self._store.study(str(study)), gap)
             before = looked.before
             if not objects:
                 continue
@@ -107,7 +106,7 @@ class Submitter:
                     by_day[study.day].append(looked)
             elif before.emptied:
                 # Received again after its removal, without a change.
-                self._ledger.change(before.study, lambda now: replace(now, emptied=0.0))
+                self._store.change(before.study, lambda now: replace(now, emptied=0.0))
         for day, looked in by_day.items():
             self._submit_all(route, output_of(self._results, route.title, day), looked, queue)
 
@@ -126,12 +125,12 @@ class Submitter:
         return (since, until) if now < until else None
 
     def _hold(self, looked: _Examined, since: float, until: float) -> None:
-        with self._ledger.alone():
+        with self._store.alone():
             record = self._record(looked, (), self._clock(), ())
             record = replace(record, held=since, until=until)
             if not self._is_news(record):
                 return
-            self._ledger.put(record)
+            self._store.put(record)
         self._emit(Held(record.study, looked.gap.figures(record.images), until))
 
     def _submit_all(
@@ -148,9 +147,9 @@ class Submitter:
                     self._submit_all(route, output, [one], queue)
                 return
             reason = f"it cannot be examined ({type(error).__name__})"
-            with self._ledger.alone():
+            with self._store.alone():
                 record = self._record(looked[0], (reason,), self._clock(), ())
-                self._ledger.put(record)
+                self._store.put(record)
             self._emit(LeftOut(record.study, reason))
 
     def _submit_together(
@@ -170,7 +169,7 @@ class Submitter:
             },
         )
         now = self._clock()
-        with self._ledger.alone():  # earlier series may have been sent meanwhile
+        with self._store.alone():  # earlier series may have been sent meanwhile
             records = [
                 self._record(
                     one,
@@ -188,7 +187,7 @@ class Submitter:
                 for one, record in zip(looked, records, strict=True)
                 if self._is_news(record)
             ]
-            self._ledger.put(*(record for _, record in news))
+            self._store.put(*(record for _, record in news))
         for one, record in news:
             self._emit_news(one, record)
             for job in _superseded(one.before, record):
@@ -196,14 +195,14 @@ class Submitter:
 
     def _is_news(self, record: StudyRecord) -> bool:
         """Whether a record differs from the stored one by more than the time of examination."""
-        known = self._ledger.study(record.study)
+        known = self._store.study(record.study)
         return known is None or replace(record, looked=known.looked) != known
 
     def _record(
         self, looked: _Examined, left_out: tuple[str, ...], now: float, new: Sequence[SeriesRecord]
     ) -> StudyRecord:
         """Return the current record of a study with new series."""
-        before = self._ledger.study(str(looked.study))
+        before = self._store.study(str(looked.study))
         labels = {one.label for one in new}
         kept = [
             one
@@ -225,7 +224,7 @@ class Submitter:
 
     def _is_begun(self, study: StudyName, series: SeriesRecord) -> bool:
         """Whether part of a result was sent, so that the rest must follow."""
-        return bool(self._ledger.confirmed(f"{study}/{series.place}"))
+        return bool(self._store.confirmed(f"{study}/{series.place}"))
 
     def _emit_news(self, looked: _Examined, record: StudyRecord) -> None:
         earlier = {one.label: one.images for one in (looked.before.series if looked.before else ())}
@@ -313,32 +312,32 @@ def _left_out(study: StudyName, found: Submission, *, is_alone: bool) -> tuple[s
 
 
 class QueueSync:
-    """Synchronisation of job states between the queue and the ledger."""
+    """Synchronisation of job states between the queue and the store."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        store: NodeStore,
         link: QueueLink,
         emit: Callable[[NodeEvent], None],
         clock: Callable[[], float],
     ) -> None:
-        self._ledger, self._link, self._emit, self._clock = ledger, link, emit, clock
+        self._store, self._link, self._emit, self._clock = store, link, emit, clock
         self._looked = 0.0
         self._lock = threading.Lock()
         self._sent = {
             one.job: (one.begun, one.sent)
-            for record in ledger.present()
+            for record in store.present()
             for one in record.series
             if one.sent
         }
 
     def note(self) -> None:
         """Record job outcomes, unless the queue was read just now. Raises QueueError."""
-        states = {one.state for record in self._ledger.present() for one in record.series}
+        states = {one.state for record in self._store.present() for one in record.series}
         pause = LOOK_SECONDS if "queued" in states else SELDOM_SECONDS
         is_early = 0 <= self._clock() - self._looked < pause  # < 0 after the clock was set back
         if states & {"queued", "failed"} and not is_early:
-            note_outcomes(self._ledger, self._link.queue(), self._emit, self._clock)
+            note_outcomes(self._store, self._link.queue(), self._emit, self._clock)
             self._looked = self._clock()
 
     def sent(self, job: str, interval: Interval) -> None:
@@ -355,7 +354,7 @@ class QueueSync:
 
 
 def note_outcomes(
-    ledger: Ledger, queue: Queue, emit: Callable[[NodeEvent], None], clock: Callable[[], float]
+    store: NodeStore, queue: Queue, emit: Callable[[NodeEvent], None], clock: Callable[[], float]
 ) -> None:
     """Record jobs that ended, reasons for waiting, and jobs queued again by a user.
 
@@ -364,7 +363,7 @@ def note_outcomes(
     still_open = queue.open_keys()
     put_off = {row.job: row.put_off for row in queue.put_off()}
     changed: dict[str, list[SeriesRecord]] = defaultdict(list)
-    for record in ledger.present():
+    for record in store.present():
         for series in record.series:
             after = _noted(_outcome(series, still_open, queue, clock), put_off)
             if after is not series:
@@ -372,13 +371,13 @@ def note_outcomes(
             if after.state != series.state:
                 _emit_outcome(f"{record.study}/{after.place}", after, emit)
     if changed:
-        with ledger.alone():  # other series of these studies may have been sent meanwhile
-            ledger.put(*(_with_all(ledger, study, series) for study, series in changed.items()))
+        with store.alone():  # other series of these studies may have been sent meanwhile
+            store.put(*(_with_all(store, study, series) for study, series in changed.items()))
 
 
-def _with_all(ledger: Ledger, study: str, series: Iterable[SeriesRecord]) -> StudyRecord:
+def _with_all(store: NodeStore, study: str, series: Iterable[SeriesRecord]) -> StudyRecord:
     """Return the current record of a study with some series changed."""
-    record = ledger.study(study)
+    record = store.study(study)
     assert record is not None
     return reduce(StudyRecord.with_series, series, record)
 
