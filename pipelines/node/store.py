@@ -200,9 +200,9 @@ class NodeStore:
 
     def put(self, *records: StudyRecord) -> None:
         """Store studies. If they follow from earlier reads, call this within `alone`."""
-        with self._writing() as connection:
-            _put(connection, records)
         with self._lock:
+            with self._writing() as connection:
+                _put(connection, records)
             for record in records:
                 if record.emptied:
                     self._present.pop(record.study, None)
