@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ...engine.errors import EngineError
-from ...engine.model.model import load_model
+from ...engine.model.model_file import load_model
 from ...io.dicom_network.errors import CertificateError, NetworkError
 from ...io.dicom_network.limits import DEFAULT_LIMITS, Limits
 from ...io.dicom_network.listener import Listener
