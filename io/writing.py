@@ -3,8 +3,11 @@
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from .errors import ScanError
+import numpy as np
+
+from .errors import ScanError, UnsupportedScanError
 from .files.atomic import whole_files, whole_folder
 from .files.parts import NO_GATE, Gate
 from .files.streams import Arrival, all_there
@@ -93,6 +96,21 @@ def notes_of_result(volume: Volume, target: Path) -> tuple[str, ...]:
     from .dicom.pixels.reading import DicomHeader
 
     return mending_notes(volume.header) if isinstance(volume.header, DicomHeader) else ()
+
+
+def check_voxel_type(volume: Volume, target: Path, dtype: "np.dtype[Any]") -> None:
+    """Raise UnsupportedScanError if a result of this volume at `target` cannot be of this type."""
+    if is_series(volume.format, target):
+        if dtype.kind == "f":
+            raise UnsupportedScanError(
+                f"The result of a DICOM series is stored as 16-bit integers, not as {dtype}; use "
+                "setting format=nifti, or another setting output-type."
+            )
+    elif volume.format == "nifti" and not nifti_writing.can_store(volume, dtype):
+        raise UnsupportedScanError(
+            f"The result cannot be stored as {dtype}, which Analyze does not have; convert the "
+            "scan to NIfTI, or use another setting output-type."
+        )
 
 
 def files_at(target: Path) -> list[Path]:

@@ -16,7 +16,15 @@ from ..engine.probe.gpus import CudaDevice
 from .cycle.back_model import back_options
 from .errors import SettingsError
 from .host.memory import available_memory
-from .settings import DEFAULTS, FEWEST_FLIPS, MOST_FLIPS, MOST_OVERLAP, Blend, TranslateOptions
+from .settings import (
+    DEFAULTS,
+    FEWEST_FLIPS,
+    MOST_FLIPS,
+    MOST_OVERLAP,
+    Blend,
+    OutputType,
+    TranslateOptions,
+)
 
 
 def decided(
@@ -121,6 +129,7 @@ def _check_said(options: TranslateOptions) -> None:
         ("blend", options.blend, get_args(Blend)),
         ("inference", options.inference, (None, *get_args(Inference))),
         ("precision", options.precision, (None, *get_args(Precision))),
+        ("output type", options.output_type, (None, *get_args(OutputType))),
     ):
         if said not in known:
             raise SettingsError(

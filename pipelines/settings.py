@@ -11,6 +11,8 @@ from ..io.choice import EVERYTHING, FEWEST_SLICES, Choice, OutputFormat
 from ..io.links import Links
 
 Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
+OutputType: TypeAlias = Literal["same", "int16", "uint16", "float32"]
+"""Voxel type of results; "same" is the scan's own, whatever the values are."""
 
 MOST_OVERLAP = 0.9
 """Of tiles: with more, nearly all of the work is done again and again."""
@@ -32,6 +34,7 @@ ADDED: dict[str, int | None] = {
     "spread": 4,
     "resample_channels": 4,
     "inference": 5,
+    "output_type": 9,
 }
 """Options that came later, with the version of the first worker that heeds them.
 
@@ -67,7 +70,8 @@ class TranslateSettings:
     tiles. precision: of the network's arithmetic. nan_to: what stands for NaN in a scan, in its own
     unit; None refuses such scans. resample_channels: whether scans of a study that lie on other
     grids than its first are resampled onto that, instead of refused. inference: of tiles, or of the
-    volume at once, where tiles are only where a seam score looks for their borders.
+    volume at once, where tiles are only where a seam score looks for their borders. output_type:
+    voxel type of results; None takes the scan's if that holds the values, else a larger one.
     """
 
     patch: tuple[int, int, int]
@@ -79,6 +83,7 @@ class TranslateSettings:
     nan_to: float | None = None
     resample_channels: bool = False
     inference: Inference = "patches"
+    output_type: OutputType | None = None
 
     @property
     def opened_for(self) -> tuple[int, int, int] | None:
@@ -108,7 +113,8 @@ class TranslateOptions:
     cycle_check: by which model results are translated back; None if they are not. spread: over how
     many ways of mirroring the patches a mean and a standard deviation are made; 0 makes none.
     All others mean what they do in TranslateSettings and Choice, which are made from them. overlap,
-    blend, volume_index, keep_private, nan_to, resample_channels: as in TranslateSettings.
+    blend, volume_index, keep_private, nan_to, resample_channels, output_type: as in
+    TranslateSettings.
     output_format, fewest_slices, allow_uneven, links: as in Choice.
     """
 
@@ -133,6 +139,7 @@ class TranslateOptions:
     spread: int = 0
     resample_channels: bool = False
     inference: Inference | None = None
+    output_type: OutputType | None = None
 
     @property
     def passes(self) -> int:
@@ -153,6 +160,7 @@ class TranslateOptions:
             nan_to=self.nan_to,
             resample_channels=self.resample_channels,
             inference=self.inference or "patches",
+            output_type=self.output_type,
         )
 
     def choice(self, filters: Choice = EVERYTHING) -> Choice:

@@ -346,7 +346,8 @@ MAY_IMPORT = {
         "engine.model engine.network io.maps io.volume pipelines.study.voxels"
     ),
     "pipelines.study.voxels": (
-        "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors"
+        "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors "
+        "pipelines.settings"
     ),
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.model engine.probe io.discovery "

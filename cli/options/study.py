@@ -11,7 +11,14 @@ from ...engine.options import NO_LIMITS, Inference
 from ...io.choice import FEWEST_SLICES, OutputFormat
 from ...io.formats.nibabel_alone import import_nibabel_alone
 from ...io.links import Links
-from ...pipelines.settings import MOST_FLIPS, MOST_OVERLAP, Blend, CycleCheck, TranslateOptions
+from ...pipelines.settings import (
+    MOST_FLIPS,
+    MOST_OVERLAP,
+    Blend,
+    CycleCheck,
+    OutputType,
+    TranslateOptions,
+)
 from .groups import DeviceOptions
 from .help_panels import DICOM, INPUT, RESULT, SPEED
 from .translate import (
@@ -79,6 +86,15 @@ class StudyOptions:
             rich_help_panel=RESULT,
         ),
     ] = "same"
+    output_type: Annotated[
+        OutputType | None,
+        typer.Option(
+            "--output-type",
+            metavar="same|int16|uint16|float32",
+            help="Voxel type of the results.  [default: the scan's if it holds the values]",
+            rich_help_panel=RESULT,
+        ),
+    ] = None
     inference: Annotated[
         Inference | None,
         typer.Option(
@@ -263,6 +279,7 @@ class StudyOptions:
             nan_to=checked_value("--nan-to", self.nan_to),
             resample_channels=self.resample_channels,
             inference=self.inference,
+            output_type=self.output_type,
             strict_input=self.strict_input,
             cycle_check=self._cycle_check(),
         )

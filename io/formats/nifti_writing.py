@@ -67,6 +67,16 @@ def write(volume: Volume, target: Path, gate: Gate, arrival: Arrival) -> dict[st
     return {target.name: head.sha256, image_beside(target).name: stream.sha256}
 
 
+def can_store(volume: Volume, dtype: "np.dtype[Any]") -> bool:
+    """Whether the header of a volume that was read has a code for a voxel type."""
+    header: Header = _nifti_header(volume).copy()
+    try:
+        header.set_data_dtype(dtype)
+    except (nibabel.spatialimages.HeaderDataError, nibabel.spatialimages.HeaderTypeError):
+        return False
+    return True
+
+
 def _header_for(volume: Volume, target: Path) -> Header:
     source = _nifti_header(volume)
     if not isinstance(source, nibabel.analyze.AnalyzeHeader):

@@ -119,7 +119,8 @@ def write(volume: Volume, part: Path, target: Path) -> dict[str, str]:
     ):
         raise WriteError(
             f"{target} was not written: this format stores plain integers and floats without a "
-            f"scale, not {volume.voxels.dtype} times {volume.slope:g} plus {volume.intercept:g}."
+            f"scale, not {volume.voxels.dtype} times {volume.slope:g} plus {volume.intercept:g}; "
+            "use setting output-type=float32, or setting format=nifti."
         )
     header = _of_result(header, volume.format, volume.mark)
     beside = voxels_beside(part, header.storage.is_packed)

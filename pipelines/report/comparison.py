@@ -118,6 +118,7 @@ def conditions(stored: StoredReport) -> dict[str, str]:
         "blend": options.blend,
         **({} if options.volume_index is None else {"volume": str(options.volume_index)}),
         **({} if options.nan_to is None else {"NaN taken as": f"{options.nan_to:g}"}),
+        **({} if options.output_type is None else {"voxel type": options.output_type}),
         **({"channels": "resampled"} if options.resample_channels else {}),
         "extras": _extras(batch),
         "host": machine.host,

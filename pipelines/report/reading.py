@@ -15,7 +15,7 @@ from ...io.files.documents import read_document
 from ..cycle.cycle_error import CycleError
 from ..errors import ReportFileError
 from ..host.memory import PeakMemory
-from ..settings import Blend, TranslateOptions
+from ..settings import Blend, OutputType, TranslateOptions
 from ..stopwatch import STAGES, Stage
 from ..study.row_figures import SeamScore, SpreadFigures, Verified
 from .report import (
@@ -135,6 +135,7 @@ class _Settings(Struct, frozen=True):
     nan_to: float | None = None
     resample_channels: bool = False
     inference: Inference = "patches"
+    output_type: OutputType | None = None
 
 
 class _Use(Struct, frozen=True):

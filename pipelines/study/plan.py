@@ -14,7 +14,7 @@ from ...engine.scaling import is_taken_as_stored
 from ...engine.whole_volume import padded_extents
 from ...io.volume import Affine, Volume, spacing_of
 from ..errors import PreparationError
-from ..settings import TranslateSettings
+from ..settings import OutputType, TranslateSettings
 from .tiling import Tiling, tile
 from .voxels.orientation import Orientation, orientation
 from .voxels.resampling import Resampling, resampling
@@ -51,11 +51,12 @@ class ResultPlan:
     """What is known of the result of one channel.
 
     voxel_type: None where it depends on what the network makes. keeps_unit: whether its values are
-    in the unit of the first scan.
+    in the unit of the first scan. asked: the voxel type that was asked for, if any was.
     """
 
     voxel_type: VoxelType | None
     keeps_unit: bool
+    asked: OutputType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,11 @@ def plan_study(
     is_given = keeps_voxels and len(volumes) == 1 and is_taken_as_stored(volume.voxels.dtype)
     results = tuple(
         ResultPlan(
-            foreseen_voxel_type(voxel_type_of(volume), intensity, card.output_range),
+            foreseen_voxel_type(
+                voxel_type_of(volume), intensity, card.output_range, settings.output_type
+            ),
             card.keeps_unit(channel),
+            settings.output_type,
         )
         for channel, intensity in enumerate(card.maps_out)
     )
@@ -164,6 +168,17 @@ def check_volume(plan: StudyPlan, graph: Graph) -> None:
     """Raise PatchShapeError if a study is to be translated at once and the network cannot."""
     if plan.inference == "volume":
         padded_extents(graph, plan.tiling.extents)
+
+
+def check_scale(plan: StudyPlan) -> None:
+    """Raise PreparationError if a result needs a slope, as where its file has no place for one."""
+    for kind in (result.voxel_type for result in plan.results):
+        if kind and (kind.slope, kind.intercept) != (1.0, 0.0):
+            raise PreparationError(
+                f"The values of the result fit {kind.dtype} with a slope of {kind.slope:g} only, "
+                "and NRRD and MetaImage have none; use setting output-type=float32, or "
+                "setting format=nifti."
+            )
 
 
 def _footprint(

@@ -14,8 +14,8 @@ from ...engine.model.model_file import Model
 from ...engine.options import Precision
 from ...engine.scaling import Scaling, Stored
 from ...io.reading import as_one_study, read
-from ...io.volume import Empty, Study, SyntheticMark, Volume
-from ...io.writing import as_at, notes_of_result
+from ...io.volume import NO_SCALE, Empty, Study, SyntheticMark, Volume
+from ...io.writing import as_at, check_voxel_type, notes_of_result
 from ..errors import UnexpectedInputError
 from ..program import program_version
 from ..settings import TranslateOptions
@@ -33,7 +33,7 @@ from .maps.flips import UNFLIPPED, Flip, flips
 from .maps.spread import SpreadMoments, mean_in_foreground
 from .maps.study_map import StudyMap, is_shown, spread_marks
 from .pictures.slices import Slice, mid_slices
-from .plan import StudyPlan, check_volume, plan_study
+from .plan import StudyPlan, check_scale, check_volume, plan_study
 from .preparation import Prepared, fit_scans, prepare, unfilled
 from .row_figures import SeamScore, SpreadFigures
 from .seams import seam_score
@@ -73,11 +73,13 @@ class Scans:
 
     volumes: in the model's order of channels, on the grid of the first. notes: what a user should
     know of how they were read. resampled: which of them were brought onto that grid, in words.
+    has_scale: whether the file of a result can have a slope.
     """
 
     volumes: tuple[Volume, ...]
     notes: tuple[str, ...]
     resampled: tuple[str, ...] = ()
+    has_scale: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +155,19 @@ def read_study(
 ) -> Scans:
     """Read a study's scans, with notes on how its result is stored too; NaN is replaced if asked.
 
-    Raises ScanError, and PreparationError for scans on grids that differ.
+    Raises ScanError, also for a voxel type that the result cannot have, and PreparationError for
+    scans on grids that differ.
     """
+    target = Path(study.name)
     with watch.time("read"):
         volumes = [_read(scan, options, empty) for scan in study.channels]
-        target = Path(study.name)
         foreseen = notes_of_result(volumes[0], target)
         first = as_at(target, volumes[0])
+        if options.output_type not in (None, "same"):
+            check_voxel_type(first, target, np.dtype(options.output_type))
         volumes[0] = replace(first, notes=(*first.notes, *foreseen))
-    return scans_of(volumes, [scan.channel for scan in study.channels], options, watch)
+    scans = scans_of(volumes, [scan.channel for scan in study.channels], options, watch)
+    return replace(scans, has_scale=first.format not in NO_SCALE)
 
 
 def scans_of(
@@ -195,7 +201,10 @@ def plan_read_study(
     Raises PreparationError, and PatchShapeError for a volume that cannot be translated at once.
     """
     with watch.time("prepare"):
-        return plan_volumes(scans.volumes, model, options)
+        plan = plan_volumes(scans.volumes, model, options)
+        if options.output_type and not scans.has_scale:
+            check_scale(plan)
+        return plan
 
 
 def plan_volumes(volumes: Sequence[Volume], model: Model, options: TranslateOptions) -> StudyPlan:
@@ -393,9 +402,10 @@ def finish_study(
 def _notes_of_values(
     volumes: Sequence[Volume], prepared: Prepared, card: ModelCard
 ) -> Iterator[str]:
-    for volume, outward in zip(volumes, prepared.fit.outward, strict=True):
-        found = note_of_one_value(volume), note_of_cut_values(volume, outward, card.output_range)
-        yield from filter(None, found)
+    results = zip(volumes, prepared.fit.outward, prepared.plan.results, strict=True)
+    for volume, outward, result in results:
+        cut = note_of_cut_values(volume, outward, card.output_range, result.asked)
+        yield from filter(None, (note_of_one_value(volume), cut))
 
 
 def _finish_spread(

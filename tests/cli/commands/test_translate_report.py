@@ -58,6 +58,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "nan_to": "NoneType",
             "resample_channels": "bool",
             "inference": "str",
+            "output_type": "NoneType",
             "sha256": "str",
         },
         "output": "str",
