@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeAlias
 
@@ -130,7 +131,8 @@ class Grid:
 
     extents: along all axes, those of space first. affine: (4, 4), RAS+, millimetres. notes: what of
     it has to be believed. voxel_type: of the voxels as they are read. reading_bytes: held at most
-    while one of its volumes is read, that included. slope, intercept: as of a volume.
+    while one of its volumes is read, that included. slope, intercept: as of a volume. is_series:
+    whether its volumes are stored one behind the other, so that all can be read.
     """
 
     extents: tuple[int, ...]
@@ -140,6 +142,12 @@ class Grid:
     reading_bytes: int
     slope: float = 1.0
     intercept: float = 0.0
+    is_series: bool = True
+
+    @property
+    def volumes(self) -> int:
+        """How many volumes there are."""
+        return prod(self.extents[3:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +160,9 @@ class Volume:
     header: what the format's writer needs to write the same file again; opaque to all others.
     keeps_unit: whether its values are in the unit of those that were read, so that a range of them
     that the header gives still holds. notes: what a user should know about how it was read. mark:
-    what its file is to say of a result; None of a scan.
+    what its file is to say of a result; None of a scan. further: extents of the file's axes behind
+    k, where it is one of a series of volumes that are all read, and so of a result of as many; none
+    where it is read alone.
     """
 
     voxels: AnyArray
@@ -164,6 +174,7 @@ class Volume:
     keeps_unit: bool = True
     notes: tuple[str, ...] = ()
     mark: SyntheticMark | None = None
+    further: tuple[int, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int, int]:

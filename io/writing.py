@@ -1,6 +1,7 @@
 """Write a volume the way its source was written, whole or not at all."""
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from .formats.nrrd_metaimage import VOXELS_BESIDE, read_text_header, voxels_besi
 from .formats.spm import MAT_SUFFIX, mat_beside
 from .maps import MapKind, map_name
 from .search import SUFFIXES, suffix_of
-from .volume import Derivation, Format, Study, Volume
+from .volume import AnyArray, Derivation, Format, Study, Volume
 
 
 def write(
@@ -26,6 +27,7 @@ def write(
     derivation: Derivation | None = None,
     gate: Gate = NO_GATE,
     arrival: Arrival = all_there,
+    series: Iterable[AnyArray] | None = None,
 ) -> dict[str, str]:
     """Store `volume` at `target` in its source's format and header; the suffix says which variant.
 
@@ -36,14 +38,15 @@ def write(
     WriteError and then leaves nothing behind.
 
     arrival: of the voxels, for which a result that `is_written_in_order` waits slab by slab; the
-    gate is passed once all are written.
+    gate is passed once all are written. series: voxels of all volumes of a series, in place of
+    those of `volume`; not of DICOM.
 
     Returns the SHA-256, in hexadecimal, of those files that were hashed as they were written.
     """
     volume = as_at(target, volume)
     match volume.format:
         case "nifti":
-            return nifti_writing.write(volume, target, gate, arrival)
+            return nifti_writing.write(volume, target, gate, arrival, series)
         case "dicom":
             if derivation is None:
                 raise TypeError("a DICOM series cannot be written without its derivation")
@@ -55,7 +58,7 @@ def write(
             from .formats import nrrd_metaimage
 
             with whole_files(target, gate) as part:
-                return nrrd_metaimage.write(volume, part, target)
+                return nrrd_metaimage.write(volume, part, target, series)
     return {}
 
 

@@ -125,6 +125,8 @@ def _check_said(options: TranslateOptions) -> None:
         )
     if options.nan_to is not None and not math.isfinite(options.nan_to):
         raise SettingsError(f"Setting nan-to={options.nan_to:g} is no value for a voxel; name one.")
+    if options.every_volume:
+        _check_of_every_volume(options)
     for setting, said, known in (
         ("blend", options.blend, get_args(Blend)),
         ("inference", options.inference, (None, *get_args(Inference))),
@@ -142,6 +144,19 @@ def _check_said(options: TranslateOptions) -> None:
         )
     if options.patch is not None and (len(options.patch) != 3 or min(options.patch) < 1):
         raise SettingsError(f"{options.patch!r} is no patch (D, H, W) such as (128, 128, 128).")
+
+
+def _check_of_every_volume(options: TranslateOptions) -> None:
+    """Raise SettingsError for settings whose figures and maps are of one volume."""
+    if options.volume_index is not None:
+        raise SettingsError("Either one volume or every volume can be asked for; leave one out.")
+    for name in ("cycle_check", "spread", "seam_score"):
+        if getattr(options, name):
+            setting = name.replace("_", "-")
+            raise SettingsError(
+                f"What setting {setting} measures is of one volume, and setting volume=all takes "
+                f"several; name one with setting volume=N, or leave {setting} out."
+            )
 
 
 def check_patch_memory(graph: Graph, patch: Triple, free: int) -> None:

@@ -35,6 +35,7 @@ ADDED: dict[str, int | None] = {
     "resample_channels": 4,
     "inference": 5,
     "output_type": 9,
+    "every_volume": 9,
 }
 """Options that came later, with the version of the first worker that heeds them.
 
@@ -65,7 +66,8 @@ class TranslateSettings:
     """Everything besides model and scan that changes a result, and nothing that does not.
 
     patch: extents (D, H, W) of a tile. overlap: share of a tile's edge that neighbours share.
-    volume_index: which volume of a 4-D or multi-frame file; None refuses such files. keep_private:
+    volume_index: which volume of a 4-D or multi-frame file; None refuses such files.
+    every_volume: whether all volumes of a 4-D file are translated, one by one. keep_private:
     whether private elements of a DICOM source go into its result. blend: weights of overlapping
     tiles. precision: of the network's arithmetic. nan_to: what stands for NaN in a scan, in its own
     unit; None refuses such scans. resample_channels: whether scans of a study that lie on other
@@ -84,6 +86,7 @@ class TranslateSettings:
     resample_channels: bool = False
     inference: Inference = "patches"
     output_type: OutputType | None = None
+    every_volume: bool = False
 
     @property
     def opened_for(self) -> tuple[int, int, int] | None:
@@ -113,8 +116,8 @@ class TranslateOptions:
     cycle_check: by which model results are translated back; None if they are not. spread: over how
     many ways of mirroring the patches a mean and a standard deviation are made; 0 makes none.
     All others mean what they do in TranslateSettings and Choice, which are made from them. overlap,
-    blend, volume_index, keep_private, nan_to, resample_channels, output_type: as in
-    TranslateSettings.
+    blend, volume_index, keep_private, nan_to, resample_channels, output_type,
+    every_volume: as in TranslateSettings.
     output_format, fewest_slices, allow_uneven, links: as in Choice.
     """
 
@@ -140,6 +143,7 @@ class TranslateOptions:
     resample_channels: bool = False
     inference: Inference | None = None
     output_type: OutputType | None = None
+    every_volume: bool = False
 
     @property
     def passes(self) -> int:
@@ -161,6 +165,7 @@ class TranslateOptions:
             resample_channels=self.resample_channels,
             inference=self.inference or "patches",
             output_type=self.output_type,
+            every_volume=self.every_volume,
         )
 
     def choice(self, filters: Choice = EVERYTHING) -> Choice:

@@ -31,7 +31,14 @@ from .translate import (
     VolumeIndex,
     parsed_choice,
 )
-from .values import checked_device, checked_flips, checked_value, parsed_patch, wrong_value
+from .values import (
+    checked_device,
+    checked_flips,
+    checked_value,
+    parsed_patch,
+    parsed_volume,
+    wrong_value,
+)
 
 if TYPE_CHECKING:
     from ...pipelines.request import Request
@@ -259,12 +266,14 @@ class StudyOptions:
         return None
 
     def _options(self, links: Links) -> TranslateOptions:
+        volume_index, every_volume = parsed_volume(self.volume)
         return TranslateOptions(
             patch=parsed_patch(self.patch),
             overlap=self.overlap,
             blend=self.blend,
             precision=self.precision,
-            volume_index=self.volume,
+            volume_index=volume_index,
+            every_volume=every_volume,
             overwrite=self.overwrite,
             output_format=self.output_format,
             fewest_slices=self.min_slices,

@@ -119,12 +119,11 @@ AllowUneven: TypeAlias = Annotated[
     ),
 ]
 VolumeIndex: TypeAlias = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         "--volume",
-        metavar="N",
-        min=0,
-        help="Which volume of a 4-D file, counted from 0.",
+        metavar="N|all",
+        help="Which volume of a 4-D file, counted from 0; all translates each, into a 4-D result.",
         rich_help_panel=INPUT,
     ),
 ]

@@ -13,6 +13,7 @@ from ...pipelines.settings import FEWEST_FLIPS
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
 _UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
 _COUNT = re.compile(r"[1-9]\d?")
+_VOLUME = re.compile(r"\d{1,9}")
 _LARGEST_VALUE = 3.4e38
 _PATCH = re.compile(r"(\d{1,5}),(\d{1,5}),(\d{1,5})")
 
@@ -39,6 +40,15 @@ def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, i
         raise wrong_value(option, f"{text!r} is not three extents D,H,W such as 128,128,128.")
     depth, height, width = extents
     return depth, height, width
+
+
+def parsed_volume(text: str | None) -> tuple[int | None, bool]:
+    """Which volume of a 4-D file, and whether every one."""
+    if text is None or text == "all":
+        return None, text == "all"
+    if not _VOLUME.fullmatch(text):
+        raise wrong_value("--volume", f"{text!r} is neither a number from 0 on nor all.")
+    return int(text), False
 
 
 def checked_flips(count: int) -> int:

@@ -3,23 +3,34 @@
 import math
 import os
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
-from ..errors import ScanError, UnreadableScanError, WriteError
+from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, WriteError
 from ..files.gzip_writer import GzipWriter
-from ..files.header_limits import pick_volume
+from ..files.header_limits import check_series, pick_volume
 from ..files.regular import open_regular
 from ..files.sinks import HashedFile
-from ..files.streams import GOES_ON, write_voxels
+from ..files.streams import GOES_ON, all_there, write_volumes
 from ..marks import FILE_NOTES, WHOLE_MARK, json_of, line_of, mark_in_text
-from ..volume import LPS_TO_RAS, Affine, Empty, Format, Grid, Study, SyntheticMark, Volume
+from ..volume import (
+    LPS_TO_RAS,
+    Affine,
+    AnyArray,
+    Empty,
+    Format,
+    Grid,
+    Study,
+    SyntheticMark,
+    Volume,
+)
 from . import metaimage_header, nrrd_header
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
-from .stored_voxels import StoredVoxels, read_voxels, scratch_bytes
+from .stored_voxels import StoredVoxels, read_series, read_voxels, scratch_bytes
 from .text_header import HeaderFile, TextHeader, TextStorage, text_of
 
 NRRD_SUFFIXES = (".nrrd", ".nhdr")
@@ -61,6 +72,25 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     return Volume(voxels, affine, header, study.format, notes=notes)
 
 
+def read_each(study: Study, empty: Empty) -> Iterator[Volume]:
+    """Read all volumes, each when it is asked for; raises what `read` raises, and
+    UnsupportedScanError for components that lie between the voxels of one volume.
+    """
+    path = study.files[0]
+    header = _header(study)
+    affine = _affine(header, path)
+    check_series(path, header.extents, is_series=_is_series(header))
+    noted, count = _notes(header, affine), math.prod(header.extents[3:])
+    further = header.extents[3:] if count > 1 else ()
+
+    def volume(found: tuple[AnyArray, bool]) -> Volume:
+        voxels, goes_on = found
+        notes = *((GOES_ON,) if goes_on else ()), *noted
+        return Volume(voxels, affine, header, study.format, notes=notes, further=further)
+
+    yield from map(volume, read_series(header, empty))
+
+
 def read_grid(study: Study) -> Grid:
     """The grid of all volumes, without voxels. Raises ScanError and OSError."""
     header = _header(study)
@@ -68,7 +98,12 @@ def read_grid(study: Study) -> Grid:
     with StoredVoxels(header.storage, math.prod(header.sizes)):  # which looks at their files
         voxel_type = header.storage.voxel_type.newbyteorder("=")
         held = math.prod(header.extents[:3]) * voxel_type.itemsize + scratch_bytes(header)
-    return Grid(header.extents, affine, _notes(header, affine), voxel_type, held)
+    notes, is_series = _notes(header, affine), _is_series(header)
+    return Grid(header.extents, affine, notes, voxel_type, held, is_series=is_series)
+
+
+def _is_series(header: TextHeader) -> bool:
+    return bool(header.behind) or math.prod(header.extents[3:]) == 1
 
 
 def _header(study: Study) -> TextHeader:
@@ -85,8 +120,12 @@ def _header(study: Study) -> TextHeader:
 
 def as_text(volume: Volume, kind: Format) -> Volume:
     """The same volume with a header of NRRD or MetaImage for one file with packed voxels, in LPS
-    and millimetres.
+    and millimetres. Raises UnsupportedScanError for one of a series.
     """
+    if volume.further:
+        raise UnsupportedScanError(
+            f"A series of volumes is not written as {kind}; use setting format=nifti."
+        )
     affine, (i, j, k) = LPS_TO_RAS @ volume.affine, volume.shape
     x, y, z = affine[:3, 3].tolist()
     directions = affine[:3, :3] / volume.spacing
@@ -106,9 +145,12 @@ def as_text(volume: Volume, kind: Format) -> Volume:
     return replace(volume, header=header, format=kind)
 
 
-def write(volume: Volume, part: Path, target: Path) -> dict[str, str]:
+def write(
+    volume: Volume, part: Path, target: Path, series: Iterable[AnyArray] | None = None
+) -> dict[str, str]:
     """Write to `part`, named as `target`, and voxels beside it if the suffix asks for that.
 
+    series: voxels of all volumes of a series, in place of the volume's own.
     Returns the SHA-256 of those files that were hashed as they were written, in hexadecimal.
     """
     header = volume.header
@@ -128,7 +170,7 @@ def write(volume: Volume, part: Path, target: Path) -> dict[str, str]:
         raise WriteError(
             f"{target} was not written: its name cannot stand in its header; rename the source."
         )
-    hashes = _write_files(volume, header, part, beside)
+    hashes = _write_files(volume, header, part, beside, series)
     _verify(volume, header, part, beside, target)
     return hashes
 
@@ -184,7 +226,11 @@ def _is_of_acquisition(line: bytes) -> bool:
 
 
 def _write_files(
-    volume: Volume, header: TextHeader, part: Path, beside: Path | None
+    volume: Volume,
+    header: TextHeader,
+    part: Path,
+    beside: Path | None,
+    series: Iterable[AnyArray] | None,
 ) -> dict[str, str]:
     is_packed = header.storage.is_packed
     head = _head(volume, header, beside, 0)
@@ -195,9 +241,9 @@ def _write_files(
         if is_packed:
             packing = "gzip" if volume.format == "nrrd" else "zlib"
             with GzipWriter(hashed, packing) as packer:
-                write_voxels(packer, volume.voxels)
+                write_volumes(packer, volume, all_there, series)
         else:
-            write_voxels(hashed, volume.voxels)
+            write_volumes(hashed, volume, all_there, series)
     hashes = {voxels_file.name: hashed.sha256}
     if beside is None and (volume.format == "nrrd" or not is_packed):
         return hashes
@@ -215,7 +261,7 @@ def _write_files(
 def _head(volume: Volume, header: TextHeader, beside: Path | None, packed_bytes: int) -> bytes:
     is_packed = header.storage.is_packed
     name = os.fsencode(beside.name) if beside else None
-    shape, voxel_type = volume.shape, volume.voxels.dtype
+    shape, voxel_type = (*volume.shape, *volume.further), volume.voxels.dtype
     if volume.format == "nrrd":
         encoding = "gzip" if is_packed else "raw"
         return nrrd_header.header_of(header, shape, voxel_type, encoding, name)
@@ -236,7 +282,7 @@ def _verify(
             f"{target} was not written whole ({error}); choose another output folder."
         ) from error
     same = (
-        found.extents == volume.shape
+        found.extents == (*volume.shape, *volume.further)
         and found.storage.voxel_type == volume.voxels.dtype.newbyteorder("<")
         and found.storage.files == (beside or part,)
         and found.metadata == meant.metadata

@@ -61,6 +61,7 @@ def back_options(options: TranslateOptions, back: Model) -> TranslateOptions:
         options,
         patch=back.card.patch,
         volume_index=None,
+        every_volume=False,
         output_type=None,
         nan_to=None,
         preview=False,

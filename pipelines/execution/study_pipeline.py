@@ -197,7 +197,7 @@ class StudyPipeline:
         self, generator: SharedGenerator | None, back_translator: BackTranslator | None
     ) -> None:
         while (loaded := self._next_loaded(generator)) is not None:
-            inferred = self._stages.infer(loaded, generator, back_translator)
+            inferred = self._stages.infer(loaded, generator, self._verifier, back_translator)
             del loaded
             if not (self._behind.acquire() and self._is_taken(inferred)):
                 self._stages.drop(inferred)

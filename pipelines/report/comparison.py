@@ -117,6 +117,7 @@ def conditions(stored: StoredReport) -> dict[str, str]:
         "overlap": f"{options.overlap:g}",
         "blend": options.blend,
         **({} if options.volume_index is None else {"volume": str(options.volume_index)}),
+        **({"volume": "all"} if options.every_volume else {}),
         **({} if options.nan_to is None else {"NaN taken as": f"{options.nan_to:g}"}),
         **({} if options.output_type is None else {"voxel type": options.output_type}),
         **({"channels": "resampled"} if options.resample_channels else {}),

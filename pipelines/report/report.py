@@ -71,7 +71,8 @@ class StudyReport:
     scan, where that is known. failure: why there is no result. drawn: whether
     a preview was drawn of a result that was up to date. source_content, output_content: the bytes
     of the scan and of the result, without its preview; None where they are not known. maps: those
-    beside the result. spread: what it comes to, if it was measured.
+    beside the result. spread: what it comes to, if it was measured. volumes: how many of the
+    source were translated one by one, into one result; voxels and tiles are those of all.
     """
 
     name: str
@@ -98,6 +99,7 @@ class StudyReport:
     cycle: CycleError | None = None
     maps: tuple[Path, ...] = ()
     spread: SpreadFigures | None = None
+    volumes: int = 1
 
     @property
     def warning(self) -> str:

@@ -111,6 +111,7 @@ def _study(row: StudyReport) -> JsonObject:
         "maps": [str(place) for place in row.maps],
         "spread": row.spread and asdict(row.spread),
         "source_content": row.source_content and asdict(row.source_content),
+        "volumes": row.volumes,
         "output_content": row.output_content and asdict(row.output_content),
     }
 

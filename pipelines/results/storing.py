@@ -22,7 +22,7 @@ from ..study.translation import Translated
 from .manifest import FileState, ManifestEntry, MapRecord, Recipe
 from .record_folder import OutputPlace
 from .resume import PlannedStudy, files_of, map_places
-from .written_ahead import LEAST_BYTES, WrittenAhead
+from .written_ahead import LEAST_BYTES, WrittenAhead, WrittenSeries
 
 Barrier: TypeAlias = Callable[[], AbstractContextManager[object]]
 """Passed by each step that makes a part of a result appear, or appear whole."""
@@ -59,7 +59,7 @@ class Store:
         inputs: tuple[FileState, ...],
         barrier: Barrier = nullcontext,
         cycle: CycleError | None = None,
-        ahead: WrittenAhead | None = None,
+        ahead: Sequence[WrittenAhead] = (),
     ) -> tuple[FileState, ...]:
         """Write a result and record it; inputs: the states of the files before they were read.
 
@@ -114,13 +114,30 @@ class Store:
         if not is_large or len(planned.targets) > 1 or not is_written_in_order(volume, target):
             return None
 
+        return WrittenAhead(volume, target, self._gate_of_parts(barrier))
+
+    def begin_series(
+        self, planned: PlannedStudy, volumes: Sequence[Volume], barrier: Barrier = nullcontext
+    ) -> tuple[WrittenSeries, ...]:
+        """Begin the result of each channel of a series, for `put` to name; volumes: the first of
+        each channel, which is written when it is added.
+        """
+        gate = self._gate_of_parts(barrier)
+        return tuple(
+            WrittenSeries(volume, target, gate)
+            for volume, target in zip(volumes, planned.targets, strict=True)
+        )
+
+    def _gate_of_parts(self, barrier: Barrier) -> Gate:
+        """What is passed when the part of a result is made."""
+
         @contextmanager
         def passed(_: Sequence[Path]) -> Generator[None]:
             with barrier():
                 self.record.place.check()
                 yield
 
-        return WrittenAhead(volume, target, Gate(passed, self.record.place.output))
+        return Gate(passed, self.record.place.output)
 
     def _write(
         self,
@@ -128,7 +145,7 @@ class Store:
         made: Translated,
         entry: ManifestEntry,
         gate: Gate,
-        ahead: WrittenAhead | None,
+        ahead: Sequence[WrittenAhead],
     ) -> ManifestEntry:
         """Write all files of a study, the result last, so that it never stands without the others.
 
@@ -144,8 +161,13 @@ class Store:
         maps = tuple(self._put_map(each, said, target, derivation, gate) for each in made.maps)
         hashes: dict[str, str] = {}
         for channel, (volume, each) in enumerate(zip(made.volumes, planned.targets, strict=True)):
-            if ahead and ahead.volume is volume:
-                hashes |= ahead.put(gate)
+            if begun := next((one for one in ahead if one.target == each), None):
+                hashes |= begun.put(gate)
+            elif volume.further:
+                raise WriteError(
+                    f"{each} was not written, as its volumes are there no more; run the command "
+                    "again."
+                )
             else:
                 derived = self._derivation(planned.study, entry.inputs, channel)
                 hashes |= write(volume, each, derived, gate)

@@ -1,7 +1,7 @@
 """What is decided about a study once its header is read, and followed to its result."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -34,11 +34,13 @@ class Footprint:
 
     read: the scan, and what goes into the network if that is not the scan itself. translated: that
     and what comes out, while it is blended. finished: both, and the result if it is a third.
+    stored: the result alone.
     """
 
     read: int
     translated: int
     finished: int
+    stored: int = 0
 
     @property
     def peak(self) -> int:
@@ -203,6 +205,7 @@ def _footprint(
         read=scans + (0 if is_given else given),
         translated=given + made + blended,
         finished=given + made + (0 if is_made else stored),
+        stored=stored,
     )
 
 
@@ -212,8 +215,8 @@ def _with_maps(
     """With maps, which are made on the model's grid: as they are stored where it is the scan's."""
     made = _MAPS * prod(tiling.extents) * _INTENSITY
     stored = _MAPS * volume.voxels.size * _INTENSITY if is_resampled else 0
-    return Footprint(
-        read=footprint.read,
+    return replace(
+        footprint,
         translated=footprint.translated + made,
         finished=footprint.finished + made + stored,
     )

@@ -13,7 +13,7 @@ from ...engine.model.model_card import ModelCard
 from ...engine.model.model_file import Model
 from ...engine.options import Precision
 from ...engine.scaling import Scaling, Stored
-from ...io.reading import as_one_study, read
+from ...io.reading import as_one_study
 from ...io.volume import NO_SCALE, Empty, Study, SyntheticMark, Volume
 from ...io.writing import as_at, check_voxel_type, notes_of_result
 from ..errors import UnexpectedInputError
@@ -39,6 +39,7 @@ from .row_figures import SeamScore, SpreadFigures
 from .seams import seam_score
 from .sliding_window import SlidingWindow, translate_array
 from .volume_at_once import translate_at_once
+from .volumes import StudyVolumes
 from .voxels.alignment import on_one_grid
 from .voxels.input_figures import differences
 from .voxels.missing import without_nan
@@ -151,16 +152,22 @@ class Translated:
 
 
 def read_study(
-    study: Study, options: TranslateOptions, watch: Stopwatch, empty: Empty = np.empty
+    study: Study,
+    options: TranslateOptions,
+    watch: Stopwatch,
+    empty: Empty = np.empty,
+    series: StudyVolumes | None = None,
 ) -> Scans:
     """Read a study's scans, with notes on how its result is stored too; NaN is replaced if asked.
 
-    Raises ScanError, also for a voxel type that the result cannot have, and PreparationError for
-    scans on grids that differ.
+    series: from which the next volume of each scan is read, if it is not read alone. Raises
+    ScanError, also for a voxel type that the result cannot have, and PreparationError for scans on
+    grids that differ.
     """
     target = Path(study.name)
     with watch.time("read"):
-        volumes = [_read(scan, options, empty) for scan in study.channels]
+        found = (series or StudyVolumes(study, options, empty)).next()
+        volumes = [without_nan(volume, options.nan_to) for volume in found]
         foreseen = notes_of_result(volumes[0], target)
         first = as_at(target, volumes[0])
         if options.output_type not in (None, "same"):
@@ -187,10 +194,6 @@ def scans_of(
         for name, volume in zip(names, aligned, strict=True)
     )
     return Scans(aligned, (*notes, *resampled), resampled)
-
-
-def _read(scan: Study, options: TranslateOptions, empty: Empty) -> Volume:
-    return without_nan(read(scan, options.volume_index, empty), options.nan_to)
 
 
 def plan_read_study(

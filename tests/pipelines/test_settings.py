@@ -21,6 +21,7 @@ OTHERS = {
     "resample_channels": True,
     "inference": "volume",
     "output_type": "int16",
+    "every_volume": True,
 }
 
 

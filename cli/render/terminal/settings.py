@@ -9,8 +9,8 @@ SETTINGS = (
     *("intensity-in", "intensity-out", "licence", "min-slices", "modality", "name", "nan-to"),
     *("norm", "norm-statistics", "output", "output-range", "output-type", "overlap", "overwrite"),
     *("padding", "pairs", "patch", "port", "precision", "queue", "reference", "report"),
-    *("resample-channels", "residual", "series", "small-volume-padding", "source", "spacing"),
-    *("spread", "strict-input", "target", "tls-certificate", "tls-key", "tls-trusted"),
+    *("resample-channels", "residual", "seam-score", "series", "small-volume-padding", "source"),
+    *("spacing", "spread", "strict-input", "target", "tls-certificate", "tls-key", "tls-trusted"),
     *("unproven", "upsampling", "verbose", "verify", "volume", "vram-limit", "yield-to-others"),
 )
 """Options that texts of the engine and the pipelines speak of, as "setting name" or "setting
