@@ -193,6 +193,9 @@ class _CostEstimator:
                 scans = read_study(study, job.options, watch, series=volumes)
                 noted += [(volumes.number, note) for note in scans.notes]
                 plan = plan_read_study(scans, job.model, job.options, watch)
+                noted += [
+                    (volumes.number, note) for note in volumes.notes_of(scans.volumes[0], plan)
+                ]
                 given, told = foresee_study(scans, plan, job.model, job.options, watch)
                 noted += [(volumes.number, note) for note in told]
                 again += tiles_again(plan, given, verify, name)

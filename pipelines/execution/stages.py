@@ -291,6 +291,7 @@ class StudyStages:
             scans = read_study(planned.study, task.options, watch, empty, volumes)
         progress.note(*scans.notes)
         plan = plan_read_study(scans, task.model, task.options, watch)
+        progress.note(*volumes.notes_of(scans.volumes[0], plan))
         if not volumes.number:
             needed = self._needed(scans.volumes[0], plan, is_series=volumes.is_series)
             self._under_way.settle_memory(progress, needed)

@@ -111,8 +111,8 @@ def note_of_cut_values(
     counted = f"{cut} of {made.voxels.size} voxels of its result are at an end of"
     if asked:
         return (
-            f"{counted} voxel type {dtype}, where values beyond it are cut off; use setting "
-            "output-type=float32 to keep them"
+            f"{counted} voxel type {dtype}, where values beyond it are cut off; float32 would keep "
+            "them"
         )
     return (
         f"{counted} the scan's voxel type ({dtype}), where larger values are cut off; save the "

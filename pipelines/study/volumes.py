@@ -11,6 +11,7 @@ import numpy as np
 from ...io.reading import read, read_each
 from ...io.volume import Empty, Study, Volume
 from ..settings import TranslateOptions
+from .plan import StudyPlan
 from .row_figures import Verified
 from .unread import first_index, look_at_study
 
@@ -58,6 +59,17 @@ class StudyVolumes:
         """The next volume of each scan; raises what `read` raises."""
         self.number += 1
         return map(next, self._each)
+
+    def notes_of(self, scan: Volume, plan: StudyPlan) -> tuple[str, ...]:
+        """A note where later volumes may need another voxel type than the first, which decides."""
+        open_types = [kind for kind in plan.results if kind.voxel_type is None]
+        is_open = any(kind.asked or scan.voxels.dtype.kind != "f" for kind in open_types)
+        if self.number or not (self.is_series and is_open):
+            return ()
+        return (
+            "the whole result is stored in the voxel type that this volume needs, which depends on "
+            "what the network makes of it; one that needs another fails, and float32 holds all",
+        )
 
     def close(self) -> None:
         """Close the files."""

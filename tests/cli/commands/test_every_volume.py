@@ -1,6 +1,8 @@
 """4-D files, each volume of which is translated, into one 4-D result."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +10,22 @@ import nibabel as _nibabel
 import numpy as np
 import pytest
 import SimpleITK as _SimpleITK
-from support.batch_world import scan, stored, tiny_model, with_card
+from support.batch_world import (
+    identity_model,
+    mixing_model,
+    scan,
+    stored,
+    tiny_model,
+    with_card,
+)
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
 from typer.testing import Result
 
+import cuda_cyclegan as cc
 from cuda_cyclegan.engine.model.card import MinMax
+from cuda_cyclegan.io.files.parts import is_part
+from cuda_cyclegan.pipelines.host.arrays import HostArrays
 
 nibabel: Any = _nibabel
 sitk: Any = _SimpleITK
@@ -238,7 +250,11 @@ def test_volumes_of_different_voxel_types_fit_no_file(world: QueueWorld) -> None
     assert failed.exit_code == 1
     assert "and the volumes before it as int16, which one file cannot hold" in failed.stderr
     assert not [*world.output.iterdir()]
-    done(world.command("translate", "--volume", "all", "--output-type", "float32"))
+    planned = done(world.command("plan", "--volume", "all", "--output-type", "int16")).stdout
+    assert "one that needs another fails, and float32 holds all" in planned
+    other = ("--volume", "all", "--output-type", "float32")
+    assert "needs another" not in done(world.command("plan", *other)).stdout
+    done(world.command("translate", *other))
 
 
 def test_discover_and_plan_say_the_same(world: QueueWorld) -> None:
@@ -310,3 +326,133 @@ def test_a_job_translates_every_volume(world: QueueWorld) -> None:
     world.submit("--volume", "all")
     world.work()
     assert (world.output / "a.nii.gz").read_bytes() == expected
+
+
+def at_second_volume(event: cc.Event) -> bool:
+    return isinstance(event, cc.TilesDone) and event.volume == 2
+
+
+def test_progress_counts_volumes(world: QueueWorld) -> None:
+    over_time(series()).to_filename(world.inputs / "a.nii")
+    told: list[cc.TilesDone] = []
+
+    def hear(event: cc.Event) -> None:
+        if isinstance(event, cc.TilesDone):
+            told.append(event)
+
+    options = cc.TranslateOptions(every_volume=True)
+    cc.translate_folder(
+        world.inputs, world.model, world.output, device="cpu", options=options, on_event=hear
+    )
+    [total] = {event.total for event in told}
+    assert [event.done for event in told if event.done == 0] == [0]
+    assert {(event.volume, event.volumes) for event in told} == {(n, COUNT) for n in (1, 2, 3)}
+    dones = [event.done for event in told]
+    assert dones == sorted(dones)
+    assert dones[-1] == total
+
+
+def test_a_stop_leaves_nothing_of_a_series(world: QueueWorld) -> None:
+    over_time(series()).to_filename(world.inputs / "a.nii.gz")
+
+    def stop(event: cc.Event) -> None:
+        if at_second_volume(event):
+            raise KeyboardInterrupt
+
+    options = cc.TranslateOptions(every_volume=True)
+    with pytest.raises(KeyboardInterrupt):
+        cc.translate_folder(
+            world.inputs, world.model, world.output, device="cpu", options=options, on_event=stop
+        )
+    assert not [*world.output.iterdir()]
+    done(world.command("translate", "--volume", "all"))
+    assert nibabel.load(world.output / "a.nii.gz").shape == (*SHAPE, COUNT)
+
+
+@pytest.mark.process
+def test_what_a_kill_leaves_of_a_series_goes_with_the_next_run(world: QueueWorld) -> None:
+    over_time(series()).to_filename(world.inputs / "a.nii.gz")
+    code = """
+import os, sys
+import cuda_cyclegan as cc
+def end(event):
+    if isinstance(event, cc.TilesDone) and event.volume == 2:
+        os._exit(9)
+cc.translate_folder(
+    *sys.argv[1:], device="cpu", options=cc.TranslateOptions(every_volume=True), on_event=end
+)
+"""
+    paths = map(str, (world.inputs, world.model, world.output))
+    killed = subprocess.run([sys.executable, "-c", code, *paths], check=False)
+    assert killed.returncode == 9
+    [part] = world.output.iterdir()
+    assert is_part(part.name)
+    done(world.command("translate", "--volume", "all"))
+    assert [path.name for path in world.output.iterdir()] == ["a.nii.gz"]
+    assert nibabel.load(world.output / "a.nii.gz").shape == (*SHAPE, COUNT)
+
+
+@pytest.mark.parametrize("name", ["a.nii.gz", "a.nrrd"])
+def test_a_long_series_takes_no_more_memory_than_a_short_one(
+    world: QueueWorld, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape, most = (128, 96, 100), 0
+    identity_model(world.model)
+    empty = HostArrays.empty
+
+    def measured(self: HostArrays, *arguments: Any) -> Array:
+        nonlocal most
+        made = empty(self, *arguments)
+        most = max(most, self.held)
+        return made
+
+    monkeypatch.setattr(HostArrays, "empty", measured)
+    found: list[int] = []
+    for count in (2, 6):
+        voxels = np.zeros((*shape, count), np.int16)
+        voxels[::2] = np.arange(1, count + 1)
+        if name == "a.nrrd":
+            image = sitk.GetImageFromArray(voxels.T, isVector=False)
+            sitk.WriteImage(image, world.inputs / name)
+        else:
+            stored(world.inputs / name, voxels)
+        most = 0
+        options = ("--volume", "all", "--output-type", "same", "--inference", "patches")
+        options = (*options, "--patch", "64,64,64")
+        done(world.command("translate", "--overwrite", *options))
+        found.append(most)
+    volume = int(np.prod(shape)) * 2
+    assert found[0] <= found[1] < found[0] + volume
+
+
+def test_channels_hold_as_many_volumes_each(world: QueueWorld) -> None:
+    mixing_model(world.model)
+    for name, count in (("s1_T1w", 3), ("s1_T2w", 3), ("s2_T1w", 3), ("s2_T2w", 2)):
+        over_time(series(count)).to_filename(world.inputs / f"{name}.nii.gz")
+    refusal = "its scans hold 3 and 2 volumes, and --volume all takes as many of each"
+    for command, status in (("discover", 0), ("plan", 0), ("translate", 1)):
+        options = ("--model", str(world.model)) if command == "discover" else ()
+        refused = world.command(command, "--volume", "all", *options)
+        assert refused.exit_code == status, refused.output
+        assert refused.output.replace("\n", " ").count(refusal) >= 1
+    [result] = world.output.glob("s1*")
+    found = np.asarray(nibabel.load(result).dataobj.get_unscaled()).copy()
+    for number in range(3):
+        world.command("translate", "--overwrite", "--volume", str(number))
+        alone = nibabel.load(result).dataobj.get_unscaled()
+        np.testing.assert_array_equal(found[..., number], alone)
+
+
+def test_a_model_of_several_results_makes_a_series_of_each(world: QueueWorld) -> None:
+    mixing_model(world.model, ((1.0,), (0.5,)), ("T1",), ("CT", "PD"))
+    over_time(series()).to_filename(world.inputs / "a.nii.gz")
+    options = ("--output-type", "float32", "--volume")
+    done(world.command("translate", *options, "1"))
+    places = sorted(world.output.glob("a*"))
+    assert len(places) == 2
+    alone = [np.asarray(nibabel.load(place).dataobj.get_unscaled()).copy() for place in places]
+    done(world.command("translate", *options, "all"))
+    for place, one in zip(places, alone, strict=True):
+        found = nibabel.load(place)
+        assert found.shape == (*SHAPE, COUNT)
+        np.testing.assert_array_equal(found.dataobj.get_unscaled()[..., 1], one)
