@@ -14,7 +14,7 @@ from .files.parts import NO_GATE, Gate
 from .files.streams import Arrival, all_there
 from .formats import nifti_writing
 from .formats.nifti import as_nifti, image_beside, is_single_file
-from .formats.nrrd_metaimage import VOXELS_BESIDE, read_text_header, voxels_beside
+from .formats.nrrd_metaimage import VOXELS_BESIDE, read_text_header, step_of, voxels_beside
 from .formats.spm import MAT_SUFFIX, mat_beside
 from .maps import MapKind, map_name
 from .search import SUFFIXES, suffix_of
@@ -69,7 +69,7 @@ def as_at(target: Path, volume: Volume) -> Volume:
         return volume
     match wanted:
         case "nifti":
-            return as_nifti(volume) if is_single_file(target) else volume
+            return as_nifti(volume, *step_of(volume)) if is_single_file(target) else volume
         case "nrrd" | "metaimage":
             from .formats import nrrd_metaimage
 

@@ -463,12 +463,25 @@ SCANNER = 1
 SHEARED_BEYOND = 1e-4
 
 
-def as_nifti(volume: Volume) -> Volume:
-    """The same volume with a NIfTI header: sform, and qform where the axes are perpendicular."""
+_TIMES = {
+    **dict.fromkeys(("s", "sec", "second", "seconds"), "sec"),
+    **dict.fromkeys(("ms", "msec", "millisecond", "milliseconds"), "msec"),
+    **dict.fromkeys(("us", "usec", "microsecond", "microseconds"), "usec"),
+}
+"""Units of time by their names in other formats."""
+
+
+def as_nifti(volume: Volume, step: float = math.nan, unit: str = "") -> Volume:
+    """The same volume with a NIfTI header: sform, and qform where the axes are perpendicular.
+
+    step, unit: from one volume of a series to the next, where they are known.
+    """
     header = nibabel.Nifti1Header()
     header.set_data_dtype(volume.voxels.dtype)
-    header.set_data_shape(volume.shape)
-    header.set_xyzt_units("mm")
+    header.set_data_shape((*volume.shape, *volume.further))
+    header.set_xyzt_units("mm", _TIMES.get(unit.lower(), "unknown") if step > 0 else "unknown")
+    if volume.further and step > 0:
+        header["pixdim"][4] = step
     header.set_sform(volume.affine, SCANNER)
     header["pixdim"][1:4] = volume.spacing
     if _is_perpendicular(volume.affine[:3, :3] / volume.spacing):

@@ -91,6 +91,15 @@ def read_each(study: Study, empty: Empty) -> Iterator[Volume]:
     yield from map(volume, read_series(header, empty))
 
 
+def step_of(volume: Volume) -> tuple[float, str]:
+    """From one volume of a series to the next, and its unit, as far as its header says it."""
+    header = volume.header
+    if not (isinstance(header, TextHeader) and header.behind):
+        return math.nan, ""
+    axis = header.behind[0]
+    return axis.step, text_of(axis.unit).strip('"')
+
+
 def read_grid(study: Study) -> Grid:
     """The grid of all volumes, without voxels. Raises ScanError and OSError."""
     header = _header(study)

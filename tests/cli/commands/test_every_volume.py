@@ -155,11 +155,14 @@ def test_components_side_by_side_are_no_series(world: QueueWorld) -> None:
 
 
 def test_a_nrrd_series_becomes_a_nifti_series(world: QueueWorld) -> None:
-    sitk.WriteImage(sitk.GetImageFromArray(series().T, isVector=False), world.inputs / "a.mha")
+    image = sitk.GetImageFromArray(series().T, isVector=False)
+    image.SetSpacing((2.0, 2.0, 3.0, 2.5))
+    sitk.WriteImage(image, world.inputs / "a.mha")
     expected = one_by_one(world, "a.nii.gz", "--format", "nifti")
     done(world.command("translate", "--overwrite", "--volume", "all", "--format", "nifti"))
     found = nibabel.load(world.output / "a.nii.gz")
     np.testing.assert_array_equal(found.dataobj.get_unscaled(), np.stack(expected, -1))
+    assert found.header.get_zooms() == (2.0, 2.0, 3.0, 2.5)
 
 
 def test_files_of_one_volume_come_out_as_ever(world: QueueWorld) -> None:
