@@ -23,7 +23,7 @@ from ..options.translate import (
     links_of,
     parsed_choice,
 )
-from ..options.values import parsed_volume, wrong_value
+from ..options.values import VolumeChoice, wrong_value
 from ..render.missed import missed
 from ..render.terminal.spinner import SEARCHING, spinner
 from ..render.terminal.streams import columns_of, say, tell
@@ -75,7 +75,7 @@ def discover(
     """
     if channel and not model:
         raise wrong_value("--channel", "a model has channels; name it.")
-    volume_index, every_volume = parsed_volume(volume)
+    meant = volume or VolumeChoice()
     choice = replace(
         parsed_choice(modality, series, channel, show_phi=show_phi),
         fewest_slices=min_slices,
@@ -96,7 +96,7 @@ def discover(
                 card = load_model(model).card
                 search = modalities_checked(joined_for_model(search, card, choice.channels), card)
             found = discovery.looked_at(
-                search, show_phi=show_phi, volume_index=volume_index, every_volume=every_volume
+                search, show_phi=show_phi, volume_index=meant.index, every_volume=meant.every
             )
         if json:
             say(discovery.text(found), sys.stdout)

@@ -32,11 +32,11 @@ from .translate import (
     parsed_choice,
 )
 from .values import (
+    VolumeChoice,
     checked_device,
     checked_flips,
     checked_value,
     parsed_patch,
-    parsed_volume,
     wrong_value,
 )
 
@@ -266,14 +266,14 @@ class StudyOptions:
         return None
 
     def _options(self, links: Links) -> TranslateOptions:
-        volume_index, every_volume = parsed_volume(self.volume)
+        volume = self.volume or VolumeChoice()
         return TranslateOptions(
             patch=parsed_patch(self.patch),
             overlap=self.overlap,
             blend=self.blend,
             precision=self.precision,
-            volume_index=volume_index,
-            every_volume=every_volume,
+            volume_index=volume.index,
+            every_volume=volume.every,
             overwrite=self.overwrite,
             output_format=self.output_format,
             fewest_slices=self.min_slices,

@@ -1,6 +1,7 @@
 """Option values that need more than a type."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import typer
@@ -42,13 +43,21 @@ def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, i
     return depth, height, width
 
 
-def parsed_volume(text: str | None) -> tuple[int | None, bool]:
-    """Which volume of a 4-D file, and whether every one."""
-    if text is None or text == "all":
-        return None, text == "all"
+@dataclass(frozen=True, slots=True)
+class VolumeChoice:
+    """Which volume of a 4-D file is meant, or that every one is."""
+
+    index: int | None = None
+    every: bool = False
+
+
+def parsed_volume(text: str) -> VolumeChoice:
+    """What --volume says. Raises BadParameter."""
+    if text == "all":
+        return VolumeChoice(every=True)
     if not _VOLUME.fullmatch(text):
-        raise wrong_value("--volume", f"{text!r} is neither a number from 0 on nor all.")
-    return int(text), False
+        raise typer.BadParameter(f"{text!r} is neither a number from 0 on nor all.")
+    return VolumeChoice(int(text))
 
 
 def checked_flips(count: int) -> int:

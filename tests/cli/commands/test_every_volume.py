@@ -25,6 +25,8 @@ from typer.testing import Result
 import cuda_cyclegan as cc
 from cuda_cyclegan.engine.model.card import MinMax
 from cuda_cyclegan.io.files.parts import is_part
+from cuda_cyclegan.io.files.sinks import LARGEST_LAG
+from cuda_cyclegan.pipelines.host import arrays
 from cuda_cyclegan.pipelines.host.arrays import HostArrays
 
 nibabel: Any = _nibabel
@@ -395,11 +397,12 @@ cc.translate_folder(
     assert nibabel.load(world.output / "a.nii.gz").shape == (*SHAPE, COUNT)
 
 
-@pytest.mark.parametrize("name", ["a.nii.gz", "a.nrrd"])
+@pytest.mark.parametrize("name", ["a.nii", "a.nrrd"])
 def test_a_long_series_takes_no_more_memory_than_a_short_one(
     world: QueueWorld, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shape, most = (128, 96, 100), 0
+    shape, most = (32, 32, 32), 0
+    monkeypatch.setattr(arrays, "GRAIN_BYTES", 1 << 12)
     identity_model(world.model)
     empty = HostArrays.empty
 
@@ -411,7 +414,7 @@ def test_a_long_series_takes_no_more_memory_than_a_short_one(
 
     monkeypatch.setattr(HostArrays, "empty", measured)
     found: list[int] = []
-    for count in (2, 6):
+    for count in (2, 40):
         voxels = np.zeros((*shape, count), np.int16)
         voxels[::2] = np.arange(1, count + 1)
         if name == "a.nrrd":
@@ -421,11 +424,13 @@ def test_a_long_series_takes_no_more_memory_than_a_short_one(
             stored(world.inputs / name, voxels)
         most = 0
         options = ("--volume", "all", "--output-type", "same", "--inference", "patches")
-        options = (*options, "--patch", "64,64,64")
+        options = (*options, "--patch", "32,32,32")
         done(world.command("translate", "--overwrite", *options))
         found.append(most)
+    # What is written waits to be hashed, and keeps its volume meanwhile.
     volume = int(np.prod(shape)) * 2
-    assert found[0] <= found[1] < found[0] + volume
+    assert found[1] <= found[0] + (LARGEST_LAG + 1) * volume
+    assert found[1] < 20 * volume
 
 
 def test_channels_hold_as_many_volumes_each(world: QueueWorld) -> None:
