@@ -44,6 +44,7 @@ def decided(
     devices = choose_devices(_known_device(device), limits, cards)
     options = with_inference(model, with_precision(options, devices, device))
     check_spread(model, options)
+    check_every_volume(options)
     check_model(model, options, devices[0])
     if back:
         check_model(back, back_options(options, back), devices[0])
@@ -125,8 +126,6 @@ def _check_said(options: TranslateOptions) -> None:
         )
     if options.nan_to is not None and not math.isfinite(options.nan_to):
         raise SettingsError(f"Setting nan-to={options.nan_to:g} is no value for a voxel; name one.")
-    if options.every_volume:
-        _check_of_every_volume(options)
     for setting, said, known in (
         ("blend", options.blend, get_args(Blend)),
         ("inference", options.inference, (None, *get_args(Inference))),
@@ -146,8 +145,12 @@ def _check_said(options: TranslateOptions) -> None:
         raise SettingsError(f"{options.patch!r} is no patch (D, H, W) such as (128, 128, 128).")
 
 
-def _check_of_every_volume(options: TranslateOptions) -> None:
-    """Raise SettingsError for settings whose figures and maps are of one volume."""
+def check_every_volume(options: TranslateOptions) -> None:
+    """Raise SettingsError for settings whose figures and maps are of one volume, where every volume
+    is asked for.
+    """
+    if not options.every_volume:
+        return
     if options.volume_index is not None:
         raise SettingsError("Either one volume or every volume can be asked for; leave one out.")
     for name in ("cycle_check", "spread", "seam_score"):

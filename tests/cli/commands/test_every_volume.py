@@ -1,6 +1,8 @@
 """4-D files, each volume of which is translated, into one 4-D result."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +26,7 @@ from typer.testing import Result
 
 import cuda_cyclegan as cc
 from cuda_cyclegan.engine.model.card import MinMax
+from cuda_cyclegan.io.files import streams
 from cuda_cyclegan.io.files.parts import is_part
 from cuda_cyclegan.io.files.sinks import LARGEST_LAG
 from cuda_cyclegan.pipelines.host import arrays
@@ -296,9 +299,10 @@ def test_what_is_measured_of_one_volume_is_refused(
 ) -> None:
     back = tiny_model(world.folder / "m", source="T2", target="T1")
     named = [str(back) if word == "m" else word for word in options]
-    refused = world.command("translate", "--volume", "all", *named)
-    assert f"What {options[0]} measures is of one volume" in refused.stderr
-    assert refused.exit_code == 2
+    for command in ("translate", "plan", "submit"):
+        refused = world.command(command, "--volume", "all", *named)
+        assert f"What {options[0]} measures is of one volume" in refused.stderr
+        assert refused.exit_code == 2
 
 
 @pytest.mark.parametrize("wrong", ["-1", "every", "1.5", ""])
@@ -372,6 +376,26 @@ def test_a_stop_leaves_nothing_of_a_series(world: QueueWorld) -> None:
     assert not [*world.output.iterdir()]
     done(world.command("translate", "--volume", "all"))
     assert nibabel.load(world.output / "a.nii.gz").shape == (*SHAPE, COUNT)
+
+
+def test_a_disk_that_gets_full_fails_the_series_alone(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over_time(series()).to_filename(world.inputs / "a.nii.gz")
+    scan(world.inputs / "b.nii")
+    write, calls = streams.write_voxels, iter(range(9))
+
+    def full(*arguments: Any) -> None:
+        if next(calls) == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(*arguments)
+
+    monkeypatch.setattr(streams, "write_voxels", full)
+    failed = world.command("translate", "--volume", "all")
+    assert failed.exit_code == 1
+    assert "failed a.nii.gz: write: " in failed.stderr
+    assert "the disk is full" in failed.stderr
+    assert [path.name for path in world.output.iterdir()] == ["b.nii"]
 
 
 @pytest.mark.process
