@@ -25,7 +25,7 @@ from support.queue_world import QueueWorld
 from typer.testing import Result
 
 import cuda_cyclegan as cc
-from cuda_cyclegan.engine.model.card import MinMax
+from cuda_cyclegan.engine.model.model_card import MinMax
 from cuda_cyclegan.io.files import streams
 from cuda_cyclegan.io.files.parts import is_part
 from cuda_cyclegan.io.files.sinks import LARGEST_LAG
