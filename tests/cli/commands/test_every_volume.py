@@ -29,6 +29,7 @@ from cuda_cyclegan.engine.model.model_card import MinMax
 from cuda_cyclegan.io.files import streams
 from cuda_cyclegan.io.files.parts import is_part
 from cuda_cyclegan.io.files.sinks import LARGEST_LAG
+from cuda_cyclegan.io.marks import read_mark
 from cuda_cyclegan.pipelines.host import arrays
 from cuda_cyclegan.pipelines.host.arrays import HostArrays
 
@@ -94,8 +95,9 @@ def test_each_volume_is_that_of_its_number(world: QueueWorld, name: str, inferen
     found, source = nibabel.load(world.output / name), nibabel.load(world.inputs / name)
     np.testing.assert_array_equal(found.dataobj.get_unscaled(), np.stack(expected, -1))
     for field in source.header:
-        if field not in ("cal_max", "cal_min", "magic", "vox_offset"):
+        if field not in ("cal_max", "cal_min", "descrip", "magic", "vox_offset"):
             np.testing.assert_array_equal(found.header[field], source.header[field], err_msg=field)
+    assert read_mark(world.output / name)
     kept = done(world.command("translate", "--volume", "all", *options))
     assert "up to date" in kept.stdout
 

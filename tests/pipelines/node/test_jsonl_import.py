@@ -93,6 +93,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         monkeypatch.setattr(Path, name, counted(getattr(Path, name)))
 
 
+@pytest.mark.slow
 def test_an_import_that_a_kill_interrupts_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
