@@ -334,9 +334,9 @@ MAY_IMPORT = {
         "engine.cores engine.errors engine.generator engine.model engine.network "
         "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.patch_grid "
         "engine.scaling engine.whole_volume io.channels io.choice io.contrasts io.discovery "
-        "io.errors io.file_headers io.reading io.unread io.volume io.writing pipelines.errors pipelines.program "
-        "pipelines.settings pipelines.stopwatch pipelines.study.maps pipelines.study.pictures "
-        "pipelines.study.voxels"
+        "io.errors io.file_headers io.reading io.unread io.volume io.writing pipelines.errors "
+        "pipelines.program pipelines.settings pipelines.stopwatch pipelines.study.maps "
+        "pipelines.study.pictures pipelines.study.voxels"
     ),
     "pipelines.study.maps": (
         "engine.cores engine.network engine.scaling io.maps io.volume pipelines.settings "
