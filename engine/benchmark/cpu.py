@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import pairwise
 from math import prod
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from ..cores import usable_cores
 from ..generator import Generator
@@ -19,7 +20,7 @@ from ..network.graph_analysis import flops, layer_flops
 from ..network.layers import FloatArray, Triple
 from ..onnxruntime.conversion import OPSET
 from ..onnxruntime.session import session, session_options
-from ..openvino.generator import open_openvino_generator
+from ..openvino.generator import OpenVino, open_openvino_generator
 from ..openvino.properties import is_installed
 from ..options import Precision
 from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryUse
@@ -64,7 +65,7 @@ def measure_on_cpu(
         call=latency,
         memory=MemoryUse(None, taken()),
         layers=tuple(_layers(network, precision, patches, patch)) if has_layers else (),
-        ceilings=measure_ceilings(usable_cores()) if budget.layers else None,
+        ceilings=measure_ceilings(usable_cores(), precision) if budget.layers else None,
     )
 
 
@@ -120,28 +121,36 @@ _COPIED = 256 << 20
 _FEWEST_PRODUCTS, _SECONDS = 2, 0.3
 
 
-def measure_ceilings(threads: int) -> Ceilings:
-    """A product of square matrices by ONNX Runtime, and a copy by all threads."""
-    return Ceilings(_matrix_rate(threads), _bandwidth(threads))
+def measure_ceilings(threads: int, precision: Precision) -> Ceilings:
+    """A product of square matrices by the runtime that computes patches, and a copy by all threads.
+
+    In bf16 the first matrix is converted from fp32, as in the network.
+    """
+    return Ceilings(_matrix_rate(threads, precision), _bandwidth(threads))
 
 
-def _matrix_rate(threads: int) -> float:
+def _matrix_rate(threads: int, precision: Precision) -> float:
     def matrix(name: str) -> Any:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, [_EDGE, _EDGE])
 
+    noise = np.random.default_rng(0)
+    factor, weights = (noise.normal(size=(_EDGE, _EDGE)).astype(np.float32) for _ in range(2))
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["a", "b"], ["c"])],
         "product",
-        [matrix("a"), matrix("b")],
+        [matrix("a")],
         [matrix("c")],
+        [numpy_helper.from_array(weights, "b")],
     )
     opset = helper.make_opsetid("", OPSET)
-    opened = session(
-        helper.make_model(graph, ir_version=8, opset_imports=[opset]), session_options(threads)
-    )
-    noise = np.random.default_rng(0)
-    factors = {name: noise.normal(size=(_EDGE, _EDGE)).astype(np.float32) for name in "ab"}
-    return 2 * _EDGE**3 / _fastest(lambda: opened.run(None, factors))
+    model = helper.make_model(graph, ir_version=8, opset_imports=[opset])
+    run: Callable[[], object]
+    if is_installed():
+        compiled = OpenVino(precision, threads).compiled(model, {"a": factor.shape})
+        run = partial(compiled, {"a": factor})
+    else:
+        run = partial(session(model, session_options(threads)).run, None, {"a": factor})
+    return 2 * _EDGE**3 / _fastest(run)
 
 
 def _bandwidth(threads: int) -> float:
