@@ -125,7 +125,9 @@ class ManifestEntry:
     those that may stand there, with their files among the outputs. spread: what it came to, if it
     was measured. cycle: how near the output comes back to the scan, if that was measured.
     resampled: which scans of several were brought onto the grid of the first, in words. words: what
-    the output itself says of its model, as in `ModelCard`; none where it says nothing.
+    the output itself says of its model, as in `ModelCard`; none where it says nothing. mirrored:
+    what the output, and the results of further channels, would be if they mirrored the inputs; none
+    where they do. others: places of those further results, where they do not.
     """
 
     output: str
@@ -139,6 +141,8 @@ class ManifestEntry:
     resampled: tuple[str, ...] = ()
     cycle: CycleError | None = None
     words: tuple[str, ...] = ()
+    mirrored: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     def change_of(self, models: Collection[str], words: tuple[str, ...]) -> str | None:
         """What is another about its model, or None.
@@ -153,6 +157,11 @@ class ManifestEntry:
     def says_other(self, words: tuple[str, ...]) -> bool:
         """Whether it says other words of its model, where both are known."""
         return bool(words and self.words) and self.words != words
+
+    @property
+    def mirrored_name(self) -> str:
+        """What the output would be if it mirrored the inputs."""
+        return self.mirrored[0] if self.mirrored else self.output
 
     @property
     def files(self) -> tuple[FileState, ...]:
@@ -264,7 +273,7 @@ class Manifest:
     def append(self, entry: ManifestEntry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
         fields = asdict(entry)
-        for name in ("maps", "spread", "resampled", "cycle", "words"):
+        for name in ("maps", "spread", "resampled", "cycle", "words", "mirrored", "others"):
             if not fields[name]:
                 del fields[name]  # which programs from before there were any do not understand
         line = json.dumps({"version": VERSION, **fields}).encode() + b"\n"

@@ -3,13 +3,23 @@
 import re
 
 SETTINGS = (
-    *("activation", "address", "allow-uneven", "any-modality", "axes", "blend", "block-padding"),
+    *("activation", "address", "allow-uneven", "any-modality", "axes", "bids-suffix", "blend"),
+    *("block-padding",),
     *("channel", "code", "concat", "config", "cycle-check", "data-range", "device", "direction"),
     *("end", "epsilon", "folder", "force", "format", "generator", "inference", "input-range"),
-    *("intensity-in", "intensity-out", "licence", "min-slices", "modality", "name", "nan-to"),
+    *(
+        "intensity-in",
+        "intensity-out",
+        "layout",
+        "licence",
+        "min-slices",
+        "modality",
+        "name",
+        "nan-to",
+    ),
     *("norm", "norm-statistics", "output", "output-range", "overlap", "overwrite", "padding"),
     *("pairs", "patch", "port", "precision", "queue", "reference", "report", "resample-channels"),
-    *("residual", "series", "small-volume-padding", "source", "spacing", "spread"),
+    *("residual", "result-name", "series", "small-volume-padding", "source", "spacing", "spread"),
     *("strict-input", "target", "tls-certificate", "tls-key", "tls-trusted", "unproven"),
     *("upsampling", "verbose", "verify", "volume", "vram-limit", "yield-to-others"),
 )
