@@ -141,7 +141,7 @@ class StudyStages:
         row = planned.opening_row
         self._under_way.want(row.name)
         if planned.action == "keep":
-            return StudyDone(replace(row, preview=planned.picture))
+            return StudyDone(replace(row, preview=planned.picture, sidecars=planned.sidecars))
         if planned.action == "refuse":
             return StudyDone(row)
         if planned.action in ADDS:
@@ -162,7 +162,12 @@ class StudyStages:
         picture = self._picture(progress) if planned.action == "preview" else None
         with watch.time("write"):
             task.store.put_beside(planned, picture, self._commits)
-        return replace(progress.row, preview=planned.picture, drawn=picture is not None)
+        return replace(
+            progress.row,
+            preview=planned.picture,
+            drawn=picture is not None,
+            sidecars=planned.sidecars,
+        )
 
     def _picture(self, progress: StudyProgress) -> bytes:
         """The preview of a result that is there, from its files."""
@@ -407,6 +412,7 @@ class StudyStages:
             voxels=made.volumes[0].voxels.size,
             tiles=made.tiles,
             preview=progress.planned.picture,
+            sidecars=progress.planned.sidecars,
             seams=made.seams,
             maps=tuple(map_beside(progress.planned.target, each.mark.kind) for each in made.maps),
             spread=made.spread,

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any, Final, Self, cast
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from ...engine.model.card import ModelCard
 from ...io.errors import WriteError
@@ -105,20 +105,35 @@ class BidsDataset:
             _write(self.output / "README", _README)
 
     def _extended(self, known: Mapping[str, Any], roots: set[Path], model: str) -> dict[str, Any]:
-        links = {link_name(root): _relative(root, self.output) for root in sorted(roots)}
-        own = generated_by(self.card.words, model)
-        fields = {
+        links = self._links(known.get("DatasetLinks"), roots)
+        sources = [_source(root, links[link_name(root)]) for root in sorted(roots)]
+        return {
             "Name": self.output.name or "Synthetic images",
             "BIDSVersion": BIDS_VERSION,
             "DatasetType": "derivative",
             **known,
+            "GeneratedBy": _with(known.get("GeneratedBy"), [generated_by(self.card.words, model)]),
+            "SourceDatasets": _with(known.get("SourceDatasets"), sources),
+            "DatasetLinks": links,
         }
-        fields["GeneratedBy"] = _with(known.get("GeneratedBy"), [own])
-        sources = [_source(root, links[link_name(root)]) for root in sorted(roots)]
-        fields["SourceDatasets"] = _with(known.get("SourceDatasets"), sources)
-        old = known.get("DatasetLinks")
-        fields["DatasetLinks"] = {**(old if isinstance(old, dict) else {}), **links}
-        return fields
+
+    def _links(self, known: object, roots: set[Path]) -> dict[str, str]:
+        """How BIDS URIs call the datasets of scans, and the ways there."""
+        links = dict(cast("dict[str, str]", known)) if isinstance(known, dict) else {}
+        for root in sorted(roots):
+            name = link_name(root)
+            if name in links and self._leads_elsewhere(links[name], root):
+                raise OutputFolderError(
+                    f"{self.output} has results of another dataset named {name}, at "
+                    f"{links[name]}; choose another output folder for those of {root}."
+                )
+            links[name] = _relative(root, self.output)
+        return links
+
+    def _leads_elsewhere(self, way: str, root: Path) -> bool:
+        """Whether a link leads to another folder that is there; datasets may have been moved."""
+        old = self.output / unquote(str(way))
+        return old.is_dir() and not old.samefile(root)
 
     def _ignore(self) -> None:
         file = self.output / ".bidsignore"

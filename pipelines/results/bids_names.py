@@ -114,7 +114,7 @@ def _placed(name: BidsName, suffix: str, label: str, extension: str) -> PurePosi
 _NO_NAME = Obstacle(
     "unsupported",
     "its name is not one of BIDS, such as sub-01_T1w, from which setting layout=bids takes the "
-    "subject; rename it, or use setting layout=mirror",
+    "subject; rename or convert it, or use setting layout=mirror",
 )
 _NO_FORMAT = Obstacle(
     "unsupported",

@@ -87,7 +87,7 @@ def _trouble(name: str, extension: str) -> str | None:
     whole = name + extension
     if not name.strip() or name in (".", ".."):
         return "which is no name; add {stem} to it"
-    if is_map_name(whole) or is_part(whole) or is_record(whole) or name.startswith("."):
+    if is_map_name(whole) or is_part(whole) or is_record(whole):
         return "which this program keeps for files of its own; choose another"
     return None
 

@@ -290,18 +290,18 @@ class Planner:
         if isinstance(judged, PlannedStudy):
             return judged
         now = replace(entry, inputs=inputs, outputs=(*outputs, *unasked), maps=judged, cycle=cycle)
+        is_drawn = ours.picture is None or (is_drawn and not entry.says_other(self.words))
         is_described = self._is_described(ours, entry, sidecars)
-        is_shown = ours.picture is None or (is_drawn and not entry.says_other(self.words))
-        if is_shown and is_described:
+        if is_drawn and is_described:
             return replace(ours, action="keep", refreshed=now if now != entry else None, kept=now)
-        if is_shown:
-            bare = tuple(state for state in now.outputs if state.name not in sidecars)
-            return replace(ours, action="sidecar", kept=replace(now, outputs=bare))
-        unmade = {picture.name, *(() if is_described else sidecars)}
-        bare = tuple(state for state in now.outputs if state.name not in unmade)
-        drawn = replace(now, outputs=bare, words=self.words or entry.words)
-        stale, due = picture if is_drawn else None, () if is_described else ours.sidecars
-        return replace(ours, action="preview", kept=drawn, stale=stale, sidecars=due)
+        due = {*sidecars} if ours.sidecars else set[str]()
+        due |= set() if is_drawn else {picture.name}
+        now = replace(now, outputs=tuple(each for each in now.outputs if each.name not in due))
+        if is_drawn:
+            return replace(ours, action="sidecar", kept=now)
+        now = replace(now, words=self.words or entry.words)
+        stale = picture if pictures and os.path.lexists(picture) else None
+        return replace(ours, action="preview", kept=now, stale=stale)
 
     def _is_described(
         self, ours: PlannedStudy, entry: ManifestEntry, sidecars: Mapping[str, FileState]

@@ -22,7 +22,7 @@ KEPT: dict[str, str] = {
 """Fields of a scan's sidecar that hold for its result, and why. All others are left out."""
 
 DROPPED: dict[str, str] = {
-    "EchoTime, RepetitionTime, InversionTime, FlipAngle and all else about the acquisition": (
+    "EchoTime, RepetitionTime, InversionTime, FlipAngle, all else about the acquisition": (
         "the result was not acquired"
     ),
     "Manufacturer, ManufacturersModelName, DeviceSerialNumber, StationName, SoftwareVersions": (
@@ -73,7 +73,7 @@ class SidecarMaker:
         name, source, target = self.card.words
         names = self.card.output_channels
         targets = names if len(names) > 1 else (target,)
-        sources = [bids_uri(scan.files[0]) for scan in study.channels]
+        sources = [_source(scan) for scan in study.channels]
         inherited = self._inherited(study.channels[0].files[0], sources[0])
         made = generated_by((name, source, target), self.model_sha256, program)
         return tuple(
@@ -100,6 +100,11 @@ class SidecarMaker:
             if name and "space" in name.entities:
                 fields.setdefault("SpatialReference", source)
         return fields
+
+
+def _source(scan: Study) -> str:
+    """A scan as a BIDS URI, or by its name alone."""
+    return scan.mirrored_name.name if scan.format == "dicom" else bids_uri(scan.files[0])
 
 
 def kept_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
