@@ -91,10 +91,13 @@ def dataset_root(scan: Path) -> Path:
 
 
 def _applicable(scan: Path, name: BidsName) -> Iterator[Path]:
-    """The least specific first."""
-    root = dataset_root(scan)
+    """The least specific first: of a folder one, or all that a user left there."""
+    root, own = dataset_root(scan), sidecar_of(scan)
     folders = [folder for folder in reversed(scan.parents) if folder.is_relative_to(root)]
     for folder in folders:
+        if folder == own.parent and os.path.lexists(own):
+            yield own  # a folder of many scans is not listed for each
+            continue
         found: list[tuple[int, Path]] = []
         for sidecar in folder.glob("*.json"):
             other = BidsName.parse(sidecar.stem)

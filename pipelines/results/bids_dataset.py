@@ -21,7 +21,7 @@ from ..errors import OutputFolderError
 from ..report.writing import program_version
 from ..settings import TranslateOptions
 from .bids_names import SUFFIXES_OF_BIDS, bids_suffixes
-from .manifest import ManifestEntry
+from .manifest import load
 
 BIDS_VERSION: Final = "1.10.0"
 PROGRAM: Final = "cuda-cyclegan"
@@ -36,9 +36,7 @@ datasets of these scans are.
 """
 
 
-def check_layout(
-    output: Path, options: TranslateOptions, entries: Mapping[str, ManifestEntry]
-) -> None:
+def check_layout(output: Path, options: TranslateOptions) -> None:
     """Raise OutputFolderError where a folder holds results in another layout than is asked for, or
     is a BIDS dataset that another program made.
     """
@@ -57,7 +55,7 @@ def check_layout(
             f"{description} describes a dataset that this program did not make; choose another "
             "output folder."
         )
-    stands = (place for place, entry in entries.items() if entry.status == "written")
+    stands = (place for place, entry in load(output).items() if entry.status == "written")
     if other := next((place for place in stands if "_desc-" not in place), None):
         raise OutputFolderError(
             f"{output} holds results that are not named as BIDS has it, such as {other}; choose "

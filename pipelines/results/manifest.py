@@ -175,18 +175,31 @@ def load(output: Path) -> dict[str, ManifestEntry]:
     An output whose line is lost counts as foreign, which is the safe side.
     Raises OutputFolderError if a manifest is there and cannot be read, or NewerRecordError.
     """
-    record = found_record(output)
-    if record is None:
-        return {}
-    try:
-        with os.fdopen(open_unlinked(record / NAME, os.O_RDONLY), "rb") as file:
-            content = file.read()
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise _unusable(error) from error
+    record, content = _content(output)
     entries, _ = _parsed(record, content)
     return entries
+
+
+def has_named_results(output: Path) -> bool:
+    """Whether some results may have other names than their scans; reads no line.
+
+    Raises OutputFolderError if a manifest is there and cannot be read.
+    """
+    return b'"mirrored": ' in _content(output)[1]
+
+
+def _content(output: Path) -> tuple[Path, bytes]:
+    """The folder of a record, and all lines of its manifest."""
+    record = found_record(output)
+    if record is None:
+        return Path(), b""
+    try:
+        with os.fdopen(open_unlinked(record / NAME, os.O_RDONLY), "rb") as file:
+            return record, file.read()
+    except FileNotFoundError:
+        return record, b""
+    except OSError as error:
+        raise _unusable(error) from error
 
 
 def check_usable(output: Path) -> None:

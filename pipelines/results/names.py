@@ -18,7 +18,7 @@ from ..name_pattern import NamePattern, in_a_name, pattern_of
 from ..settings import TranslateOptions
 from .bids_dataset import check_layout
 from .bids_names import bids_names, bids_suffixes, model_label
-from .manifest import ManifestEntry, load
+from .manifest import ManifestEntry, has_named_results, load
 
 _Naming: TypeAlias = Callable[[Study], Study]
 
@@ -31,11 +31,11 @@ def results_named(
     A scan of which the output folder has a result of this model keeps the name of that. Raises
     SettingsError, or OutputFolderError for a manifest that cannot be read.
     """
-    entries = load(output)
-    check_layout(output, options, entries)
+    check_layout(output, options)
     is_default = not options.result_name and options.layout == "mirror"
-    if is_default and not any(entry.mirrored for entry in entries.values()):
+    if is_default and not has_named_results(output):
         return found
+    entries = load(output)
     standing = _Standing(entries, model, output)
     naming = _naming(options, model.card, standing)
     studies = (standing.kept(study, naming(study)) for study in found.studies)
