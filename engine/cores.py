@@ -1,91 +1,52 @@
-"""The machine's cores, and work that NumPy lets several of them share."""
+"""Usable cores of the machine, and NumPy work spread over several threads."""
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
-from pathlib import Path, PurePosixPath
 from typing import TypeVar
+
+from ..io.files.control_groups import cores_granted
 
 Part = TypeVar("Part")
 Made = TypeVar("Made")
 
 _MOST = 4
-"""On one piece of work, beside all others under way; more do not make it noticeably shorter."""
-
-
-CONTROL_GROUPS = Path("/sys/fs/cgroup")
-MEMBERSHIP = Path("/proc/self/cgroup")
+"""Threads per piece of work; others run concurrently, and more bring no noticeable speed-up."""
 
 
 def usable_cores() -> int:
-    """Cores that are worth a thread each: those that this process may run on, or as many as make up
-    the time that its container grants, as `docker --cpus` does.
+    """Return the number of threads worth starting: the cores this process may run on, or fewer if
+    its container limits processor time, as `docker --cpus` does.
     """
     quota = _known_quota()
     return allowed_cores() if quota is None else min(allowed_cores(), max(math.ceil(quota), 1))
 
 
 def allowed_cores() -> int:
-    """Cores that this process may run on, which a scheduler or container may have limited."""
+    """Return the number of cores this process may run on, as its scheduler or container allows."""
     if hasattr(os, "sched_getaffinity"):  # not on Windows and macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def cores_granted() -> float | None:
-    """Cores' worth of time that this process gets at most; None without a limit.
-
-    By the control groups of Linux, of both versions: Documentation/scheduler/sched-bwc.rst and
-    admin-guide/cgroup-v2.rst of the kernel.
-    """
-    quotas = (_quota(group) for group in _control_groups())
-    return min((quota for quota in quotas if quota is not None), default=None)
-
-
-@cache  # as it is asked for with each piece of work
+@cache  # called for each piece of work
 def _known_quota() -> float | None:
     return cores_granted()
-
-
-def _control_groups() -> Iterator[Path]:
-    """The process's groups, and those around them that it sees, which limit it too."""
-    try:
-        lines = MEMBERSHIP.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
-        tree = "cpu" if "cpu" in controllers.split(",") else controllers
-        if tree in ("", "cpu"):  # version 2 has one tree for all, without a name
-            inner = PurePosixPath(group.removeprefix("/"))
-            yield from (CONTROL_GROUPS / tree / folder for folder in (inner, *inner.parents))
-
-
-def _quota(group: Path) -> float | None:
-    try:
-        if (group / "cpu.max").exists():
-            granted, period = (group / "cpu.max").read_text().split()
-        else:
-            names = "cpu.cfs_quota_us", "cpu.cfs_period_us"
-            granted, period = ((group / name).read_text() for name in names)
-        return None if granted == "max" or int(granted) < 0 else int(granted) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):
-        return None
 
 
 def beside_each_other(
     work: Callable[[Part], Made], parts: Iterable[Part], most: int = _MOST
 ) -> list[Made]:
-    """What each part was made to, in their order; raises what one of them raised.
+    """Apply `work` to each part in several threads; return the results in order of the parts.
 
-    most: cores that it may take.
+    most: cores it may use. Raises an exception that one of the parts raised.
 
-    Each thread takes the next part by itself, as to wake another costs as much as many a part. The
-    caller takes parts too, so all get done even if the others are busy elsewhere.
+    Each thread fetches its next part itself, since waking another thread costs as much as many a
+    part. The calling thread works too, so all parts get done even if the others are busy.
     """
-    numbered = enumerate(list(parts))  # whose next item no two threads get
+    numbered = enumerate(list(parts))  # no two threads get the same next item
     made = dict[int, Made]()
 
     def take_parts() -> None:
@@ -105,5 +66,5 @@ def beside_each_other(
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Kept for the process: to start a thread takes half a millisecond on a virtual machine."""
+    """Thread pool of the process: starting a thread takes 0.5 ms on a virtual machine."""
     return ThreadPoolExecutor(usable_cores(), "beside each other")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from .cuda.plan_cache import Progress, cache_folder, ignore_progress
 from .errors import DeviceUnavailableError
 from .options import NO_LIMITS, CudaLimits, Precision
-from .probe.cards import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
+from .probe.gpus import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
 
 if TYPE_CHECKING:
     from .cuda.device_plan import DevicePlan
@@ -199,7 +199,7 @@ def volume_obstacle(graph: "Graph", device: Device, precision: Precision) -> str
     """
     advice = "use setting inference=patches"
     if graph.patch is not None:
-        from .network.layer_shapes import times  # late, as NumPy comes with it
+        from .network.graph import times  # late, as NumPy comes with it
 
         return f"The network is for patches of {times(graph.patch)} alone; {advice}."
     if device.kind == "cuda":

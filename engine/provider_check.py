@@ -10,8 +10,7 @@ from math import inf
 
 from .errors import DeviceUnavailableError
 from .model.reference import reference_input, relative_error, tolerance
-from .network.graph import Network
-from .network.layer_shapes import times
+from .network.graph import Network, times
 from .network.layers import FloatArray, Triple
 from .onnxruntime.providers import open_provider_generator
 from .onnxruntime.session import SessionGenerator, open_cpu_generator

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from .errors import PatchShapeError
-from .network.graph import Graph, Node
-from .network.layer_shapes import TensorShape, times
+from .network.graph import Graph, Node, TensorShape, times
+from .network.graph_analysis import can_be_subpixels
 from .network.layers import Conv3d, ConvTranspose3d, Pad, Triple, kind_of, triple
-from .network.subpixels import can_be_subpixels
 
 Residence: TypeAlias = Literal["card", "recomputed", "host"]
 """Where maps are kept: all on the card; those of low resolution, and the others are computed again;

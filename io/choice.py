@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from .links import Links
 
-OutputFormat: TypeAlias = Literal["same", "nifti", "dicom"]
+OutputFormat: TypeAlias = Literal["same", "nifti", "nrrd", "mha", "dicom"]
 
 FEWEST_SLICES = 8
 """Of a DICOM volume unless the user says otherwise; localizers have fewer in each direction."""

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from .errors import UnsupportedScanError
 from .formats.geometry import MILLIMETRES
-from .formats.nifti import as_nifti, unit_of
+from .formats.nifti import as_nifti, set_mark, unit_of
+from .marks import FILE_NOTES, WHOLE_MARK, json_of, line_of
 from .single_scan import read_scan
 from .volume import LPS_TO_RAS, Affine, AnyArray, Volume
 
@@ -139,6 +140,8 @@ def to_nibabel(volume: AnyScan) -> "Nifti1Image":
     voxels = _unscaled(volume)
     header.set_data_dtype(voxels.dtype)
     header.set_slope_inter(1, 0)
+    if volume.mark:
+        set_mark(header, volume.mark)
     is_first = header.sizeof_hdr == nibabel.Nifti1Header.sizeof_hdr
     kind = nibabel.Nifti1Image if is_first else nibabel.Nifti2Image
     return kind(voxels, volume.affine, header, dtype=voxels.dtype)
@@ -185,6 +188,9 @@ def to_simpleitk(volume: AnyScan) -> "Image":
     image.SetSpacing(volume.spacing)
     image.SetOrigin(affine[:3, 3].tolist())
     image.SetDirection((affine[:3, :3] / volume.spacing).ravel().tolist())
+    if volume.mark:
+        image.SetMetaData(FILE_NOTES, line_of(volume.mark))
+        image.SetMetaData(WHOLE_MARK, json_of(volume.mark))
     return image
 
 

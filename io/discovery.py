@@ -17,7 +17,7 @@ from .formats.nrrd_metaimage import read_text_header
 from .formats.spm import mat_beside
 from .links import LinkRule
 from .search import SUFFIXES, FileSearch, Skipped, is_folder, is_there, suffix_of
-from .volume import Obstacle, Study
+from .volume import Format, Obstacle, Study
 from .writing import places_for
 
 if TYPE_CHECKING:
@@ -169,16 +169,22 @@ def in_format(studies: Iterable[Study], wanted: OutputFormat) -> list[Study]:
         case "same":
             return list(studies)
         case "nifti":
-            return [_as_nifti(study) for study in studies]
+            return [_renamed(study, "nifti", ".nii.gz") for study in studies]
+        case "nrrd":
+            return [_renamed(study, "nrrd", ".nrrd") for study in studies]
+        case "mha":
+            return [_renamed(study, "metaimage", ".mha") for study in studies]
         case "dicom":
             return [_as_dicom(study) for study in studies]
 
 
-def _as_nifti(study: Study) -> Study:
-    if study.format == "nifti":
+def _renamed(study: Study, wanted: Format, suffix: str) -> Study:
+    """The study with a result in a format, under its source's name if it has that already."""
+    if study.format == wanted:
         return study
-    name = study.name.name if study.format == "dicom" else PurePosixPath(study.name.name).stem
-    return replace(study, name=study.name.with_name(f"{name}.nii.gz"))
+    own = "" if study.format == "dicom" else suffix_of(Path(study.name))
+    name = study.name.name[: len(study.name.name) - len(own)]
+    return replace(study, name=study.name.with_name(f"{name}{suffix}"))
 
 
 def _as_dicom(study: Study) -> Study:

@@ -4,7 +4,7 @@ What reads a format is loaded with the first study of it.
 """
 
 import errno
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,27 @@ def read(study: Study, volume_index: int | None = None, empty: Empty = np.empty)
                 from .formats import nrrd_metaimage
 
                 return nrrd_metaimage.read(study, volume_index, empty)
+
+
+def read_each(study: Study, empty: Empty = np.empty) -> Iterator[Volume]:
+    """All volumes of a study, in the order of their numbers, each read when it is asked for.
+
+    Raises what `read` raises, for a file that is cut off once its end is reached. A DICOM series
+    of several is refused.
+    """
+    path = study.files[0]
+    with causes_named(path):
+        for file in study.files:
+            check_start(file)
+        match study.format:
+            case "nifti":
+                yield from nifti.read_each(study, empty)
+            case "nrrd" | "metaimage":
+                from .formats import nrrd_metaimage
+
+                yield from nrrd_metaimage.read_each(study, empty)
+            case "dicom":
+                yield read(study, None, empty)
 
 
 def as_one_study(volumes: Sequence[Volume]) -> tuple[Volume, ...]:

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from .maps import MapMark
+from .maps import MapKind, MapMark
 
 Format: TypeAlias = Literal["nifti", "nrrd", "metaimage", "dicom"]
+NO_SCALE: tuple[Format, ...] = ("nrrd", "metaimage")
+"""Formats that store values themselves, without slope and intercept."""
 AnyArray: TypeAlias = npt.NDArray[Any]
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 Affine: TypeAlias = npt.NDArray[np.float64]
@@ -113,12 +116,30 @@ class Derivation:
 
 
 @dataclass(frozen=True, slots=True)
+class SyntheticMark:
+    """What the file of a result records about itself, whatever its format.
+
+    model: its name. source, target: contrasts in words; the result is in the target. program:
+    version that made it. model_sha256: the first 12 digits of the model file's hash. shows: the
+    kind of a map; None for the result itself.
+    """
+
+    model: str
+    source: str
+    target: str
+    program: str
+    model_sha256: str
+    shows: MapKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Grid:
     """Where the voxels of a scan lie, and what they are, by its header alone.
 
     extents: along all axes, those of space first. affine: (4, 4), RAS+, millimetres. notes: what of
     it has to be believed. voxel_type: of the voxels as they are read. reading_bytes: held at most
-    while one of its volumes is read, that included. slope, intercept: as of a volume.
+    while one of its volumes is read, that included. slope, intercept: as of a volume. is_series:
+    whether its volumes are stored one behind the other, so that all can be read.
     """
 
     extents: tuple[int, ...]
@@ -128,6 +149,12 @@ class Grid:
     reading_bytes: int
     slope: float = 1.0
     intercept: float = 0.0
+    is_series: bool = True
+
+    @property
+    def volumes(self) -> int:
+        """How many volumes there are."""
+        return prod(self.extents[3:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +166,10 @@ class Volume:
     slope, intercept: a voxel's value is ``stored * slope + intercept``.
     header: what the format's writer needs to write the same file again; opaque to all others.
     keeps_unit: whether its values are in the unit of those that were read, so that a range of them
-    that the header gives still holds. notes: what a user should know about how it was read.
+    that the header gives still holds. notes: what a user should know about how it was read. mark:
+    what its file is to say of a result; None of a scan. further: extents of the file's axes behind
+    k, where it is one of a series of volumes that are all read, and so of a result of as many; none
+    where it is read alone.
     """
 
     voxels: AnyArray
@@ -150,6 +180,8 @@ class Volume:
     intercept: float = 0.0
     keeps_unit: bool = True
     notes: tuple[str, ...] = ()
+    mark: SyntheticMark | None = None
+    further: tuple[int, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -1,20 +1,24 @@
 """Write a volume the way its source was written, whole or not at all."""
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from .errors import ScanError
+import numpy as np
+
+from .errors import ScanError, UnsupportedScanError
 from .files.atomic import whole_files, whole_folder
 from .files.parts import NO_GATE, Gate
 from .files.streams import Arrival, all_there
 from .formats import nifti_writing
 from .formats.nifti import as_nifti, image_beside, is_single_file
-from .formats.nrrd_metaimage import VOXELS_BESIDE, read_text_header, voxels_beside
+from .formats.nrrd_metaimage import VOXELS_BESIDE, read_text_header, step_of, voxels_beside
 from .formats.spm import MAT_SUFFIX, mat_beside
 from .maps import MapKind, map_name
 from .search import SUFFIXES, suffix_of
-from .volume import Derivation, Format, Study, Volume
+from .volume import AnyArray, Derivation, Format, Study, Volume
 
 
 def write(
@@ -23,25 +27,26 @@ def write(
     derivation: Derivation | None = None,
     gate: Gate = NO_GATE,
     arrival: Arrival = all_there,
+    series: Iterable[AnyArray] | None = None,
 ) -> dict[str, str]:
     """Store `volume` at `target` in its source's format and header; the suffix says which variant.
 
     A DICOM series becomes a folder, which tells the derivation; what was not NIfTI becomes NIfTI
-    where the suffix says so.
+    where the suffix says so, and so do NRRD and MetaImage.
     Changed in the header is only what the voxels change: their type, slope and intercept, the
     number of volumes, and if they are in another unit the display range and the intent. Raises
     WriteError and then leaves nothing behind.
 
     arrival: of the voxels, for which a result that `is_written_in_order` waits slab by slab; the
-    gate is passed once all are written.
+    gate is passed once all are written. series: voxels of all volumes of a series, in place of
+    those of `volume`; not of DICOM.
 
     Returns the SHA-256, in hexadecimal, of those files that were hashed as they were written.
     """
-    if volume.format != "nifti" and is_single_file(target):
-        volume = as_nifti(volume)
+    volume = as_at(target, volume)
     match volume.format:
         case "nifti":
-            return nifti_writing.write(volume, target, gate, arrival)
+            return nifti_writing.write(volume, target, gate, arrival, series)
         case "dicom":
             if derivation is None:
                 raise TypeError("a DICOM series cannot be written without its derivation")
@@ -53,8 +58,24 @@ def write(
             from .formats import nrrd_metaimage
 
             with whole_files(target, gate) as part:
-                return nrrd_metaimage.write(volume, part, target)
+                return nrrd_metaimage.write(volume, part, target, series)
     return {}
+
+
+def as_at(target: Path, volume: Volume) -> Volume:
+    """The volume in the format of its target, in a new header if that is another one."""
+    wanted = SUFFIXES.get(suffix_of(target), volume.format)
+    if wanted == volume.format:
+        return volume
+    match wanted:
+        case "nifti":
+            return as_nifti(volume, *step_of(volume)) if is_single_file(target) else volume
+        case "nrrd" | "metaimage":
+            from .formats import nrrd_metaimage
+
+            return nrrd_metaimage.as_text(volume, wanted)
+        case "dicom":
+            raise TypeError("no suffix stands for a DICOM series")
 
 
 def is_written_in_order(volume: Volume, target: Path) -> bool:
@@ -67,7 +88,7 @@ def is_series(source: Format, target: Path) -> bool:
     """Whether a result at `target`, of a scan of this format, is a DICOM series, which is the one
     kind that tells its derivation.
     """
-    return source == "dicom" and not is_single_file(target)
+    return source == "dicom" and suffix_of(target) not in SUFFIXES
 
 
 def notes_of_result(volume: Volume, target: Path) -> tuple[str, ...]:
@@ -78,6 +99,21 @@ def notes_of_result(volume: Volume, target: Path) -> tuple[str, ...]:
     from .dicom.pixels.reading import DicomHeader
 
     return mending_notes(volume.header) if isinstance(volume.header, DicomHeader) else ()
+
+
+def check_voxel_type(volume: Volume, target: Path, dtype: "np.dtype[Any]") -> None:
+    """Raise UnsupportedScanError if a result of this volume at `target` cannot be of this type."""
+    if is_series(volume.format, target):
+        if dtype.kind == "f":
+            raise UnsupportedScanError(
+                f"The result of a DICOM series is stored as 16-bit integers, not as {dtype}; use "
+                "setting format=nifti, or another setting output-type."
+            )
+    elif volume.format == "nifti" and not nifti_writing.can_store(volume, dtype):
+        raise UnsupportedScanError(
+            f"The result cannot be stored as {dtype}, which Analyze does not have; convert the "
+            "scan to NIfTI, or use another setting output-type."
+        )
 
 
 def files_at(target: Path) -> list[Path]:

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 
 from ..engine.cuda.plan_cache import ignore_progress
 from ..engine.devices import Device, with_half_the_memory
-from ..engine.model.calibration import FEWEST_STUDIES, CycleReference, Typical
-from ..engine.model.card import ModelCard
-from ..engine.model.model import Model, encode_model
+from ..engine.generator import SharedGenerator
+from ..engine.model.model_card import FEWEST_STUDIES, CycleReference, ModelCard, Typical
+from ..engine.model.model_file import Model, encode_model
 from ..engine.options import Inference
-from ..engine.recovery import SharedGenerator
 from ..io.volume import Study
 from .cycle.back_model import back_options
 from .cycle.back_translation import BackTask, BackTranslator, opened_back_translator

@@ -7,13 +7,12 @@ from typing import get_args
 
 from ..engine.devices import Device, choose_devices, volume_obstacle
 from ..engine.errors import DeviceUnavailableError
-from ..engine.model.model import Model
-from ..engine.network.flops import held_bytes
+from ..engine.model.model_file import Model
 from ..engine.network.graph import Graph
+from ..engine.network.graph_analysis import held_bytes, largest_patch
 from ..engine.network.layers import Triple
-from ..engine.network.patches import largest_patch
 from ..engine.options import CudaLimits, Inference, Precision, device_name
-from ..engine.probe.cards import CudaDevice
+from ..engine.probe.gpus import CudaDevice
 from .cycle.back_model import back_options
 from .errors import SettingsError
 from .host.memory import available_memory
@@ -25,6 +24,7 @@ from .settings import (
     MOST_OVERLAP,
     Blend,
     FolderLayout,
+    OutputType,
     TranslateOptions,
 )
 
@@ -46,6 +46,7 @@ def decided(
     devices = choose_devices(_known_device(device), limits, cards)
     options = with_inference(model, with_precision(options, devices, device))
     check_spread(model, options)
+    check_every_volume(options)
     check_model(model, options, devices[0])
     if back:
         check_model(back, back_options(options, back), devices[0])
@@ -132,6 +133,7 @@ def _check_said(options: TranslateOptions) -> None:
         ("inference", options.inference, (None, *get_args(Inference))),
         ("layout", options.layout, get_args(FolderLayout)),
         ("precision", options.precision, (None, *get_args(Precision))),
+        ("output type", options.output_type, (None, *get_args(OutputType))),
     ):
         if said not in known:
             raise SettingsError(
@@ -157,6 +159,23 @@ def _check_names(options: TranslateOptions) -> None:
 
 
 _OF_BIDS = ("same", "nifti")
+
+
+def check_every_volume(options: TranslateOptions) -> None:
+    """Raise SettingsError for settings whose figures and maps are of one volume, where every volume
+    is asked for.
+    """
+    if not options.every_volume:
+        return
+    if options.volume_index is not None:
+        raise SettingsError("Either one volume or every volume can be asked for; leave one out.")
+    for name in ("cycle_check", "spread", "seam_score"):
+        if getattr(options, name):
+            setting = name.replace("_", "-")
+            raise SettingsError(
+                f"What setting {setting} measures is of one volume, and setting volume=all takes "
+                f"several; name one with setting volume=N, or leave {setting} out."
+            )
 
 
 def check_patch_memory(graph: Graph, patch: Triple, free: int) -> None:

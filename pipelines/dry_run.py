@@ -9,7 +9,7 @@ import numpy as np
 
 from ..engine.cuda.plan_cache import cache_folder
 from ..engine.devices import choose_device, plan_device, plan_volume, with_half_the_memory
-from ..engine.model.model import Model
+from ..engine.model.model_file import Model
 from ..engine.network.layers import Triple, triple
 from ..engine.onnxruntime.session import session_bytes
 from ..engine.onnxruntime.slabs.plan import SlabPlan
@@ -41,11 +41,12 @@ from .study.tiling import Tiling
 from .study.translation import foresee_study, plan_read_study, read_study
 from .study.unread import look_at_study
 from .study.verification import tiles_again, volume_again_bytes
+from .study.volumes import StudyVolumes, notes_of_volumes
 from .translate import Job, concurrency_of
 
 if TYPE_CHECKING:
     from ..engine.cuda.device_plan import DevicePlan
-    from ..engine.sliding_window import PatchGrid
+    from ..engine.patch_grid import PatchGrid
 
 WholeVolume: TypeAlias = VolumePlan | SlabPlan
 """How a volume is translated at once: on a card, or on the CPU."""
@@ -63,7 +64,8 @@ class DryRow:
     again: tiles to be computed a second time, on the CPU. back: where tiles of the back-translation
     lie, if there is one. passes: how many times each tile is translated. voxels: of the scan.
     volume: how it is translated at once, if it is, and volume_back its result; then there are tiles
-    only where their borders would be.
+    only where their borders would be. count: of volumes that are translated one by one; voxels are
+    those of one of them, again is that of all.
     """
 
     planned: PlannedStudy
@@ -79,11 +81,12 @@ class DryRow:
     voxels: int = 0
     volume: WholeVolume | None = None
     volume_back: WholeVolume | None = None
+    count: int = 1
 
     @property
     def tiles(self) -> int:
         """Tiles to translate, or the volume as often as that is translated."""
-        return self.passes * self._parts(self.grid)
+        return self.passes * self.count * self._parts(self.grid)
 
     @property
     def tiles_back(self) -> int:
@@ -180,24 +183,40 @@ class _CostEstimator:
         if planned.action != "translate":
             return DryRow(planned, planned.study.notes, failure=planned.refusal)
         job, watch, notes = self._job, Stopwatch(), planned.study.notes
+        study, noted = planned.study, list[tuple[int, str]]()
+        verify, name, again = job.options.verify, str(study.name), 0
+        volumes = None
         try:
-            scans = read_study(planned.study, job.options, watch)
-            reading_bytes = look_at_study(planned.study, job.options).reading_bytes
-            notes = *notes, *scans.notes
-            plan = plan_read_study(scans, job.model, job.options, watch)
-            given, told = foresee_study(scans, plan, job.model, job.options, watch)
-            notes = *notes, *told
+            reading_bytes = look_at_study(study, job.options).reading_bytes
+            volumes = StudyVolumes(study, job.options)
+            while True:
+                scans = read_study(study, job.options, watch, series=volumes)
+                noted += [(volumes.number, note) for note in scans.notes]
+                plan = plan_read_study(scans, job.model, job.options, watch)
+                noted += [
+                    (volumes.number, note) for note in volumes.notes_of(scans.volumes[0], plan)
+                ]
+                given, told = foresee_study(scans, plan, job.model, job.options, watch)
+                noted += [(volumes.number, note) for note in told]
+                again += tiles_again(plan, given, verify, name)
+                if not volumes.left:
+                    break
+                del scans, given
             grid = window_grid(given.values, plan.tiling)
             back, peak = self._back_plan(scans.volumes[0], plan)
+            if volumes.is_series:
+                peak += plan.footprint.stored
             require_memory(peak + volume_again_bytes(plan, job.options.verify))
             volume, volume_back = self._at_once(plan, back)
             again_bytes = self._again_bytes(plan)
         except Exception as error:  # as in a batch, a study's trouble is its own
-            return DryRow(planned, notes, failure=failure_of(error, watch.stage))
+            failure = failure_of(error, watch.stage, volumes.at_hand if volumes else "")
+            return DryRow(planned, (*notes, *_on_volumes(noted, volumes)), failure=failure)
+        notes = *notes, *_on_volumes(noted, volumes)
         if volume is None:
             notes = *notes, *_padding(plan.tiling)
-        verify, name = job.options.verify, str(planned.study.name)
-        again = tiles_again(plan, given, verify, name)
+        if volumes.is_series:
+            notes = *notes, f"its {volumes.count} volumes are translated one by one"
         row = DryRow(
             planned,
             notes,
@@ -211,6 +230,7 @@ class _CostEstimator:
             voxels=scans.volumes[0].voxels.size,
             volume=volume,
             volume_back=volume_back,
+            count=volumes.count,
         )
         return replace(row, work=self._work(row))
 
@@ -291,7 +311,7 @@ class _CostEstimator:
         )
 
     def _work(self, row: DryRow) -> Work | None:
-        voxels = row.voxels
+        voxels = row.voxels * row.count
         host = self._cache.get(HostRates, *self._job.known_host_keys(row.planned.study))
         network, verifying = self._on_device(row), self.verifying(row)
         if host is None or network is None or verifying is None:
@@ -355,6 +375,13 @@ def _program_seconds(cards: "Sequence[DevicePlan]", tiles: int) -> float | None:
         if card.program and (seconds := card.program.seconds(tiles)) is not None:
             return seconds
     return None
+
+
+def _on_volumes(noted: Sequence[tuple[int, str]], volumes: StudyVolumes | None) -> Iterator[str]:
+    """Notes on a study's only volume as they are, and on those of a series with their numbers."""
+    if volumes and volumes.is_series:
+        return notes_of_volumes(noted, volumes.count)
+    return (note for _, note in noted)
 
 
 def _padding(tiling: Tiling) -> Iterator[str]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..engine.devices import Device, with_half_the_memory
-from ..engine.model.model import Model
+from ..engine.generator import SharedGenerator
+from ..engine.model.model_file import Model
 from ..engine.options import Inference
-from ..engine.recovery import SharedGenerator
 from ..io.volume import Study
 from .one_by_one import one_by_one
 from .opening import shared_network

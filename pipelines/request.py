@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from ..engine.model.model import Model
+from ..engine.model.model_file import Model
 from ..engine.options import NO_LIMITS, CudaLimits
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, KnownHeaders

@@ -13,6 +13,8 @@ from ..io.links import Links
 Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
 FolderLayout: TypeAlias = Literal["mirror", "bids"]
 """Of an output folder: as the inputs lie, or a BIDS derivative dataset."""
+OutputType: TypeAlias = Literal["same", "int16", "uint16", "float32"]
+"""Voxel type of results; "same" is the scan's own, whatever the values are."""
 
 MOST_OVERLAP = 0.9
 """Of tiles: with more, nearly all of the work is done again and again."""
@@ -38,6 +40,8 @@ ADDED: dict[str, int | None] = {
     "layout": 9,
     "bids_suffix": 9,
     "sidecar": 9,
+    "output_type": 9,
+    "every_volume": 9,
 }
 """Options that came later, with the version of the first worker that heeds them.
 
@@ -68,12 +72,14 @@ class TranslateSettings:
     """Everything besides model and scan that changes a result, and nothing that does not.
 
     patch: extents (D, H, W) of a tile. overlap: share of a tile's edge that neighbours share.
-    volume_index: which volume of a 4-D or multi-frame file; None refuses such files. keep_private:
+    volume_index: which volume of a 4-D or multi-frame file; None refuses such files.
+    every_volume: whether all volumes of a 4-D file are translated, one by one. keep_private:
     whether private elements of a DICOM source go into its result. blend: weights of overlapping
     tiles. precision: of the network's arithmetic. nan_to: what stands for NaN in a scan, in its own
     unit; None refuses such scans. resample_channels: whether scans of a study that lie on other
     grids than its first are resampled onto that, instead of refused. inference: of tiles, or of the
-    volume at once, where tiles are only where a seam score looks for their borders.
+    volume at once, where tiles are only where a seam score looks for their borders. output_type:
+    voxel type of results; None takes the scan's if that holds the values, else a larger one.
     """
 
     patch: tuple[int, int, int]
@@ -85,6 +91,8 @@ class TranslateSettings:
     nan_to: float | None = None
     resample_channels: bool = False
     inference: Inference = "patches"
+    output_type: OutputType | None = None
+    every_volume: bool = False
 
     @property
     def opened_for(self) -> tuple[int, int, int] | None:
@@ -117,7 +125,8 @@ class TranslateOptions:
     output folder. bids_suffix: of each result in a BIDS dataset; none takes those of the model's
     target. sidecar: whether a JSON file is written beside each result, as always in a BIDS dataset.
     All others mean what they do in TranslateSettings and Choice, which are made from them. overlap,
-    blend, volume_index, keep_private, nan_to, resample_channels: as in TranslateSettings.
+    blend, volume_index, keep_private, nan_to, resample_channels, output_type,
+    every_volume: as in TranslateSettings.
     output_format, fewest_slices, allow_uneven, links: as in Choice.
     """
 
@@ -142,6 +151,8 @@ class TranslateOptions:
     spread: int = 0
     resample_channels: bool = False
     inference: Inference | None = None
+    output_type: OutputType | None = None
+    every_volume: bool = False
     result_name: str = ""
     layout: FolderLayout = "mirror"
     bids_suffix: tuple[str, ...] = ()
@@ -171,6 +182,8 @@ class TranslateOptions:
             nan_to=self.nan_to,
             resample_channels=self.resample_channels,
             inference=self.inference or "patches",
+            output_type=self.output_type,
+            every_volume=self.every_volume,
         )
 
     def choice(self, filters: Choice = EVERYTHING) -> Choice:

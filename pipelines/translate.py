@@ -10,9 +10,8 @@ from datetime import datetime
 from ..engine.cores import usable_cores
 from ..engine.cuda.plan_cache import cache_folder
 from ..engine.devices import Device, in_a_process_of_its_own, with_half_the_memory
-from ..engine.model.model import Model, load_model
-from ..engine.probe.cards import CudaDevice
-from ..engine.probe.energy import EnergyMeter
+from ..engine.model.model_file import Model, load_model
+from ..engine.probe.gpus import CudaDevice, EnergyMeter
 from ..io.discovery import Discovery
 from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers

@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 from support.processes import processes_left
 
-from cuda_cyclegan.engine.probe.cards import why_no_cuda
-from cuda_cyclegan.engine.telemetry import disable_telemetry
+from cuda_cyclegan.engine import disable_telemetry
+from cuda_cyclegan.engine.probe.gpus import why_no_cuda
 from cuda_cyclegan.pipelines.host.signals import STOP_SIGNALS
 
 # OpenBLAS and OpenMP read it when they are loaded, also in processes that tests start. Their idle

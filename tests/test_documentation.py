@@ -25,8 +25,7 @@ from support.onnx_files import tiny, written
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
-from cuda_cyclegan.engine.model.card import Percentiles
+from cuda_cyclegan.engine.model.model_card import CycleReference, Percentiles, Typical
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

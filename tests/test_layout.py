@@ -72,12 +72,12 @@ MAY_IMPORT = {
     "cli.command_table": "cli.errors cli.options",
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
-        "cli.render.terminal cli.signals engine.card_startup engine.checkpoint.recognise "
-        "engine.model engine.options io.choice io.discovery io.errors io.files io.formats "
-        "pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
-        "pipelines.dry_run pipelines.evaluation pipelines.host pipelines.inference_comparison "
-        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
-        "pipelines.settings pipelines.study pipelines.translate pipelines.worker_processes"
+        "cli.render.terminal cli.signals engine.importing engine.model engine.options "
+        "engine.startup io.choice io.discovery io.errors io.files io.formats pipelines.calibration "
+        "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
+        "pipelines.evaluation pipelines.host pipelines.inference_comparison pipelines.model_import "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
+        "pipelines.translate pipelines.worker_processes"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
@@ -100,11 +100,11 @@ MAY_IMPORT = {
         "pipelines.results pipelines.settings"
     ),
     "cli.render": (
-        "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
-        "engine.network engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery "
-        "io.errors io.file_headers io.files io.links io.search io.volume pipelines.cycle "
-        "pipelines.dry_run pipelines.host pipelines.model_import pipelines.progress "
-        "pipelines.report pipelines.results pipelines.stopwatch"
+        "cli.render.terminal engine.decoding engine.importing engine.model engine.network "
+        "engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery io.errors "
+        "io.file_headers io.files io.links io.search io.volume pipelines.cycle pipelines.dry_run "
+        "pipelines.host pipelines.model_import pipelines.progress pipelines.report "
+        "pipelines.results pipelines.stopwatch"
     ),
     "cli.render.bench": (
         "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
@@ -120,29 +120,16 @@ MAY_IMPORT = {
     ),
     "cli.render.terminal": "",
     "cli.signals": "cli.errors cli.render.terminal pipelines.host",
-    "engine": "engine.telemetry",
+    "engine": "",
     "engine.benchmark": (
         "engine.compiler engine.cores engine.cuda engine.cuda.patches engine.errors "
         "engine.generator engine.network engine.onnxruntime engine.openvino engine.options "
         "engine.probe"
     ),
-    "engine.card_startup": "engine.cuda.patches engine.probe",
-    "engine.checkpoint": "",
-    "engine.checkpoint.onnx": (
-        "engine.checkpoint.read engine.errors engine.network engine.regular_files"
-    ),
-    "engine.checkpoint.read": "engine.errors engine.network engine.regular_files",
-    "engine.checkpoint.recognise": (
-        "engine.checkpoint.read engine.errors engine.model engine.network"
-    ),
-    "engine.checkpoint.reference": (
-        "engine.checkpoint.recognise engine.errors engine.model engine.network engine.onnxruntime"
-    ),
-    "engine.compiler": "engine.errors engine.network engine.options engine.sliding_window",
+    "engine.compiler": "engine.errors engine.network engine.options engine.patch_grid",
     "engine.compiler.launches": "engine.compiler engine.network engine.options",
     "engine.compiler.launches.voxels": (
-        "engine.compiler engine.compiler.launches engine.network engine.scaling "
-        "engine.sliding_window"
+        "engine.compiler engine.compiler.launches engine.network engine.patch_grid engine.scaling"
     ),
     "engine.compiler.lowering": (
         "engine.compiler engine.compiler.launches engine.network engine.options"
@@ -156,21 +143,21 @@ MAY_IMPORT = {
         "engine.compiler.memory engine.errors engine.network engine.options "
         "engine.whole_volume"
     ),
-    "engine.cores": "",
+    "engine.cores": "io.files",
     "engine.cuda": (
         "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
-        "engine.decoding engine.errors engine.network engine.options engine.probe "
-        "engine.regular_files engine.sliding_window"
+        "engine.decoding engine.errors engine.network engine.options engine.patch_grid "
+        "engine.probe io.files"
     ),
     "engine.cuda.patches": (
         "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
         "engine.compiler.memory engine.cuda engine.errors engine.network engine.options "
-        "engine.probe engine.scaling engine.sliding_window"
+        "engine.patch_grid engine.probe engine.scaling"
     ),
     "engine.cuda.volume": (
         "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
         "engine.compiler.memory engine.compiler.volume engine.cores engine.cuda engine.errors "
-        "engine.network engine.options engine.scaling engine.sliding_window engine.whole_volume"
+        "engine.network engine.options engine.patch_grid engine.scaling engine.whole_volume"
     ),
     "engine.decoding": "",
     "engine.devices": (
@@ -179,34 +166,36 @@ MAY_IMPORT = {
         "engine.probe engine.provider_check engine.whole_volume"
     ),
     "engine.errors": "engine.options",
-    "engine.generator": "engine.network engine.scaling engine.sliding_window",
+    "engine.generator": (
+        "engine.errors engine.network engine.options engine.patch_grid engine.scaling"
+    ),
+    "engine.importing": "engine.errors engine.model engine.network engine.onnxruntime io.files",
+    "engine.importing.onnx": "engine.errors engine.importing engine.network io.files",
     "engine.model": (
         "engine.decoding engine.errors engine.network engine.onnxruntime engine.options "
-        "engine.regular_files engine.sliding_window engine.whole_volume"
+        "engine.patch_grid engine.whole_volume io.files"
     ),
     "engine.network": "engine.decoding engine.errors",
     "engine.onnxruntime": "engine.cores engine.errors engine.network",
     "engine.onnxruntime.slabs": (
-        "engine.cores engine.errors engine.network engine.onnxruntime engine.scaling "
-        "engine.sliding_window engine.whole_volume"
+        "engine.cores engine.errors engine.network engine.onnxruntime engine.openvino "
+        "engine.patch_grid engine.scaling engine.whole_volume"
     ),
     "engine.openvino": (
         "engine.cores engine.errors engine.network engine.onnxruntime engine.options"
     ),
     "engine.options": "",
+    "engine.patch_grid": "engine.network",
     "engine.probe": "",
     "engine.provider_check": "engine.errors engine.model engine.network engine.onnxruntime",
-    "engine.recovery": "engine.errors engine.generator engine.options",
-    "engine.regular_files": "",
     "engine.scaling": "engine.errors engine.network",
-    "engine.sliding_window": "engine.network",
-    "engine.telemetry": "",
+    "engine.startup": "engine.cuda.patches engine.model engine.probe",
     "engine.whole_volume": "engine.errors engine.network",
     "io": "",
     "io.channels": "io.dicom io.discovery io.search io.volume",
     "io.choice": "io.links",
     "io.contrasts": "io.search io.sidecars io.volume",
-    "io.conversion": "io.errors io.formats io.single_scan io.volume",
+    "io.conversion": "io.errors io.formats io.marks io.single_scan io.volume",
     "io.dicom": "io.choice io.files io.search io.volume",
     "io.dicom.derived": "io.contrasts io.dicom io.dicom.pixels io.errors io.maps io.volume",
     "io.dicom.pixels": "io.dicom io.errors io.files io.volume",
@@ -216,10 +205,11 @@ MAY_IMPORT = {
     ),
     "io.errors": "",
     "io.files": "io.errors io.volume",
-    "io.formats": "io.errors io.files io.volume",
+    "io.formats": "io.errors io.files io.marks io.volume",
     "io.links": "",
     "io.maps": "",
     "io.file_headers": "io.errors io.files io.formats io.reading io.volume",
+    "io.marks": "io.files io.maps io.volume",
     "io.reading": "io.dicom.pixels io.errors io.files io.formats io.volume",
     "io.search": "io.files io.formats io.links io.maps io.volume",
     "io.sidecars": "io.files io.search",
@@ -231,13 +221,12 @@ MAY_IMPORT = {
     ),
     "pipelines": "",
     "pipelines.api": (
-        "engine.checkpoint.recognise engine.decoding engine.devices engine.errors engine.generator "
-        "engine.model engine.network engine.options engine.recovery io.channels io.choice "
-        "io.conversion io.discovery io.errors io.files io.single_scan io.volume "
-        "pipelines.decisions pipelines.errors pipelines.model_import pipelines.opening "
-        "pipelines.progress pipelines.report pipelines.request pipelines.results "
-        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.study.voxels "
-        "pipelines.translate"
+        "engine.decoding engine.devices engine.errors engine.generator engine.importing "
+        "engine.model engine.network engine.options io.channels io.choice io.conversion "
+        "io.discovery io.errors io.files io.single_scan io.volume pipelines.decisions "
+        "pipelines.errors pipelines.model_import pipelines.opening pipelines.progress "
+        "pipelines.report pipelines.request pipelines.results pipelines.settings "
+        "pipelines.stopwatch pipelines.study pipelines.study.voxels pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -245,15 +234,14 @@ MAY_IMPORT = {
         "pipelines.worker_processes"
     ),
     "pipelines.calibration": (
-        "engine.cuda engine.devices engine.model engine.options engine.recovery io.volume "
-        "pipelines.cycle pipelines.errors pipelines.one_by_one pipelines.opening "
-        "pipelines.report pipelines.settings pipelines.stopwatch pipelines.study "
-        "pipelines.study.voxels"
+        "engine.cuda engine.devices engine.generator engine.model engine.options io.volume "
+        "pipelines.cycle pipelines.errors pipelines.one_by_one pipelines.opening pipelines.report "
+        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.study.voxels"
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.cycle": (
-        "engine.cores engine.cuda engine.errors engine.model engine.network engine.options "
-        "engine.recovery io.volume pipelines.errors pipelines.settings pipelines.stopwatch "
+        "engine.cores engine.cuda engine.errors engine.generator engine.model engine.network "
+        "engine.options io.volume pipelines.errors pipelines.settings pipelines.stopwatch "
         "pipelines.study pipelines.study.maps pipelines.study.voxels"
     ),
     "pipelines.decisions": (
@@ -261,15 +249,15 @@ MAY_IMPORT = {
         "pipelines.cycle pipelines.errors pipelines.host pipelines.name_pattern pipelines.settings"
     ),
     "pipelines.doctor": (
-        "engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
-        "engine.onnxruntime engine.openvino engine.options engine.probe engine.telemetry io.files "
-        "pipelines.errors pipelines.host pipelines.jobs.queue"
+        "engine engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
+        "engine.onnxruntime engine.openvino engine.options engine.probe io.files pipelines.errors "
+        "pipelines.host pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
         "engine.cuda engine.devices engine.model engine.network engine.onnxruntime "
-        "engine.onnxruntime.slabs engine.sliding_window engine.whole_volume io.volume "
-        "pipelines.cycle pipelines.host pipelines.opening pipelines.progress pipelines.report "
-        "pipelines.results pipelines.stopwatch pipelines.study pipelines.translate"
+        "engine.onnxruntime.slabs engine.patch_grid engine.whole_volume io.volume pipelines.cycle "
+        "pipelines.host pipelines.opening pipelines.progress pipelines.report pipelines.results "
+        "pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
@@ -277,16 +265,17 @@ MAY_IMPORT = {
         "io.search io.volume pipelines.errors pipelines.execution pipelines.host pipelines.report "
         "pipelines.results pipelines.study.pictures pipelines.study.voxels"
     ),
+    "pipelines.program": "",
     "pipelines.timestamps": "",
     "pipelines.execution": (
-        "engine.cuda engine.errors engine.generator engine.model engine.options engine.recovery "
-        "io.errors io.file_headers io.files io.volume io.writing pipelines.cycle pipelines.errors "
+        "engine.cuda engine.errors engine.generator engine.model engine.options io.errors "
+        "io.file_headers io.files io.volume io.writing pipelines.cycle pipelines.errors "
         "pipelines.host pipelines.opening pipelines.progress pipelines.report pipelines.results "
         "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.inference_comparison": (
-        "engine.devices engine.model engine.options engine.recovery io.volume "
+        "engine.devices engine.generator engine.model engine.options io.volume "
         "pipelines.one_by_one pipelines.opening pipelines.report pipelines.settings "
         "pipelines.stopwatch pipelines.study"
     ),
@@ -301,18 +290,16 @@ MAY_IMPORT = {
         "pipelines.worker_processes"
     ),
     "pipelines.jobs.worker": (
-        "engine.card_startup engine.cuda engine.devices engine.errors engine.generator "
-        "engine.model engine.network engine.options engine.probe engine.recovery io.channels "
-        "io.dicom io.discovery io.errors io.files io.reading io.volume pipelines.cycle "
-        "pipelines.decisions pipelines.errors pipelines.execution pipelines.host pipelines.jobs "
-        "pipelines.jobs.queue pipelines.opening pipelines.progress pipelines.report "
-        "pipelines.results pipelines.settings pipelines.study pipelines.study.maps "
-        "pipelines.translate pipelines.worker_processes"
+        "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
+        "engine.options engine.probe engine.startup io.channels io.dicom io.discovery io.errors "
+        "io.files io.reading io.volume pipelines.cycle pipelines.decisions pipelines.errors "
+        "pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.opening "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
+        "pipelines.study.maps pipelines.translate pipelines.worker_processes"
     ),
     "pipelines.model_import": (
-        "engine.checkpoint.onnx engine.checkpoint.read engine.checkpoint.recognise "
-        "engine.checkpoint.reference engine.errors engine.model engine.network engine.onnxruntime "
-        "engine.sliding_window pipelines.errors pipelines.report"
+        "engine.errors engine.importing engine.importing.onnx engine.model engine.network "
+        "engine.onnxruntime engine.patch_grid pipelines.errors pipelines.report"
     ),
     "pipelines.node": (
         "engine.decoding engine.errors engine.model io.channels io.dicom_network io.errors "
@@ -322,7 +309,7 @@ MAY_IMPORT = {
     "pipelines.one_by_one": "io.volume pipelines.report pipelines.stopwatch",
     "pipelines.opening": (
         "engine.cuda engine.devices engine.generator engine.network engine.options "
-        "engine.recovery engine.whole_volume pipelines.host"
+        "engine.whole_volume pipelines.host"
     ),
     "pipelines.progress": (
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.results "
@@ -330,8 +317,8 @@ MAY_IMPORT = {
     ),
     "pipelines.report": (
         "engine.cores engine.decoding engine.errors engine.options engine.probe io.errors io.files "
-        "pipelines.cycle pipelines.errors pipelines.host pipelines.settings pipelines.stopwatch "
-        "pipelines.study"
+        "pipelines.cycle pipelines.errors pipelines.host pipelines.program pipelines.settings "
+        "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.request": (
@@ -341,16 +328,16 @@ MAY_IMPORT = {
     "pipelines.results": (
         "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.files "
         "io.maps io.reading io.search io.sidecars io.volume io.writing pipelines.cycle "
-        "pipelines.errors pipelines.name_pattern pipelines.report pipelines.settings "
-        "pipelines.study pipelines.study.maps"
+        "pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
+        "pipelines.settings pipelines.study pipelines.study.maps"
     ),
     "pipelines.settings": "engine.options io.choice io.links",
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network "
-        "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.scaling "
-        "engine.sliding_window engine.whole_volume io.channels io.choice io.contrasts "
-        "io.discovery io.errors io.reading io.unread io.volume io.writing pipelines.errors "
+        "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.patch_grid "
+        "engine.scaling engine.whole_volume io.channels io.choice io.contrasts io.discovery "
+        "io.errors io.file_headers io.reading io.unread io.volume io.writing pipelines.errors pipelines.program "
         "pipelines.settings pipelines.stopwatch pipelines.study.maps pipelines.study.pictures "
         "pipelines.study.voxels"
     ),
@@ -362,7 +349,8 @@ MAY_IMPORT = {
         "engine.model engine.network io.maps io.volume pipelines.study.voxels"
     ),
     "pipelines.study.voxels": (
-        "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors"
+        "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors "
+        "pipelines.settings"
     ),
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.model engine.probe io.discovery "
@@ -372,9 +360,9 @@ MAY_IMPORT = {
         "pipelines.timestamps pipelines.worker_processes"
     ),
     "pipelines.worker_processes": (
-        "engine.card_startup engine.cuda engine.errors engine.generator engine.model "
-        "engine.options engine.probe io.files io.formats pipelines.cycle pipelines.execution "
-        "pipelines.host pipelines.progress pipelines.report pipelines.results pipelines.settings"
+        "engine.cuda engine.errors engine.generator engine.model engine.options engine.probe "
+        "engine.startup io.files io.formats pipelines.cycle pipelines.execution pipelines.host "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings"
     ),
 }
 """Which unit may import which. A new edge is a decision,

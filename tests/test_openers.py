@@ -1,19 +1,19 @@
-"""Whatever the product reads is opened by the opener of its layer, which no pipe makes wait."""
+"""Files that others made are opened by one opener, which never waits for a pipe."""
 
 import ast
 from collections.abc import Iterator
 
 from support.product_source import ROOT, product
 
-OPENERS = {"engine.regular_files", "io.files.regular"}
+OPENERS = {"io.files.regular"}
 
 OTHERS = {
     "cli.render.html.markup": "a file of this package",
     "cli.render.terminal.streams": "the null device, in place of a closed stream",
-    "engine.cores": "the system's own figures",
+    "engine.compiler.kernel_source": "files of this package",
     "engine.cuda.nvrtc": "files of this package",
     "engine.openvino.properties": "the system's own figures",
-    "engine.probe.cudnn_copies": "the system's list of loaded libraries",
+    "engine.probe.cuda_packages": "the system's list of loaded libraries",
     "io.dicom.pixels.frame_codecs": "the system's own figures",
     "io.files.control_groups": "the system's own figures",
     "io.files.disk": "the system's list of mounts",

@@ -29,12 +29,11 @@ STAND_IN = ROOT / "tests" / "support" / "without_posix"
 FOLDERS = ("/proc/", "/sys/")
 
 PLACES = {
-    "engine.cores": "os.sched_getaffinity /proc/self/cgroup /sys/fs/cgroup",
+    "engine.cores": "os.sched_getaffinity",
     "engine.cuda.driver": "os.sysconf",
     "engine.cuda.volume.host_maps": "mmap.MAP_ANONYMOUS mmap.MAP_PRIVATE",
     "engine.openvino.properties": "/proc/cpuinfo",
-    "engine.probe.cudnn_copies": "/proc/self/maps",
-    "engine.regular_files": "os.O_NONBLOCK",
+    "engine.probe.cuda_packages": "/proc/self/maps",
     "io.dicom.pixels.frame_codecs": (
         "fcntl os.fork os.sysconf resource signal.ITIMER_PROF signal.SIGPROF signal.setitimer "
         "/proc/self/statm"

@@ -12,7 +12,7 @@ from support.batch_world import scan
 from support.bench_batches import write_model
 
 import cuda_cyclegan as cc
-from cuda_cyclegan.engine.model import model
+from cuda_cyclegan.engine.model import model_file as model
 from cuda_cyclegan.io import conversion
 from cuda_cyclegan.pipelines.api import checkpoint, folder, translator
 

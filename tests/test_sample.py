@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.waiting import ENOUGH
 
-from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.model.reference import verify
 from cuda_cyclegan.pipelines.cycle.back_model import check_counterpart
 

@@ -23,7 +23,7 @@ from ..options.translate import (
     links_of,
     parsed_choice,
 )
-from ..options.values import wrong_value
+from ..options.values import VolumeChoice, wrong_value
 from ..render.missed import missed
 from ..render.terminal.spinner import SEARCHING, spinner
 from ..render.terminal.streams import columns_of, say, tell
@@ -75,6 +75,7 @@ def discover(
     """
     if channel and not model:
         raise wrong_value("--channel", "a model has channels; name it.")
+    meant = volume or VolumeChoice()
     choice = replace(
         parsed_choice(modality, series, channel, show_phi=show_phi),
         fewest_slices=min_slices,
@@ -89,12 +90,14 @@ def discover(
         with spinner(SEARCHING):
             search = discover_scans(inputs, None, choice)
             if model:
-                from ...engine.model.model import load_model
+                from ...engine.model.model_file import load_model
                 from ...pipelines.study.modality import joined_for_model, modalities_checked
 
                 card = load_model(model).card
                 search = modalities_checked(joined_for_model(search, card, choice.channels), card)
-            found = discovery.looked_at(search, show_phi=show_phi, volume_index=volume)
+            found = discovery.looked_at(
+                search, show_phi=show_phi, volume_index=meant.index, every_volume=meant.every
+            )
         if json:
             say(discovery.text(found), sys.stdout)
         else:

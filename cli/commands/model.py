@@ -55,7 +55,7 @@ def inspect(
     Exit status: 0 shown; 2 the file is damaged or of another kind.
     """
     with stop_signals(), errors_reported(verbose=verbose):
-        from ...engine.model.model import Model
+        from ...engine.model.model_file import Model
         from ...pipelines.model_import.inspection import HeldCheckpoint
         from ...pipelines.model_import.inspection import inspect as look_into
         from ..render import models, models_json
@@ -86,7 +86,7 @@ def verify(file: ModelFile, verbose: Traceback = False) -> None:
     Exit status: 0 it does; 1 it does not; 2 the file is damaged or no model.
     """
     with stop_signals(), errors_reported(verbose=verbose):
-        from ...engine.model.model import load_model
+        from ...engine.model.model_file import load_model
         from ...engine.model.reference import verify as compare
 
         with spinner("Computing the reference"):
@@ -118,8 +118,7 @@ def export_onnx(
     Exit status: 0 written; 2 not.
     """
     with stop_signals(), errors_reported(verbose=verbose):
-        from ...engine.model.model import load_model
-        from ...engine.model.onnx_export import onnx_bytes
+        from ...engine.model.model_file import load_model, onnx_bytes
         from ...io.files.documents import write_document
         from ...pipelines.results.output_file import check_free
 
@@ -158,7 +157,7 @@ def edit(
     """
     said = parsed_names(source, "--source"), parsed_names(target, "--target")
     with stop_signals(), errors_reported(verbose=verbose):
-        from ...engine.model.model import load_model
+        from ...engine.model.model_file import load_model
         from ...io.files.documents import write_document
         from ...pipelines.model_import.card_edit import CardEdit, edited_model
         from ...pipelines.results.output_file import check_free

@@ -23,7 +23,7 @@ from ..render.terminal.text import counted, printable
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
-    from ...engine.model.model import Model
+    from ...engine.model.model_file import Model
     from ...io.discovery import Discovery
     from ...pipelines.calibration import Calibration
 
@@ -87,7 +87,7 @@ def calibrate(
     """
     _check(mark_beyond, cycle)
     with stop_signals(), errors_reported(verbose=verbose):
-        from ...engine.model.model import load_model
+        from ...engine.model.model_file import load_model
         from ...io.files.documents import write_document
         from ...pipelines.results.output_file import check_free
 

@@ -25,7 +25,7 @@ from ..render.terminal.text import counted
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
-    from ...engine.checkpoint.recognise.evidence import Question
+    from ...engine.importing.evidence import Question
     from ...pipelines.model_import.importing import ImportRequest
 
 EXAMPLE = """\b
@@ -208,7 +208,7 @@ def import_(
     names = parsed_names(source, "--source"), parsed_names(target, "--target")
     place = parsed_axes(axes), parsed_spacing(spacing)
     with stop_signals(), errors_reported(verbose=verbose):
-        from ...engine.checkpoint.recognise.evidence import NetworkChoices
+        from ...engine.importing.evidence import NetworkChoices
         from ...pipelines.model_import.card_draft import CardDraft
         from ...pipelines.model_import.importing import ImportRequest
 

@@ -29,7 +29,7 @@ from ..signals import Stop, stop_signals
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...engine.model.model import Model
+    from ...engine.model.model_file import Model
     from ...pipelines.progress.events import Listen
     from ...pipelines.report.report import BatchReport
     from ...pipelines.translate import Job, Request
@@ -149,14 +149,14 @@ def _begun(study: StudyOptions, on: DeviceOptions, *, begins: bool) -> "Generato
         yield None
         return
     with _cards(checked_device(on.device), study.model) as spares:
-        from ...engine.model.early_model import early_model
+        from ...engine.startup import early_model
 
         yield _Begun(spares, early_model(study.model))
 
 
 def _cards(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | None]":
     """What cards begin with while libraries load: a context, or each of several a worker."""
-    from ...engine.card_startup import early_card_context, several_cards
+    from ...engine.startup import early_card_context, several_cards
 
     if several := several_cards(asked):
         from ...pipelines.worker_processes.spare_workers import spare_workers

@@ -24,7 +24,7 @@ _ALIKE: Final = {
     _HARMLESS: (
         "allow-uneven arch at batch bids-suffix blend blocks channel check cycle-check cycle-map "
         "data-range device dry-run fail-on-error format inference json levels min-slices modality "
-        "model name nan-to ngf only overlap patch patience precision preview priority "
+        "model name nan-to ngf only output-type overlap patch patience precision preview priority "
         "protocol quiet resample-channels scan seam-score seconds series settle sidecar spread "
         "status strict strict-input sweep tries tune tune-seconds until-empty verify volume "
         "vram-limit wait window yield-load yield-memory yield-to-others"

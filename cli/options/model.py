@@ -11,7 +11,7 @@ import typer
 from .values import wrong_value
 
 if TYPE_CHECKING:
-    from ...engine.model.card import ChannelMaps, IntensityMap
+    from ...engine.model.model_card import ChannelMaps, IntensityMap
     from ...pipelines.model_import.card_draft import Spacing
 
 MadeModel: TypeAlias = Annotated[
@@ -27,7 +27,7 @@ def parsed_intensity(text: str | None, hint: str) -> "IntensityMap | None":
     """The map; raises BadParameter for the option `hint`."""
     if text is None:
         return None
-    from ...engine.model.card import Identity, MinMax, Percentiles, Window, ZScore
+    from ...engine.model.model_card import Identity, MinMax, Percentiles, Window, ZScore
 
     kind, colon, rest = text.strip().lower().partition(":")
     numbers = _numbers(rest) if colon else ()
@@ -84,7 +84,7 @@ def parsed_axes(text: str | None) -> str | None:
     """Anatomical directions of D, H and W."""
     if text is None:
         return None
-    from ...engine.model.card import is_axes_code
+    from ...engine.model.model_card import is_axes_code
 
     axes = text.strip().upper()
     if not is_axes_code(axes):

@@ -20,7 +20,7 @@ _OF_STUDIES = (
     *("model", "overlap", "blend", "precision", "patch", "volume", "modality", "series"),
     *("min-slices", "allow-uneven", "keep-private-tags", "seam-score", "verify"),
     *("any-modality", "nan-to", "strict-input", "cycle-check", "cycle-map"),
-    *("channel", "resample-channels", "inference"),
+    *("channel", "resample-channels", "inference", "output-type"),
 )
 _OF_JOBS = ("priority", "window")
 _FILES = ("model", "cycle_check")

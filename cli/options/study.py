@@ -17,6 +17,7 @@ from ...pipelines.settings import (
     Blend,
     CycleCheck,
     FolderLayout,
+    OutputType,
     TranslateOptions,
 )
 from .groups import DeviceOptions
@@ -32,6 +33,7 @@ from .translate import (
     parsed_choice,
 )
 from .values import (
+    VolumeChoice,
     checked_device,
     checked_flips,
     checked_name,
@@ -129,11 +131,20 @@ class StudyOptions:
         OutputFormat,
         typer.Option(
             "--format",
-            metavar="same|nifti|dicom",
+            metavar="same|nifti|nrrd|mha|dicom",
             help="Of the results; a DICOM series becomes a derived series in its study.",
             rich_help_panel=RESULT,
         ),
     ] = "same"
+    output_type: Annotated[
+        OutputType | None,
+        typer.Option(
+            "--output-type",
+            metavar="same|int16|uint16|float32",
+            help="Voxel type of the results.  [default: the scan's if it holds the values]",
+            rich_help_panel=RESULT,
+        ),
+    ] = None
     inference: Annotated[
         Inference | None,
         typer.Option(
@@ -301,12 +312,14 @@ class StudyOptions:
         return None
 
     def _options(self, links: Links) -> TranslateOptions:
+        volume = self.volume or VolumeChoice()
         return TranslateOptions(
             patch=parsed_patch(self.patch),
             overlap=self.overlap,
             blend=self.blend,
             precision=self.precision,
-            volume_index=self.volume,
+            volume_index=volume.index,
+            every_volume=volume.every,
             overwrite=self.overwrite,
             output_format=self.output_format,
             fewest_slices=self.min_slices,
@@ -321,6 +334,7 @@ class StudyOptions:
             nan_to=checked_value("--nan-to", self.nan_to),
             resample_channels=self.resample_channels,
             inference=self.inference,
+            output_type=self.output_type,
             strict_input=self.strict_input,
             cycle_check=self._cycle_check(),
             result_name=self._checked_name(),

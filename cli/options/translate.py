@@ -10,7 +10,7 @@ from ...engine.options import Effort, Precision
 from ...io.choice import Choice
 from ...io.links import Links
 from .help_panels import DICOM, INPUT, REPORTS, SPEED
-from .values import wrong_value
+from .values import VolumeChoice, parsed_volume, wrong_value
 
 DEVICES = ("auto", "cpu", "gpu", "cuda", "cuda:0")
 """What a shell completes; there may be more cards."""
@@ -119,12 +119,12 @@ AllowUneven: TypeAlias = Annotated[
     ),
 ]
 VolumeIndex: TypeAlias = Annotated[
-    int | None,
+    VolumeChoice | None,
     typer.Option(
         "--volume",
-        metavar="N",
-        min=0,
-        help="Which volume of a 4-D file, counted from 0.",
+        parser=parsed_volume,
+        metavar="N|all",
+        help="Which volume of a 4-D file, counted from 0; all translates each, into a 4-D result.",
         rich_help_panel=INPUT,
     ),
 ]

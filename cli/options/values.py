@@ -1,6 +1,7 @@
 """Option values that need more than a type."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import typer
@@ -14,6 +15,7 @@ from ...pipelines.settings import FEWEST_FLIPS
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
 _UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
 _COUNT = re.compile(r"[1-9]\d?")
+_VOLUME = re.compile(r"\d{1,9}")
 _LARGEST_VALUE = 3.4e38
 _SUFFIX = re.compile(r"[A-Za-z0-9]+")
 _PATCH = re.compile(r"(\d{1,5}),(\d{1,5}),(\d{1,5})")
@@ -41,6 +43,23 @@ def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, i
         raise wrong_value(option, f"{text!r} is not three extents D,H,W such as 128,128,128.")
     depth, height, width = extents
     return depth, height, width
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeChoice:
+    """Which volume of a 4-D file is meant, or that every one is."""
+
+    index: int | None = None
+    every: bool = False
+
+
+def parsed_volume(text: str) -> VolumeChoice:
+    """What --volume says. Raises BadParameter."""
+    if text == "all":
+        return VolumeChoice(every=True)
+    if not _VOLUME.fullmatch(text):
+        raise typer.BadParameter(f"{text!r} is neither a number from 0 on nor all.")
+    return VolumeChoice(int(text))
 
 
 def checked_flips(count: int) -> int:

@@ -79,10 +79,20 @@ class Found:
         return series
 
 
-def looked_at(search: Discovery, *, show_phi: bool, volume_index: int | None = None) -> Found:
-    """Read the headers of all files that were found."""
+def looked_at(
+    search: Discovery,
+    *,
+    show_phi: bool,
+    volume_index: int | None = None,
+    every_volume: bool = False,
+) -> Found:
+    """Read the headers of all files that were found; every_volume: whether all volumes of one are
+    to be taken.
+    """
     files = (study for study in search.studies if study.format != "dicom")
-    headers = {study: read_study_header(study, volume_index) for study in files}
+    headers = {
+        study: read_study_header(study, volume_index, every_volume=every_volume) for study in files
+    }
     return Found(search, headers, show_phi, volume_index)
 
 

@@ -4,22 +4,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...engine.checkpoint.recognise.evidence import Fact, Question
-from ...engine.checkpoint.recognise.recognition import Recognised
 from ...engine.decoding import Json
-from ...engine.model.architecture_json import architecture_to_json
-from ...engine.model.calibration import PERCENTILES, Typical
-from ...engine.model.card import (
+from ...engine.importing.evidence import Fact, Question
+from ...engine.importing.recognise import Recognised
+from ...engine.model.model_card import (
+    PERCENTILES,
     ChannelMaps,
     IntensityMap,
     MinMax,
     ModelCard,
     Percentiles,
+    Typical,
     Window,
     ZScore,
+    architecture_to_json,
     stated_ranges,
 )
-from ...engine.model.model import Model
+from ...engine.model.model_file import Model
 from ...engine.model.reference import TOLERANCE, Verification
 from ...engine.network.graph import Graph
 from ...pipelines.model_import.found import FoundNetwork

@@ -5,9 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ...engine.checkpoint.recognise.evidence import Fact, Question
-from ...engine.model.card import card_as_json
-from ...engine.model.model import Model
+from ...engine.importing.evidence import Fact, Question
+from ...engine.model.model_card import card_as_json
+from ...engine.model.model_file import Model
 from ...pipelines.model_import.found import FoundNetwork
 from ...pipelines.model_import.inspection import HeldCheckpoint, network_facts, parameter_count
 from .terminal.settings import flagged, option

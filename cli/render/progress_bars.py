@@ -110,7 +110,7 @@ class LiveProgress:
             self._study,
             completed=done,
             total=total or None,
-            count=f"{done}/{total} {pace.unit}" if total else "",
+            count=f"{_volume(pace)}{done}/{total} {pace.unit}" if total else "",
             speed=f"{scaled_rate(rate)} {pace.unit}/s" if rate else "",
         )
 
@@ -133,6 +133,12 @@ class LiveProgress:
         """Above the bars, as wide as the terminal, which they need not be."""
         for line in broken(sentence, self._console.width - len(ECHO)):
             self._progress.console.print(Text(line), soft_wrap=True)
+
+
+def _volume(pace: Pace) -> str:
+    """Which volume of a series is at hand, before the tiles of all."""
+    at, count = pace.volume
+    return f"volume {at} of {count}, " if count > 1 else ""
 
 
 def scaled_rate(rate: float) -> str:

@@ -97,7 +97,9 @@ def study_line(row: "StudyReport") -> str:
             rate = scaled(row.voxels_per_second or 0)
             peak = f", peak {memory(row.peak_memory.bytes)}" if row.peak_memory else ""
             again = f" (again: {row.due})" if row.due else ""
-            return f"translated {name}{again}: {seconds(row.seconds)} s, {rate} voxels/s{peak}"
+            several = f", {row.volumes} volumes" if row.volumes > 1 else ""
+            spent = f"{seconds(row.seconds)} s, {rate} voxels/s{peak}"
+            return f"translated {name}{again}{several}: {spent}"
         case "failed":
             return f"failed {name}: {failure_text(row.failure)}"
         case "up to date" if row.drawn:

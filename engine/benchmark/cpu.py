@@ -14,9 +14,8 @@ from onnx import TensorProto, helper
 
 from ..cores import usable_cores
 from ..generator import Generator
-from ..network.flops import flops, layer_flops
-from ..network.graph import Network
-from ..network.layer_shapes import TensorShape, times, weight_shapes
+from ..network.graph import Network, TensorShape, times, weight_shapes
+from ..network.graph_analysis import flops, layer_flops
 from ..network.layers import FloatArray, Triple
 from ..onnxruntime.conversion import OPSET
 from ..onnxruntime.session import session, session_options

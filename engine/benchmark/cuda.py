@@ -19,11 +19,11 @@ from ..cuda.plan_cache import TuningCache
 from ..cuda.plan_search import PlanSearch, SearchSettings
 from ..cuda.trial_memory import TrialMemory
 from ..errors import CudaError, DeviceMemoryError
-from ..network.flops import flops, layer_flops
 from ..network.graph import Network
+from ..network.graph_analysis import flops, layer_flops
 from ..network.layers import FloatArray
 from ..options import Precision
-from ..probe.energy import EnergyMeter
+from ..probe.gpus import EnergyMeter
 from .layer_times import layer_times
 from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryUse
 

@@ -27,7 +27,7 @@ from ..compiler.steps import (
 )
 from ..compiler.tensors import NUMBER_BYTES, PATCHES, TRANSLATED, Tensor, TensorView
 from ..cuda.plan_cache import OWN
-from ..network.layer_shapes import times
+from ..network.graph import times
 from ..network.layers import Triple
 from ..options import Precision
 from .measurement import LayerTime

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-from ..probe.energy import Energy
+from ..probe.gpus import Energy
 
 
 @dataclass(frozen=True, slots=True)

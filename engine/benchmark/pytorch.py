@@ -1,18 +1,216 @@
-"""Measures a network in PyTorch, in the ways of torch_modes, as this program measures itself."""
+"""The same network in PyTorch, and its time in each `Mode`, measured as this program measures
+itself.
 
+Only benchmarks import this module, and with it torch. torch.fx writes the module's forward, which
+releases each tensor after its last use, as the training repositories' nested modules do.
+"""
+
+import operator
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from importlib import import_module
+from math import inf
 from time import perf_counter
 from typing import Any, TypeAlias
 
+import numpy as np
+
+from ..network.graph import INPUT, Network, Node
+from ..network.layers import (
+    Add,
+    ChannelAffine,
+    Channels,
+    Clip,
+    Concat,
+    Constant,
+    Conv3d,
+    ConvTranspose3d,
+    Crop,
+    Downsample,
+    Elu,
+    Erf,
+    FloatArray,
+    GroupNorm,
+    InstanceNorm,
+    LeakyRelu,
+    Multiply,
+    Pad,
+    PadMode,
+    Pool,
+    PRelu,
+    Relu,
+    Sigmoid,
+    Softplus,
+    Subtract,
+    Tanh,
+    Triple,
+    Upsample,
+)
 from ..options import Precision
+from .alternatives import Mode
 from .measurement import Budget, Latency
-from .pytorch_modes import Mode
 
 torch: Any = import_module("torch")  # its types are incomplete
+fx: Any = import_module("torch.fx")
+
+_EPSILON = 1e-5
+
+
+def as_module(network: Network) -> Any:
+    """Return a torch.nn.Module in eval mode, float32 on the CPU, on tensors [N, C, D, H, W]."""
+    root, graph = torch.nn.Module(), fx.Graph()
+    readers = Counter(name for node in network.graph.nodes for name in node.inputs)
+    channels = network.graph.channels()
+    values: dict[str, Any] = {INPUT: graph.placeholder("patches")}
+    views = {INPUT}
+    for node in network.graph.nodes:
+        inputs = tuple(values[name] for name in node.inputs)
+        match node.layer:
+            case Add():
+                made = graph.call_function(operator.add, inputs)
+            case Concat():
+                made = graph.call_function(torch.cat, (inputs, 1))
+            case Subtract():
+                made = graph.call_function(operator.sub, inputs)
+            case Multiply():
+                made = graph.call_function(operator.mul, inputs)
+            case Erf():
+                made = graph.call_function(torch.erf, inputs)
+            case Crop() | Channels() as piece:
+                made = graph.call_function(operator.getitem, (*inputs, _place(piece)))
+                views.add(node.name)
+            case Downsample() as layer:
+                name = node.name.replace(".", "_")
+                root.add_module(name, _downsample(layer, channels[node.name]))
+                made = graph.call_module(name, inputs)
+            case _:
+                source = node.inputs[0]
+                # As the repositories do, if no other layer reads what an activation overwrites.
+                in_place = source not in views and readers[source] == 1
+                name = node.name.replace(".", "_")
+                root.add_module(name, _module(node, network, in_place=in_place))
+                made = graph.call_module(name, inputs)
+        values[node.name] = made
+    graph.output(values[network.graph.output])
+    return fx.GraphModule(root, graph).eval()
+
+
+def _module(node: Node, network: Network, *, in_place: bool) -> Any:
+    nn, weights = torch.nn, network.weights
+    match node.layer:
+        case Conv3d() as conv:
+            bias = conv.bias is not None
+            sizes = (conv.stride, conv.padding, conv.dilation, conv.groups, bias)
+            return _convolution(nn.Conv3d, conv, sizes, weights)
+        case ConvTranspose3d() as conv:
+            bias = conv.bias is not None
+            sizes = (conv.stride, conv.padding, conv.output_padding, conv.groups, bias)
+            return _convolution(nn.ConvTranspose3d, conv, (*sizes, conv.dilation), weights)
+        case InstanceNorm(channels, scale, shift, epsilon):
+            norm = nn.InstanceNorm3d(channels, epsilon, affine=bool(scale or shift))
+            return _affine(norm, scale, shift, weights)
+        case GroupNorm(channels, groups, scale, shift, epsilon):
+            norm = nn.GroupNorm(groups, channels, epsilon, affine=bool(scale or shift))
+            return _affine(norm, scale, shift, weights)
+        case ChannelAffine(channels, scale, shift):
+            norm = nn.BatchNorm3d(channels, _EPSILON)
+            _set(norm.running_var, np.full(channels, 1 - _EPSILON, np.float32))
+            _set(norm.weight, weights[scale])
+            _set(norm.bias, weights[shift])
+            return norm
+        case Relu():
+            return nn.ReLU(in_place)
+        case LeakyRelu(slope):
+            return nn.LeakyReLU(slope, in_place)
+        case Elu(alpha):
+            return nn.ELU(alpha, in_place)
+        case PRelu(channels, slope):
+            rectifier = nn.PReLU(channels)
+            _set(rectifier.weight, weights[slope])
+            return rectifier
+        case Softplus():
+            return nn.Softplus()
+        case Clip(low, high):
+            return nn.Hardtanh(-inf if low is None else low, inf if high is None else high)
+        case Pool("largest", kernel, stride, padding):
+            return nn.MaxPool3d(kernel, stride, padding)
+        case Pool(_, kernel, stride, padding, counts_padding):
+            return nn.AvgPool3d(kernel, stride, padding, count_include_pad=counts_padding)
+        case Pad(mode, before, after):
+            return _padding(mode, before, after)
+        case Upsample(mode, factor, align_corners):
+            corners = align_corners if mode == "trilinear" else None
+            return nn.Upsample(scale_factor=factor, mode=mode, align_corners=corners)
+        case Tanh():
+            return nn.Tanh()
+        case Sigmoid():
+            return nn.Sigmoid()
+        case (
+            Add() | Subtract() | Multiply() | Concat() | Erf() | Crop() | Channels() | Downsample()
+        ):
+            raise TypeError(f"{node.name} is no module of torch by itself")
+
+
+def _affine(norm: Any, scale: str | None, shift: str | None, weights: Any) -> Any:
+    channels = norm.weight.shape if scale or shift else ()
+    if scale or shift:
+        _set(norm.weight, weights[scale] if scale else np.ones(channels, np.float32))
+        _set(norm.bias, weights[shift] if shift else np.zeros(channels, np.float32))
+    return norm
+
+
+def _place(piece: Crop | Channels) -> tuple[slice, ...]:
+    """Return the slices of a crop or a range of channels in [N, C, D, H, W]."""
+    if isinstance(piece, Channels):
+        return slice(None), slice(piece.first, piece.first + piece.count)
+    ends = zip(piece.before, piece.after, strict=True)
+    return slice(None), slice(None), *(slice(low, -high or None) for low, high in ends)
+
+
+def _downsample(layer: Downsample, channels: int) -> Any:
+    """Return padding followed by a depthwise convolution."""
+    nn = torch.nn
+    conv = nn.Conv3d(channels, channels, layer.taps, layer.factor, groups=channels, bias=False)
+    _set(conv.weight, layer.weight(channels))
+    return nn.Sequential(_padding(layer.mode, layer.before, layer.after), conv)
+
+
+def _convolution(
+    kind: Any, conv: Conv3d | ConvTranspose3d, sizes: tuple[Any, ...], weights: Any
+) -> Any:
+    channels = conv.in_channels, conv.out_channels
+    module = kind(*channels, conv.kernel, *sizes)
+    _set(module.weight, weights[conv.weight])
+    if conv.bias is not None:
+        _set(module.bias, weights[conv.bias])
+    return module
+
+
+def _padding(mode: PadMode, before: Triple, after: Triple) -> Any:
+    nn = torch.nn
+    edges = [
+        edge
+        for axis in reversed(range(3))  # torch counts the last axis first
+        for edge in (before[axis], after[axis])
+    ]
+    match mode:
+        case "reflect":
+            return nn.ReflectionPad3d(edges)
+        case "replicate":
+            return nn.ReplicationPad3d(edges)
+        case "zero":
+            return nn.ConstantPad3d(edges, 0.0)
+        case Constant(value):
+            return nn.ConstantPad3d(edges, value)
+
+
+def _set(parameter: Any, array: FloatArray) -> None:
+    with torch.no_grad():
+        parameter.copy_(torch.from_numpy(np.array(array)))  # copied, as some are read-only
+
 
 _FEWEST, _MOST = 5, 1000
 _WARM_UP = 3
@@ -23,8 +221,10 @@ _Run: TypeAlias = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class ModeResult:
-    """latency: of a batch. allocated, reserved: peak bytes of tensors, and of PyTorch's pool for
-    them; None where it does not count them. output: of the first patches, float32 on the CPU.
+    """Result of one mode.
+
+    latency: of a batch. allocated, reserved: peak bytes of tensors, and of PyTorch's pool for them;
+    None if PyTorch does not count them. output: of the first patches, float32 on the CPU.
     """
 
     latency: Latency
@@ -34,9 +234,9 @@ class ModeResult:
 
 
 def measure(mode: Mode, module: Any, inputs: Sequence[Any], budget: Budget) -> ModeResult:
-    """A module under a mode, on inputs taken in turn.
+    """Measure a module in a mode, cycling through the inputs.
 
-    module: float32 on the CPU, in eval mode; stays as it is. inputs: float32 tensors
+    module: float32 on the CPU, in eval mode; not modified. inputs: float32 tensors
     [N, C, D, H, W] on the device that is measured.
     """
     timed, is_cuda = (seconds_on_card, True) if inputs[0].is_cuda else (_on_host, False)
@@ -55,7 +255,7 @@ def measure(mode: Mode, module: Any, inputs: Sequence[Any], budget: Budget) -> M
 
 @contextmanager
 def running(mode: Mode, module: Any, example: Any) -> Generator[_Run]:
-    """The module under a mode on the example's device, warmed up; gives its memory back."""
+    """Prepare and warm up a module in a mode, on the example's device; frees it at the end."""
     torch.backends.cudnn.benchmark = mode.autotune
     torch.backends.cudnn.allow_tf32 = mode.arithmetic == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = mode.arithmetic == "tf32"
@@ -82,7 +282,7 @@ def _placed(module: Any, mode: Mode, device: Any) -> Any:
 
 
 def _as_input(patches: Any, mode: Mode) -> Any:
-    """Patches in the type and memory order that a mode takes."""
+    """Convert patches to the type and memory order of a mode."""
     dtype = getattr(torch, _TYPES.get(mode.arithmetic, "float32"))
     order = torch.channels_last_3d if mode.channels_last else torch.contiguous_format
     return patches.to(dtype, memory_format=order)
@@ -116,7 +316,7 @@ def _peak(run: _Run, patches: Any) -> tuple[int, int]:
 
 
 def seconds_on_card(runs: Sequence[Callable[[], object]], budget: Budget) -> list[float]:
-    """Seconds of each of many runs, in turn over the given ones, by events on the card."""
+    """Return the seconds of many runs, cycling through the given ones, by CUDA events."""
 
     def queued(count: int) -> list[float]:
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 from ..network.layers import FloatArray, Triple
 from ..options import Precision
 from .card_properties import CardProperties
+from .kernels import KERNELS
 from .steps import Step
 from .tensors import NUMBER_BYTES
 from .weight_layout import LaidWeight, encoded
@@ -26,29 +27,6 @@ LayerForm: TypeAlias = TransposedForm | Literal["plain"]
 plain: as it is. cells: for stride 2 and even extents, as a convolution of stride 1 and half the
 extents, from cells of 2^3 voxels. own: by the own kernel.
 """
-
-
-MMA_KERNELS = frozenset(
-    {
-        "convolve_patches",
-        "convolve_strided_patches",
-        "convolve_to_patches",
-        "conv_transpose_to_patches",
-        "conv_transpose_voxels",
-    }
-)
-"""Custom kernels for Tensor Cores of any GPU that has them, by their .cu files."""
-
-WGMMA_KERNELS = frozenset(
-    {
-        "convolve_patches_wgmma",
-        "convolve_to_patches_wgmma",
-        "conv_transpose_to_cells",
-        "convolve_strided",
-        "convolve_by_planes",
-    }
-)
-"""Those for warpgroups, which only compute capability 9.0 has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +56,7 @@ class Layout:
 
     def takes(self, kernel: str) -> bool:
         """Whether the kernel for Tensor Cores of a .cu file may be used."""
-        has_units = self.wgmma if kernel in WGMMA_KERNELS else self.matrix_kernels
+        has_units = self.wgmma if KERNELS[kernel].needs_wgmma else self.matrix_kernels
         return has_units and kernel not in self.without
 
 

@@ -5,7 +5,7 @@ from itertools import accumulate
 from math import prod
 
 from ..errors import DeviceMemoryError
-from ..sliding_window import PatchGrid, ring_rows
+from ..patch_grid import PatchGrid, ring_rows
 
 
 @dataclass(frozen=True, slots=True)

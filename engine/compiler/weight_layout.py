@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ..network.graph_analysis import subpixel_reach
 from ..network.layers import FloatArray, Triple
-from ..network.subpixels import subpixel_reach
 from ..options import Precision
 
 Slots: TypeAlias = Sequence[int]

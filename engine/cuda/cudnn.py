@@ -11,7 +11,7 @@ from ..compiler.convolution import Convolution
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..network.layers import Triple
 from ..options import Precision
-from ..probe.known_faults import REMEDY, known_fault
+from ..probe.cuda_packages import REMEDY, known_fault
 from .driver import Stream
 
 

@@ -21,7 +21,7 @@ from ..compiler.steps import ConvolveByPlanes, ConvTransposeVoxels
 from ..errors import DeviceMemoryError
 from ..network.graph import Graph, Network
 from ..options import Effort
-from ..sliding_window import PatchGrid
+from ..patch_grid import PatchGrid
 from .plan_cache import Candidate, TuningCache, key_of
 
 _Chosen = TypeVar("_Chosen", bound=ChosenAlgorithm)

@@ -1,10 +1,12 @@
 """The own kernels on one card, compiled and loaded when first asked for."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
 from ..compiler.card_properties import CardProperties
+from ..compiler.kernels import KERNELS
 from ..compiler.launches.launch import Launch
 from ..options import Precision
 from .driver import CudaModule, Stream, resident_blocks
@@ -29,7 +31,7 @@ class Kernels:
         self.card = card
         self._cache = cache
         self._may_begin_early = may_begin_early
-        self._modules: dict[tuple[str, bool], CudaModule] = {}
+        self._modules: dict[tuple[str, str | None, bool], tuple[CudaModule, Mapping[str, str]]] = {}
         self._kernels: dict[tuple[str, str, bool], Any] = {}
         self._opened = ExitStack()
 
@@ -69,16 +71,31 @@ class Kernels:
         return image_key(source, self.precision, self.card.capability)
 
     def kernel(self, source: str, name: str, *, in_blocks: bool = False) -> Any:
-        """A kernel of kernels/SOURCE.cu; in_blocks: for patches that are blocks of one volume."""
+        """Return a kernel of kernels/SOURCE.cu by the name that launches use.
+
+        in_blocks: for patches that are blocks of one volume. An instance of a template is compiled
+        by itself, as a network needs few of a file's.
+        """
         key = source, name, in_blocks
         if key not in self._kernels:
-            self._kernels[key] = self._module(source, in_blocks=in_blocks).kernel(name)
+            instance = KERNELS[source].instances.get(name)
+            module, symbols = self._module(source, instance, in_blocks)
+            self._kernels[key] = module.kernel(symbols[instance] if instance else name)
         return self._kernels[key]
 
-    def _module(self, source: str, *, in_blocks: bool) -> CudaModule:
-        if (source, in_blocks) not in self._modules:
-            capability, cache = self.card.capability, self._cache
-            image = compiled(source, self.precision, capability, cache, in_blocks=in_blocks)
-            module = self._opened.enter_context(CudaModule(image, self.card))
-            self._modules[source, in_blocks] = module
-        return self._modules[source, in_blocks]
+    def _module(
+        self, source: str, instance: str | None, in_blocks: bool
+    ) -> tuple[CudaModule, Mapping[str, str]]:
+        key = source, instance, in_blocks
+        if key not in self._modules:
+            image = compiled(
+                source,
+                self.precision,
+                self.card.capability,
+                self._cache,
+                instances=(instance,) if instance else (),
+                in_blocks=in_blocks,
+            )
+            module = self._opened.enter_context(CudaModule(image.code, self.card))
+            self._modules[key] = module, image.symbols
+        return self._modules[key]

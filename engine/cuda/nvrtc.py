@@ -3,16 +3,18 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ...io.files.regular import read_regular
 from ..compiler.card_properties import WGMMA_CAPABILITY
 from ..compiler.tensors import ELEMENTS
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..options import Precision
-from ..probe.packages import nvrtc_package
-from ..regular_files import read_regular
+from ..probe.cuda_packages import nvrtc_package
 from .plan_cache import write_whole
 
 nvrtc: Any = import_module(
@@ -23,47 +25,81 @@ pathfinder: Any = import_module("cuda.pathfinder")
 FOLDER = Path(__file__).parent / "kernels"
 
 
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Machine code of a kernel file, or PTX; a kernel that is no template has its name in it.
+
+    symbols: name of each compiled instance of a template in the code, by its C++ name.
+    """
+
+    code: bytes
+    symbols: Mapping[str, str]
+
+    def stored(self) -> bytes:
+        """Return what is kept on disk."""
+        lines = (f"{instance}={symbol}\n" for instance, symbol in self.symbols.items())
+        return "".join(lines).encode() + b"\0" + self.code
+
+    @classmethod
+    def read(cls, stored: bytes) -> "Image":
+        """Return the image that was stored."""
+        lines, _, code = stored.partition(b"\0")
+        pairs = (line.split("=") for line in lines.decode().splitlines())
+        return cls(code, dict(pairs))
+
+
 def compiled(
     name: str,
     precision: Precision,
     capability: tuple[int, int],
     cache: Path | None = None,
     *,
+    instances: tuple[str, ...] = (),
     in_blocks: bool = False,
-) -> bytes:
-    """Machine code of kernels/NAME.cu for a compute capability; PTX where NVRTC is older than it.
+) -> Image:
+    """Compile kernels/NAME.cu for a compute capability; to PTX where NVRTC is older than it.
 
-    in_blocks: whether the patches of a launch are blocks of one volume. Raises CudaError with the
-    compiler's words if it does not compile.
+    instances: of its templates, by their C++ names. in_blocks: whether the patches of a launch are
+    blocks of one volume. Raises CudaError with the compiler's words if it does not compile.
     """
-    key = image_key(name, precision, capability, in_blocks=in_blocks)
+    key = image_key(name, precision, capability, instances=instances, in_blocks=in_blocks)
     kept = cache / f"{name}-{precision}-{key}.bin" if cache else None
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         if kept is not None and kept.is_file():
-            return read_regular(kept)
+            return Image.read(read_regular(kept))
     options = _options(precision, capability, in_blocks=in_blocks)
-    image = _compile(name, *_sources(name), [*options, f"-I{headers()}"])
+    image = _compile(name, *_sources(name), [*options, f"-I{headers()}"], instances)
     with suppress(OSError):  # a folder that cannot be written costs the next start some time
         if kept is not None:
-            write_whole(kept, image)
+            write_whole(kept, image.stored())
     return image
 
 
 def image_key(
-    name: str, precision: Precision, capability: tuple[int, int], *, in_blocks: bool = False
+    name: str,
+    precision: Precision,
+    capability: tuple[int, int],
+    *,
+    instances: tuple[str, ...] = (),
+    in_blocks: bool = False,
 ) -> str:
-    """Changes with all that the machine code depends on.
+    """Return a key that changes with all that the machine code depends on.
 
-    The compiler stands there as its package, as to load it takes longer than to read an image.
+    The compiler is in it as its package, as to load it takes longer than to read an image.
     """
     parts = *_sources(name), ELEMENTS[precision], capability, in_blocks, nvrtc_package()
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+    whole = (*parts, name, instances) if instances else parts
+    return hashlib.sha256(repr(whole).encode()).hexdigest()[:24]
 
 
 def _sources(name: str) -> tuple[bytes, Mapping[str, bytes]]:
-    """Of a kernel, and of the headers."""
-    own = {path.name: path.read_bytes() for path in sorted(FOLDER.glob("*.cuh"))}
-    return (FOLDER / f"{name}.cu").read_bytes(), own
+    """Return a kernel's text, and those of the headers by their names."""
+    return (FOLDER / f"{name}.cu").read_bytes(), _headers(FOLDER)
+
+
+@cache
+def _headers(folder: Path) -> Mapping[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.cuh"))}
 
 
 def _options(precision: Precision, capability: tuple[int, int], *, in_blocks: bool) -> list[str]:
@@ -106,13 +142,21 @@ def headers() -> Path:
     return Path(found)
 
 
-def _compile(name: str, source: bytes, own: Mapping[str, bytes], options: list[str]) -> bytes:
+def _compile(
+    name: str,
+    source: bytes,
+    own: Mapping[str, bytes],
+    options: list[str],
+    instances: tuple[str, ...],
+) -> Image:
     """own: the kernels' headers, in memory, as files of the working directory go before others."""
     contents, names = [*own.values()], [header.encode() for header in own]
     program = _call(
         nvrtc.nvrtcCreateProgram, source, f"{name}.cu".encode(), len(own), contents, names
     )
     try:
+        for instance in instances:
+            _call(nvrtc.nvrtcAddNameExpression, program, instance.encode())
         [status] = nvrtc.nvrtcCompileProgram(
             program, len(options), [option.encode() for option in options]
         )
@@ -127,7 +171,9 @@ def _compile(name: str, source: bytes, own: Mapping[str, bytes], options: list[s
         read = nvrtc.nvrtcGetPTX if is_ptx else nvrtc.nvrtcGetCUBIN
         image = bytearray(_call(size, program))
         _call(read, program, image)
-        return bytes(image)
+        symbols = (_call(nvrtc.nvrtcGetLoweredName, program, each.encode()) for each in instances)
+        names = (symbol.decode() for symbol in symbols)
+        return Image(bytes(image), dict(zip(instances, names, strict=True)))
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from ...io.files.regular import read_regular
 from ..decoding import decode, encode, parse
 from ..options import Effort
-from ..regular_files import read_regular
 
 if TYPE_CHECKING:
     from ..compiler.convolution import Convolution

@@ -8,9 +8,9 @@ from time import monotonic
 from typing import TypeVar
 
 from ..compiler.convolution import Convolution
-from ..compiler.memory.fitting import SPLIT_KERNEL
+from ..compiler.kernels import own_kernel
 from ..errors import CudaError, DeviceMemoryError
-from ..network.layer_shapes import times
+from ..network.graph import times
 from ..options import TUNING_SECONDS, Effort
 from .cudnn import ConvolutionPlans, Cudnn
 from .driver import Stream
@@ -200,11 +200,13 @@ class PlanSearch:
         """What a candidate's proof must be to need no other."""
         if plan != OWN:
             return VERSION
-        return f"{VERSION} {self._kernels.image_key(own_source(shape))}"
+        return f"{VERSION} {self._kernels.image_key(own_kernel(shape).source)}"
 
     def _nothing_right(self, shape: Convolution) -> Exception:
         if shape.split_fp16:
-            return WrongKernelError(SPLIT_KERNEL, self._known(shape).refused.get(OWN, ""))
+            return WrongKernelError(
+                own_kernel(shape).source, self._known(shape).refused.get(OWN, "")
+            )
         return CudaError(
             "convolution",
             f"no plan does {_described(shape)} rightly",
@@ -305,13 +307,6 @@ class PlanSearch:
 
     def _known(self, shape: Convolution) -> Findings:
         return self._cache.get(key_of(shape))
-
-
-def own_source(shape: Convolution) -> str:
-    """The .cu file of the own kernel for a convolution."""
-    if shape.split_fp16:
-        return SPLIT_KERNEL
-    return "convolve_depthwise" if shape.is_depthwise else "convolve"
 
 
 def _own_may_be_fastest(shape: Convolution) -> bool:

@@ -20,13 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelFileError
-from ..network.flops import flops, held_bytes
-from ..network.graph import Graph, Network
-from ..network.layer_shapes import times
+from ..network.graph import Graph, Network, times
+from ..network.graph_analysis import flops, held_bytes
 from ..network.layers import FloatArray, Triple, triple
 from ..onnxruntime.session import open_cpu_generator
 from ..options import Precision
-from .model import Model
+from .model_file import Model
 
 TOLERANCE = 1e-4
 """Relative L2 error up to which an output is the reference, both computed in float32 on a CPU."""

@@ -11,8 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ..decoding import Tagged
-from .graph import INPUT, Graph, Node
-from .graph_bounds import graph_out_of_bounds, numbers
+from .graph import INPUT, Graph, Node, graph_out_of_bounds, numbers
 from .layers import (
     Add,
     ChannelAffine,

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..cores import usable_cores
-from ..network.flops import held_bytes
 from ..network.graph import INPUT, Graph, Network
+from ..network.graph_analysis import held_bytes
 from ..network.layers import FloatArray, Triple
 
 if TYPE_CHECKING:

@@ -1,22 +1,25 @@
-"""A generator in OpenVINO: fp32 with exact norms, or bf16 on processors that have it."""
+"""Networks in OpenVINO: fp32 with exact norms, or bf16 on processors that have it."""
 
 import os
 import sys
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from threading import Lock
 from types import ModuleType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ..cores import usable_cores
 from ..errors import DeviceUnavailableError
-from ..network.graph import Graph, Network
+from ..network.graph import INPUT, Graph, Network
 from ..network.layers import FloatArray
 from ..options import Precision
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 _CPU = "CPU"
 
@@ -47,22 +50,67 @@ def open_openvino_generator(
 
     Raises DeviceUnavailableError for bf16 on a processor without it.
     """
-    core = openvino().Core()
-    if precision == "bf16" and "BF16" not in core.get_property(_CPU, "OPTIMIZATION_CAPABILITIES"):
-        raise DeviceUnavailableError(
-            "This processor has no bf16 arithmetic (AMX or AVX512-BF16); use setting "
-            "precision=fp32."
-        )
-    options = {
-        "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
-        "INFERENCE_NUM_THREADS": threads or usable_cores(),
-        "NUM_STREAMS": 1,
-        # Others work on the same cores: the operating system places threads.
-        "ENABLE_CPU_PINNING": False,
-        "PERF_COUNT": profiled,
-    }
-    with closing(OpenVinoGenerator(network, core, options)) as generator:
+    runtime = OpenVino(precision, threads or usable_cores(), profiled=profiled)
+    with closing(OpenVinoGenerator(network, runtime)) as generator:
         yield generator
+
+
+class OpenVino:
+    """The runtime set up for one precision and a number of threads.
+
+    Raises DeviceUnavailableError for bf16 on a processor without it.
+    """
+
+    def __init__(self, precision: Precision, threads: int, *, profiled: bool = False) -> None:
+        self.precision: Precision = precision
+        self.threads = threads
+        self._core = openvino().Core()
+        known = self._core.get_property(_CPU, "OPTIMIZATION_CAPABILITIES")
+        if precision == "bf16" and "BF16" not in known:
+            raise DeviceUnavailableError(
+                "This processor has no bf16 arithmetic (AMX or AVX512-BF16); use setting "
+                "precision=fp32."
+            )
+        self.version = str(openvino().__version__).partition("-")[0]
+        self._options = {
+            "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": 1,
+            # Others work on the same cores: the operating system places threads.
+            "ENABLE_CPU_PINNING": False,
+            "PERF_COUNT": profiled,
+        }
+
+    def compiled(self, model: "ModelProto", shapes: Mapping[str, Sequence[int]]) -> "CompiledModel":
+        """The model for inputs of these shapes, by name."""
+        read = self._core.read_model(model.SerializeToString())
+        read.reshape({name: [*shape] for name, shape in shapes.items()})
+        return CompiledModel(self._core.compile_model(read, _CPU, self._options))
+
+
+class CompiledModel:
+    """A model with one output in OpenVINO, for fixed shapes; one thread may call it at a time."""
+
+    def __init__(self, compiled: Any) -> None:
+        self._tensor = openvino().Tensor
+        self._compiled = compiled
+        self._request = compiled.create_infer_request()
+
+    def __call__(self, inputs: Mapping[str, FloatArray]) -> FloatArray:
+        output = np.empty(self._request.get_output_tensor(0).shape, np.float32)
+        for name, array in inputs.items():
+            self._request.set_tensor(name, self._tensor(array, shared_memory=True))
+        self._request.set_output_tensor(0, self._tensor(output, shared_memory=True))
+        self._request.infer()
+        return output
+
+    def operators(self) -> Iterator["TimedOperator"]:
+        """Yield all operators in order; those that took less than a microsecond took none."""
+        for node in self._compiled.get_runtime_model().get_ordered_ops():
+            info = node.get_rt_info()
+            names = tuple(str(info["originalLayersNames"].value).split(","))
+            spent = str(info["execTimeMcs"].value)
+            yield TimedOperator(names, 0.0 if spent == "not_executed" else float(spent) / 1e6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,58 +127,45 @@ class OpenVinoGenerator:
     device: what computes, in words.
     """
 
-    def __init__(self, network: Network, core: Any, options: Mapping[str, Any]) -> None:
+    def __init__(self, network: Network, runtime: OpenVino) -> None:
         self.graph: Graph = network.graph
-        package = openvino()
-        version = package.__version__.partition("-")[0]
-        self.device = f"CPU, {options['INFERENCE_NUM_THREADS']} threads, OpenVINO {version}"
+        self.device = f"CPU, {runtime.threads} threads, OpenVINO {runtime.version}"
         self._network: Network | None = network
-        self._tensor = package.Tensor
-        self._core = core
-        self._options = options
+        self._runtime = runtime
         self._shape: tuple[int, ...] = ()
-        self._compiled: Any = None
-        self._request: Any = None
+        self._compiled: CompiledModel | None = None
         self._turn = Lock()
 
     def close(self) -> None:
         """Free the compiled network, whoever still holds this generator."""
-        self._network = self._compiled = self._request = None
+        self._network = self._compiled = None
         self._shape = ()
 
     def __call__(self, patches: FloatArray) -> FloatArray:
-        if self._network is None:
-            raise RuntimeError("This generator is closed.")
         depth, height, width = patches.shape[2:]
         self.graph.check_patch((depth, height, width))
         source = np.ascontiguousarray(patches)
         with self._turn:
-            if patches.shape != self._shape:
-                self._compile(self._network, patches.shape)
-            output = np.empty(self._request.get_output_tensor(0).shape, np.float32)
-            self._request.set_input_tensor(0, self._tensor(source, shared_memory=True))
-            self._request.set_output_tensor(0, self._tensor(output, shared_memory=True))
-            self._request.infer()
-        return output
+            return self._for_shape(patches.shape)({INPUT: source})
 
     def operators(self) -> Iterator[TimedOperator]:
         """Yield all operators in order; those that took less than a microsecond took none."""
-        for node in self._compiled.get_runtime_model().get_ordered_ops():
-            info = node.get_rt_info()
-            names = tuple(str(info["originalLayersNames"].value).split(","))
-            spent = str(info["execTimeMcs"].value)
-            yield TimedOperator(names, 0.0 if spent == "not_executed" else float(spent) / 1e6)
+        return self._for_shape(self._shape).operators()
 
-    def _compile(self, network: Network, shape: tuple[int, ...]) -> None:
+    def _for_shape(self, shape: tuple[int, ...]) -> CompiledModel:
         from ..onnxruntime.conversion import to_onnx
 
-        self._compiled = self._request = None  # two would not fit where one does
-        is_exact = self._options["INFERENCE_PRECISION_HINT"] == "f32"
-        # In bf16 the operator's own float32 sums are exact enough, and faster.
-        model = self._core.read_model(
-            to_onnx(network, exact_norms=is_exact, by_columns=True).SerializeToString()
-        )
-        model.reshape([*shape])
-        self._compiled = self._core.compile_model(model, _CPU, self._options)
-        self._request = self._compiled.create_infer_request()
-        self._shape = shape
+        if self._network is None:
+            raise RuntimeError("This generator is closed.")
+        if self._compiled is None or shape != self._shape:
+            self._compiled = None  # two would not fit where one does
+            model = to_onnx(
+                self._network,
+                # In bf16 the operator's own float32 sums are exact enough, and faster.
+                exact_norms=self._runtime.precision == "fp32",
+                by_columns=True,
+                by_phases=True,
+            )
+            self._compiled = self._runtime.compiled(model, {INPUT: shape})
+            self._shape = shape
+        return self._compiled

@@ -39,6 +39,6 @@ def has_bf16() -> bool:
 
 def pays(graph: "Graph", patch: "Triple") -> bool:
     """Return whether patches of these extents (D, H, W) are worth opening OpenVINO."""
-    from ..network.flops import flops
+    from ..network.graph_analysis import flops
 
     return is_installed() and flops(graph, patch) >= _LEAST_FLOPS

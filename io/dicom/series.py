@@ -79,7 +79,7 @@ class Series:
         """
         first = self.volumes[0][0]
         extents = (first.columns, first.rows, len(self.volumes[0]), len(self.volumes))
-        return self.volumes[pick_volume(place, extents, index)]
+        return self.volumes[pick_volume(place, extents, index, takes_all=False)]
 
     @property
     def content(self) -> Hashable:

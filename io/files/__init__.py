@@ -1,5 +1,6 @@
 """Bytes on disk: results whole or not at all, gzip in and out, limits on what a header may
-promise.
+promise, limits of control groups.
 
-May import errors. Must not know any scan format.
+May import errors and the volume's array types. Must not know any scan format, and `regular` and
+`control_groups`, which engine uses, must import nothing else of io.
 """

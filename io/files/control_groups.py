@@ -1,7 +1,9 @@
-"""Memory that the control groups of this process leave it: of a container, of Slurm or systemd.
+"""Memory and processor time granted by this process's control groups, set by a container, Slurm or
+systemd.
 
-Both versions of Linux' interface are read: Documentation/admin-guide/cgroup-v1/memory.rst and
-cgroup-v2.rst of the kernel. Where there is neither, as on macOS, nothing is limited.
+Both versions of Linux' interface are read: Documentation/admin-guide/cgroup-v1/memory.rst,
+cgroup-v2.rst and scheduler/sched-bwc.rst of the kernel. Without either, as on macOS, nothing is
+limited.
 """
 
 from collections.abc import Iterator
@@ -26,9 +28,9 @@ _VERSION_2 = _MemoryFiles(("memory.max", "memory.high"), "memory.current", "inac
 
 
 def memory_left() -> int | None:
-    """Bytes that this process may still take; None without a limit.
+    """Return the bytes that this process may still take; None without a limit.
 
-    What the groups hold of files that nobody uses counts as free: the kernel drops it first.
+    Inactive page cache of the groups counts as free: the kernel drops it first.
     """
     groups = [(_VERSION_1, group) for group in _groups("memory")]
     groups += [(_VERSION_2, group) for group in _groups("")]
@@ -37,16 +39,23 @@ def memory_left() -> int | None:
 
 
 def memory_granted() -> int | None:
-    """Bytes that this process may have, taken ones included; None without a limit."""
+    """Return the memory limit in bytes, used memory included; None without a limit."""
     limits = [_limit(_VERSION_1, group) for group in _groups("memory")]
     limits += [_limit(_VERSION_2, group) for group in _groups("")]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _groups(controller: str) -> Iterator[Path]:
-    """The process's group and those around it, which limit it too; "" is version 2's only tree.
+def cores_granted() -> float | None:
+    """Return the processor time granted, in cores; None without a limit."""
+    quotas = (_quota(group) for group in (*_groups("cpu"), *_groups("")))
+    return min((quota for quota in quotas if quota is not None), default=None)
 
-    Those above a container's own are not visible in it.
+
+def _groups(controller: str) -> Iterator[Path]:
+    """Yield the process's group and its ancestors, which limit it too.
+
+    controller: "" for version 2, which has a single tree. Groups above a container's own are not
+    visible inside it.
     """
     try:
         lines = MEMBERSHIP.read_text().splitlines()
@@ -72,7 +81,7 @@ def _limit(files: _MemoryFiles, group: Path) -> int | None:
 
 
 def _number(file: Path) -> int | None:
-    """None for a file that is missing, or says that there is no limit."""
+    """Read a number; None if the file is missing or states no limit."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):
@@ -85,3 +94,15 @@ def _inactive(statistics: Path, field: str) -> int:
     except OSError:
         return 0
     return next((int(value) for name, value in rows if name == field), 0)
+
+
+def _quota(group: Path) -> float | None:
+    try:
+        if (group / "cpu.max").exists():
+            granted, period = (group / "cpu.max").read_text().split()
+        else:
+            names = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+            granted, period = ((group / name).read_text() for name in names)
+        return None if granted == "max" or int(granted) < 0 else int(granted) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return None

@@ -54,8 +54,13 @@ def storage_of(path: Path) -> VoxelStorage:
     return "compressed" if is_gzip_name(path) else "plain"
 
 
-def check_size(path: Path, promised: int, storage: VoxelStorage = "plain") -> None:
-    """Raise unless `path` can hold `promised` bytes and the memory could take them."""
+def check_size(
+    path: Path, promised: int, storage: VoxelStorage = "plain", held: int | None = None
+) -> None:
+    """Raise unless `path` can hold `promised` bytes and the memory could take them.
+
+    held: how many of them are in memory at a time, if not all.
+    """
     there = path.stat().st_size
     if promised > there * _LARGEST_RATIOS[storage]:
         kind = {"plain": "", "text": " of text"}.get(storage, " compressed")
@@ -63,7 +68,7 @@ def check_size(path: Path, promised: int, storage: VoxelStorage = "plain") -> No
             f"{path} is truncated or its header is damaged: the header promises {promised} bytes "
             f"and the file holds {there}{kind}; copy it again."
         )
-    check_memory(path, promised)
+    check_memory(path, promised if held is None else held)
 
 
 def check_memory(path: Path, promised: int) -> None:
@@ -75,25 +80,38 @@ def check_memory(path: Path, promised: int) -> None:
         )
 
 
-def pick_volume(path: Path, extents: Sequence[int], chosen: int | None) -> int:
+def pick_volume(
+    path: Path, extents: Sequence[int], chosen: int | None, *, takes_all: bool = True
+) -> int:
     """Which of a file's volumes to read, counted from 0 with the first further axis fastest.
 
     extents: i, j, k and all further axes. A file of one volume needs no choice and ignores one.
+    takes_all: whether all of them could be read, too.
     Raises UnsupportedScanError where a choice is needed and missing, or does not exist.
     """
     count = math.prod(extents[3:])
     if count == 1:
         return 0
     if chosen is None:
+        other = "all with setting volume=all" if takes_all else "save one as a file of its own"
         raise UnsupportedScanError(
             f"{path} holds {count} volumes ({written(extents)}); translate one of 0 to {count - 1} "
-            "with setting volume=N, or save one as a file of its own."
+            f"with setting volume=N, or {other}."
         )
     if not 0 <= chosen < count:
         raise UnsupportedScanError(
             f"{path} has no volume {chosen}; choose one of 0 to {count - 1} with setting volume=N."
         )
     return chosen
+
+
+def check_series(path: Path, extents: Sequence[int], *, is_series: bool) -> None:
+    """Raise UnsupportedScanError unless all volumes of a file can be read, one behind the other."""
+    if not is_series:
+        raise UnsupportedScanError(
+            f"{path} holds the {math.prod(extents[3:])} components of each voxel side by side, "
+            "which setting volume=all does not take; translate one with setting volume=N."
+        )
 
 
 def written(extents: Sequence[int]) -> str:

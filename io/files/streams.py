@@ -3,7 +3,7 @@
 import bz2
 import io
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from gzip import BadGzipFile
@@ -14,7 +14,7 @@ import numpy as np
 from isal import igzip_lib as _igzip_lib
 from isal import isal_zlib as _isal_zlib
 
-from ..volume import AnyArray
+from ..volume import AnyArray, Volume
 from .disk import can_read_anywhere, read_at
 from .gzip_writer import GzipWriter
 from .regular import open_regular
@@ -278,6 +278,18 @@ def write_voxels(stream: Sink, voxels: AnyArray, arrival: Arrival = all_there) -
         arrival(min(first + slices, voxels.shape[2]))
         slab = np.asarray(voxels[:, :, first : first + slices], dtype=stored, order="F")
         stream.write(slab.reshape(-1, order="F").view(np.uint8).data)
+
+
+def write_volumes(
+    stream: Sink, volume: Volume, arrival: Arrival, series: Iterable[AnyArray] | None
+) -> None:
+    """Write the voxels of a volume, or of all volumes of a series as they come."""
+    if series is None:
+        write_voxels(stream, volume.voxels, arrival)
+        return
+    for voxels in series:
+        write_voxels(stream, voxels)
+        del voxels
 
 
 def _fill_some(stream: BinaryIO, buffer: memoryview) -> int:

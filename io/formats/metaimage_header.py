@@ -13,7 +13,15 @@ import numpy as np
 from ..errors import UnreadableScanError
 from ..files.header_limits import check_extents
 from ..volume import LPS_TO_RAS
-from .text_header import HeaderFile, TextHeader, TextStorage, Vector3, text_of, written
+from .text_header import (
+    FurtherAxis,
+    HeaderFile,
+    TextHeader,
+    TextStorage,
+    Vector3,
+    text_of,
+    written,
+)
 
 nibabel: Any = _nibabel  # typed only in part
 
@@ -95,6 +103,7 @@ def read_header(file: HeaderFile) -> TextHeader:
         storage,
         (b"DistanceUnits = mm",) if _has_unit(text) else (),
         tuple(metadata),
+        () if channels > 1 else _behind(text, axes, file),
     )
 
 
@@ -216,6 +225,16 @@ def _grid(
     return (u, v, w), (x, y, z), tuple(matrix[:3, :3].T.ravel().tolist())
 
 
+def _behind(text: Mapping[str, str], axes: int, file: HeaderFile) -> tuple[FurtherAxis, ...]:
+    """What a header says of the axes behind the third."""
+    steps, starts = [1.0] * axes, [0.0] * axes
+    for fields, numbers in ((("ElementSize", "ElementSpacing"), steps), (_ORIGIN, starts)):
+        for field in fields:
+            if field in text:
+                numbers[:] = file.lengths(field, text[field], axes)
+    return tuple(FurtherAxis(steps[axis], starts[axis]) for axis in range(3, axes))
+
+
 def _unit(text: Mapping[str, str]) -> str:
     """Of lengths; MetaIO knows ? for an unknown one, which is taken as nothing said."""
     return text["DistanceUnits"].lower() if _has_unit(text) else "mm"
@@ -227,35 +246,39 @@ def _has_unit(text: Mapping[str, str]) -> bool:
 
 def header_of(
     header: TextHeader,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     voxel_type: "np.dtype[Any]",
     packed_bytes: int | None,
     data_file: bytes | None,
 ) -> bytes:
     """The header of a result in the grid of `header`, in millimetres, as ITK orders it.
 
+    shape: extents along i, j and k, and along the axes behind them if it is a series.
     packed_bytes: length of the packed voxels, on which that of the header does not depend; None if
     they are not packed. data_file: name of the file of the voxels; None if they follow.
     """
     size = [] if packed_bytes is None else [f"CompressedDataSize = {packed_bytes:<20}".encode()]
-    directions = np.reshape(header.direction, (3, 3))
+    directions, behind = np.reshape(header.direction, (3, 3)), header.behind[: len(shape) - 3]
     codes = "".join(nibabel.aff2axcodes(LPS_TO_RAS @ _affine(directions)))
+    codes = codes.translate(_OPPOSITE) + "?" * len(behind)
+    matrix = np.eye(len(shape))
+    matrix[:3, :3] = directions.T
     dates = [line for line in header.metadata if line.startswith(b"AcquisitionDate =")]
     others = [line for line in header.metadata if line not in dates]
     lines = [
         b"ObjectType = Image",
-        b"NDims = 3",
+        f"NDims = {len(shape)}".encode(),
         *dates,
         b"BinaryData = True",
         b"BinaryDataByteOrderMSB = False",
         f"CompressedData = {packed_bytes is not None}".encode(),
         *size,
-        f"TransformMatrix = {_numbers(directions.T.ravel().tolist())}".encode(),
-        f"Offset = {_numbers(header.origin)}".encode(),
-        b"CenterOfRotation = 0 0 0",
+        f"TransformMatrix = {_numbers(matrix.ravel().tolist())}".encode(),
+        f"Offset = {_numbers((*header.origin, *(axis.start for axis in behind)))}".encode(),
+        f"CenterOfRotation = {_numbers([0.0] * len(shape))}".encode(),
         *header.fields,
-        f"AnatomicalOrientation = {codes.translate(_OPPOSITE)}".encode(),
-        f"ElementSpacing = {_numbers(header.spacing)}".encode(),
+        f"AnatomicalOrientation = {codes}".encode(),
+        f"ElementSpacing = {_numbers((*header.spacing, *(axis.step for axis in behind)))}".encode(),
         *others,
         f"DimSize = {_numbers(shape)}".encode(),
         f"ElementType = {_TYPE_NAMES[voxel_type.str[1:]]}".encode(),

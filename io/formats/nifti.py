@@ -5,8 +5,9 @@ import logging
 import math
 import struct
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -30,7 +31,8 @@ from ..files.streams import (
     read_exactly,
     skip,
 )
-from ..volume import Affine, AnyArray, Empty, Grid, Study, Volume
+from ..marks import json_of, line_of, mark_in_text
+from ..volume import Affine, AnyArray, Empty, Grid, Study, SyntheticMark, Volume
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
 from .spm import read_mat
 
@@ -90,34 +92,77 @@ def _renamed(path: Path, old: str, new: str) -> Path:
 
 def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     """Read one volume; raises ScanError, EOFError, OSError and what isal and nibabel raise."""
+
+    def pick(path: Path, extents: Sequence[int]) -> range:
+        index = pick_volume(path, extents, volume_index)
+        return range(index, index + 1)
+
+    [volume] = _read_picked(study, pick, empty)
+    return volume
+
+
+def read_each(study: Study, empty: Empty) -> Iterator[Volume]:
+    """Read all volumes, each when it is asked for; raises what `read` raises."""
+
+    def one_of_all(volume: Volume) -> Volume:
+        further = tuple(int(extent) for extent in header_in(volume).get_data_shape()[3:])
+        return replace(volume, further=further if math.prod(further) > 1 else ())
+
+    # Not in a loop, whose variable would hold a volume while the next is read; so below.
+    every = _read_picked(study, lambda _, extents: range(math.prod(extents[3:])), empty)
+    yield from map(one_of_all, every)
+
+
+_Pick: TypeAlias = Callable[[Path, Sequence[int]], range]
+"""Which volumes of a file to read: given its path and the extents of all axes."""
+
+
+def header_in(volume: Volume) -> Header:
+    """The header of NIfTI or Analyze that a volume was read with."""
+    return volume.header.header if isinstance(volume.header, SpmHeader) else volume.header
+
+
+def _read_picked(study: Study, pick: _Pick, empty: Empty) -> Iterator[Volume]:
+    done = 0
+
+    def counted(volume: Volume) -> Volume:
+        nonlocal done
+        done += 1
+        return volume
+
     try:
-        return _read(study, volume_index, empty, {})
+        yield from map(counted, _read(study, pick, empty, {}))
+        return
     except (EOFError, *GZIP_ERRORS):
         packed = [path for path in study.files[:2] if is_gzip_name(path)]
         ends = {path: end for path in packed if (end := end_of_gzip(path)) is not None}
         if not ends:
             raise
-    volume = _read(study, volume_index, empty, ends)
-    return replace(volume, notes=(*volume.notes, GOES_ON))
+    rest = _read(study, lambda path, extents: pick(path, extents)[done:], empty, ends)
+    yield from map(partial(_noted, after=(GOES_ON,)), rest)
 
 
-def _read(study: Study, volume_index: int | None, empty: Empty, ends: Mapping[Path, int]) -> Volume:
-    """Read one volume; ends: how many bytes of a packed file to read, if not all."""
+def _noted(volume: Volume, before: tuple[str, ...] = (), after: tuple[str, ...] = ()) -> Volume:
+    return replace(volume, notes=(*before, *volume.notes, *after))
+
+
+def _read(study: Study, pick: _Pick, empty: Empty, ends: Mapping[Path, int]) -> Iterator[Volume]:
+    """Read volumes; ends: how many bytes of a packed file to read, if not all."""
     path = study.files[0]
     with open_reader(path, is_gzip_name(path), ends.get(path)) as stream:
         header, notes = _with_unit_quaternion(read_header(stream, path))
         if is_single_file(path):
             offset = header.get_data_offset()
-            volume = _read_volume(stream, path, header, offset, volume_index, empty)
-            return replace(volume, notes=(*notes, *volume.notes))
+            volumes = _read_volumes(stream, path, header, offset, pick, empty)
+            yield from map(partial(_noted, before=notes), volumes)
+            return
     image, *mats = study.files[1:]
     offset = int(header["vox_offset"])
     with open_reader(image, is_gzip_name(image), ends.get(image)) as stream:
         check_size(image, offset, storage_of(image))
         skip(stream, offset)
-        volume = _read_volume(stream, image, header, offset, volume_index, empty)
-        volume = replace(volume, notes=(*notes, *volume.notes))
-    return _placed_by_spm(volume, mats[0], volume_index or 0) if mats else volume
+        volumes = _read_volumes(stream, image, header, offset, pick, empty, *mats)
+        yield from map(partial(_noted, before=notes), volumes)
 
 
 def _placed_by_spm(volume: Volume, mat: Path, volume_index: int) -> Volume:
@@ -155,14 +200,15 @@ def read_grid(study: Study) -> Grid:
     check_extents(path, extents)
     voxel_type = _voxel_type(header, path)
     stored_bytes = math.prod(extents) * voxel_type.itemsize
-    check_size(image, int(header["vox_offset"]) + stored_bytes, storage_of(image))
+    held = math.prod(extents[:3]) * voxel_type.itemsize
+    check_size(image, int(header["vox_offset"]) + stored_bytes, storage_of(image), held)
     affine = affine_of(header, path)
     grid = Grid(
         extents,
         affine,
         (*notes, *_header_notes(header, affine)),
         voxel_type.newbyteorder("="),
-        math.prod(extents[:3]) * voxel_type.itemsize + UNPACKING_BYTES,
+        held + UNPACKING_BYTES,
         *scaling_of(header, path),
     )
     mats = () if is_single_file(path) or not _is_analyze(header) else study.files[2:]
@@ -354,31 +400,42 @@ def _class_of(start: bytes, single: bool, path: Path) -> Any:
     raise UnreadableScanError(f"{path} is not a {kind} file although its name says so; check it.")
 
 
-def _read_volume(
+def _read_volumes(
     stream: BinaryIO,
     path: Path,
     header: Header,
     offset: int,
-    volume_index: int | None,
+    pick: _Pick,
     empty: Empty,
-) -> Volume:
+    mat: Path | None = None,
+) -> Iterator[Volume]:
+    """Read volumes; the end of the stream is checked before the last is handed out.
+
+    mat: the file of SPM beside it, if there is one. None of the volumes is held here while the next
+    one is read.
+    """
     extents = tuple(int(extent) for extent in header.get_data_shape())
     check_extents(path, extents)
     stored = _voxel_type(header, path)
-    index = pick_volume(path, extents, volume_index)
+    picked = pick(path, extents)
     affine = affine_of(header, path)
     volume_bytes = math.prod(extents[:3]) * stored.itemsize
     all_bytes = volume_bytes * math.prod(extents[3:])
-    check_size(path, offset + all_bytes, storage_of(path))
-    raw = empty((volume_bytes,), np.uint8)
-    skip(stream, index * volume_bytes)
-    fill(stream, raw.data)
-    skip(stream, all_bytes - (index + 1) * volume_bytes)
-    expect_end(stream)
+    check_size(path, offset + all_bytes, storage_of(path), volume_bytes)
     slope, intercept = scaling_of(header, path)
-    voxels = native(raw.view(stored)).reshape(extents[:3], order="F")
     notes = _header_notes(header, affine)
-    return Volume(voxels, affine, header, "nifti", slope, intercept, notes=notes)
+    skip(stream, picked.start * volume_bytes)
+    for index in picked:
+        raw = empty((volume_bytes,), np.uint8)
+        fill(stream, raw.data)
+        if index == picked[-1]:
+            skip(stream, all_bytes - (index + 1) * volume_bytes)
+            expect_end(stream)
+        voxels = native(raw.view(stored)).reshape(extents[:3], order="F")
+        volume = Volume(voxels, affine, header, "nifti", slope, intercept, notes=notes)
+        del raw, voxels
+        yield _placed_by_spm(volume, mat, index) if mat else volume
+        del volume
 
 
 def _voxel_type(header: Header, path: Path) -> np.dtype[Any]:
@@ -406,17 +463,54 @@ SCANNER = 1
 SHEARED_BEYOND = 1e-4
 
 
-def as_nifti(volume: Volume) -> Volume:
-    """The same volume with a NIfTI header: sform, and qform where the axes are perpendicular."""
+_TIMES = {
+    **dict.fromkeys(("s", "sec", "second", "seconds"), "sec"),
+    **dict.fromkeys(("ms", "msec", "millisecond", "milliseconds"), "msec"),
+    **dict.fromkeys(("us", "usec", "microsecond", "microseconds"), "usec"),
+}
+"""Units of time by their names in other formats."""
+
+
+def as_nifti(volume: Volume, step: float = math.nan, unit: str = "") -> Volume:
+    """The same volume with a NIfTI header: sform, and qform where the axes are perpendicular.
+
+    step, unit: from one volume of a series to the next, where they are known.
+    """
     header = nibabel.Nifti1Header()
     header.set_data_dtype(volume.voxels.dtype)
-    header.set_data_shape(volume.shape)
-    header.set_xyzt_units("mm")
+    header.set_data_shape((*volume.shape, *volume.further))
+    header.set_xyzt_units("mm", _TIMES.get(unit.lower(), "unknown") if step > 0 else "unknown")
+    if volume.further and step > 0:
+        header["pixdim"][4] = step
     header.set_sform(volume.affine, SCANNER)
     header["pixdim"][1:4] = volume.spacing
     if _is_perpendicular(volume.affine[:3, :3] / volume.spacing):
         header.set_qform(volume.affine, SCANNER)
     return replace(volume, header=header, format="nifti")
+
+
+_COMMENT = 6
+"""Code of an extension that holds plain text."""
+
+
+def set_mark(header: Header, mark: SyntheticMark) -> None:
+    """Have a header say that its image is synthetic: `descrip` does, and an extension with whole
+    names where the format has any. Earlier marks of this program are replaced.
+
+    The extension is the first, so that it is found without reading the others.
+    """
+    header["descrip"] = line_of(mark).encode()
+    if not hasattr(header, "extensions"):
+        return
+    others = [each for each in header.extensions if not _is_mark(each)]
+    own = nibabel.nifti1.Nifti1Extension(_COMMENT, json_of(mark).encode())
+    header.extensions = type(header.extensions)([own, *others])
+
+
+def _is_mark(extension: Any) -> bool:
+    if extension.get_code() != _COMMENT:
+        return False
+    return mark_in_text(bytes(extension.get_content()).decode("ascii", "replace")) is not None
 
 
 def _is_perpendicular(directions: AnyArray) -> bool:

@@ -2,6 +2,7 @@
 
 import io
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,19 @@ from ..files.streams import (
     is_gzip_name,
     open_reader,
     open_writer,
-    write_voxels,
+    write_volumes,
 )
-from ..volume import Volume
+from ..volume import AnyArray, Volume
 from .nifti import (
     Header,
     SpmHeader,
     affine_of,
+    header_in,
     image_beside,
     is_single_file,
     read_header,
     scaling_of,
+    set_mark,
 )
 from .spm import mat_beside
 
@@ -41,33 +44,50 @@ GEOMETRY_FIELDS = (
 FIRST_AXIS_OF_COMPONENTS = 5
 
 
-def write(volume: Volume, target: Path, gate: Gate, arrival: Arrival) -> dict[str, str]:
+def write(
+    volume: Volume,
+    target: Path,
+    gate: Gate,
+    arrival: Arrival,
+    series: Iterable[AnyArray] | None = None,
+) -> dict[str, str]:
     """Store a volume at `target`, which ends as its source does, or is one file of NIfTI.
 
-    arrival: of the voxels, for which one file waits slab by slab. Raises WriteError and then leaves
-    nothing behind. Returns the SHA-256 of each file, in hexadecimal.
+    arrival: of the voxels, for which one file waits slab by slab. series: voxels of all volumes of
+    a series, in place of the volume's own. Raises WriteError and then leaves nothing behind.
+    Returns the SHA-256 of each file, in hexadecimal.
     """
     header = _header_for(volume, target)
     if is_single_file(target):
         with whole_file(target, gate) as part:
             with open_writer(part, is_gzip_name(target), "r+b") as stream:
                 stream.write(_stored(header))
-                write_voxels(stream, volume.voxels, arrival)
+                write_volumes(stream, volume, arrival, series)
             _verify(part, target, header, volume)
         return {target.name: stream.sha256}
     with whole_files(target, gate) as part:
         with open_writer(part, is_gzip_name(target)) as head:
             head.write(_stored(header))
         with open_writer(image_beside(part), is_gzip_name(target)) as stream:
-            write_voxels(stream, volume.voxels)
+            write_volumes(stream, volume, arrival, series)
         if isinstance(volume.header, SpmHeader):
             mat_beside(part).write_bytes(volume.header.mat)
         _verify(part, target, header, volume)
     return {target.name: head.sha256, image_beside(target).name: stream.sha256}
 
 
+def can_store(volume: Volume, dtype: "np.dtype[Any]") -> bool:
+    """Whether the header of a volume that was read has a code for a voxel type."""
+    header: Header = header_in(volume).copy()
+    try:
+        header.set_data_dtype(dtype)
+    except (nibabel.spatialimages.HeaderDataError, nibabel.spatialimages.HeaderTypeError):
+        return False
+    return True
+
+
 def _header_for(volume: Volume, target: Path) -> Header:
-    source = _nifti_header(volume)
+    source = header_in(volume)
     if not isinstance(source, nibabel.analyze.AnalyzeHeader):
         raise WriteError(f"{target} was not written: its source was not read as NIfTI or Analyze.")
     if getattr(source, "is_single", False) != is_single_file(target):
@@ -75,6 +95,8 @@ def _header_for(volume: Volume, target: Path) -> Header:
     header = source.as_byteswapped("<")  # which drops the extensions
     if hasattr(source, "extensions"):
         header.extensions = source.extensions
+    if volume.mark:
+        set_mark(header, volume.mark)
     try:
         header.set_data_dtype(volume.voxels.dtype)
         if scaling_of(header, target) != (volume.slope, volume.intercept):
@@ -84,7 +106,7 @@ def _header_for(volume: Volume, target: Path) -> Header:
             f"{target} was not written: this format cannot store {volume.voxels.dtype} times "
             f"{volume.slope:g} plus {volume.intercept:g}; convert the source to NIfTI."
         ) from error
-    _fit_extents(header, volume.shape)
+    _fit_extents(header, (*volume.shape, *volume.further))
     if not volume.keeps_unit:
         header["cal_min"] = header["cal_max"] = 0
         if "intent_code" in header:
@@ -93,13 +115,9 @@ def _header_for(volume: Volume, target: Path) -> Header:
     return header
 
 
-def _nifti_header(volume: Volume) -> Header:
-    return volume.header.header if isinstance(volume.header, SpmHeader) else volume.header
-
-
-def _fit_extents(header: Header, shape: tuple[int, int, int]) -> None:
+def _fit_extents(header: Header, shape: tuple[int, ...]) -> None:
     extents = tuple(int(extent) for extent in header.get_data_shape())
-    if extents[:3] == shape and math.prod(extents[3:]) == 1:
+    if extents == shape or (extents[:3] == shape and math.prod(extents[3:]) == 1):
         return
     header.set_data_shape(shape)
     if len(extents) >= FIRST_AXIS_OF_COMPONENTS and "intent_code" in header:
@@ -122,12 +140,13 @@ def _verify(part: Path, target: Path, header: Header, volume: Volume) -> None:
             f"{target} was not written whole, as its header cannot be read again; choose another "
             "output folder."
         ) from error
-    source = _nifti_header(volume)
+    source = header_in(volume)
     affine = affine_of(source, target) if isinstance(volume.header, SpmHeader) else volume.affine
     same = (
         found == header
         and found.get_data_dtype() == volume.voxels.dtype
         and tuple(found.get_data_shape())[:3] == volume.shape
+        and math.prod(found.get_data_shape()[3:]) == math.prod(volume.further)
         and np.allclose(affine_of(found, target), affine, rtol=1e-6, atol=1e-6)
         and np.allclose(
             scaling_of(found, target), (volume.slope, volume.intercept), rtol=1e-6, atol=0

@@ -3,8 +3,9 @@
 Geometry is taken as ITK's reader takes it, which tests compare.
 """
 
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -17,6 +18,7 @@ from .stored_voxels import MOST_SKIPPED_BYTES, MOST_SKIPPED_LINES
 from .text_header import (
     ONES,
     Encoding,
+    FurtherAxis,
     HeaderFile,
     TextHeader,
     TextStorage,
@@ -126,6 +128,7 @@ _WITH_TIME = {"rast": "ras", "last": "las", "lpst": "lps"}
 _VECTORS = re.compile(r"\s*(?:(?:\([^()]*\)|none)\s*)+", re.IGNORECASE)
 _VECTOR = re.compile(r"\(([^()]*)\)|none", re.IGNORECASE)
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_QUOTED_BYTES = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NUMBERED = re.compile(rb"(.*%.*?)\s+(-?\d+)\s+(-?\d+)\s+(-?\d+)(?:\s+(\d+))?")
 _LIST = re.compile(rb"LIST(?:\s+(\d+))?")
 
@@ -148,6 +151,7 @@ def read_header(file: HeaderFile) -> TextHeader:
     kinds = _kinds(text, sizes, file)
     directions = _directions(text, sizes, file)
     axes, further = _axes(kinds, directions, sizes, file)
+    is_series = further == (*range(3, dimension),)
     space = _space(text, file)
     spacing, direction = _grid(text, directions, axes, space, file)
     return TextHeader(
@@ -162,7 +166,33 @@ def read_header(file: HeaderFile) -> TextHeader:
         storage,
         _kept_fields(fields, text, kinds, axes, space),
         tuple(pairs),
+        _behind(fields, text, kinds, directions, file) if is_series else (),
     )
+
+
+def _behind(
+    fields: Mapping[str, bytes],
+    text: Mapping[str, str],
+    kinds: Sequence[str],
+    directions: Sequence[tuple[float, ...] | None] | None,
+    file: HeaderFile,
+) -> tuple[FurtherAxis, ...]:
+    """What a header says of the axes behind the third."""
+    spacings = text.get("spacings", "").split()
+    labels, units = (_QUOTED_BYTES.findall(fields.get(name, b"")) for name in ("labels", "units"))
+    origin, *_ = _vectors("space origin", text.get("space origin", "none"), file)
+    found: list[FurtherAxis] = []
+    for axis in range(3, len(kinds)):
+        vector = (directions[axis] if directions else None) or ()
+        is_fourth = len(kinds) == len(vector) == 4 and not any(vector[:3])
+        steps, starts = [*vector[3:4]], [*(origin or ())[3:4], 0.0]
+        if axis < len(spacings) and file.is_number(spacings[axis]):
+            steps.append(float(spacings[axis]))
+        step = next(filter(math.isfinite, steps), math.nan)
+        label, unit = (words[axis] if axis < len(words) else b'""' for words in (labels, units))
+        is_fourth = is_fourth and math.isfinite(step)
+        found.append(FurtherAxis(step, starts[0], kinds[axis], label, unit, is_fourth))
+    return tuple(found)
 
 
 def _fields(lines: Iterator[bytes], file: HeaderFile) -> tuple[dict[str, bytes], list[bytes]]:
@@ -454,7 +484,7 @@ def _kept_fields(
         kept.append(f"centerings: {' '.join(centers[axis] for axis in axes)}".encode())
     named = (kinds[axis] if kinds[axis] == "space" else "domain" for axis in axes)
     kept.append(f"kinds: {' '.join(named)}".encode())
-    labels = re.findall(rb'"(?:[^"\\]|\\.)*"', fields.get("labels", b""))
+    labels = _QUOTED_BYTES.findall(fields.get("labels", b""))
     if len(labels) > max(axes):
         kept.append(b"labels: " + b" ".join(labels[axis] for axis in axes))
     return tuple(kept)
@@ -466,38 +496,64 @@ def _center(word: str) -> str:
 
 def header_of(
     header: TextHeader,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     voxel_type: "np.dtype[Any]",
     encoding: Encoding,
     data_file: bytes | None,
 ) -> bytes:
     """The header of a result in the grid of `header`, in LPS and millimetres, as ITK orders it.
 
-    data_file: name of the file of its voxels; None if they follow.
+    shape: extents along i, j and k, and along the axes behind them if it is a series. data_file:
+    name of the file of its voxels; None if they follow.
     """
+    behind = header.behind[: len(shape) - 3]
 
     def kept_as(*names: bytes) -> list[bytes]:
         return [line for line in header.fields if line.split(b":", 1)[0] in names]
 
-    vectors = np.reshape(header.direction, (3, 3)) * header.spacing
+    def along_all(name: bytes, words: Iterable[bytes]) -> list[bytes]:
+        return [b" ".join([line, *words]) for line in kept_as(name)]
+
+    vectors = (np.reshape(header.direction, (3, 3)) * header.spacing).T.tolist()
+    [space], origin = kept_as(b"space") or [b"space: left-posterior-superior"], [*header.origin]
+    directions = [*map(_vector, vectors), *("none" for _ in behind)]
+    if behind and behind[0].is_fourth:
+        [time] = behind
+        space, origin = space + b"-time", [*origin, time.start]
+        vectors = [*([*vector, 0.0] for vector in vectors), [0.0, 0.0, 0.0, time.step]]
+        directions = map(_vector, vectors)
     lines: list[bytes] = [
         b"NRRD0004",
         b"# Complete NRRD file format specification at:",
         b"# http://teem.sourceforge.net/nrrd/format.html",
         *kept_as(b"content"),
         f"type: {TYPE_NAMES[voxel_type.str[1:]]}".encode(),
-        b"dimension: 3",
-        *(kept_as(b"space") or [b"space: left-posterior-superior"]),
+        f"dimension: {len(shape)}".encode(),
+        space,
         f"sizes: {' '.join(map(str, shape))}".encode(),
-        f"space directions: {' '.join(map(_vector, vectors.T.tolist()))}".encode(),
-        *kept_as(b"centerings", b"kinds", b"labels"),
+        f"space directions: {' '.join(directions)}".encode(),
+        *along_all(b"centerings", (b"???" for _ in behind)),
+        *along_all(b"kinds", (axis.kind.encode() for axis in behind)),
+        *along_all(b"labels", (axis.label for axis in behind)),
+        *_steps(behind),
         *([b"endian: little"] if voxel_type.itemsize > 1 else []),
         f"encoding: {encoding}".encode(),
-        f"space origin: {_vector(header.origin)}".encode(),
+        f"space origin: {_vector(origin)}".encode(),
         *([b"data file: " + data_file] if data_file is not None else []),
         *header.metadata,
     ]
     return b"".join(line + b"\n" for line in chain(lines, [] if data_file else [b""]))
+
+
+def _steps(behind: Sequence[FurtherAxis]) -> Iterator[bytes]:
+    """Lines on the steps along axes that are none of space, and their units, where they are known;
+    those of the three before are said by their directions.
+    """
+    if any(math.isfinite(axis.step) and not axis.is_fourth for axis in behind):
+        steps = (*[math.nan] * 3, *(axis.step for axis in behind))
+        yield f"spacings: {' '.join(map(written, steps))}".encode()
+    if any(axis.unit != b'""' for axis in behind):
+        yield b" ".join([b"units:", *[b'""'] * 3, *(axis.unit for axis in behind)])
 
 
 def _vector(numbers: Sequence[float]) -> str:

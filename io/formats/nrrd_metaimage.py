@@ -3,23 +3,35 @@
 import math
 import os
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
-from ..errors import ScanError, UnreadableScanError, WriteError
+from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, WriteError
 from ..files.gzip_writer import GzipWriter
-from ..files.header_limits import pick_volume
+from ..files.header_limits import check_series, pick_volume
 from ..files.regular import open_regular
 from ..files.sinks import HashedFile
-from ..files.streams import GOES_ON, write_voxels
-from ..volume import LPS_TO_RAS, Affine, Empty, Format, Grid, Study, Volume
+from ..files.streams import GOES_ON, all_there, write_volumes
+from ..marks import FILE_NOTES, WHOLE_MARK, json_of, line_of, mark_in_text
+from ..volume import (
+    LPS_TO_RAS,
+    Affine,
+    AnyArray,
+    Empty,
+    Format,
+    Grid,
+    Study,
+    SyntheticMark,
+    Volume,
+)
 from . import metaimage_header, nrrd_header
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
-from .stored_voxels import StoredVoxels, read_voxels, scratch_bytes
-from .text_header import HeaderFile, TextHeader, text_of
+from .stored_voxels import StoredVoxels, read_series, read_voxels, scratch_bytes
+from .text_header import HeaderFile, TextHeader, TextStorage, text_of
 
 NRRD_SUFFIXES = (".nrrd", ".nhdr")
 VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
@@ -60,6 +72,34 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     return Volume(voxels, affine, header, study.format, notes=notes)
 
 
+def read_each(study: Study, empty: Empty) -> Iterator[Volume]:
+    """Read all volumes, each when it is asked for; raises what `read` raises, and
+    UnsupportedScanError for components that lie between the voxels of one volume.
+    """
+    path = study.files[0]
+    header = _header(study)
+    affine = _affine(header, path)
+    check_series(path, header.extents, is_series=_is_series(header))
+    noted, count = _notes(header, affine), math.prod(header.extents[3:])
+    further = header.extents[3:] if count > 1 else ()
+
+    def volume(found: tuple[AnyArray, bool]) -> Volume:
+        voxels, goes_on = found
+        notes = *((GOES_ON,) if goes_on else ()), *noted
+        return Volume(voxels, affine, header, study.format, notes=notes, further=further)
+
+    yield from map(volume, read_series(header, empty))
+
+
+def step_of(volume: Volume) -> tuple[float, str]:
+    """From one volume of a series to the next, and its unit, as far as its header says it."""
+    header = volume.header
+    if not (isinstance(header, TextHeader) and header.behind):
+        return math.nan, ""
+    axis = header.behind[0]
+    return axis.step, text_of(axis.unit).strip('"')
+
+
 def read_grid(study: Study) -> Grid:
     """The grid of all volumes, without voxels. Raises ScanError and OSError."""
     header = _header(study)
@@ -67,7 +107,12 @@ def read_grid(study: Study) -> Grid:
     with StoredVoxels(header.storage, math.prod(header.sizes)):  # which looks at their files
         voxel_type = header.storage.voxel_type.newbyteorder("=")
         held = math.prod(header.extents[:3]) * voxel_type.itemsize + scratch_bytes(header)
-    return Grid(header.extents, affine, _notes(header, affine), voxel_type, held)
+    notes, is_series = _notes(header, affine), _is_series(header)
+    return Grid(header.extents, affine, notes, voxel_type, held, is_series=is_series)
+
+
+def _is_series(header: TextHeader) -> bool:
+    return bool(header.behind) or math.prod(header.extents[3:]) == 1
 
 
 def _header(study: Study) -> TextHeader:
@@ -82,9 +127,39 @@ def _header(study: Study) -> TextHeader:
     return header
 
 
-def write(volume: Volume, part: Path, target: Path) -> dict[str, str]:
+def as_text(volume: Volume, kind: Format) -> Volume:
+    """The same volume with a header of NRRD or MetaImage for one file with packed voxels, in LPS
+    and millimetres. Raises UnsupportedScanError for one of a series.
+    """
+    if volume.further:
+        raise UnsupportedScanError(
+            f"A series of volumes is not written as {kind}; use setting format=nifti."
+        )
+    affine, (i, j, k) = LPS_TO_RAS @ volume.affine, volume.shape
+    x, y, z = affine[:3, 3].tolist()
+    directions = affine[:3, :3] / volume.spacing
+    header = TextHeader(
+        (i, j, k),
+        (0, 1, 2),
+        (),
+        (x, y, z),
+        volume.spacing,
+        tuple(directions.ravel().tolist()),
+        "mm",
+        "lps",
+        TextStorage("gzip" if kind == "nrrd" else "zlib", volume.voxels.dtype, ()),
+        (b"kinds: domain domain domain",) if kind == "nrrd" else (),
+        (),
+    )
+    return replace(volume, header=header, format=kind)
+
+
+def write(
+    volume: Volume, part: Path, target: Path, series: Iterable[AnyArray] | None = None
+) -> dict[str, str]:
     """Write to `part`, named as `target`, and voxels beside it if the suffix asks for that.
 
+    series: voxels of all volumes of a series, in place of the volume's own.
     Returns the SHA-256 of those files that were hashed as they were written, in hexadecimal.
     """
     header = volume.header
@@ -95,15 +170,16 @@ def write(volume: Volume, part: Path, target: Path) -> dict[str, str]:
     ):
         raise WriteError(
             f"{target} was not written: this format stores plain integers and floats without a "
-            f"scale, not {volume.voxels.dtype} times {volume.slope:g} plus {volume.intercept:g}."
+            f"scale, not {volume.voxels.dtype} times {volume.slope:g} plus {volume.intercept:g}; "
+            "use setting output-type=float32, or setting format=nifti."
         )
-    header = _of_result(header)
+    header = _of_result(header, volume.format, volume.mark)
     beside = voxels_beside(part, header.storage.is_packed)
     if beside and not _CAN_STAND[volume.format].fullmatch(os.fsencode(beside.name)):
         raise WriteError(
             f"{target} was not written: its name cannot stand in its header; rename the source."
         )
-    hashes = _write_files(volume, header, part, beside)
+    hashes = _write_files(volume, header, part, beside, series)
     _verify(volume, header, part, beside, target)
     return hashes
 
@@ -114,24 +190,43 @@ def voxels_beside(target: Path, is_packed: bool) -> Path | None:
     return target.with_suffix(suffixes[is_packed]) if suffixes else None
 
 
-def _of_result(header: TextHeader) -> TextHeader:
-    """The header in millimetres, without what is untrue of a result."""
+def _of_result(header: TextHeader, kind: Format, mark: SyntheticMark | None) -> TextHeader:
+    """The header in millimetres, with a mark and without what is untrue of a result."""
     scale = MILLIMETRES.get(header.unit, 1.0)
     (x, y, z), (u, v, w) = header.origin, header.spacing
-    kept = tuple(line for line in header.metadata if not _is_of_acquisition(line))
+    kept = [line for line in header.metadata if not _is_of_acquisition(line)]
+    if mark:
+        kept = [*_mark_lines(mark, kind), *(line for line in kept if not _is_mark(line))]
     return replace(
         header,
         origin=(x * scale, y * scale, z * scale),
         spacing=(u * scale, v * scale, w * scale),
-        metadata=kept,
+        metadata=tuple(kept),
     )
+
+
+def _mark_lines(mark: SyntheticMark, kind: Format) -> list[bytes]:
+    if kind == "nrrd":  # in whose values a backslash begins an escape
+        pairs = f"{FILE_NOTES}:={line_of(mark)}", f"{WHOLE_MARK}:={json_of(mark)}"
+        return [pair.replace("\\", "\\\\").encode() for pair in pairs]
+    return [f"{FILE_NOTES} = {line_of(mark)}".encode(), f"{WHOLE_MARK} = {json_of(mark)}".encode()]
+
+
+def _is_mark(line: bytes) -> bool:
+    """Whether a line is an earlier mark, in whatever field, or has the place of one."""
+    text = text_of(line)
+    return _key(text) in (FILE_NOTES, WHOLE_MARK) or mark_in_text(text) is not None
+
+
+def _key(line: str) -> str:
+    return re.split(r":=|[=:]", line, maxsplit=1)[0].strip()
 
 
 def _is_of_acquisition(line: bytes) -> bool:
     """Whether a line tells how or as which object the scan was made, which is untrue of a result:
     its modality, say, or its SOPInstanceUID.
     """
-    key = re.split(r":=|[=:]", text_of(line), maxsplit=1)[0].strip()
+    key = _key(text_of(line))
     found = _DICOM_KEY.fullmatch(key)
     if found is None:
         return key.lower() == _MODALITY
@@ -140,7 +235,11 @@ def _is_of_acquisition(line: bytes) -> bool:
 
 
 def _write_files(
-    volume: Volume, header: TextHeader, part: Path, beside: Path | None
+    volume: Volume,
+    header: TextHeader,
+    part: Path,
+    beside: Path | None,
+    series: Iterable[AnyArray] | None,
 ) -> dict[str, str]:
     is_packed = header.storage.is_packed
     head = _head(volume, header, beside, 0)
@@ -151,9 +250,9 @@ def _write_files(
         if is_packed:
             packing = "gzip" if volume.format == "nrrd" else "zlib"
             with GzipWriter(hashed, packing) as packer:
-                write_voxels(packer, volume.voxels)
+                write_volumes(packer, volume, all_there, series)
         else:
-            write_voxels(hashed, volume.voxels)
+            write_volumes(hashed, volume, all_there, series)
     hashes = {voxels_file.name: hashed.sha256}
     if beside is None and (volume.format == "nrrd" or not is_packed):
         return hashes
@@ -171,7 +270,7 @@ def _write_files(
 def _head(volume: Volume, header: TextHeader, beside: Path | None, packed_bytes: int) -> bytes:
     is_packed = header.storage.is_packed
     name = os.fsencode(beside.name) if beside else None
-    shape, voxel_type = volume.shape, volume.voxels.dtype
+    shape, voxel_type = (*volume.shape, *volume.further), volume.voxels.dtype
     if volume.format == "nrrd":
         encoding = "gzip" if is_packed else "raw"
         return nrrd_header.header_of(header, shape, voxel_type, encoding, name)
@@ -192,7 +291,7 @@ def _verify(
             f"{target} was not written whole ({error}); choose another output folder."
         ) from error
     same = (
-        found.extents == volume.shape
+        found.extents == (*volume.shape, *volume.further)
         and found.storage.voxel_type == volume.voxels.dtype.newbyteorder("<")
         and found.storage.files == (beside or part,)
         and found.metadata == meant.metadata

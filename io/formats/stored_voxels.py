@@ -6,6 +6,7 @@ import binascii
 import io
 import math
 import re
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -337,6 +338,24 @@ def read_voxels(header: TextHeader, volume: int, empty: Empty) -> tuple[AnyArray
         voxels = _picked(header, stored, _place(header, volume), empty)
         stored.finish()
     return native(voxels), stored.goes_on
+
+
+def read_series(header: TextHeader, empty: Empty) -> Iterator[tuple[AnyArray, bool]]:
+    """As `read_voxels`, of all volumes in their order, each when it is asked for; for headers whose
+    further axes are all behind i, j and k. The end of the files is checked before the last one.
+    """
+    count, shape = math.prod(header.extents[3:]), header.extents[:3]
+    voxel_type = header.storage.voxel_type
+    with StoredVoxels(header.storage, math.prod(header.sizes)) as stored:
+        for index in range(count):
+            raw = empty((math.prod(shape) * voxel_type.itemsize,), np.uint8)
+            stored.fill(raw.data)
+            if index == count - 1:
+                stored.finish()
+            voxels = raw.view(voxel_type).reshape(shape, order="F")
+            del raw
+            yield native(voxels), stored.goes_on
+            del voxels
 
 
 def scratch_bytes(header: TextHeader) -> int:

@@ -61,6 +61,23 @@ class TextStorage:
 
 
 @dataclass(frozen=True, slots=True)
+class FurtherAxis:
+    """What a header says of an axis that is none of space, such as time.
+
+    step: from element to element, in `unit`; NaN where the header does not say it. start: place of
+    the first element. kind, label, unit: as a NRRD header has them, label and unit in their quotes.
+    is_fourth: whether a NRRD header has it as the fourth axis of a space with time.
+    """
+
+    step: float = math.nan
+    start: float = 0.0
+    kind: str = "???"
+    label: bytes = b'""'
+    unit: bytes = b'""'
+    is_fourth: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TextHeader:
     """What a header says.
 
@@ -69,7 +86,8 @@ class TextHeader:
     by row, as ITK has them. unit: of lengths. space: name of the space that the axes are given in,
     in small letters and without time; empty if the header names none. storage: of the voxels.
     fields: lines for a result that describe its axes and the scan. metadata: lines without a
-    meaning for the voxels and their place, as they stand there.
+    meaning for the voxels and their place, as they stand there. behind: what it says of the further
+    axes, where all of them are behind i, j and k, as in a series of volumes; else none.
     """
 
     sizes: tuple[int, ...]
@@ -83,6 +101,7 @@ class TextHeader:
     storage: TextStorage
     fields: tuple[bytes, ...]
     metadata: tuple[bytes, ...]
+    behind: tuple[FurtherAxis, ...] = ()
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -181,9 +200,9 @@ class HeaderFile:
             raise self.misplaced(field)
         return float(word)
 
-    def is_number(self, word: str, number: float) -> bool:
-        """Whether a word is this number."""
-        return bool(_FLOAT.fullmatch(word)) and float(word) == number
+    def is_number(self, word: str, number: float | None = None) -> bool:
+        """Whether a word is a number, or this one."""
+        return bool(_FLOAT.fullmatch(word)) and number in (None, float(word))
 
     def beside(self, name: bytes) -> Path:
         """The file of this name beside the header, or wherever an absolute name leads."""

@@ -3,9 +3,9 @@
 May import all of pipelines, engine and io. Must not print, hear signals or keep global state.
 """
 
-from ...engine.checkpoint.recognise.evidence import NetworkChoices
 from ...engine.errors import DeviceUnavailableError, EngineError, ModelFileError
-from ...engine.model.card import (
+from ...engine.importing.evidence import NetworkChoices
+from ...engine.model.model_card import (
     Identity,
     IntensityMap,
     MinMax,
@@ -14,7 +14,7 @@ from ...engine.model.card import (
     Window,
     ZScore,
 )
-from ...engine.model.model import Model, load_model
+from ...engine.model.model_file import Model, load_model
 from ...engine.options import CudaLimits
 from ...io.conversion import from_nibabel, from_simpleitk, to_nibabel, to_simpleitk
 from ...io.errors import ScanError

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ...engine.decoding import FieldError, decode, encode
-from ...engine.model.model import Model, load_model
+from ...engine.model.model_file import Model, load_model
 from ...io.conversion import AnyPath
 from ..errors import SettingsError
 from ..progress.events import Listen

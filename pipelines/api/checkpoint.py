@@ -3,8 +3,8 @@
 import dataclasses
 from pathlib import Path
 
-from ...engine.checkpoint.recognise.evidence import NetworkChoices, Question
-from ...engine.model.model import Model
+from ...engine.importing.evidence import NetworkChoices, Question
+from ...engine.model.model_file import Model
 from ...io.conversion import AnyPath
 from ...io.files.documents import write_document
 from ..errors import UndecidedError

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from ...engine.model.model import Model
+from ...engine.model.model_file import Model
 from ...engine.options import NO_LIMITS, CudaLimits
 from ...io.choice import Choice
 from ...io.conversion import AnyPath

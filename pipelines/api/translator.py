@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.devices import Device
-from ...engine.generator import AnyGenerator
-from ...engine.model.model import Model
+from ...engine.generator import AnyGenerator, Outcome, SharedGenerator
+from ...engine.model.model_file import Model
 from ...engine.network.layers import Triple
 from ...engine.options import NO_LIMITS, CudaLimits, Inference, Precision
-from ...engine.recovery import Outcome, SharedGenerator
 from ...io.channels import joined
 from ...io.choice import FEWEST_SLICES
 from ...io.conversion import AnyPath, AnyScan, as_volume, volume_of

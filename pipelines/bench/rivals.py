@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
+from ...engine.benchmark.alternatives import modes
 from ...engine.benchmark.measurement import Latency
-from ...engine.benchmark.pytorch_modes import modes
 from ...engine.errors import EngineError
 from ...engine.model.reference import relative_error
 from ...engine.network.layers import FloatArray
@@ -67,7 +67,7 @@ class PytorchTask:
     def run(self) -> Rival:
         """Measure it in this process."""
         from ...engine.benchmark import pytorch as torch_bench
-        from ...engine.benchmark.pytorch_network import as_module
+        from ...engine.benchmark.pytorch import as_module
 
         torch: Any = torch_bench.torch
         setting = self.bench.setting
@@ -110,7 +110,7 @@ class CudnnTask:
 
     def run(self) -> Rival:
         """Measure it in this process, which must not have loaded cuDNN yet."""
-        from ...engine.benchmark.cudnn_library import check_cudnn, use_cudnn
+        from ...engine.benchmark.alternatives import check_cudnn, use_cudnn
 
         use_cudnn(self.folder)
         budget = replace(self.bench.budget, layers=False)

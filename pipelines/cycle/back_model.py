@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...engine.errors import ModelFileError
-from ...engine.model.card import ModelCard
-from ...engine.model.model import Model, load_model
+from ...engine.model.model_card import ModelCard
+from ...engine.model.model_file import Model, load_model
 from ..errors import SettingsError
 from ..settings import TranslateOptions
 from ..study.voxels.resampling import SAME_SPACING
@@ -61,6 +61,8 @@ def back_options(options: TranslateOptions, back: Model) -> TranslateOptions:
         options,
         patch=back.card.patch,
         volume_index=None,
+        every_volume=False,
+        output_type=None,
         nan_to=None,
         preview=False,
         seam_score=False,

@@ -14,10 +14,10 @@ import numpy as np
 
 from ...engine.cores import beside_each_other
 from ...engine.cuda.plan_cache import Progress
-from ...engine.model.model import Model
+from ...engine.generator import SharedGenerator
+from ...engine.model.model_file import Model
 from ...engine.network.layers import FloatArray
 from ...engine.options import Precision
-from ...engine.recovery import SharedGenerator
 from ...io.volume import Empty, Volume
 from ..errors import PreparationError
 from ..settings import CycleCheck, TranslateOptions

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ...engine.probe.cards import (
+from ...engine.probe.gpus import (
     OLDEST_CAPABILITY,
     CudaDevice,
     cuda_devices,

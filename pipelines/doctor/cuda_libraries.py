@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .findings import Finding, failure, ok, warning
 
 if TYPE_CHECKING:
-    from ...engine.probe.cudnn_copies import CudnnCopy
+    from ...engine.probe.cuda_packages import CudnnCopy
 
 _REINSTALL = 'install it again: pip install --force-reinstall "cuda-cyclegan[cuda12]" (or cuda13)'
 
@@ -20,8 +20,7 @@ def examine_cuda_libraries(capabilities: Sequence[tuple[int, int]]) -> Iterator[
 
 
 def _cudnn() -> Iterator[Finding]:
-    from ...engine.probe.cudnn_copies import copies, dotted, loaded, packages
-    from ...engine.probe.known_faults import REMEDY, known_fault
+    from ...engine.probe.cuda_packages import REMEDY, copies, dotted, known_fault, loaded, packages
 
     try:
         cudnn: Any = import_module("cudnn")  # its types are generated and incomplete
@@ -39,7 +38,7 @@ def _cudnn() -> Iterator[Finding]:
 
 def examine_parts() -> Iterator[Finding]:
     """Once the engine has run: whether all parts of cuDNN come from one copy."""
-    from ...engine.probe.cudnn_copies import loaded
+    from ...engine.probe.cuda_packages import loaded
 
     folders = loaded()
     if len(folders) > 1:

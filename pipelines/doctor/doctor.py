@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...engine.probe.cards import OLDEST_CAPABILITY, cuda_devices, why_no_cuda
+from ...engine.probe.gpus import OLDEST_CAPABILITY, cuda_devices, why_no_cuda
 from .cards import examine_cards
 from .cuda_libraries import examine_cuda_libraries, examine_parts
 from .findings import Finding

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, files, requires, version
 from typing import Any
 
-from ...engine.telemetry import SWITCH
+from ...engine import TELEMETRY_SWITCH as SWITCH
 from .findings import Finding, failure, ok, warning
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+?)\s*((?:[<>]=?[0-9.]+,?)+)$")

@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...engine.cores import allowed_cores, cores_granted
+from ...engine.cores import allowed_cores
 from ...engine.cuda.plan_cache import cache_folder
+from ...io.files.control_groups import cores_granted
 from ...io.files.disk import drop_cached, free_bytes
 from ...io.files.locks import lock
 from ...io.files.machine_memory import physical_memory

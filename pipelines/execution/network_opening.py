@@ -8,9 +8,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TypeAlias
 
 from ...engine.cuda.plan_cache import Progress
-from ...engine.generator import AnyGenerator
+from ...engine.generator import AnyGenerator, SharedGenerator, shared_generator
 from ...engine.options import Precision
-from ...engine.recovery import SharedGenerator, shared_generator
 
 OpenGenerator: TypeAlias = Callable[[Precision, Progress], AbstractContextManager[AnyGenerator]]
 """Opens the network in some precision, and tells of the search for plans."""

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
+from math import prod
 from typing import TypeAlias
 
 from ...engine.errors import EngineError
-from ...engine.generator import AnyGenerator
-from ...engine.model.model import Model
+from ...engine.generator import AnyGenerator, SharedGenerator
+from ...engine.model.model_file import Model
 from ...engine.options import Precision
-from ...engine.recovery import SharedGenerator
 from ...io.errors import ScanError
 from ...io.file_headers import read_grid
 from ...io.volume import Volume
@@ -53,6 +54,7 @@ from ..study.verification import (
     volume_again_bytes,
 )
 from ..study.volume_at_once import make_ready
+from ..study.volumes import StudyVolumes, verified_together
 from .concurrency import CommitBarrier, WeightedSemaphore, running_in_background
 from .network_opening import ShareGenerator
 from .under_way import StudiesUnderWay, StudyProgress
@@ -99,7 +101,8 @@ class StudyTask:
         return self.settings.precision
 
 
-Loaded: TypeAlias = tuple[StudyProgress, PreparedStudy] | StudyDone
+Loaded: TypeAlias = tuple[StudyProgress, list[PreparedStudy]] | StudyDone
+"""The one in the list is taken out of it by what works on it, so that nobody else holds it."""
 Inferred: TypeAlias = tuple[StudyProgress, InferredStudy | BackTranslated] | StudyDone
 Finished: TypeAlias = tuple[StudyProgress, Translated] | StudyDone
 
@@ -148,7 +151,7 @@ class StudyStages:
             return self._with_more_beside(planned, row)
         self._aliases[row.name] = planned.aliases
         progress = self._under_way.begin(planned, row)
-        return self._under_way.stage(progress, lambda: self._prepare(progress))
+        return self._under_way.stage(progress, lambda: [self._prepare(progress)])
 
     def _with_more_beside(self, planned: PlannedStudy, row: StudyReport) -> StudyDone:
         """Write what a result that is up to date lacks; the network has no part in it."""
@@ -201,24 +204,32 @@ class StudyStages:
         self,
         loaded: Loaded,
         generator: SharedGenerator | None,
+        verifier: StudyVerifier,
         back_translator: BackTranslator | None = None,
     ) -> Inferred:
-        """Run the network on a study, and on its result the one that translates it back, if any."""
+        """Run the network on a study, and on its result the one that translates it back, if any.
+
+        Of a series all volumes but the last are finished and handed on to be written as well.
+        """
         if isinstance(loaded, StudyDone):
             return loaded
         if generator is None:
             raise RuntimeError("A study is to be translated, and no network was to be opened.")
-        progress, study = loaded
+        progress, ready = loaded
         if not self._task.may_begin(progress.row.name):
             self.leave(progress.row.name)
 
-        unit = unit_of(study.prepared.plan)
+        unit, volumes = unit_of(ready[0].prepared.plan), progress.volumes
 
         def on_tiles(done: int, total: int) -> None:
-            self._tell(TilesDone(progress.row.name, done, total, unit))
+            at, count = (volumes.number + 1, volumes.count) if volumes else (1, 1)
+            self._tell(TilesDone(progress.row.name, done, total, unit, at, count))
             self._under_way.check(progress)
 
         def work() -> InferredStudy | BackTranslated:
+            if volumes and volumes.is_series:
+                return self._infer_series(progress, volumes, ready, generator, verifier, on_tiles)
+            study = ready.pop()
             if back_translator is None:
                 return self._infer(progress, study, generator, on_tiles)
             return self._forward_and_back(progress, study, generator, back_translator, on_tiles)
@@ -259,6 +270,7 @@ class StudyStages:
         notes = *progress.row.notes, alias_note(progress.planned.study)
         row = replace(alias.opening_row, notes=notes, cycle=progress.row.cycle)
         again = self._under_way.begin(alias, row)
+        again.ahead = progress.ahead
 
         def store() -> StudyReport:
             again.inputs = states_again(alias.study, progress.inputs)
@@ -267,25 +279,42 @@ class StudyStages:
         return self._under_way.over(self._under_way.stage(again, store))
 
     def _prepare(self, progress: StudyProgress) -> PreparedStudy:
-        task, study, watch = self._task, progress.planned.study, progress.watch
+        task, study = self._task, progress.planned.study
         task.store.record.place.check()  # before hours are spent on what could not be stored
         self._disk_space.check(study.files)
         self._take_memory(progress)
         files = InputFiles(study)
         with running_in_background(files.states) as states:
             with files.unchanged():
-                scans = read_study(study, task.options, watch, self._arrays.empty)
-            progress.note(*scans.notes)
-            plan = plan_read_study(scans, task.model, task.options, watch)
-            self._under_way.settle_memory(progress, self._needed(scans.volumes[0], plan))
-            with self._preparing:
-                prepared = prepare_study(
-                    scans, plan, task.model, task.options, watch, self._arrays.empty
-                )
-            progress.note(*prepared.notes)
+                volumes = StudyVolumes(study, task.options, self._arrays.empty, files.unchanged)
+            progress.volumes = volumes
+            prepared = self._prepare_next(progress, volumes)
             # To hash takes longer than to read, and only what is stored needs it.
             progress.hashed = lambda: files.confirmed(states())
         return prepared
+
+    def _prepare_next(self, progress: StudyProgress, volumes: StudyVolumes) -> PreparedStudy:
+        """Read and prepare the first volume of a study, or the next of a series."""
+        task, planned, watch = self._task, progress.planned, progress.watch
+        empty = self._arrays.empty
+        with volumes.unchanged():
+            scans = read_study(planned.study, task.options, watch, empty, volumes)
+        progress.note(*scans.notes)
+        plan = plan_read_study(scans, task.model, task.options, watch)
+        progress.note(*volumes.notes_of(scans.volumes[0], plan))
+        if not volumes.number:
+            needed = self._needed(scans.volumes[0], plan, is_series=volumes.is_series)
+            self._under_way.settle_memory(progress, needed)
+        options = self._options_of(progress)
+        with self._preparing:
+            prepared = prepare_study(scans, plan, task.model, options, watch, empty)
+        progress.note(*prepared.notes)
+        return prepared
+
+    def _options_of(self, progress: StudyProgress) -> TranslateOptions:
+        """What is asked for of the volume at hand: a series has a preview of its first."""
+        options, volumes = self._task.options, progress.volumes
+        return replace(options, preview=False) if volumes and volumes.number else options
 
     def _take_memory(self, progress: StudyProgress) -> None:
         """Wait for what a study needs by its headers; what is wrong with them is told when it is
@@ -296,12 +325,15 @@ class StudyStages:
             unread = look_at_study(progress.planned.study, task.options)
             foreseen = unread.reading_bytes
             plan = plan_volumes(unread.volumes, task.model, task.options)
-            foreseen = max(foreseen, self._needed(unread.volumes[0], plan))
+            needed = self._needed(unread.volumes[0], plan, is_series=unread.count > 1)
+            foreseen = max(foreseen, needed)
         self._under_way.take_memory(progress, foreseen)
 
-    def _needed(self, volume: Volume, plan: StudyPlan) -> int:
+    def _needed(self, volume: Volume, plan: StudyPlan, *, is_series: bool) -> int:
         back, options = self._task.back, self._task.options
         again = volume_again_bytes(plan, options.verify)
+        if is_series:
+            again += plan.footprint.stored  # of the volume before, which is being written
         if back is None:
             return plan.footprint.peak + again
         return again + host_bytes(volume, plan, plan_back(volume, back.model, options), options)
@@ -343,10 +375,59 @@ class StudyStages:
         progress.note(*told, *outcome.notes, *outcome.result.notes)
         return replace(outcome.result, precision=outcome.precision)
 
+    def _infer_series(
+        self,
+        progress: StudyProgress,
+        volumes: StudyVolumes,
+        ready: list[PreparedStudy],
+        generator: SharedGenerator,
+        verifier: StudyVerifier,
+        on_tiles: OnTiles,
+    ) -> InferredStudy:
+        """As `_infer`, volume after volume, each in the memory of the one before."""
+        before = 0
+        while True:
+            study = ready.pop()
+            steps = study.prepared.plan.steps
+            total = before + steps * (1 + volumes.left)
+
+            def on_more(done: int, _: int, before: int = before, total: int = total) -> None:
+                on_tiles(before + done, total)
+
+            inferred = self._infer(progress, study, generator, on_more)
+            del study
+            if not volumes.left:
+                return inferred
+            self._hand_on(progress, self._finished(progress, inferred, verifier))
+            del inferred
+            before += steps
+            ready.append(self._prepare_next(progress, volumes))
+
+    def _hand_on(self, progress: StudyProgress, made: Translated) -> Translated:
+        """Have a volume of a series written; what is made so far, with voxels of this volume."""
+        store, planned = self._task.store, progress.planned
+        with progress.watch.time("write"), self._disk_space.taken(planned.study.files):
+            if not progress.series:
+                aliases = self._aliases.get(progress.row.name, ())
+                begun = (
+                    store.begin_series(each, made.volumes, self._commits)
+                    for each in (planned, *aliases)
+                )
+                progress.ahead = progress.series = tuple(chain.from_iterable(begun))
+            for at, series in enumerate(progress.series):
+                series.add(made.volumes[at % len(made.volumes)])
+        first = progress.made or made
+        tiles = made.tiles + (progress.made.tiles if progress.made else 0)
+        progress.made = replace(first, volumes=(), tiles=tiles)
+        return replace(progress.made, volumes=made.volumes)
+
     def _begin_to_store(self, progress: StudyProgress, made: Volume) -> Callable[[int], None]:
+        if progress.is_series:
+            return _unheard
         progress.leave_ahead()  # of a try in another precision
-        progress.ahead = self._task.store.begin(progress.planned, made, self._commits)
-        return progress.ahead.on_rows if progress.ahead else _unheard
+        begun = self._task.store.begin(progress.planned, made, self._commits)
+        progress.ahead = (begun,) if begun else ()
+        return begun.on_rows if begun else _unheard
 
     def _forward_and_back(
         self,
@@ -383,15 +464,22 @@ class StudyStages:
     def _finish(
         self, progress: StudyProgress, made: InferredStudy | BackTranslated, verifier: StudyVerifier
     ) -> Translated:
-        task, watch = self._task, progress.watch
         progress.take_inputs()
         study = self._compared(progress, made) if isinstance(made, BackTranslated) else made
-        if task.options.verify:
-            verified = verifier.verify(study, task.options, progress.row.name, watch)
-            progress.row = replace(progress.row, verified=verified)
+        finished = self._finished(progress, study, verifier)
+        return self._hand_on(progress, finished) if progress.is_series else finished
+
+    def _finished(
+        self, progress: StudyProgress, study: InferredStudy, verifier: StudyVerifier
+    ) -> Translated:
+        task, watch, options = self._task, progress.watch, self._options_of(progress)
+        if options.verify:
+            verified = verifier.verify(study, options, progress.row.name, watch)
+            together = verified_together(progress.row.verified, verified)
+            progress.row = replace(progress.row, verified=together)
             check_verified(verified)
         finished = finish_study(
-            study, task.model, task.options, watch, self._arrays.empty, progress.row.warning
+            study, task.model, options, watch, self._arrays.empty, progress.row.warning
         )
         progress.note(*finished.notes)
         return finished
@@ -406,10 +494,12 @@ class StudyStages:
                 progress.row.cycle,
                 progress.ahead,
             )
+        count = prod(made.volumes[0].further)
         return replace(
             progress.row,
             status="translated",
-            voxels=made.volumes[0].voxels.size,
+            voxels=count * made.volumes[0].voxels.size,
+            volumes=count,
             tiles=made.tiles,
             preview=progress.planned.picture,
             sidecars=progress.planned.sidecars,

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from ...engine.recovery import SharedGenerator
+from ...engine.generator import SharedGenerator
 from ...io.files.parts import remove_parts_of_this_process
 from ..cycle.back_translation import BackTranslator, opened_back_translator
 from ..progress.events import DeviceOpened, Event, opening_event
@@ -197,7 +197,7 @@ class StudyPipeline:
         self, generator: SharedGenerator | None, back_translator: BackTranslator | None
     ) -> None:
         while (loaded := self._next_loaded(generator)) is not None:
-            inferred = self._stages.infer(loaded, generator, back_translator)
+            inferred = self._stages.infer(loaded, generator, self._verifier, back_translator)
             del loaded
             if not (self._behind.acquire() and self._is_taken(inferred)):
                 self._stages.drop(inferred)

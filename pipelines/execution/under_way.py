@@ -3,7 +3,7 @@
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ...engine.errors import CudaError
@@ -13,8 +13,10 @@ from ..report.failures import failure_of
 from ..report.report import StudyReport
 from ..results.manifest import FileState, content_of
 from ..results.resume import PlannedStudy
-from ..results.written_ahead import WrittenAhead
+from ..results.written_ahead import WrittenAhead, WrittenSeries
 from ..stopwatch import Span, Stopwatch
+from ..study.translation import Translated
+from ..study.volumes import StudyVolumes, notes_of_volumes
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
 
 Made = TypeVar("Made")
@@ -25,8 +27,10 @@ class StudyProgress:
     """A study under way. inputs: its files before they were read. held: bytes that it was given.
 
     planned: what is to be done. row: what is known of the outcome. watch: seconds of its stages.
-    hashed: waits until the files are hashed, and gives their states. ahead: what of its result is
-    written while that is made.
+    hashed: waits until the files are hashed, and gives their states. ahead: what of its results is
+    written while they are made; series: the same of a series. volumes: by which its scans are read,
+    once that has begun. made: of the volumes of a series that are handed on to be written, the
+    first without its voxels, with the tiles of all.
     """
 
     planned: PlannedStudy
@@ -35,7 +39,16 @@ class StudyProgress:
     inputs: tuple[FileState, ...] = ()
     held: int = 0
     hashed: Callable[[], tuple[FileState, ...]] = tuple
-    ahead: WrittenAhead | None = None
+    ahead: tuple[WrittenAhead, ...] = ()
+    series: tuple[WrittenSeries, ...] = ()
+    volumes: StudyVolumes | None = None
+    made: Translated | None = None
+    _noted: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+
+    @property
+    def is_series(self) -> bool:
+        """Whether it has several volumes, which are translated one by one."""
+        return self.volumes is not None and self.volumes.is_series
 
     @contextmanager
     def kept(self) -> Generator[None]:
@@ -48,9 +61,9 @@ class StudyProgress:
 
     def leave_ahead(self) -> None:
         """Remove what was written ahead of a result that will not be stored."""
-        if self.ahead is not None:
-            self.ahead.leave()
-            self.ahead = None
+        for ahead in self.ahead:
+            ahead.leave()
+        self.ahead = self.series = ()
 
     def take_inputs(self) -> None:
         """Have the files' states. Raises ScanError, also if a file changed before it was hashed."""
@@ -59,8 +72,13 @@ class StudyProgress:
         self.row = replace(self.row, source_content=content_of(self.inputs))
 
     def note(self, *notes: str) -> None:
-        """What a user should know of it."""
-        self.row = replace(self.row, notes=(*self.row.notes, *notes))
+        """What a user should know of it, or of the volume that was read last."""
+        if self.volumes is None or not self.volumes.is_series:
+            self.row = replace(self.row, notes=(*self.row.notes, *notes))
+            return
+        self._noted += [(self.volumes.number, note) for note in notes]
+        on_volumes = notes_of_volumes(self._noted, self.volumes.count)
+        self.row = replace(self.row, notes=(*self.planned.opening_row.notes, *on_volumes))
 
     def timed(self, row: StudyReport) -> StudyReport:
         """A row with the seconds so far."""
@@ -159,7 +177,8 @@ class StudiesUnderWay:
             if self._hands_over and isinstance(error, CudaError) and error.is_sticky:
                 raise DeviceLostError(str(error)) from error
             trace = "".join(traceback.format_exception(error))
-            failure = failure_of(error, progress.watch.stage)
+            volume = progress.volumes.at_hand if progress.volumes else ""
+            failure = failure_of(error, progress.watch.stage, volume)
         return self._done(progress, replace(progress.row, status="failed", failure=failure), trace)
 
     def over(self, last: tuple[StudyProgress, StudyReport] | StudyDone) -> StudyDone:
@@ -173,6 +192,8 @@ class StudiesUnderWay:
     def _done(
         self, progress: StudyProgress, row: StudyReport, trace: str | None = None
     ) -> StudyDone:
+        if progress.volumes:
+            progress.volumes.close()
         self._memory.release(progress.held)
         row = replace(progress.timed(row), peak_memory=self._peaks.leave(row.name))
         return StudyDone(row, trace)

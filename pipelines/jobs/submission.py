@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...engine.model.model import Model, load_model
+from ...engine.model.model_file import Model, load_model
 from ...io.discovery import images_sha256
 from ...io.files.disk import takes_name
 from ...io.search import Skipped
 from ...io.volume import Study
 from ..cycle.back_model import back_model
-from ..decisions import check_spread, with_inference
+from ..decisions import check_every_volume, check_spread, with_inference
 from ..errors import OutputFolderError
 from ..request import Request, Search
 from ..settings import CycleCheck
@@ -52,6 +52,7 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
         )
     model = load_model(request.model)
     check_spread(model, request.options)
+    check_every_volume(request.options)
     decided = with_inference(model, request.options)
     model.network.graph.check_patch(decided.patch or model.card.patch)
     options = replace(decided, cycle_check=_cycle_check(model, request))

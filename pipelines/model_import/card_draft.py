@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from ...engine.checkpoint.recognise.evidence import Fact, Question
-from ...engine.model.card import USUAL_RANGE, ChannelMaps, Identity, NetworkRange, ZScore
+from ...engine.importing.evidence import Fact, Question
+from ...engine.model.model_card import USUAL_RANGE, ChannelMaps, Identity, NetworkRange, ZScore
 from ...engine.network.layers import Triple
-from ...engine.sliding_window import SmallVolumePadding
+from ...engine.patch_grid import SmallVolumePadding
 
 Spacing: TypeAlias = tuple[float, float, float] | Literal["native"]
 

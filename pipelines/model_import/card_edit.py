@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from ...engine.model.card import ModelCard
-from ...engine.model.model import Model, encode_model
+from ...engine.model.model_card import ModelCard
+from ...engine.model.model_file import Model, encode_model
 from ..errors import SettingsError
 
 

@@ -6,26 +6,19 @@ from math import isclose
 from pathlib import Path
 from typing import TypeAlias
 
-from ...engine.checkpoint.onnx.file import OnnxFile, is_onnx, read_onnx
-from ...engine.checkpoint.onnx.graph import operators_of, write_down
-from ...engine.checkpoint.read.checkpoint import read_checkpoint
-from ...engine.checkpoint.recognise.evidence import (
-    Fact,
-    NetworkChoices,
-    Question,
-    meaningless,
-    setting,
-)
-from ...engine.checkpoint.recognise.recognition import Recognised, recognise
-from ...engine.checkpoint.reference.proof import resolve
 from ...engine.errors import CheckpointError
-from ...engine.model.card import Established, NetworkRange
+from ...engine.importing.checkpoint_file import read_checkpoint
+from ...engine.importing.evidence import Fact, NetworkChoices, Question, meaningless, setting
+from ...engine.importing.onnx.onnx_file import OnnxFile, is_onnx, read_onnx
+from ...engine.importing.onnx.onnx_graph import operators_of, write_down
+from ...engine.importing.recognise import Recognised, recognise
+from ...engine.importing.reference_search import resolve
+from ...engine.model.model_card import Established, NetworkRange
 from ...engine.model.reference import TOLERANCE, relative_error
 from ...engine.network.architectures import Architecture
-from ...engine.network.graph import INPUT, Graph, Network
-from ...engine.network.layer_shapes import times
+from ...engine.network.graph import INPUT, Graph, Network, times
+from ...engine.network.graph_analysis import ValueRange, output_range
 from ...engine.network.layers import Add, FloatArray, Triple
-from ...engine.network.value_range import ValueRange, output_range
 from ...engine.onnxruntime.session import open_cpu_generator
 
 ReferencePair: TypeAlias = tuple[FloatArray, FloatArray]

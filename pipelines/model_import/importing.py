@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...engine.checkpoint.read.reference_file import read_reference
-from ...engine.checkpoint.recognise.evidence import Fact, NetworkChoices, Question, setting
 from ...engine.errors import CheckpointError
-from ...engine.model.card import (
+from ...engine.importing.checkpoint_file import read_reference
+from ...engine.importing.evidence import Fact, NetworkChoices, Question, setting
+from ...engine.model.model_card import (
     USUAL_RANGE,
     ChannelMaps,
     ModelCard,
@@ -16,7 +16,7 @@ from ...engine.model.card import (
     ZScore,
     check_numbers,
 )
-from ...engine.model.model import Model, decode_model, encode_model
+from ...engine.model.model_file import Model, decode_model, encode_model
 from ...engine.model.reference import (
     Verification,
     array_sha256,

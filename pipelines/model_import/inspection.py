@@ -5,18 +5,16 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from ...engine.checkpoint.onnx.file import is_onnx
-from ...engine.checkpoint.read.checkpoint import Checkpoint, read_checkpoint
-from ...engine.checkpoint.recognise.evidence import NetworkChoices
-from ...engine.checkpoint.recognise.networks import networks
-from ...engine.checkpoint.recognise.recognition import Recognised, recognise
 from ...engine.errors import CheckpointError
-from ...engine.model.model import Model, is_model_file, load_model
+from ...engine.importing.checkpoint_file import Checkpoint, read_checkpoint
+from ...engine.importing.evidence import NetworkChoices
+from ...engine.importing.onnx.onnx_file import is_onnx
+from ...engine.importing.recognise import Recognised, networks, recognise
+from ...engine.model.model_file import Model, is_model_file, load_model
 from ...engine.model.reference import reference_extents
-from ...engine.network.flops import flops
 from ...engine.network.graph import Network
+from ...engine.network.graph_analysis import flops, receptive_field, sees_whole_patch
 from ...engine.network.layers import Triple, kind_of
-from ...engine.network.receptive_field import receptive_field, sees_whole_patch
 from .found import FoundNetwork, find_network
 
 

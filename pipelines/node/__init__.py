@@ -1,5 +1,5 @@
-"""The DICOM node: what arrives on a route becomes jobs of the queue, and results go on.
+"""The DICOM node: objects received on a route become jobs of the queue, and results are sent on.
 
-All that it knows stands on disk, and each step may be done again. May import jobs and the network.
-Must not run jobs, nor print.
+All its state is on disk, and each step may be repeated. May import jobs and the network. Must not
+run jobs or print.
 """

@@ -1,32 +1,113 @@
-"""Results to their destinations: a thread for each, an object at a time, each confirmed on disk."""
+"""Results sent to their destinations: a thread each, object by object, each confirmed on disk."""
 
 import ssl
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic
 from typing import Self
 
 from ...io.dicom_network.errors import NetworkError, RefusedError
 from ...io.dicom_network.sending import Peer, Transmission, instance_of, sending_to
 from ...io.dicom_network.tls import Certificates
-from .attempts import Backoff, Rounds
-from .events import GaveUp, NodeEvent, NotSent, Resumed, Sent
+from .events import GaveUp, NodeEvent, NotSent, Resumed, Sent, Trouble
 from .inbox import SUFFIX
-from .ledger import Ledger, SeriesRecord, StudyRecord
+from .records import SeriesRecord, StudyName, StudyRecord, output_of
 from .routes import Route
-from .study_name import StudyName
-from .submission import output_of
+from .store import NodeStore
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
-"""Seconds between tries: they double from the one to the other."""
+"""Seconds between tries to reach a destination: they double from the one to the other."""
+POLL_SECONDS = 1.0
+"""Seconds between two checks for pending work, unless `PeriodicThread.wake` is called."""
+
+
+@dataclass
+class Backoff:
+    """Pause between two tries of the same action, doubled after each failure.
+
+    first, longest: seconds after the first failure, and at most. seconds: length of the current
+    pause. until: its end, on the monotonic clock.
+    """
+
+    first: float
+    longest: float
+    seconds: float = 0.0
+    until: float = 0.0
+
+    def lengthen(self) -> None:
+        """Start the next pause, after a failure."""
+        self.seconds = min(max(self.seconds * 2, self.first), self.longest)
+        self.until = time.monotonic() + self.seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the next try may start."""
+        return time.monotonic() >= self.until
+
+
+def sending_backoff() -> Backoff:
+    """Return the backoff for a destination."""
+    return Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+
+
+class PeriodicThread:
+    """Thread that repeats an action from the first `wake` to `stop`.
+
+    name: of the thread. do: does the pending work; returns whether more may be pending at once.
+    emit: callback for unexpected errors, after which the thread continues. is_open: True until
+    `stop`.
+    """
+
+    def __init__(
+        self, name: str, do: Callable[[], bool], emit: Callable[[NodeEvent], None]
+    ) -> None:
+        self.is_open = True
+        self._name, self._do, self._emit = name, do, emit
+        self._unexpected = ""
+        self._woken = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def wake(self) -> None:
+        """Check for pending work now; start the thread the first time."""
+        if self._thread.ident is None:
+            self._thread.start()
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Start nothing more; `join` waits for the current action."""
+        self.is_open = False
+        self._woken.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the current action."""
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while self.is_open:
+            self._woken.clear()
+            if not self._done():
+                self._woken.wait(POLL_SECONDS)
+
+    def _done(self) -> bool:
+        """Return whether more may be pending; report the same unexpected error once."""
+        try:
+            return self._do()
+        except Exception as error:  # its message may quote a scan
+            kind = type(error).__name__
+            if kind != self._unexpected:
+                self._emit(Trouble(f"{self._name} met an unexpected {kind}, and is tried again"))
+            self._unexpected = kind
+            return False
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where results go, as one association reaches it.
+    """Receiver of results, as one association reaches it.
 
-    peer: who takes them. calling: our AE title. uses_tls: whether over TLS.
+    peer: the receiver. calling: calling AE title. uses_tls: whether to connect over TLS.
     """
 
     peer: Peer
@@ -35,15 +116,19 @@ class Destination:
 
     @classmethod
     def of(cls, route: Route) -> Self:
-        """Where a route's results go."""
+        """Return the destination of a route's results."""
         return cls(route.destination, route.title, route.uses_tls)
+
+    def tls_context(self, certificates: Certificates | None) -> ssl.SSLContext | None:
+        """Return the TLS context for it, or None without TLS. Raises CertificateError."""
+        return certificates.client_context() if certificates and self.uses_tls else None
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A result that is to be sent.
+    """Result to be sent.
 
-    study, series: what it was made of. route: whose it is. folders: its files, of each channel.
+    study, series: its source. route: its route. folders: its files, one folder per channel.
     """
 
     study: StudyName
@@ -60,8 +145,8 @@ class Result:
 def results_to_send(
     records: Iterable[StudyRecord], routes: Mapping[str, Route], results: Path
 ) -> dict[Destination, list[Result]]:
-    """What is due, by destination, the oldest first."""
-    due: dict[Destination, list[Result]] = {}
+    """Return the pending results by destination, oldest first."""
+    pending: dict[Destination, list[Result]] = {}
     for record in records:
         study = StudyName.parse(record.study)
         route = routes.get(study.route)
@@ -72,136 +157,136 @@ def results_to_send(
             if one.state == "sending":
                 output = output_of(results, study.route, study.day) / study.name
                 folders = tuple(output / place for place in one.places)
-                due.setdefault(destination, []).append(Result(study, one, route, folders))
-    for found in due.values():
+                pending.setdefault(destination, []).append(Result(study, one, route, folders))
+    for found in pending.values():
         found.sort(key=lambda result: result.series.done)
-    return due
+    return pending
 
 
 def resume_sending(
-    ledger: Ledger, routes: Mapping[str, Route], now: float, tell: Callable[[NodeEvent], None]
+    store: NodeStore, routes: Mapping[str, Route], now: float, emit: Callable[[NodeEvent], None]
 ) -> None:
-    """Have results sent after all that were given up, if their route says longer by now.
+    """Resume sending of results that were given up, if their route's `retry` is longer by now.
 
     now: seconds since 1970. Raises OSError.
     """
-    for record in ledger.present():
+    for record in store.present():
         route = routes.get(StudyName.parse(record.study).route)
         if route is None:
             continue
         for one in record.series:
             if one.state == "undelivered" and now - one.done <= route.retry:
                 again = replace(one, state="sending")
-                ledger.change(record.study, lambda known, again=again: known.with_series(again))
-                tell(Resumed(f"{record.study}/{one.place}"))
+                store.change(record.study, lambda known, again=again: known.with_series(again))
+                emit(Resumed(f"{record.study}/{one.place}"))
 
 
 class Deliveries:
-    """A deliverer for each destination, from the first result on that is due there.
+    """Deliverers of all destinations, each started by its first pending result.
 
-    results: the folder of results. routes: as they are now. certificates: for TLS, or None. sent:
-    told of each job whose result is sent, and from when to when, by any thread.
+    results: folder of results. routes: current routes. certificates: for TLS, or None. on_sent:
+    called by any thread with each job whose result was sent, and from when to when.
     """
 
     def __init__(
         self,
-        ledger: Ledger,
+        store: NodeStore,
         results: Path,
         routes: Mapping[str, Route],
         certificates: Certificates | None,
-        tell: Callable[[NodeEvent], None],
-        sent: Callable[[str, tuple[float, float]], None],
+        emit: Callable[[NodeEvent], None],
+        on_sent: Callable[[str, tuple[float, float]], None],
         clock: Callable[[], float],
     ) -> None:
         self.routes = routes
-        self._ledger, self._results, self._certificates = ledger, results, certificates
-        self._tell, self._sent, self._clock = tell, sent, clock
+        self._store, self._results, self._certificates = store, results, certificates
+        self._emit, self._on_sent, self._clock = emit, on_sent, clock
         self._deliverers: dict[Destination, Deliverer] = {}
 
     def wake(self) -> None:
-        """Something new may be due."""
-        for destination in self._due():
+        """Check for pending results now."""
+        for destination in self._pending():
             if destination not in self._deliverers:
                 self._deliverers[destination] = self._deliverer(destination)
-            self._deliverers[destination].rounds.wake()
+            self._deliverers[destination].thread.wake()
 
     def resume(self) -> None:
-        """Take up what was given up, where a route says longer by now. Raises OSError."""
-        resume_sending(self._ledger, self.routes, self._clock(), self._tell)
+        """Resume what was given up, if a route's `retry` is longer by now. Raises OSError."""
+        resume_sending(self._store, self.routes, self._clock(), self._emit)
 
     def close(self) -> None:
-        """Begin no other object, and wait a little for those under way."""
+        """Start no other object, and wait up to 10 s for those in flight."""
         for deliverer in self._deliverers.values():
-            deliverer.rounds.stop()
+            deliverer.thread.stop()
         for deliverer in self._deliverers.values():
-            deliverer.rounds.join(10.0)
+            deliverer.thread.join(10.0)
 
-    def _due(self) -> dict[Destination, list[Result]]:
-        return results_to_send(self._ledger.present(), self.routes, self._results)
+    def _pending(self) -> dict[Destination, list[Result]]:
+        return results_to_send(self._store.present(), self.routes, self._results)
 
     def _deliverer(self, destination: Destination) -> "Deliverer":
-        def due() -> list[Result]:
-            return self._due().get(destination, [])
-
-        def secured() -> ssl.SSLContext | None:
-            certificates = self._certificates if destination.uses_tls else None
-            return certificates.client_context() if certificates else None
-
         return Deliverer(
-            destination, due, self._ledger, self._tell, secured, self._sent, self._clock
+            destination,
+            lambda: self._pending().get(destination, []),
+            self._store,
+            self._emit,
+            lambda: destination.tls_context(self._certificates),
+            self._on_sent,
+            self._clock,
         )
 
 
 class Deliverer:
-    """Sends to one destination.
+    """Sender of the results of one destination.
 
-    due: what is to be sent there now. secured: the context of TLS for it, or None. sent: told of
-    each job whose result is sent, and from when to when. rounds: the thread in which it does so.
+    pending: returns the results to send. tls: returns the TLS context, or None. on_sent: as of
+    `Deliveries`. thread: in which it sends.
     """
 
     def __init__(
         self,
         destination: Destination,
-        due: Callable[[], list[Result]],
-        ledger: Ledger,
-        tell: Callable[[NodeEvent], None],
-        secured: Callable[[], ssl.SSLContext | None],
-        sent: Callable[[str, tuple[float, float]], None],
+        pending: Callable[[], list[Result]],
+        store: NodeStore,
+        emit: Callable[[NodeEvent], None],
+        tls: Callable[[], ssl.SSLContext | None],
+        on_sent: Callable[[str, tuple[float, float]], None],
         clock: Callable[[], float],
     ) -> None:
         self._destination = destination
-        self._sent = sent
-        self._due, self._ledger, self._tell = due, ledger, tell
-        self._secured, self._clock = secured, clock
+        self._on_sent = on_sent
+        self._pending, self._store, self._emit = pending, store, emit
+        self._tls, self._clock = tls, clock
         self._backoff = sending_backoff()
         self._backoffs: dict[str, Backoff] = {}
-        self.rounds = Rounds("delivery", self._round, tell)
+        self.thread = PeriodicThread("delivery", self._send_pending, emit)
 
-    def _round(self) -> bool:
+    def _send_pending(self) -> bool:
         try:
             if self._backoff.is_over and (ready := self._ready()):
                 self._deliver(ready)
                 return True
-        except OSError as error:  # the ledger has no room
+        except OSError as error:  # the store has no room
             if self._is_open:
-                self._hold_on(f"{error.filename or 'a file'} cannot be used ({error.strerror})")
+                self._wait(f"{error.filename or 'a file'} cannot be used ({error.strerror})")
         return False
 
     @property
     def _is_open(self) -> bool:
-        return self.rounds.is_open
+        return self.thread.is_open
 
-    def _hold_on(self, reason: str) -> None:
+    def _wait(self, reason: str) -> None:
+        """Pause all sending to the destination, and report why."""
         self._backoff.lengthen()
-        self._tell(NotSent(str(self._destination.peer), reason, self._backoff.seconds))
+        self._emit(NotSent(str(self._destination.peer), reason, self._backoff.seconds))
 
     def _ready(self) -> list[Result]:
-        """What is due and need not wait, what failed before behind all else.
+        """Return pending results that need not wait, those that failed before last.
 
-        What was tried for too long is given up.
+        Give up results that were tried for as long as their route allows.
         """
         ready: list[Result] = []
-        for result in self._due():
+        for result in self._pending():
             if self._clock() - result.series.done > result.route.retry:
                 self._give_up(result)
             elif self._backoffs.get(result.name, sending_backoff()).is_over:
@@ -212,40 +297,40 @@ class Deliverer:
         destination = self._destination
         sending: Result | None = None
         try:
-            with sending_to(destination.peer, destination.calling, self._secured()) as link:
-                # Connecting may have taken long, and meanwhile other results may have become due.
+            with sending_to(destination.peer, destination.calling, self._tls()) as link:
+                # Connecting may have taken long, and meanwhile other results may be pending.
                 while self._is_open and (ready := self._ready()):
                     for sending in ready:
                         if self._is_open:
                             self._send(link, sending)
         except NetworkError as error:
-            self._broke_off(sending, str(error))
+            self._note_break(sending, str(error))
 
-    def _broke_off(self, sending: Result | None, reason: str) -> None:
-        """No association came about, or one ended at a result.
+    def _note_break(self, sending: Result | None, reason: str) -> None:
+        """Handle a failed or broken association.
 
-        The first time, that tells of the destination, which all wait for. Where it breaks off at
-        the same result again, that one waits alone.
+        The first time, the whole destination waits. If it breaks off at the same result again, only
+        that result waits.
         """
         failed_before = sending is not None and sending.name in self._backoffs
-        backoff = self._put_off(sending, reason) if sending else None
+        backoff = self._defer(sending, reason) if sending else None
         self._note(self._ready(), reason)
         if sending and backoff and failed_before:
-            self._tell(NotSent(sending.name, reason, backoff.seconds))
+            self._emit(NotSent(sending.name, reason, backoff.seconds))
         else:
-            self._hold_on(reason)
+            self._wait(reason)
 
-    def _put_off(self, result: Result, reason: str) -> Backoff:
-        """Try a result again after a pause, and after all others."""
+    def _defer(self, result: Result, reason: str) -> Backoff:
+        """Retry a result after a pause, and after all others."""
         backoff = self._backoffs.setdefault(result.name, sending_backoff())
         backoff.lengthen()
         self._note([result], reason)
         return backoff
 
     def _send(self, link: Transmission, result: Result) -> None:
-        """Send what its destination does not have yet. Raises NetworkError, also for all others."""
-        began, since = self._clock(), monotonic()
-        confirmed = self._ledger.confirmed(result.name)
+        """Send objects that the destination lacks. Raises NetworkError if the association broke."""
+        began, since = self._clock(), time.monotonic()
+        confirmed = self._store.confirmed(result.name)
         try:
             files = [*_files_of(result)]
             for file in files:
@@ -254,28 +339,28 @@ class Deliverer:
                 instance = instance_of(file)
                 if instance not in confirmed:
                     link.store(file)
-                    self._ledger.confirm(result.name, instance)
+                    self._store.confirm(result.name, instance)
         except RefusedError as error:
-            backoff = self._put_off(result, str(error))
-            self._tell(NotSent(result.name, str(error), backoff.seconds))
+            backoff = self._defer(result, str(error))
+            self._emit(NotSent(result.name, str(error), backoff.seconds))
             return
         self._backoff = sending_backoff()
         self._backoffs.pop(result.name, None)
-        seconds = monotonic() - since  # as the clock of moments may have been set meanwhile
+        seconds = time.monotonic() - since  # the other clock may have been set meanwhile
         self._change(result, state="sent", reason="", begun=began, sent=self._clock())
-        self._ledger.forget_confirmations(result.name)
-        self._sent(result.series.job, (began, began + seconds))
-        self._tell(Sent(result.name, str(self._destination.peer), len(files), seconds))
+        self._store.forget_confirmations(result.name)
+        self._on_sent(result.series.job, (began, began + seconds))
+        self._emit(Sent(result.name, str(self._destination.peer), len(files), seconds))
 
     def _give_up(self, result: Result) -> None:
         reason = result.series.reason or "it was never reached"
         self._change(result, state="undelivered", reason=reason)
-        self._tell(GaveUp(result.name, reason))
+        self._emit(GaveUp(result.name, reason))
 
     def _note(self, results: Iterable[Result], reason: str) -> None:
-        """Keep why something was not sent, where it is not known yet."""
+        """Store why results were not sent, unless that is stored already."""
         for result in results:
-            if result.series.reason != reason and self._ledger.study(str(result.study)):
+            if result.series.reason != reason and self._store.study(str(result.study)):
                 self._change(result, reason=reason)
 
     def _change(self, result: Result, **fields: object) -> None:
@@ -283,18 +368,13 @@ class Deliverer:
             now = next((s for s in record.series if s.place == result.series.place), None)
             return record.with_series(replace(now, **fields)) if now else record
 
-        self._ledger.change(str(result.study), changed)
+        self._store.change(str(result.study), changed)
 
 
 def _files_of(result: Result) -> Iterator[Path]:
-    """In order. Raises RefusedError."""
+    """Yield the files of a result in order. Raises RefusedError."""
     for folder in result.folders:
         files = sorted(folder.glob(f"*{SUFFIX}"))
         if not files:
             raise RefusedError("the result is not on disk any more")
         yield from files
-
-
-def sending_backoff() -> Backoff:
-    """Between tries to reach a destination."""
-    return Backoff(FIRST_PAUSE, LONGEST_PAUSE)

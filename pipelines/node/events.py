@@ -1,4 +1,4 @@
-"""What a node tells while it runs; nothing in it names a patient."""
+"""Events that a node reports while it runs; they contain no patient identifiers."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -6,11 +6,12 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """An association ended. route: its called AE title. caller: who called.
+    """End of an association that brought objects.
 
-    objects: new ones. known: those that were there already. refusals: why images were not taken,
-    with how many. bytes: of all that were taken. seconds: that it lasted. reason: why it broke off;
-    "" after an orderly release.
+    route: called AE title. caller: calling AE title. objects: number of new objects. known: number
+    of objects that were stored before. refusals: reasons of refused images, with their numbers.
+    bytes: size of all objects taken. seconds: duration. reason: why it broke off; "" after an
+    orderly release.
     """
 
     route: str
@@ -25,10 +26,10 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class TurnedAway:
-    """Connections that came to no association.
+    """Rejected connections.
 
-    address: from which. titles: calling and called AE title of the last one, where they are the
-    reason. reason: why not. count: since the last time.
+    address: of the peer. titles: calling and called AE title of the last one, if they are the
+    reason. reason: why they were rejected. count: number since the last report.
     """
 
     address: str
@@ -39,10 +40,11 @@ class TurnedAway:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """A series became a job.
+    """Submission of a series as a job.
 
-    series: study, round and label. job: in the queue. images: that it has. before: that it had when
-    it was translated before, or 0. remark: that its source is incomplete, in words; mostly empty.
+    series: study, round and label. job: its identifier in the queue. images: number of images.
+    before: number of images when it was last translated, or 0. remark: note on an incomplete
+    source, usually empty.
     """
 
     series: str
@@ -54,10 +56,10 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A study that waits for what it lacks.
+    """Hold of an incomplete study.
 
-    study: its name. gap: what that is, in words. until: when it is translated without, in seconds
-    since 1970.
+    study: its name. gap: description of what is missing. until: end of the hold, in seconds since
+    1970.
     """
 
     study: str
@@ -67,7 +69,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A study of which nothing, or not all, becomes a job. reason: why not. study: its name."""
+    """Part of a study, or all of it, that becomes no job. study: its name. reason: why not."""
 
     study: str
     reason: str
@@ -75,14 +77,14 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class SeriesTranslated:
-    """A job ended, and its result is to be sent. series: as in `Queued`."""
+    """End of a job whose result will be sent. series: as in `Queued`."""
 
     series: str
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A job ended without a result. series: as in `Queued`. reason: why."""
+    """End of a job without a result. series: as in `Queued`. reason: why."""
 
     series: str
     reason: str
@@ -90,9 +92,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """All objects of a result are confirmed.
+    """Confirmation of all objects of a result.
 
-    series: as in `Queued`. destination: who has it. objects: how many. seconds: that it took.
+    series: as in `Queued`. destination: the receiver. objects: number of objects. seconds: duration
+    of sending.
     """
 
     series: str
@@ -103,9 +106,9 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """A destination, or one result, has to wait. what: a destination or a series.
+    """Failed try to send. what: a destination or a series. reason: why it failed.
 
-    reason: why. again: seconds until the next try.
+    again: seconds until the next try.
     """
 
     what: str
@@ -115,7 +118,7 @@ class NotSent:
 
 @dataclass(frozen=True, slots=True)
 class GaveUp:
-    """A result could not be sent for as long as its route says. series, reason: as in `Failed`."""
+    """Result that could not be sent within its route's `retry`. series, reason: as in `Failed`."""
 
     series: str
     reason: str
@@ -123,16 +126,16 @@ class GaveUp:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A result that was given up is to be sent after all. series: as in `Queued`."""
+    """Result whose sending was given up and resumes. series: as in `Queued`."""
 
     series: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A peer knows which of the objects that it asked about are safe.
+    """Storage commitment report that was delivered.
 
-    route: its called AE title. peer: who asked. safe, asked: how many objects.
+    route: called AE title. peer: the requester. safe, asked: number of objects.
     """
 
     route: str
@@ -143,10 +146,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class NotReported:
-    """A peer will not hear of the objects that it asked about. route, peer: as in `Reported`.
-
-    reason: why not.
-    """
+    """Storage commitment report that was given up. route, peer: as in `Reported`. reason: why."""
 
     route: str
     peer: str
@@ -155,14 +155,14 @@ class NotReported:
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """A study was removed from the inbox, with its results. study: its name."""
+    """Removal of a study and its results. study: its name."""
 
     study: str
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that passes, or that somebody must see to. reason: what."""
+    """Problem that may pass by itself or need attention. reason: description."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""The folder of a node: private, of one node at a time, and what it tells of the node's work."""
+"""Folder of a node: private, owned by one node at a time; its status, and releases of studies."""
 
 import os
 import time
@@ -10,16 +10,15 @@ from pathlib import Path
 from ...io.files.locks import lock
 from ...io.files.own_files import open_own
 from ..errors import ConfigError
-from .gaps import RELEASED
-from .inbox import INBOX, studies_in
-from .ledger import NAME, Kept, StudyRecord, read
-from .study_name import StudyName
+from . import store
+from .inbox import studies_in
+from .records import StudyName, StudyRecord
 
 LOCK = "node.lock"
 
 
 def make_folder(folder: Path) -> None:
-    """Make it for this user alone. Raises ConfigError."""
+    """Create the folder for this user alone. Raises ConfigError."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)  # which only its owner may
@@ -32,7 +31,7 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def sole_owner(folder: Path) -> Generator[None]:
-    """Keep other nodes from the folder. Raises ConfigError if there is one."""
+    """Keep other nodes from the folder for the block. Raises ConfigError if there is one."""
     descriptor = open_own(folder / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         lock(descriptor)
@@ -49,7 +48,7 @@ def sole_owner(folder: Path) -> Generator[None]:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a node has the folder."""
+    """Whether a node is running with the folder."""
     try:
         with sole_owner(folder):
             return False
@@ -59,11 +58,11 @@ def is_running(folder: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node's folder at one moment.
+    """State of a node's folder.
 
-    folder: its place. running: whether a node has it. studies: those on record. arriving: those in
-    the inbox that were not looked at. bytes: of all objects in the inbox. confirmed: how many
-    objects of a result its destination has, of results that are not sent as a whole.
+    folder: its path. running: whether a node is running with it. studies: all on record. arriving:
+    those in the inbox that were not examined yet. bytes: size of all objects in the inbox.
+    confirmed: number of confirmed objects of each result that is not sent as a whole.
     """
 
     folder: Path
@@ -75,41 +74,33 @@ class NodeStatus:
 
 
 def status_of(folder: Path) -> NodeStatus:
-    """Raises ConfigError if no node ever had the folder, or OSError."""
-    kept = _kept(folder)
+    """Return the state of a folder. Raises ConfigError if no node ever had it, or OSError."""
+    with store.read_store(folder) as records:
+        studies, confirmed = records.studies(), records.confirmations()
     inside = studies_in(folder)
-    known = {name for name, record in kept.studies.items() if not record.emptied}
+    known = {record.study for record in studies if not record.emptied}
     return NodeStatus(
         folder,
         is_running(folder),
-        tuple(kept.studies.values()),
+        tuple(studies),
         tuple(study for study in inside if str(study) not in known),
         sum(inside.values()),
-        {series: len(instances) for series, instances in kept.confirmed.items()},
+        confirmed,
     )
 
 
 def release(folder: Path, name: str) -> list[str]:
-    """Have held studies translated as they are; their names.
+    """Release held studies, to be translated as they are; return their names.
 
-    name: of one of them, or of a route for all of its own. The node that has the folder, or the
-    next one, finds the marks. Raises ConfigError or OSError.
+    name: of one of them, or of a route for all of its own. The running node, or the next one, reads
+    this. Raises ConfigError or OSError.
     """
-    studies = {
-        record.study: StudyName.parse(record.study)
-        for record in _kept(folder).studies.values()
-        if record.held
-    }
-    found = [each for each, study in studies.items() if name in (each, study.route)]
-    for each in found:
-        (folder / INBOX / each / RELEASED).touch(mode=0o600)
+    with store.read_store(folder) as records:
+        held = [record.study for record in records.studies() if record.held]
+    found = [study for study in held if name in (study, StudyName.parse(study).route)]
+    if found:
+        if not (folder / store.NAME).exists():
+            with sole_owner(folder), store.open_store(folder, time.time()):
+                pass  # imports the records of an earlier version
+        store.release(folder, found)
     return found
-
-
-def _kept(folder: Path) -> Kept:
-    """What the ledger says. Raises ConfigError or OSError."""
-    if not (folder / NAME).exists():
-        raise ConfigError(
-            f"No node has worked with {folder} yet; name its folder with setting folder."
-        )
-    return read(folder / NAME, time.time())

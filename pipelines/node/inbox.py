@@ -1,16 +1,17 @@
-"""Received objects on disk: a folder a study, a file an object, named by what they hold.
+"""Inbox of received objects: a folder per study, a file per object, named after its content.
 
-`incoming/` has what is being received, `inbox/ROUTE/DAY-HASH/` the studies, `removed/` what is on
-its way out. A name is made of hashes of the object's UID and of its bytes, so that the same object
-has the same place however often it comes; in another encoding it stays as it came first. What a
-study lacks stands beside its objects, as `gaps` describes.
+`incoming/` has the files being received, `inbox/ROUTE/DAY-HASH/` the studies, `removed/` those
+being deleted. A file name consists of hashes of the object's UID and of its bytes, so that the same
+object always has the same name; in another encoding the first one stays.
 """
 
 import hashlib
 import itertools
 import shutil
 import threading
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,21 +20,23 @@ from ...io.dicom_network.commands import DimseStatus, Refusal
 from ...io.dicom_network.objects import ReceivedObject
 from ...io.dicom_network.sameness import is_same_object
 from ...io.files.atomic import flush_folder
-from .gaps import Gap, Gaps
-from .study_name import StudyName
+from .records import Gap, StudyName
+from .store import NodeStore
 
 INBOX, SUFFIX = "inbox", ".dcm"
 _DIGITS = 16
 _MOST_REMEMBERED = 64
+_MOST_REFUSED = 10_000
+"""Studies with refused images; of more, which no archive sends, the gaps are not noted."""
 _FULL = Refusal(DimseStatus.OUT_OF_RESOURCES, "the inbox of the node is full")
 _NO_RESERVE = Refusal(DimseStatus.OUT_OF_RESOURCES, "the disk of the node is full")
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """Where an object is now.
+class StoredObject:
+    """Object that was moved to its study.
 
-    study: which has it. is_new: whether it was not there before. awaited: studies that lacked it,
+    study: its study. is_new: whether it was not there before. awaited: studies whose gap it closes,
     as it was refused before.
     """
 
@@ -43,15 +46,13 @@ class Placed:
 
 
 class Inbox:
-    """The folder of received objects; any thread may call.
+    """Folder of received objects; all methods are thread-safe.
 
-    most: bytes that it may hold. reserve: bytes that must stay free on its disk. known: studies of
-    before, which keep their names if they come again. bytes: that it holds.
+    most: bytes that it may hold. reserve: bytes that must stay free on its disk. store: records of
+    the studies, which keep their names if they arrive again. bytes: current size.
     """
 
-    def __init__(
-        self, folder: Path, most: int, reserve: int, known: Iterable[StudyName] = ()
-    ) -> None:
+    def __init__(self, folder: Path, most: int, reserve: int, store: NodeStore) -> None:
         self._incoming, self._inbox = folder / "incoming", folder / INBOX
         self._removed = folder / "removed"
         self._most, self._reserve = most, reserve
@@ -62,22 +63,24 @@ class Inbox:
         for place in (self._incoming, self._inbox, self._removed):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._held: dict[StudyName, dict[str, str]] = {}
-        self._names = {(study.route, study.key): study for study in (*known, *self.studies())}
-        self.bytes = sum(self._size(study) for study in self.studies())
-        self._gaps = Gaps(self.folder, self.studies())
-        self._claiming = threading.Lock()  # not the other, which is held while files are compared
+        present = self.studies()
+        known = map(StudyName.parse, store.names())
+        self._names = {(study.route, study.key): study for study in (*known, *present)}
+        self.bytes = sum(self._size(study) for study in present)
+        self._gaps = StudyGaps(store, present, lambda study: self.folder(study).exists())
+        self._claiming = threading.Lock()  # not `_lock`, which is held while files are compared
         self._coming = 0
 
     def studies(self) -> list[StudyName]:
-        """All that hold objects."""
+        """Return the studies that have objects."""
         return _listed(self._inbox)
 
     def folder(self, study: StudyName) -> Path:
-        """Where a study's objects lie, or would."""
+        """Return the folder of a study's objects, whether it exists or not."""
         return self._inbox / study.route / study.name
 
     def part(self) -> Path | Refusal:
-        """A path for an object that is about to come, or why there is no room for it."""
+        """Return a path for an object about to arrive, or why there is no room for it."""
         if self.bytes >= self._most:
             return _FULL
         if shutil.disk_usage(self._incoming).free < self._reserve:
@@ -85,14 +88,14 @@ class Inbox:
         return self._incoming / f"{next(self._parts)}.part"
 
     def claim(self, size: int) -> bool:
-        """Whether objects that are coming may take so many bytes more, which are counted then."""
+        """Reserve bytes for objects in flight, if there is room; whether there is."""
         with self._claiming:
             fits = size <= 0 or self.bytes + self._coming + size <= self._most
             self._coming += size if fits else 0
             return fits
 
-    def take(self, route: str, received: ReceivedObject) -> Placed:
-        """Move an object to its study, and have that on disk. Raises OSError."""
+    def take(self, route: str, received: ReceivedObject) -> StoredObject:
+        """Move an object to its study, durably. Raises OSError."""
         with self._lock:
             study = self.study(route, received.study)
             folder = self.folder(study)
@@ -114,25 +117,23 @@ class Inbox:
                 self._gaps.hold_again(study)
             else:
                 received.path.unlink()
-            awaited = self._gaps.taken(route, stem)
-            if is_first:
-                self._gaps.keep(study)
+            awaited = self._gaps.accept(route, stem)
         # Outside of the lock, so that several associations wait for the disk together.
         flush_folder(folder)
         if is_first:
             flush_folder(folder.parent)
             flush_folder(folder.parent.parent)
-        return Placed(study, is_new, awaited)
+        return StoredObject(study, is_new, awaited)
 
     def refuse(self, study: StudyName, instance: str) -> None:
-        """Note that an image of a study was not taken, unless it is there already."""
+        """Note that an image of a study was refused, unless the inbox has it."""
         with self._lock:
             stem = _hash(instance)
             if stem not in self._held_by(study):
                 self._gaps.refuse(study, stem)
 
     def begin(self, study: StudyName) -> int:
-        """Note that an association brings a study; the number is for `end`."""
+        """Note that an association brings a study, durably; return a number for `end`."""
         with self._lock:
             return self._gaps.begin(study)
 
@@ -142,27 +143,27 @@ class Inbox:
             self._gaps.end(study, begun, broke_off=broke_off)
 
     def complete(self, study: StudyName) -> None:
-        """Take a sender's word that its transfers of a study are complete."""
+        """Close all gaps of transfers: the sender declares the study complete."""
         with self._lock:
             self._gaps.complete(study)
 
     def gap(self, study: StudyName) -> Gap:
-        """What a study lacks."""
+        """Return the gap of a study."""
         with self._lock:
             return self._gaps.of(study)
 
     def is_released(self, study: StudyName) -> bool:
-        """Whether somebody let a study go as it is."""
+        """Whether a user has released a study."""
         return self._gaps.is_released(study)
 
     def objects(self, study: StudyName) -> tuple[str, ...]:
-        """The names of a study's files, in order. Raises OSError while the inbox is away."""
+        """Return a study's file names in order. Raises OSError while the inbox is not mounted."""
         self._inbox.stat()
         folder = self.folder(study)
         return tuple(sorted(path.name for path in folder.glob(f"*{SUFFIX}")))
 
     def holding(self, route: str, instances: Collection[str]) -> dict[str, StudyName]:
-        """Which study has which of these objects, by their UIDs; others are left out."""
+        """Return the studies of those objects that the inbox has, by UID."""
         stems = {_hash(instance): instance for instance in instances}
         return {
             stems[stem]: study
@@ -173,7 +174,7 @@ class Inbox:
         }
 
     def remove(self, study: StudyName, objects: Collection[str]) -> bool:
-        """Remove a study, unless it holds other objects than these by now."""
+        """Remove a study, unless it has other objects than these; whether it was removed."""
         folder = self.folder(study)
         aside = self._removed / f"{next(self._parts)}"
         with self._lock:
@@ -188,7 +189,7 @@ class Inbox:
         return True
 
     def _held_by(self, study: StudyName) -> dict[str, str]:
-        """The objects of a study by the hashes of their UIDs; of a few studies it is remembered."""
+        """Return a study's file names by the hashes of their UIDs; cached for a few studies."""
         if study not in self._held:
             if len(self._held) >= _MOST_REMEMBERED:
                 del self._held[next(iter(self._held))]
@@ -196,7 +197,7 @@ class Inbox:
         return self._held[study]
 
     def study(self, route: str, uid: str) -> StudyName:
-        """The study of a UID, there or not."""
+        """Return the name of the study with a UID, whether the inbox has it or not."""
         name = StudyName(route, f"{datetime.now():%Y%m%d}-{_hash(uid)}")
         return self._names.setdefault((route, name.key), name)
 
@@ -204,8 +205,110 @@ class Inbox:
         return sum(map(_size_of, self.folder(study).iterdir()))
 
 
+class StudyGaps:
+    """Gaps of the studies in the inbox; callers hold the inbox's lock.
+
+    Memory has them all. A full disk may keep one from being stored, and then it is lost at the next
+    start. present: studies in the inbox. is_here: whether the inbox has a study.
+    """
+
+    def __init__(
+        self,
+        store: NodeStore,
+        present: Iterable[StudyName],
+        is_here: Callable[[StudyName], bool],
+    ) -> None:
+        self._store, self._is_here = store, is_here
+        self._steps = itertools.count(1)
+        self._open = Counter[StudyName]()
+        known = {str(study): study for study in present}
+        gaps = store.gaps()
+        for name in {*gaps.refused, *gaps.open} - known.keys():
+            store.forget_gaps(name)
+        self._refused = {known[name]: gaps.refused[name] for name in gaps.refused.keys() & known}
+        self._broke_off = dict.fromkeys((known[name] for name in gaps.open & known.keys()), 0)
+
+    def of(self, study: StudyName) -> Gap:
+        """Return the gap of one study."""
+        return Gap(len(self._refused.get(study, ())), study in self._broke_off)
+
+    def begin(self, study: StudyName) -> int:
+        """Note that an association brings a study; return a number for `end`."""
+        self._open[study] += 1
+        with suppress(OSError):
+            self._store.open_transfer(str(study))
+        return next(self._steps)
+
+    def end(self, study: StudyName, begun: int, *, broke_off: bool) -> None:
+        """Note that an association brings no more of a study.
+
+        One that ends in order closes the gaps of those that broke off before it began.
+        """
+        self._open[study] -= 1
+        if broke_off and self._is_here(study):
+            self._broke_off[study] = next(self._steps)
+            self.hold_again(study)
+        elif self._broke_off.get(study, begun) < begun:
+            del self._broke_off[study]
+        if not self._open[study]:
+            del self._open[study]
+            if study not in self._broke_off:
+                self._close_transfer(study)
+
+    def complete(self, study: StudyName) -> None:
+        """Close the gaps of transfers: the sender declares the study complete."""
+        self._broke_off.pop(study, None)
+        if study not in self._open:
+            self._close_transfer(study)
+
+    def refuse(self, study: StudyName, image: str) -> None:
+        """Note that an image was refused."""
+        if study in self._refused or len(self._refused) < _MOST_REFUSED:
+            images = self._refused.setdefault(study, set())
+            if image not in images:
+                images.add(image)
+                self.hold_again(study)
+                with suppress(OSError):
+                    self._store.refuse(str(study), image)
+
+    def accept(self, route: str, image: str) -> frozenset[StudyName]:
+        """Note that an image arrived; return the studies for which it was refused before."""
+        found = [
+            study
+            for study, images in self._refused.items()
+            if study.route == route and image in images
+        ]
+        for study in found:
+            self._refused[study].discard(image)
+            if not self._refused[study]:
+                del self._refused[study]
+            with suppress(OSError):
+                self._store.accept(str(study), image)
+        return frozenset(found)
+
+    def is_released(self, study: StudyName) -> bool:
+        """Whether a user has released the study."""
+        return self._store.is_released(str(study))
+
+    def hold_again(self, study: StudyName) -> None:
+        """Forget that it was released, as it has changed since."""
+        with suppress(OSError):
+            self._store.hold_again(str(study))
+
+    def forget(self, study: StudyName) -> None:
+        """Forget a study that leaves the inbox."""
+        self._refused.pop(study, None)
+        self._broke_off.pop(study, None)
+        with suppress(OSError):
+            self._store.forget_gaps(str(study))
+
+    def _close_transfer(self, study: StudyName) -> None:
+        with suppress(OSError):
+            self._store.close_transfer(str(study))
+
+
 def studies_in(folder: Path) -> dict[StudyName, int]:
-    """The studies in the inbox of a node's folder, with their bytes."""
+    """Return the studies in the inbox of a node's folder, with their bytes."""
     inbox = folder / INBOX
     return {
         study: sum(map(_size_of, (inbox / str(study)).glob(f"*{SUFFIX}")))
@@ -214,7 +317,7 @@ def studies_in(folder: Path) -> dict[StudyName, int]:
 
 
 def _size_of(file: Path) -> int:
-    """Bytes of a file, which a running node may have removed."""
+    """Return the bytes of a file, which a running node may have removed."""
     try:
         return file.stat().st_size
     except FileNotFoundError:
@@ -222,7 +325,7 @@ def _size_of(file: Path) -> int:
 
 
 def _listed(inbox: Path) -> list[StudyName]:
-    """Whatever else somebody, or a file system, put there is passed over."""
+    """Return the studies in an inbox; other files are ignored."""
     return [
         StudyName(study.parent.name, study.name)
         for study in sorted(inbox.glob("*/*"))

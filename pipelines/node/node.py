@@ -1,45 +1,53 @@
-"""The node at work: associations come in threads of their own, all else is a step done in turn."""
+"""The DICOM node: associations run in threads of their own, all else in steps of one loop."""
 
 import errno
+import shutil
 import ssl
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from ...io.dicom_network.errors import CertificateError
+from ...engine.errors import EngineError
+from ...engine.model.model_file import load_model
+from ...io.dicom_network.errors import CertificateError, NetworkError
 from ...io.dicom_network.limits import DEFAULT_LIMITS, Limits
 from ...io.dicom_network.listener import Listener
+from ...io.dicom_network.sending import sending_to
 from ...io.dicom_network.tls import Certificates
-from ..errors import ConfigError
+from ...io.errors import ScanError
+from ..cycle.back_model import back_model
+from ..errors import ConfigError, PipelineError, QueueLostError
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import QueueLink
-from .arriving import Arriving
-from .attempts import Attempts
-from .commitment import OwedReports, Reporter
-from .delivery import Deliveries
-from .emptying import Emptier
-from .events import NodeEvent, Trouble
+from ..results.record_folder import found_record
+from .commitment import PendingReports, ReportSender
+from .delivery import Backoff, Deliveries, Destination
+from .events import Emptied, NodeEvent, Trouble
 from .folder import make_folder, sole_owner
 from .inbox import Inbox
-from .ledger import DAMAGED, NAME, Ledger, open_ledger
-from .outcomes import QueueExchange
-from .reception import Reception
+from .reception import IncomingStudies, Reception
+from .records import StudyName, StudyRecord, output_of
 from .routes import Route
-from .study_name import StudyName
-from .submission import Submitter
+from .store import NodeStore, open_store
+from .submission import QueueSync, Submitter, digest_of
+
+_TROUBLES = (PipelineError, ScanError, EngineError, OSError)
+AGAIN_SECONDS = 5.0
+"""Seconds after a failure until the next try."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """What a node is started with; its routes may change.
+    """Settings of a node; its routes are not among them, as they may change.
 
-    folder: of all that it keeps. queue: where jobs go. address, port: where it listens. limits: of
-    peers. most: bytes of its inbox. reserve: bytes that stay free on its disk. certificates: for
-    TLS, or None.
+    folder: of its inbox, results and records. queue: receives the jobs. address, port: where it
+    listens. limits: for peers. most: bytes of its inbox. reserve: bytes that stay free on its disk.
+    certificates: for TLS, or None.
     """
 
     folder: Path
@@ -56,97 +64,96 @@ class NodeSettings:
 def open_node(
     settings: NodeSettings,
     routes: Mapping[str, Route],
-    tell: Callable[[NodeEvent], None],
+    emit: Callable[[NodeEvent], None],
     clock: Callable[[], float] = time.time,
 ) -> Generator["DicomNode"]:
-    """A node that owns its folder, its port and all threads for the block.
+    """Open a node that owns its folder, its port and all threads for the block.
 
-    tell: called by any thread. clock: seconds since 1970. Raises ConfigError or OSError.
+    emit: called by any thread. clock: seconds since 1970. Raises ConfigError or OSError.
     """
     make_folder(settings.folder)
-    with sole_owner(settings.folder), open_ledger(settings.folder) as ledger:
-        node = DicomNode(settings, routes, ledger, tell, clock)
+    with sole_owner(settings.folder), open_store(settings.folder, clock()) as store:
+        node = DicomNode(settings, routes, store, emit, clock)
         with node.listener, closing(node):
             yield node
 
 
 class DicomNode:
-    """A node that listens, made by `open_node`."""
+    """Listening node, created by `open_node`."""
 
     def __init__(
         self,
         settings: NodeSettings,
         routes: Mapping[str, Route],
-        ledger: Ledger,
-        tell: Callable[[NodeEvent], None],
+        store: NodeStore,
+        emit: Callable[[NodeEvent], None],
         clock: Callable[[], float],
     ) -> None:
-        self.ledger = ledger
-        if ledger.damaged:
-            tell(Trouble(_damage(settings.folder, ledger.damaged)))
+        self.store = store
+        for problem in store.problems:
+            emit(Trouble(problem))
         self._settings, self._routes = settings, routes
         self._link = QueueLink(settings.queue)
-        self._attempts = Attempts(tell, failed=self._link.close)
-        self._exchange = QueueExchange(ledger, self._link, tell, clock)
+        self._retries = Retries(emit, failed=self._link.close)
+        self._sync = QueueSync(store, self._link, emit, clock)
         results = settings.folder / "results"
         self._deliveries = Deliveries(
-            ledger, results, routes, settings.certificates, tell, self._exchange.sent, clock
+            store, results, routes, settings.certificates, emit, self._sync.sent, clock
         )
-        known = [StudyName.parse(record.study) for record in ledger.studies()]
-        inbox = Inbox(settings.folder, settings.most, settings.reserve, known)
-        self._arriving = Arriving(_unseen(inbox), clock)
-        owed = OwedReports(settings.folder, clock)
-        self._reporter = Reporter(owed, inbox, routes, settings.certificates, tell, clock)
-        self._reception = Reception(routes, inbox, self._arriving, owed, tell)
-        self._submitter = Submitter(inbox, ledger, self._arriving, results, tell, clock)
-        self._emptier = Emptier(inbox, ledger, self._arriving, results, tell, clock)
-        self._emptier.finish()
+        inbox = Inbox(settings.folder, settings.most, settings.reserve, store)
+        self._incoming = IncomingStudies(_unseen(inbox), clock)
+        pending = PendingReports(store, clock)
+        self._reports = ReportSender(pending, inbox, routes, settings.certificates, emit, clock)
+        self._reception = Reception(routes, inbox, self._incoming, pending, emit)
+        self._submitter = Submitter(inbox, store, self._incoming, results, emit, clock)
+        self._cleaner = InboxCleaner(inbox, store, self._incoming, results, emit, clock)
+        self._cleaner.finish()
         self.listener = self._opened_listener()
 
     def close(self) -> None:
-        """Stop sending, and leave the queue."""
+        """Stop sending, and disconnect from the queue."""
         self._deliveries.close()
-        self._reporter.close()
+        self._reports.close()
         self._link.close()
 
     @property
     def port(self) -> int:
-        """At which it listens."""
+        """Port at which it listens."""
         return self.listener.port
 
     def use(self, routes: Mapping[str, Route]) -> None:
-        """Go on with other routes, and with certificates as they are now. Raises ConfigError."""
+        """Replace the routes, and read the certificates again. Raises ConfigError."""
         self.listener.use_tls(self._server_context())
         self._routes = self._reception.routes = self._deliveries.routes = routes
-        self._reporter.routes = routes
-        self._attempts.forget()  # some may have been of routes that are no more
-        for record in self.ledger.present():
+        self._reports.routes = routes
+        self._retries.forget()  # some may belong to removed routes
+        for record in self.store.present():
             if record.left_out or record.held:
-                self._arriving.changed(StudyName.parse(record.study))
+                self._incoming.changed(StudyName.parse(record.study))
 
     def step(self) -> None:
-        """Each thing that is due, once; what goes wrong is told, and tried again."""
-        attempt = self._attempts.attempt
+        """Do all pending work once; failures are reported and retried."""
+        attempt = self._retries.attempt
         self._submit()
-        attempt("outcomes", self._exchange.note)
+        attempt("outcomes", self._sync.note)
         attempt("given up", self._deliveries.resume)
         self._deliveries.wake()
-        self._reporter.wake()
-        attempt("sent", self._exchange.tell_sent)
-        attempt("emptying", lambda: self._emptier.step(self._routes))
+        self._reports.wake()
+        attempt("sent", self._sync.report_sent)
+        attempt("emptying", lambda: self._cleaner.step(self._routes))
 
     def _submit(self) -> None:
-        complete = {**self._submitter.due(), **self._arriving.complete(self._quiet)}
+        complete = {**self._submitter.due(), **self._incoming.complete(self._quiet)}
         by_route: dict[str, dict[StudyName, float]] = defaultdict(dict)
         for study, since in complete.items():
             if study.route in self._routes:
                 by_route[study.route][study] = since
         for title, studies in by_route.items():
-            self._attempts.attempt(f"route {title}", partial(self._queue_up, title, studies))
+            self._retries.attempt(f"route {title}", partial(self._queue_up, title, studies))
 
     def _queue_up(self, title: str, studies: Mapping[StudyName, float]) -> None:
         self._submitter.submit(self._routes[title], studies, self._link.queue())
-        self._arriving.looked_at(studies)
+        self._incoming.examined(studies)
 
     def _quiet(self, study: StudyName) -> float | None:
         route = self._routes.get(study.route)
@@ -176,16 +183,8 @@ class DicomNode:
             raise ConfigError(f"{error}.") from error
 
 
-def _damage(folder: Path, lines: int) -> str:
-    return (
-        f"{folder / NAME} is damaged: {lines} of its lines cannot be read. What they told is lost, "
-        "and studies may be translated and sent again, with the same identifiers; see to the disk. "
-        f"The file as it was is kept as {DAMAGED}."
-    )
-
-
 def _why(error: OSError) -> str:
-    """Why nobody can listen at a place, and what to do about it."""
+    """Return why listening failed, and what to do about it."""
     match error.errno:
         case errno.EADDRINUSE:
             return "another program does; stop it, or choose another with setting port"
@@ -202,5 +201,142 @@ def _why(error: OSError) -> str:
 
 
 def _unseen(inbox: Inbox) -> dict[StudyName, float]:
-    """Studies in the inbox that may hold what was not looked at, by their last change."""
+    """Return studies in the inbox that may have unexamined objects, with their last change."""
     return {study: inbox.folder(study).stat().st_mtime for study in inbox.studies()}
+
+
+class Retries:
+    """Repeated actions that may fail, by name. failed: called after each failure."""
+
+    def __init__(self, emit: Callable[[NodeEvent], None], failed: Callable[[], None]) -> None:
+        self._emit, self._failed = emit, failed
+        self._troubles: dict[str, tuple[str, Backoff]] = {}
+
+    def attempt(self, what: str, do: Callable[[], None]) -> None:
+        """Run an action; if it fails, report that once and retry after AGAIN_SECONDS.
+
+        A problem that several actions share is reported once.
+        """
+        if what in self._troubles and not self._troubles[what][1].is_over:
+            return
+        try:
+            do()
+        except _TROUBLES as error:
+            self._failed()
+            reason, backoff = _kind_of(error), Backoff(AGAIN_SECONDS, AGAIN_SECONDS)
+            if all(reason != known for known, _ in self._troubles.values()):
+                self._emit(Trouble(str(error)))
+            backoff.lengthen()
+            self._troubles[what] = reason, backoff
+        else:
+            self._troubles.pop(what, None)
+
+    def forget(self) -> None:
+        """Retry everything now, and report every failure again."""
+        self._troubles.clear()
+
+
+def _kind_of(trouble: Exception) -> str:
+    """Return what identifies a problem; a lost server has varying messages."""
+    is_lost = isinstance(trouble, QueueLostError)
+    return type(trouble).__name__ if is_lost else str(trouble)
+
+
+class InboxCleaner:
+    """Removal of studies some time after all of their results were confirmed.
+
+    Their records stay in the store.
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        store: NodeStore,
+        incoming: IncomingStudies,
+        results: Path,
+        emit: Callable[[NodeEvent], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._inbox, self._store, self._incoming = inbox, store, incoming
+        self._results, self._emit, self._clock = results, emit, clock
+
+    def finish(self) -> None:
+        """Complete removals that a kill interrupted."""
+        present = {record.study for record in self._store.present()}
+        for name in self._store.names():
+            if name not in present:
+                self._remove_results(StudyName.parse(name))
+
+    def step(self, routes: Mapping[str, Route]) -> None:
+        """Remove the studies whose time is over. Raises OSError."""
+        now = self._clock()
+        for record in self._store.present():
+            study = StudyName.parse(record.study)
+            route = routes.get(study.route)
+            if route is None or now < _removal_time(record, route):
+                continue
+            if not self._incoming.is_busy(study):
+                self._remove(study, record)
+
+    def _remove(self, study: StudyName, record: StudyRecord) -> None:
+        objects = self._inbox.objects(study)
+        if objects and digest_of(objects) != record.objects:
+            return  # new objects arrived meanwhile
+        if self._inbox.remove(study, objects):
+            self._store.change(record.study, lambda now: replace(now, emptied=self._clock()))
+            self._remove_results(study)
+            self._emit(Emptied(record.study))
+
+    def _remove_results(self, study: StudyName) -> None:
+        output = output_of(self._results, study.route, study.day)
+        if not output.is_dir():
+            return
+        shutil.rmtree(output / study.name, ignore_errors=True)
+        yesterday = f"{datetime.now() - timedelta(days=1):%Y%m%d}"
+        with suppress(OSError):
+            record = found_record(output)
+            if study.day < yesterday and set(output.iterdir()) <= {record}:
+                shutil.rmtree(output)
+                if record:
+                    shutil.rmtree(record, ignore_errors=True)
+
+
+def _removal_time(record: StudyRecord, route: Route) -> float:
+    """Return when a study may be removed, in seconds since 1970; never while it is in progress."""
+    states = {one.state for one in record.series}
+    if record.held or states & {"queued", "sending"}:
+        return float("inf")
+    last = max([record.looked, *(max(one.done, one.sent) for one in record.series)])
+    return last + (route.keep if states <= {"sent"} and not record.refused else route.keep_failed)
+
+
+def check_routes(routes: Mapping[str, Route], certificates: Certificates | None) -> None:
+    """Raise ConfigError, ModelFileError, PatchShapeError or SettingsError for a bad route."""
+    for route in routes.values():
+        if route.uses_tls and certificates is None:
+            raise ConfigError(
+                f"The route {route.title} sends over TLS, which needs setting tls-certificate, "
+                "setting tls-key and setting tls-trusted."
+            )
+        model = load_model(route.request.model)
+        model.network.graph.check_patch(route.request.options.patch or model.card.patch)
+        back_model(model, route.request.options)
+
+
+def check_destinations(
+    routes: Mapping[str, Route], certificates: Certificates | None
+) -> Iterator[tuple[str, list[str], str | None]]:
+    """Yield each destination, the titles of its routes, and its error or None."""
+    for destination in dict.fromkeys(map(Destination.of, routes.values())):
+        titles = [title for title, route in routes.items() if Destination.of(route) == destination]
+        yield str(destination.peer), titles, _trouble(destination, certificates)
+
+
+def _trouble(destination: Destination, certificates: Certificates | None) -> str | None:
+    try:
+        tls = destination.tls_context(certificates)
+        with sending_to(destination.peer, destination.calling, tls) as link:
+            link.echo()
+    except NetworkError as error:
+        return str(error)
+    return None

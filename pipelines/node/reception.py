@@ -1,9 +1,9 @@
-"""Who may send, and what comes: the policy and the sessions of associations."""
+"""Reception of objects: who may send, and the sessions of associations."""
 
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,67 +11,149 @@ from ...io.dicom_network.commands import DimseStatus, Refusal
 from ...io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
 from ...io.dicom_network.objects import ReceivedObject
 from ...io.dicom_network.storage_commitment import Commitment, Referenced
-from ...io.errors import WriteError
-from .arriving import Arriving
-from .commitment import OwedReports, held
+from .commitment import PendingReports, objects_in_inbox
 from .events import NodeEvent, Received, Reported, TurnedAway
 from .inbox import Inbox
+from .records import ReportKey, StudyName
 from .routes import Route
-from .study_name import StudyName
 
+AFTER_RESTART = 10
+"""Factor of the quiet period for studies that were arriving when the node stopped."""
 REPEATED_SECONDS = 60.0
-"""After which a connection that is turned away again is told of again."""
+"""Seconds after which a peer that is rejected again is reported again."""
 _MOST_REMEMBERED = 1000
 _NO_RECORD = Refusal(DimseStatus.FAILED, "the request could not be written to disk")
 _TOO_MUCH = Refusal(DimseStatus.TOO_MUCH, "too many reports of storage commitment are pending")
 
 
+class IncomingStudies:
+    """Studies with objects that were not examined yet; all methods are thread-safe.
+
+    waiting: studies found in the inbox at the start, with the time of their last change.
+    """
+
+    def __init__(self, waiting: Mapping[StudyName, float], clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._changed = dict(waiting)
+        self._open: Counter[StudyName] = Counter()
+        self._committed: set[StudyName] = set()
+        self._before_restart = set(waiting)
+
+    def joined(self, study: StudyName) -> None:
+        """Note that an association brings objects of a study."""
+        with self._lock:
+            self._open[study] += 1
+
+    def left(self, studies: Collection[StudyName]) -> None:
+        """Note that the association is over."""
+        with self._lock:
+            for study in studies:
+                self._open[study] -= 1
+                self._before_restart.discard(study)
+                if study in self._changed:
+                    self._changed[study] = self._clock()
+
+    def changed(self, study: StudyName) -> None:
+        """Note a change: a new object, or a route that may accept the study now."""
+        with self._lock:
+            self._changed[study] = self._clock()
+            self._committed.discard(study)
+
+    def committed(self, study: StudyName) -> None:
+        """Note that the sender declared the study complete."""
+        with self._lock:
+            self._committed.add(study)
+
+    def complete(self, quiet: Callable[[StudyName], float | None]) -> dict[StudyName, float]:
+        """Return the studies to examine now, with the time of their last change.
+
+        quiet: returns the seconds without changes after which a study is complete; None never.
+        """
+        with self._lock:
+            now = self._clock()
+            # If the clock was set back, the quiet period starts now.
+            self._changed = {study: min(since, now) for study, since in self._changed.items()}
+            return {
+                study: since
+                for study, since in self._changed.items()
+                if self._is_complete(study, since, quiet(study))
+            }
+
+    def examined(self, studies: Mapping[StudyName, float]) -> None:
+        """Forget studies that `complete` returned, unless they changed meanwhile."""
+        with self._lock:
+            for study, since in studies.items():
+                if self._changed.get(study) == since:
+                    del self._changed[study]
+                    self._committed.discard(study)
+                    self._before_restart.discard(study)
+
+    def is_busy(self, study: StudyName) -> bool:
+        """Whether objects of it are arriving, or arrived since it was examined."""
+        with self._lock:
+            return self._open[study] > 0 or study in self._changed
+
+    def __len__(self) -> int:
+        return len(self._changed)
+
+    def _is_complete(self, study: StudyName, since: float, quiet: float | None) -> bool:
+        if quiet is None:
+            return False
+        if study in self._committed:
+            return True
+        needed = quiet * AFTER_RESTART if study in self._before_restart else quiet
+        return self._open[study] <= 0 and self._clock() - since >= needed
+
+
 class Reception:
-    """Decides about associations, and gives each a session. routes: by called AE title."""
+    """Policy for associations; creates their sessions. routes: by called AE title."""
 
     def __init__(
         self,
         routes: Mapping[str, Route],
         inbox: Inbox,
-        arriving: Arriving,
-        owed: OwedReports,
-        tell: Callable[[NodeEvent], None],
+        incoming: IncomingStudies,
+        pending: PendingReports,
+        emit: Callable[[NodeEvent], None],
     ) -> None:
         self.routes = routes
         self._inbox = inbox
-        self._owed = owed
-        self._arriving = arriving
-        self._tell = tell
+        self._pending = pending
+        self._incoming = incoming
+        self._emit = emit
         self._lock = threading.Lock()
         self._turned_away: Counter[tuple[str, str]] = Counter()
-        self._told: dict[tuple[str, str], float] = {}
+        self._reported: dict[tuple[str, str], float] = {}
 
     def session(self, called: str, calling: str, address: str) -> "_Session | Rejection":
-        """Where the objects of an association go, or why there is none."""
+        """Return the session of an association, or why it is rejected."""
         route = self.routes.get(called)
         titles = f"{calling} to {called}"
         if route is None:
             return replace(UNKNOWN_CALLED, titles=titles)
         if not route.admits(calling, address):
             return replace(UNKNOWN_CALLING, titles=titles)
-        return _Session(route.title, calling, self._inbox, self._arriving, self._owed, self._tell)
+        return _Session(
+            route.title, calling, self._inbox, self._incoming, self._pending, self._emit
+        )
 
     def turned_away(self, address: str, reason: str, titles: str) -> None:
-        """Tell of a connection that came to nothing, but of many alike only now and then.
+        """Report a rejected connection; similar ones are counted and reported once a minute.
 
-        A stranger may give as many titles as it likes: they make none unlike another.
+        Titles do not count as a difference, as a stranger may try any number of them.
         """
         now = time.monotonic()
         with self._lock:
             self._turned_away[address, reason] += 1
-            if now - self._told.get((address, reason), -REPEATED_SECONDS) < REPEATED_SECONDS:
+            if now - self._reported.get((address, reason), -REPEATED_SECONDS) < REPEATED_SECONDS:
                 return
-            if len(self._told) > _MOST_REMEMBERED:
-                self._told.clear()
+            if len(self._reported) > _MOST_REMEMBERED:
+                self._reported.clear()
                 self._turned_away = Counter({(address, reason): 1})
-            self._told[address, reason] = now
+            self._reported[address, reason] = now
             count = self._turned_away.pop((address, reason))
-        self._tell(TurnedAway(address, titles, reason, count))
+        self._emit(TurnedAway(address, titles, reason, count))
 
 
 class _Session:
@@ -80,38 +162,38 @@ class _Session:
         route: str,
         caller: str,
         inbox: Inbox,
-        arriving: Arriving,
-        owed: OwedReports,
-        tell: Callable[[NodeEvent], None],
+        incoming: IncomingStudies,
+        pending: PendingReports,
+        emit: Callable[[NodeEvent], None],
     ) -> None:
         self._route, self._caller = route, caller
-        self._inbox, self._arriving, self._owed, self._tell = inbox, arriving, owed, tell
+        self._inbox, self._incoming, self._pending, self._emit = inbox, incoming, pending, emit
         self._studies: set[StudyName] = set()
         self._begun: dict[StudyName, int] = {}
         self._refused: set[str] = set()
         self._refusals = Counter[str]()
-        self._reports: dict[str, tuple[str, int, int]] = {}
+        self._reports: dict[str, tuple[ReportKey, int, int]] = {}
         self._began = time.monotonic()
         self._new = self._known = self._bytes = 0
 
     def place(self) -> Path | Refusal:
-        """A path for an object that is offered."""
+        """Return a path for an offered object, or why it is refused."""
         return self._inbox.part()
 
     def claim(self, size: int) -> bool:
-        """Whether objects that are coming may take so many bytes more."""
+        """Reserve bytes for objects in flight; whether there is room."""
         return self._inbox.claim(size)
 
     def take(self, received: ReceivedObject) -> None:
-        """Take over an object; OSError is the caller's to answer."""
+        """Store a received object. Raises OSError."""
         self._turn_to(self._inbox.study(self._route, received.study))
         placed = self._inbox.take(self._route, received)
         self._refused.discard(received.offer.instance)
         if placed.study not in self._studies:
             self._studies.add(placed.study)
-            self._arriving.joined(placed.study)
+            self._incoming.joined(placed.study)
         for study in {placed.study, *placed.awaited}:
-            self._arriving.changed(study)
+            self._incoming.changed(study)
         if placed.is_new:
             self._new += 1
         else:
@@ -119,7 +201,7 @@ class _Session:
         self._bytes += received.size
 
     def _turn_to(self, study: StudyName) -> None:
-        """Note which study the sender is at; one that it comes back to is not the only one."""
+        """Note which study arrives; a sender that returns to a study alternates between several."""
         if study in self._begun:
             return
         if study not in self._studies:
@@ -130,60 +212,60 @@ class _Session:
         self._refused.clear()
 
     def _leave(self, *, broke_off: bool) -> None:
-        """Note that no more of the studies at hand comes; broke_off: though it may have had to."""
+        """End the transfer of the current studies. broke_off: whether it may be incomplete."""
         for study, begun in self._begun.items():
             self._inbox.end(study, begun, broke_off=broke_off)
         self._begun.clear()
 
     def refused(self, instance: str, study: str, reason: str) -> None:
-        """An image was not taken; without a known study, it may be of the ones before and after."""
+        """Note a refused image; one of unknown study counts for the studies before and after it."""
         if reason:
             self._refusals[reason] += 1
         if study:
             name = self._inbox.study(self._route, study)
             self._turn_to(name)
             self._inbox.refuse(name, instance)
-            self._arriving.changed(name)
+            self._incoming.changed(name)
             return
         self._refused.add(instance)
         for at_hand in self._begun:
             self._inbox.refuse(at_hand, instance)
 
     def commit(self, asked: Commitment) -> Sequence[Referenced] | Refusal:
-        """Those of the objects that are in the inbox, which completes their studies."""
-        found = held(self._inbox, self._route, asked)
+        """Return the objects that are in the inbox, and complete their studies."""
+        found = objects_in_inbox(self._inbox, self._route, asked)
         try:
-            name = self._owed.offer(self._route, self._caller, asked)
-        except WriteError:
+            key = self._pending.offer(self._route, self._caller, asked)
+        except OSError:
             return _NO_RECORD
-        if name is None:
+        if key is None:
             return _TOO_MUCH
-        self._reports[asked.transaction] = name, len(found), len(asked.referenced)
+        self._reports[asked.transaction] = key, len(found), len(asked.referenced)
         for study in set(found.values()):
             if study in self._begun:
                 self._inbox.end(study, self._begun.pop(study), broke_off=False)
             self._inbox.complete(study)
-            self._arriving.changed(study)  # it may be held
-            self._arriving.committed(study)
+            self._incoming.changed(study)  # a held study is examined again
+            self._incoming.committed(study)
         return list(found)
 
     def reported(self, transaction: str) -> None:
-        """The caller has taken the report of what it asked for so."""
+        """Note that the caller has accepted the report of a transaction."""
         if found := self._reports.pop(transaction, None):
-            name, safe, asked = found
-            self._owed.settle(name)
-            self._tell(Reported(self._route, self._caller, safe, asked))
+            key, safe, asked = found
+            self._pending.settle(key)
+            self._emit(Reported(self._route, self._caller, safe, asked))
 
     def end(self, reason: str) -> None:
-        """The association is over."""
-        for name, *_ in self._reports.values():
-            self._owed.ended(name)
+        """End the session. reason: "" after an orderly release."""
+        for key, *_ in self._reports.values():
+            self._pending.association_ended(key)
         self._leave(broke_off=bool(reason))
-        self._arriving.left(self._studies)
+        self._incoming.left(self._studies)
         is_empty = not (self._new or self._known or self._refusals)
         if is_empty and (self._reports or not reason):
-            return  # who only asks for storage commitment may cut off its report; others only echo
-        self._tell(
+            return  # only C-ECHO, or a requester that did not wait for its report
+        self._emit(
             Received(
                 self._route,
                 self._caller,

@@ -1,4 +1,4 @@
-"""Routes: what becomes of objects that are sent to one AE title, and who may send them."""
+"""Routes: processing of the objects sent to one AE title, and who may send them."""
 
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -14,14 +14,14 @@ AddressRange: TypeAlias = IPv4Network | IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who may send. title: its AE title. network: where it may be."""
+    """Allowed sender. title: its AE title. network: addresses that it may have."""
 
     title: str
     network: AddressRange
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """A caller from `TITLE@ADDRESS` or `TITLE@NETWORK/BITS`. Raises ConfigError."""
+        """Parse `TITLE@ADDRESS` or `TITLE@NETWORK/BITS`. Raises ConfigError."""
         title, _, place = text.rpartition("@")
         try:
             network = ip_network(place if title else "")
@@ -33,18 +33,18 @@ class Caller:
         return cls(checked_title(title), network)
 
     def is_at(self, title: str, address: str) -> bool:
-        """Whether this is who calls."""
+        """Whether a calling AE title and address match."""
         return title == self.title and _plain(ip_address(address)) in self.network
 
 
 def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """An IPv4 address that came over an IPv6 socket as itself."""
+    """Convert an IPv4-mapped IPv6 address to IPv4."""
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
 
 
 def parse_peer(text: str) -> Peer:
-    """A destination from `TITLE@HOST:PORT`. Raises ConfigError."""
+    """Parse a destination from `TITLE@HOST:PORT`. Raises ConfigError."""
     title, _, place = text.rpartition("@")
     host, _, port = place.rpartition(":")
     if not title or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
@@ -53,7 +53,7 @@ def parse_peer(text: str) -> Peer:
 
 
 def checked_title(text: str) -> str:
-    """An AE title. Raises ConfigError."""
+    """Return a valid AE title unchanged. Raises ConfigError."""
     is_plain = text.isascii() and text.isprintable() and "\\" not in text
     if not text.strip() or text.strip() != text or len(text) > 16 or not is_plain:
         raise ConfigError(f"{text!r} is no AE title: 1 to 16 letters, digits or signs.")
@@ -62,14 +62,15 @@ def checked_title(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What is done for one called AE title.
+    """Processing of the objects sent to one called AE title.
 
-    title: that title, by which the node calls its destination too. request: which series become
-    what; its inputs and output are the node's. scheduling: of the jobs. callers: who may send.
-    destination: of the results. uses_tls: whether that is reached over TLS. quiet: seconds without
-    news after which a study is complete. hold: seconds for which a study waits for what it lacks.
-    retry: seconds for which sending a result is tried again. keep: seconds for which objects stay
-    after all results were confirmed. keep_failed: the same for studies of which something failed.
+    title: that title, also the calling AE title towards the destination. request: series filters,
+    model and options; the node sets its inputs and output. scheduling: class of the jobs. callers:
+    allowed senders. destination: receiver of the results. uses_tls: whether to send over TLS.
+    quiet: seconds without new objects after which a study counts as complete. hold: seconds that an
+    incomplete study waits for the rest. retry: seconds for which sending a result is retried. keep:
+    seconds that objects stay after all results were confirmed. keep_failed: the same for studies
+    with a failure.
     """
 
     title: str
@@ -85,5 +86,5 @@ class Route:
     keep_failed: float = 30 * 86400.0
 
     def admits(self, title: str, address: str) -> bool:
-        """Whether somebody may send here."""
+        """Whether a peer may send here."""
         return any(caller.is_at(title, address) for caller in self.callers)

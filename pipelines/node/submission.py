@@ -1,32 +1,41 @@
-"""Complete studies to jobs of the queue; the same study looked at twice is one and the same job."""
+"""Submission of complete studies as jobs, and the outcomes of these jobs.
+
+A study that is examined twice becomes the same job.
+"""
 
 import hashlib
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path, PurePosixPath
 
 from ...engine.errors import EngineError
 from ...io.channels import other_results
 from ..errors import PipelineError
 from ..jobs.queue.job import StudyJob
-from ..jobs.queue.queue import Queue
+from ..jobs.queue.queue import Queue, QueueLink
+from ..jobs.queue.state import OPEN, Interval, JobRow
 from ..jobs.submission import Submission, jobs_of
-from .arriving import Arriving
-from .events import Held, LeftOut, NodeEvent, Queued
-from .gaps import Gap
+from .events import Failed, Held, LeftOut, NodeEvent, Queued, SeriesTranslated
 from .inbox import Inbox
-from .ledger import Ledger, SeriesRecord, StudyRecord
+from .reception import IncomingStudies
+from .records import Gap, SeriesRecord, StudyName, StudyRecord, output_of
 from .routes import Route
-from .study_name import StudyName
+from .store import NodeStore
+
+LOOK_SECONDS, SELDOM_SECONDS = 1.0, 10.0
+"""Seconds between two reads of the queue while it has jobs of the node, and while there are only
+failed ones, which a user may queue again."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
-    """A study when its objects were looked at.
+class _Examined:
+    """Study at the time of its examination.
 
-    objects: their names. since: when the last one came. before: what was known of it. gap: what it
-    lacks.
+    objects: names of its files. since: time of the last change. before: earlier record. gap: what
+    it lacks.
     """
 
     study: StudyName
@@ -37,7 +46,7 @@ class _Looked:
 
     @property
     def is_as_before(self) -> bool:
-        """Whether nothing of it has changed: to send it again and break off is no news."""
+        """Whether it is unchanged; a repeated transfer that broke off is no change."""
         if self.before is None or self.before.objects != digest_of(self.objects):
             return False
         known = self.before.gap
@@ -46,47 +55,47 @@ class _Looked:
 
     @property
     def remark(self) -> str:
-        """What results say of it as a source."""
+        """Note on an incomplete source in its results."""
         return self.gap.remark(len(self.objects))
 
 
 class Submitter:
-    """Makes jobs of studies. results: the folder of all results, one below it a route and day."""
+    """Submitter of studies as jobs. results: folder of all results, by route and day."""
 
     def __init__(
         self,
         inbox: Inbox,
-        ledger: Ledger,
-        arriving: Arriving,
+        store: NodeStore,
+        incoming: IncomingStudies,
         results: Path,
-        tell: Callable[[NodeEvent], None],
+        emit: Callable[[NodeEvent], None],
         clock: Callable[[], float],
     ) -> None:
-        self._inbox, self._ledger, self._arriving = inbox, ledger, arriving
-        self._results, self._tell, self._clock = results, tell, clock
+        self._inbox, self._store, self._incoming = inbox, store, incoming
+        self._results, self._emit, self._clock = results, emit, clock
 
     def due(self) -> dict[StudyName, float]:
-        """Held studies that wait no longer, with the moment since when they were held."""
+        """Return held studies whose hold is over, with the time at which it began."""
         now = self._clock()
-        held = {StudyName.parse(each.study): each for each in self._ledger.present() if each.held}
+        held = {StudyName.parse(each.study): each for each in self._store.present() if each.held}
         return {
             study: record.held
             for study, record in held.items()
-            # Before `held` if the clock was set back.
+            # `now` is before `held` if the clock was set back.
             if not (record.held <= now < record.until) or self._inbox.is_released(study)
-            if not self._arriving.is_busy(study)
+            if not self._incoming.is_busy(study)
         }
 
     def submit(self, route: Route, studies: Mapping[StudyName, float], queue: Queue) -> None:
-        """Queue what is new in studies of one route; all of them are on record then.
+        """Submit what is new in studies of one route, and record all of them.
 
-        What was left out of a study may be taken by now, as its route may say other things.
-        Raises QueueError, EngineError, SettingsError or OSError, and then some are not.
+        What was left out before may be accepted now, if the route has changed. Raises QueueError,
+        EngineError, SettingsError or OSError; then some are not recorded.
         """
-        by_day: dict[str, list[_Looked]] = defaultdict(list)
+        by_day: dict[str, list[_Examined]] = defaultdict(list)
         for study, since in studies.items():
             objects, gap = self._inbox.objects(study), self._inbox.gap(study)
-            looked = _Looked(study, objects, since, self._ledger.study(str(study)), gap)
+            looked = _Examined(study, objects, since, self._store.study(str(study)), gap)
             before = looked.before
             if not objects:
                 continue
@@ -96,13 +105,13 @@ class Submitter:
                 else:
                     by_day[study.day].append(looked)
             elif before.emptied:
-                # It came again, and is known.
-                self._ledger.change(before.study, lambda now: replace(now, emptied=0.0))
+                # Received again after its removal, without a change.
+                self._store.change(before.study, lambda now: replace(now, emptied=0.0))
         for day, looked in by_day.items():
             self._submit_all(route, output_of(self._results, route.title, day), looked, queue)
 
-    def _held(self, route: Route, looked: _Looked) -> tuple[float, float] | None:
-        """Since when and until when a study waits for what it lacks; None if it does not."""
+    def _held(self, route: Route, looked: _Examined) -> tuple[float, float] | None:
+        """Return start and end of the hold of an incomplete study, or None for no hold."""
         gap, before, now = looked.gap, looked.before, self._clock()
         takes_part = route.request.options.allow_uneven and not gap.broke_off
         if not gap or takes_part or self._inbox.is_released(looked.study):
@@ -110,24 +119,24 @@ class Submitter:
         since = min(looked.since, now)
         if before and looked.is_as_before:
             if not before.held:
-                return None  # it was let go like this
+                return None  # its hold has ended before
             since = before.held if before.held <= now else now
         until = since + route.hold
         return (since, until) if now < until else None
 
-    def _hold(self, looked: _Looked, since: float, until: float) -> None:
-        with self._ledger.alone():
+    def _hold(self, looked: _Examined, since: float, until: float) -> None:
+        with self._store.alone():
             record = self._record(looked, (), self._clock(), ())
             record = replace(record, held=since, until=until)
             if not self._is_news(record):
                 return
-            self._ledger.put(record)
-        self._tell(Held(record.study, looked.gap.figures(record.images), until))
+            self._store.put(record)
+        self._emit(Held(record.study, looked.gap.figures(record.images), until))
 
     def _submit_all(
-        self, route: Route, output: Path, looked: Sequence[_Looked], queue: Queue
+        self, route: Route, output: Path, looked: Sequence[_Examined], queue: Queue
     ) -> None:
-        """If one of the studies is such that nothing can be made of it, the others go on."""
+        """Submit studies together; if one cannot be examined, submit the others without it."""
         try:
             self._submit_together(route, output, looked, queue)
         except (PipelineError, EngineError, OSError):
@@ -138,13 +147,13 @@ class Submitter:
                     self._submit_all(route, output, [one], queue)
                 return
             reason = f"it cannot be examined ({type(error).__name__})"
-            with self._ledger.alone():
+            with self._store.alone():
                 record = self._record(looked[0], (reason,), self._clock(), ())
-                self._ledger.put(record)
-            self._tell(LeftOut(record.study, reason))
+                self._store.put(record)
+            self._emit(LeftOut(record.study, reason))
 
     def _submit_together(
-        self, route: Route, output: Path, looked: Sequence[_Looked], queue: Queue
+        self, route: Route, output: Path, looked: Sequence[_Examined], queue: Queue
     ) -> None:
         inputs = tuple(self._inbox.folder(one.study) for one in looked)
         found = jobs_of(replace(route.request, inputs=inputs, output=output))
@@ -160,7 +169,7 @@ class Submitter:
             },
         )
         now = self._clock()
-        with self._ledger.alone():  # meanwhile series of before may have been sent
+        with self._store.alone():  # earlier series may have been sent meanwhile
             records = [
                 self._record(
                     one,
@@ -178,22 +187,22 @@ class Submitter:
                 for one, record in zip(looked, records, strict=True)
                 if self._is_news(record)
             ]
-            self._ledger.put(*(record for _, record in news))
+            self._store.put(*(record for _, record in news))
         for one, record in news:
-            self._tell_of(one, record)
+            self._emit_news(one, record)
             for job in _superseded(one.before, record):
                 queue.cancel(job)
 
     def _is_news(self, record: StudyRecord) -> bool:
-        """Whether a record differs from what is known by more than when it was looked at."""
-        known = self._ledger.study(record.study)
+        """Whether a record differs from the stored one by more than the time of examination."""
+        known = self._store.study(record.study)
         return known is None or replace(record, looked=known.looked) != known
 
     def _record(
-        self, looked: _Looked, left_out: tuple[str, ...], now: float, new: Sequence[SeriesRecord]
+        self, looked: _Examined, left_out: tuple[str, ...], now: float, new: Sequence[SeriesRecord]
     ) -> StudyRecord:
-        """The record of a study as it is now, with new series."""
-        before = self._ledger.study(str(looked.study))
+        """Return the current record of a study with new series."""
+        before = self._store.study(str(looked.study))
         labels = {one.label for one in new}
         kept = [
             one
@@ -214,27 +223,27 @@ class Submitter:
         )
 
     def _is_begun(self, study: StudyName, series: SeriesRecord) -> bool:
-        """Whether a part of a result is at its destination, so that the rest must follow."""
-        return bool(self._ledger.confirmed(f"{study}/{series.place}"))
+        """Whether part of a result was sent, so that the rest must follow."""
+        return bool(self._store.confirmed(f"{study}/{series.place}"))
 
-    def _tell_of(self, looked: _Looked, record: StudyRecord) -> None:
+    def _emit_news(self, looked: _Examined, record: StudyRecord) -> None:
         earlier = {one.label: one.images for one in (looked.before.series if looked.before else ())}
-        told = looked.before.rounds if looked.before else 0
+        reported = looked.before.rounds if looked.before else 0
         for one in record.series:
-            if one.round == record.rounds > told:
+            if one.round == record.rounds > reported:
                 before = earlier.get(one.label, 0)
                 name = f"{record.study}/{one.place}"
-                self._tell(Queued(name, one.job, one.images, before, one.remark))
+                self._emit(Queued(name, one.job, one.images, before, one.remark))
         if looked.before and looked.before.emptied and looked.before.objects != record.objects:
-            self._tell(LeftOut(record.study, _EMPTIED))
-        told_before = looked.before.left_out if looked.before else ()
+            self._emit(LeftOut(record.study, _EMPTIED))
+        reported_before = looked.before.left_out if looked.before else ()
         for reason in record.left_out:
-            if reason not in told_before:
-                self._tell(LeftOut(record.study, reason))
+            if reason not in reported_before:
+                self._emit(LeftOut(record.study, reason))
 
 
 def _superseded(before: StudyRecord | None, now: StudyRecord) -> set[str]:
-    """Jobs whose results nobody waits for any more, as their series have changed."""
+    """Return jobs to cancel because their series have changed."""
     waiting = {one.job for one in (before.series if before else ()) if one.state == "queued"}
     return waiting - {one.job for one in now.series}
 
@@ -245,18 +254,13 @@ _EMPTIED = (
 )
 
 
-def output_of(results: Path, route: str, day: str) -> Path:
-    """The folder of results of a route's studies that began to arrive on a day."""
-    return results / route / day
-
-
 def digest_of(names: Iterable[str]) -> str:
-    """A name of a set of objects."""
+    """Return the hash of a set of file names."""
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:32]
 
 
-def _new_series(looked: _Looked, found: Submission) -> Iterator[tuple[StudyJob, SeriesRecord]]:
-    """The jobs of a study that was not asked for so before, with their records."""
+def _new_series(looked: _Examined, found: Submission) -> Iterator[tuple[StudyJob, SeriesRecord]]:
+    """Yield jobs of a study that were not submitted before, with their records."""
     rounds = looked.before.rounds + 1 if looked.before else 1
     remarks = {looked.remark} if looked.gap.refused else {looked.remark, ""}
     known = {
@@ -291,17 +295,132 @@ def _new_series(looked: _Looked, found: Submission) -> Iterator[tuple[StudyJob, 
 
 
 def _received(job: StudyJob) -> tuple[float, float]:
-    """When the first of its objects was written, and the last."""
+    """Return the times at which its first and its last object were written."""
     written = [Path(file).stat().st_mtime for file in job.files]
     return min(written), max(written)
 
 
 def _left_out(study: StudyName, found: Submission, *, is_alone: bool) -> tuple[str, ...]:
-    """What of a study becomes no job, in words. is_alone: names do not begin with its own then."""
-    told = [
+    """Return why parts of a study become no job. is_alone: whether names lack the study's."""
+    refused = [
         f"{PurePosixPath(name).name}: {reason}"
         for name, reason in found.refused.items()
         if is_alone or PurePosixPath(name).parts[0] == study.name
     ]
     places = [(skip, {skip.path.name, skip.path.parent.name}) for skip in found.skipped]
-    return (*told, *(skip.reason for skip, names in places if study.name in names))
+    return (*refused, *(skip.reason for skip, names in places if study.name in names))
+
+
+class QueueSync:
+    """Synchronisation of job states between the queue and the store."""
+
+    def __init__(
+        self,
+        store: NodeStore,
+        link: QueueLink,
+        emit: Callable[[NodeEvent], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._store, self._link, self._emit, self._clock = store, link, emit, clock
+        self._looked = 0.0
+        self._lock = threading.Lock()
+        self._sent = {
+            one.job: (one.begun, one.sent)
+            for record in store.present()
+            for one in record.series
+            if one.sent
+        }
+
+    def note(self) -> None:
+        """Record job outcomes, unless the queue was read just now. Raises QueueError."""
+        states = {one.state for record in self._store.present() for one in record.series}
+        pause = LOOK_SECONDS if "queued" in states else SELDOM_SECONDS
+        is_early = 0 <= self._clock() - self._looked < pause  # < 0 after the clock was set back
+        if states & {"queued", "failed"} and not is_early:
+            note_outcomes(self._store, self._link.queue(), self._emit, self._clock)
+            self._looked = self._clock()
+
+    def sent(self, job: str, interval: Interval) -> None:
+        """Remember from when to when a job's result was sent; thread-safe."""
+        with self._lock:
+            self._sent[job] = interval
+
+    def report_sent(self) -> None:
+        """Write these times to the queue, after a restart all of them again. Raises QueueError."""
+        for job, interval in list(self._sent.items()):
+            self._link.queue().note_sent(job, interval)
+            with self._lock:
+                del self._sent[job]
+
+
+def note_outcomes(
+    store: NodeStore, queue: Queue, emit: Callable[[NodeEvent], None], clock: Callable[[], float]
+) -> None:
+    """Record jobs that ended, reasons for waiting, and jobs queued again by a user.
+
+    Raises QueueError.
+    """
+    still_open = queue.open_keys()
+    put_off = {row.job: row.put_off for row in queue.put_off()}
+    changed: dict[str, list[SeriesRecord]] = defaultdict(list)
+    for record in store.present():
+        for series in record.series:
+            after = _noted(_outcome(series, still_open, queue, clock), put_off)
+            if after is not series:
+                changed[record.study].append(after)
+            if after.state != series.state:
+                _emit_outcome(f"{record.study}/{after.place}", after, emit)
+    if changed:
+        with store.alone():  # other series of these studies may have been sent meanwhile
+            store.put(*(_with_all(store, study, series) for study, series in changed.items()))
+
+
+def _with_all(store: NodeStore, study: str, series: Iterable[SeriesRecord]) -> StudyRecord:
+    """Return the current record of a study with some series changed."""
+    record = store.study(study)
+    assert record is not None
+    return reduce(StudyRecord.with_series, series, record)
+
+
+def _noted(series: SeriesRecord, put_off: Mapping[str, str]) -> SeriesRecord:
+    """Add why the job waits, if it does; the reason stays while the job is retried."""
+    why = put_off.get(series.job, "")
+    if series.state != "queued" or why in ("", series.reason):
+        return series
+    return replace(series, reason=why)
+
+
+def _outcome(
+    series: SeriesRecord,
+    still_open: Mapping[str, str],
+    queue: Queue,
+    clock: Callable[[], float],
+) -> SeriesRecord:
+    """Return the updated series, or the same object if nothing changed."""
+    if series.state == "failed" and series.key in still_open:
+        return replace(series, state="queued", reason="", job=still_open[series.key])
+    if series.state != "queued" or series.key in still_open:
+        return series
+    [row] = queue.jobs(series.job) or [None]
+    if row is None:
+        reason = "the queue does not know its job any more"
+        return replace(series, state="failed", reason=reason, done=clock())
+    if row.state in OPEN:
+        return series
+    if row.state == "done":
+        return replace(series, state="sending", reason="", done=clock())
+    return replace(series, state="failed", reason=_reason(row), done=clock())
+
+
+def _reason(row: JobRow) -> str:
+    return row.reason or "it was cancelled"
+
+
+def _emit_outcome(name: str, series: SeriesRecord, emit: Callable[[NodeEvent], None]) -> None:
+    match series.state:
+        case "sending":
+            emit(SeriesTranslated(name))
+        case "failed":
+            emit(Failed(name, series.reason))
+        case _:
+            pass

@@ -61,13 +61,16 @@ class StudyStarted:
 class TilesDone:
     """So many of a study's tiles are translated; 0 comes once, before the first.
 
-    done, total: tiles. unit: of these; percent where the volume is translated at once.
+    done, total: tiles. unit: of these; percent where the volume is translated at once. volume: the
+    how manieth is at hand of so many volumes, which are translated one by one.
     """
 
     study: str
     done: int
     total: int
     unit: TileUnit = "tiles"
+    volume: int = 1
+    volumes: int = 1
 
 
 @dataclass(frozen=True, slots=True)

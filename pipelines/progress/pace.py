@@ -14,7 +14,8 @@ class Pace:
     """Judges the time left by input bytes: the one measure of a study known before it is read.
 
     done, total: studies, of all. study: the one whose tiles are translated, or that is read while
-    there is none. tiles: done and total of it. unit: of these.
+    there is none. tiles: done and total of it. unit: of these. volume: the one of it at hand, of
+    how many.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -26,6 +27,7 @@ class Pace:
         self.study = ""
         self.tiles = (0, 0)
         self.unit: TileUnit = "tiles"
+        self.volume = (1, 1)
 
     def hear(self, event: Event) -> None:
         """Take note of an event of the batch."""
@@ -39,10 +41,12 @@ class Pace:
             case StudyStarted(planned):
                 if not self._translating:
                     self.study, self.tiles = str(planned.study.name), (0, 0)
-            case TilesDone(study, done, total, unit):
+                    self.volume = (1, 1)
+            case TilesDone(study, done, total, unit, volume, volumes):
                 if done == 0:
                     self._tiles_started = self._clock()
                 self.study, self.tiles, self.unit = study, (done, total), unit
+                self.volume = volume, volumes
                 self._reached[study] = done / total
             case StudyDone(row):
                 self.done += 1

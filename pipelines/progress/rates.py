@@ -60,7 +60,7 @@ class NetworkRates:
     ) -> "NetworkRates | None":
         """The rates of what was translated; None if that is nothing."""
         done = _done(rows)
-        tiles = sum(row.tiles * (row.voxels if at_once else 1) for row in done)
+        tiles = sum(row.tiles * (row.voxels / row.volumes if at_once else 1) for row in done)
         return cls(_seconds(done, _NETWORK) / tiles, opening) if tiles else None
 
 
@@ -78,7 +78,7 @@ class VerifyRates:
         cls, rows: Iterable[StudyReport], *, at_once: bool = False
     ) -> "VerifyRates | None":
         """The rate of what was verified; None if that is nothing."""
-        verified = [(row.verified, row.voxels) for row in rows if row.verified]
+        verified = [(row.verified, row.voxels / row.volumes) for row in rows if row.verified]
         tiles = sum(one.tiles * (voxels if at_once else 1) for one, voxels in verified)
         return cls(fsum(one.seconds for one, _ in verified) / tiles) if tiles else None
 

@@ -29,8 +29,11 @@ _CLASSES: dict[FailureClass, tuple[type[Exception], ...]] = {
 _PASSING = (DiskFullError, OutputFolderAwaitedError)
 
 
-def failure_of(error: Exception, stage: Stage | None) -> Failure:
-    """What the user is told about an exception that came in this stage."""
+def failure_of(error: Exception, stage: Stage | None, volume: str = "") -> Failure:
+    """What the user is told about an exception that came in this stage.
+
+    volume: of a series that was being made, in words; empty where there is but one.
+    """
     kind = _class(error)
     reason = str(error)
     if kind == "internal" and is_out_of_memory(error):
@@ -44,6 +47,8 @@ def failure_of(error: Exception, stage: Stage | None) -> Failure:
             f"{type(error).__name__}: {error}; this looks like a fault of the program, please "
             "report it with what setting verbose prints."
         )
+    if volume and stage != "write":
+        reason = f"In {volume}: {reason}"
     return Failure(kind, " ".join(reason.split()), stage, isinstance(error, _PASSING))
 
 

@@ -10,12 +10,12 @@ from msgspec.structs import asdict, replace
 
 from ...engine.decoding import FieldError, Json, decode, parse
 from ...engine.options import Inference, Precision
-from ...engine.probe.energy import Energy
+from ...engine.probe.gpus import Energy
 from ...io.files.documents import read_document
 from ..cycle.cycle_error import CycleError
 from ..errors import ReportFileError
 from ..host.memory import PeakMemory
-from ..settings import Blend, TranslateOptions
+from ..settings import Blend, OutputType, TranslateOptions
 from ..stopwatch import STAGES, Stage
 from ..study.row_figures import SeamScore, SpreadFigures, Verified
 from .report import (
@@ -120,6 +120,7 @@ class _Study(Struct, frozen=True, kw_only=True, rename={"failure": "class"}):
     preview_drawn: bool = False
     source_content: _Content | None = None
     output_content: _Content | None = None
+    volumes: _Count = 1
 
     def __post_init__(self) -> None:
         if self.status == "failed" and None in (self.failure, self.reason):
@@ -136,6 +137,8 @@ class _Settings(Struct, frozen=True):
     nan_to: float | None = None
     resample_channels: bool = False
     inference: Inference = "patches"
+    output_type: OutputType | None = None
+    every_volume: bool = False
 
 
 class _Use(Struct, frozen=True):
@@ -309,6 +312,7 @@ def _study(stored: _Study) -> StudyReport:
         stages={s: _measured(took) for s in STAGES if (took := stages.get(s)) is not None},
         when={s: (interval.start, interval.stop) for s in STAGES if (interval := when.get(s))},
         voxels=stored.voxels,
+        volumes=max(1, stored.volumes),
         tiles=stored.tiles,
         peak_memory=_peak(stored),
         preview=Path(stored.preview) if stored.preview else None,

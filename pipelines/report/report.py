@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from ...engine.probe.energy import Energy
+from ...engine.probe.gpus import Energy
 from ..cycle.cycle_error import CycleError
 from ..host.memory import PeakMemory
 from ..settings import TranslateOptions
@@ -72,6 +72,8 @@ class StudyReport:
     a preview was drawn of a result that was up to date. source_content, output_content: the bytes
     of the scan and of the result, without its preview and its sidecars; None where they are not
     known. maps, sidecars: those beside the result. spread: what it comes to, if it was measured.
+    volumes: how many of the source were translated one by one, into one result; voxels and tiles
+    are those of all.
     """
 
     name: str
@@ -99,6 +101,7 @@ class StudyReport:
     maps: tuple[Path, ...] = ()
     sidecars: tuple[Path, ...] = ()
     spread: SpreadFigures | None = None
+    volumes: int = 1
 
     @property
     def warning(self) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ...engine.probe.energy import Energy
+from ...engine.probe.gpus import Energy
 from ..errors import ReportFileError
 from ..settings import TranslateSettings
 from .reading import read_report

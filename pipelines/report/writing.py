@@ -7,9 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeAlias
 
 from ...engine.cores import usable_cores
-from ...engine.probe.energy import Energy
+from ...engine.probe.gpus import Energy
 from ...io.files.machine_memory import physical_memory
 from ..host.memory import PeakMemory
+from ..program import program_version
 from ..settings import TranslateOptions
 from ..study.row_figures import SeamScore
 from .report import BatchReport, StudyReport
@@ -26,12 +27,6 @@ LIBRARIES = {
     "cuDNN frontend": ("nvidia-cudnn-frontend",),
 }
 """By name, the packages that may hold it."""
-
-
-@cache  # which saves a look through all packages, twice a study
-def program_version() -> str:
-    """Version of this program."""
-    return version("cuda-cyclegan")
 
 
 def to_json(report: BatchReport) -> JsonObject:
@@ -117,6 +112,7 @@ def _study(row: StudyReport) -> JsonObject:
         "sidecars": [str(place) for place in row.sidecars],
         "spread": row.spread and asdict(row.spread),
         "source_content": row.source_content and asdict(row.source_content),
+        "volumes": row.volumes,
         "output_content": row.output_content and asdict(row.output_content),
     }
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Final, Self, cast
 from urllib.parse import quote, unquote
 
-from ...engine.model.card import ModelCard
+from ...engine.model.model_card import ModelCard
 from ...io.errors import WriteError
 from ...io.files.atomic import whole_file
 from ...io.files.regular import read_regular
 from ...io.sidecars import DATASET_DESCRIPTION, BidsName, dataset_root, read_sidecar
 from ...io.volume import NOTICE, Study
 from ..errors import OutputFolderError
-from ..report.writing import program_version
+from ..program import program_version
 from ..settings import TranslateOptions
 from .bids_names import SUFFIXES_OF_BIDS, bids_suffixes
 from .manifest import load

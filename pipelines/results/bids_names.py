@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from ...engine.model.card import ModelCard
+from ...engine.model.model_card import ModelCard
 from ...io.channels import name_parts, without_channel
 from ...io.sidecars import BidsName
 from ...io.volume import Obstacle, Study

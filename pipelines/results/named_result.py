@@ -10,7 +10,9 @@ from ...io.search import SUFFIXES, suffix_of
 from ...io.volume import Study
 from ..errors import SettingsError
 
-_NIFTI = (".nii", ".nii.gz")
+_OF_ANY = (".nii", ".nii.gz", ".nrrd", ".mha")
+"""Suffixes of what scans of each format can be written as; those of header and voxels apart cannot
+be one file of NIfTI."""
 
 
 def is_result_file(output: Path) -> bool:
@@ -48,13 +50,14 @@ def _check_suffix(study: Study, target: Path) -> None:
         raise SettingsError(
             f"{target} has the name of a map beside a result; choose another setting output."
         )
-    wanted, own = suffix_of(target), suffix_of(study.files[0])
-    if wanted == own or (wanted in _NIFTI and not own.startswith(".hdr")):
-        return
-    fitting = [own] if study.format == "nifti" and own.startswith(".hdr") else [*_NIFTI]
+    own = suffix_of(study.files[0])
+    is_pair = own.startswith(".hdr")
+    fitting = [suffix for suffix in _OF_ANY if not (is_pair and SUFFIXES[suffix] == "nifti")]
     if own in SUFFIXES and own not in fitting:
         fitting.append(own)
+    if suffix_of(target) in fitting:
+        return
     raise SettingsError(
         f"{target} cannot hold the result of {study.files[0].name}; its name must end in "
-        f"{' or '.join(fitting)}."
+        f"{', '.join(fitting[:-1])} or {fitting[-1]}."
     )

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
-from ...engine.model.card import ModelCard
-from ...engine.model.model import Model
+from ...engine.model.model_card import ModelCard
+from ...engine.model.model_file import Model
 from ...io.channels import name_parts, other_results, without_channel, words_of
 from ...io.discovery import Discovery
 from ...io.files.own_files import is_record

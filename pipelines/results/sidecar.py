@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...engine.model.card import ModelCard
+from ...engine.model.model_card import ModelCard
 from ...io.sidecars import BidsName, fields_of
 from ...io.volume import NOTICE, Study
 from ..settings import TranslateOptions

@@ -8,22 +8,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from ...engine.model.card import ModelCard
+from ...engine.model.model_card import ModelCard
 from ...io.errors import WriteError
 from ...io.files.atomic import refused, whole_file
 from ...io.files.parts import Gate, remove
-from ...io.volume import Derivation, Study, Volume
+from ...io.volume import Derivation, Study, SyntheticMark, Volume
 from ...io.writing import files_at, is_series, is_written_in_order, map_beside, write
 from ..cycle.cycle_error import CycleError
 from ..errors import OccupiedError
-from ..report.writing import program_version
+from ..program import program_version
 from ..study.maps.study_map import StudyMap
 from ..study.translation import Translated
 from .manifest import FileState, ManifestEntry, MapRecord, Recipe
 from .record_folder import OutputPlace
 from .resume import PlannedStudy, files_of, map_places
 from .sidecar import SidecarMaker
-from .written_ahead import LEAST_BYTES, WrittenAhead
+from .written_ahead import LEAST_BYTES, WrittenAhead, WrittenSeries
 
 Barrier: TypeAlias = Callable[[], AbstractContextManager[object]]
 """Passed by each step that makes a part of a result appear, or appear whole."""
@@ -62,7 +62,7 @@ class Store:
         inputs: tuple[FileState, ...],
         barrier: Barrier = nullcontext,
         cycle: CycleError | None = None,
-        ahead: WrittenAhead | None = None,
+        ahead: Sequence[WrittenAhead] = (),
     ) -> tuple[FileState, ...]:
         """Write a result and record it; inputs: the states of the files before they were read.
 
@@ -119,13 +119,30 @@ class Store:
         if not is_large or len(planned.targets) > 1 or not is_written_in_order(volume, target):
             return None
 
+        return WrittenAhead(volume, target, self._gate_of_parts(barrier))
+
+    def begin_series(
+        self, planned: PlannedStudy, volumes: Sequence[Volume], barrier: Barrier = nullcontext
+    ) -> tuple[WrittenSeries, ...]:
+        """Begin the result of each channel of a series, for `put` to name; volumes: the first of
+        each channel, which is written when it is added.
+        """
+        gate = self._gate_of_parts(barrier)
+        return tuple(
+            WrittenSeries(volume, target, gate)
+            for volume, target in zip(volumes, planned.targets, strict=True)
+        )
+
+    def _gate_of_parts(self, barrier: Barrier) -> Gate:
+        """What is passed when the part of a result is made."""
+
         @contextmanager
         def passed(_: Sequence[Path]) -> Generator[None]:
             with barrier():
                 self.record.place.check()
                 yield
 
-        return WrittenAhead(volume, target, Gate(passed, self.record.place.output))
+        return Gate(passed, self.record.place.output)
 
     def _write(
         self,
@@ -133,7 +150,7 @@ class Store:
         made: Translated,
         entry: ManifestEntry,
         gate: Gate,
-        ahead: WrittenAhead | None,
+        ahead: Sequence[WrittenAhead],
     ) -> ManifestEntry:
         """Write all files of a study, the result last, so that it never stands without the others.
 
@@ -145,11 +162,17 @@ class Store:
         beside = {**_pictures(planned, made), **self._sidecars(planned, entry.program)}
         for place, content in beside.items():
             _save(place, content, gate)
-        maps = tuple(self._put_map(each, target, derivation, gate) for each in made.maps)
+        said = made.volumes[0].mark
+        maps = tuple(self._put_map(each, said, target, derivation, gate) for each in made.maps)
         hashes: dict[str, str] = {}
         for channel, (volume, each) in enumerate(zip(made.volumes, planned.targets, strict=True)):
-            if ahead and ahead.volume is volume:
-                hashes |= ahead.put(gate)
+            if begun := next((one for one in ahead if one.target == each), None):
+                hashes |= begun.put(gate)
+            elif volume.further:
+                raise WriteError(
+                    f"{each} was not written, as its volumes are there no more; run the command "
+                    "again."
+                )
             else:
                 derived = self._derivation(planned.study, entry.inputs, channel)
                 hashes |= write(volume, each, derived, gate)
@@ -159,13 +182,22 @@ class Store:
         return replace(written_entry, spread=made.spread, resampled=made.resampled)
 
     def _put_map(
-        self, made: StudyMap, result: Path, derivation: Derivation, gate: Gate
+        self,
+        made: StudyMap,
+        said: SyntheticMark | None,
+        result: Path,
+        derivation: Derivation,
+        gate: Gate,
     ) -> MapRecord:
-        """Write a map beside its result; raises WriteError and OSError."""
+        """Write a map beside its result; raises WriteError and OSError.
+
+        said: the result's mark.
+        """
         mark, target = made.mark, map_beside(result, made.mark.kind)
         parts = derivation.fingerprint, mark.kind, mark.recipe
         own = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-        hashes = write(made.volume, target, replace(derivation, fingerprint=own, shows=mark), gate)
+        volume = replace(made.volume, mark=said and replace(said, shows=mark.kind))
+        hashes = write(volume, target, replace(derivation, fingerprint=own, shows=mark), gate)
         states = tuple(FileState.of(file, hashes.get(file.name)) for file in files_at(target))
         return MapRecord(mark.kind, mark.recipe, states)
 
@@ -235,7 +267,7 @@ class Store:
         return dict(zip(planned.sidecars, made, strict=True))
 
     def _derivation(self, study: Study, inputs: tuple[FileState, ...], channel: int) -> Derivation:
-        program, names = program_version(), self.card.output_channels
+        program = program_version()
         hashes = [self.recipe.model, self.recipe.settings, *(state.sha256 for state in inputs)]
         model, source, target = self.card.words
         made_of = [program, model, source, target, *hashes]
@@ -246,7 +278,7 @@ class Store:
         return Derivation(
             model=model,
             source=source,
-            target=names[channel] if len(names) > 1 else target,
+            target=self.card.targets[channel],
             program=program,
             fingerprint=hashlib.sha256("\n".join(made_of).encode()).hexdigest(),
             newest_source=max(state.modified_ns for state in inputs) // 10**9,

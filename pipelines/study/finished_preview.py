@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...engine.model.card import ModelCard
+from ...engine.model.model_card import ModelCard
 from ...io.choice import Choice
 from ...io.discovery import discover
 from ...io.errors import UnreadableScanError
@@ -17,6 +17,7 @@ from ..stopwatch import Stopwatch
 from .maps.study_map import is_shown, maps_asked_for
 from .pictures.slices import mid_slices
 from .translation import read_study
+from .unread import first_index
 
 
 def preview_from_files(
@@ -35,7 +36,8 @@ def preview_from_files(
     """
     given = [*map(mid_slices, read_study(study, options, watch, empty).volumes)]
     with watch.time("read"):
-        made = [mid_slices(read(_result_at(target), None, empty)) for target in targets]
+        results = [_result_at(target) for target in targets]
+        made = [mid_slices(read(result, first_index(result, options), empty)) for result in results]
         maps = [
             (mark, mid_slices(read(_result_at(map_beside(targets[0], mark.kind)), None, empty)))
             for mark in maps_asked_for(options)

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...engine.cores import beside_each_other
-from ...engine.model.card import NetworkRange
+from ...engine.model.model_card import NetworkRange
 from ...engine.network.layers import FloatArray
 from ...engine.scaling import Scaling, Stored
 from ...io.volume import Empty, Volume
+from ..settings import OutputType
 from .preparation import Prepared, lying_alike
 from .voxels.planes import Slab, rows, slabs
 from .voxels.statistics import Range, extremes
@@ -85,12 +86,15 @@ def note_of_one_value(made: Volume) -> str:
     return f"its result is {value:g} throughout, so the model makes nothing of this scan"
 
 
-def note_of_cut_values(made: Volume, outward: Scaling, network: NetworkRange) -> str:
-    """That a result may have been cut off at an end of its voxel type, which is the scan's; or
-    nothing, as where all that the network makes has room in it.
+def note_of_cut_values(
+    made: Volume, outward: Scaling, network: NetworkRange, asked: OutputType | None = None
+) -> str:
+    """That a result may have been cut off at an end of its voxel type, which is the scan's or was
+    asked for; or nothing, as where all that the network makes has room in it.
 
     outward: from the network's values to those of the result. network: its range. The lowest number
-    of an unsigned type is not counted: it is the background of most scans that have one.
+    of an unsigned type is not counted, as it is the background of most scans that have one, unless
+    a type was asked for that cannot hold values below it.
     """
     dtype = made.voxels.dtype
     if dtype.kind not in "iu":
@@ -99,13 +103,20 @@ def note_of_cut_values(made: Volume, outward: Scaling, network: NetworkRange) ->
     low, high = outward.of_stored(made.slope, made.intercept).ends
     if network != "open" and limits.min - 0.5 <= low and high <= limits.max + 0.5:
         return ""
-    ends = (limits.max,) if dtype.kind == "u" else (limits.min, limits.max)
+    is_background = dtype.kind == "u" and not (asked and low < limits.min - 0.5)
+    ends = (limits.max,) if is_background else (limits.min, limits.max)
     cut = sum(int(np.count_nonzero(made.voxels == end)) for end in ends)
     if not cut:
         return ""
+    counted = f"{cut} of {made.voxels.size} voxels of its result are at an end of"
+    if asked:
+        return (
+            f"{counted} voxel type {dtype}, where values beyond it are cut off; float32 would keep "
+            "them"
+        )
     return (
-        f"{cut} of {made.voxels.size} voxels of its result are at an end of the scan's voxel type "
-        f"({dtype}), where larger values are cut off; save the scan as float32 to keep them"
+        f"{counted} the scan's voxel type ({dtype}), where larger values are cut off; save the "
+        "scan as float32 to keep them"
     )
 
 
@@ -118,12 +129,15 @@ def _finished(prepared: Prepared, channel: int, network: FloatArray, empty: Empt
 
 def _voxel_type(network: FloatArray, channel: int, prepared: Prepared) -> VoxelType:
     """As planned, or else by what the network has made."""
-    if planned := prepared.plan.results[channel].voxel_type:
-        return planned
+    result = prepared.plan.results[channel]
+    if result.voxel_type:
+        return result.voxel_type
     made, outward = extremes(network), prepared.fit.outward[channel]
     low, high = (outward.centre + end * outward.radius for end in (made.low, made.high))
-    demand = Demand(Range(low, high), min(ENOUGH_STEPS, prepared.fit.steps))
-    return choose_voxel_type(voxel_type_of(prepared.source), demand)
+    source = voxel_type_of(prepared.source)
+    is_whole = source.dtype.kind != "f"
+    steps = min(ENOUGH_STEPS, prepared.fit.steps) if is_whole else ENOUGH_STEPS
+    return choose_voxel_type(source, Demand(Range(low, high), steps), result.asked)
 
 
 def _blank(
@@ -135,6 +149,8 @@ def _blank(
     scaling = prepared.fit.outward[channel].of_stored(slope, intercept)
     keeps_unit = prepared.plan.results[channel].keeps_unit
     volume = prepared.source.with_voxels(voxels, slope, intercept, keeps_unit=keeps_unit)
+    if prepared.marks:
+        volume = replace(volume, mark=prepared.marks[channel])
     return volume, Stored(prepared.plan.orientation.oriented(voxels)[None], scaling)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...engine.model.card import ModelCard
+from ...engine.model.model_card import ModelCard
 from ...io.channels import ChannelName, in_channels
 from ...io.contrasts import Contrasts, told_beside
 from ...io.discovery import Discovery

@@ -1,12 +1,12 @@
 """What is decided about a study once its header is read, and followed to its result."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
-from ...engine.model.card import ModelCard
+from ...engine.model.model_card import ModelCard
 from ...engine.network.graph import Graph
 from ...engine.network.layers import Triple, triple
 from ...engine.options import Inference
@@ -14,7 +14,7 @@ from ...engine.scaling import is_taken_as_stored
 from ...engine.whole_volume import padded_extents
 from ...io.volume import Affine, Volume, spacing_of
 from ..errors import PreparationError
-from ..settings import TranslateSettings
+from ..settings import OutputType, TranslateSettings
 from .tiling import Tiling, tile
 from .voxels.orientation import Orientation, orientation
 from .voxels.resampling import Resampling, resampling
@@ -34,11 +34,13 @@ class Footprint:
 
     read: the scan, and what goes into the network if that is not the scan itself. translated: that
     and what comes out, while it is blended. finished: both, and the result if it is a third.
+    stored: the result alone.
     """
 
     read: int
     translated: int
     finished: int
+    stored: int = 0
 
     @property
     def peak(self) -> int:
@@ -51,11 +53,12 @@ class ResultPlan:
     """What is known of the result of one channel.
 
     voxel_type: None where it depends on what the network makes. keeps_unit: whether its values are
-    in the unit of the first scan.
+    in the unit of the first scan. asked: the voxel type that was asked for, if any was.
     """
 
     voxel_type: VoxelType | None
     keeps_unit: bool
+    asked: OutputType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +120,11 @@ def plan_study(
     is_given = keeps_voxels and len(volumes) == 1 and is_taken_as_stored(volume.voxels.dtype)
     results = tuple(
         ResultPlan(
-            foreseen_voxel_type(voxel_type_of(volume), intensity, card.output_range),
+            foreseen_voxel_type(
+                voxel_type_of(volume), intensity, card.output_range, settings.output_type
+            ),
             card.keeps_unit(channel),
+            settings.output_type,
         )
         for channel, intensity in enumerate(card.maps_out)
     )
@@ -166,6 +172,17 @@ def check_volume(plan: StudyPlan, graph: Graph) -> None:
         padded_extents(graph, plan.tiling.extents)
 
 
+def check_scale(plan: StudyPlan) -> None:
+    """Raise PreparationError if a result needs a slope, as where its file has no place for one."""
+    for kind in (result.voxel_type for result in plan.results):
+        if kind and (kind.slope, kind.intercept) != (1.0, 0.0):
+            raise PreparationError(
+                f"The values of the result fit {kind.dtype} with a slope of {kind.slope:g} only, "
+                "and NRRD and MetaImage have none; use setting output-type=float32, or "
+                "setting format=nifti."
+            )
+
+
 def _footprint(
     volumes: Sequence[Volume],
     tiling: Tiling,
@@ -188,6 +205,7 @@ def _footprint(
         read=scans + (0 if is_given else given),
         translated=given + made + blended,
         finished=given + made + (0 if is_made else stored),
+        stored=stored,
     )
 
 
@@ -197,8 +215,8 @@ def _with_maps(
     """With maps, which are made on the model's grid: as they are stored where it is the scan's."""
     made = _MAPS * prod(tiling.extents) * _INTENSITY
     stored = _MAPS * volume.voxels.size * _INTENSITY if is_resampled else 0
-    return Footprint(
-        read=footprint.read,
+    return replace(
+        footprint,
         translated=footprint.translated + made,
         finished=footprint.finished + made + stored,
     )

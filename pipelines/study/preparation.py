@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...engine.cores import beside_each_other
-from ...engine.model.card import ModelCard
+from ...engine.model.model_card import ModelCard
 from ...engine.network.layers import FloatArray, triple
 from ...engine.scaling import Scaling, Stored
-from ...io.volume import AnyArray, Empty, Volume
+from ...io.volume import AnyArray, Empty, SyntheticMark, Volume
 from ..errors import PreparationError
 from .plan import StudyPlan
 from .voxels.input_figures import InputFigures, input_figures
@@ -42,13 +42,15 @@ class Prepared:
 
     given: [C, D, H, W], the one scan's own voxels seen along the model's axes where they can be
     taken as they are stored; otherwise network intensities. source: the first scan without the
-    memory of its voxels. fit: of their intensities. plan: by which they were prepared.
+    memory of its voxels. fit: of their intensities. plan: by which they were prepared. marks: of
+    the results of all channels.
     """
 
     plan: StudyPlan
     given: Stored
     source: Volume
     fit: Fit
+    marks: tuple[SyntheticMark, ...] = ()
 
     def figures(self) -> InputFigures:
         """What the scan is like for the model."""

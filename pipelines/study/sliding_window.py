@@ -9,8 +9,8 @@ import numpy as np
 from ...engine.errors import DeviceMemoryError
 from ...engine.generator import Generator, WindowStreaming
 from ...engine.network.layers import FloatArray, Triple, triple
+from ...engine.patch_grid import PatchGrid, PatchWindow, Phase, SmallVolumePadding, Timing
 from ...engine.scaling import Stored, VoxelArray
-from ...engine.sliding_window import PatchGrid, PatchWindow, Phase, SmallVolumePadding, Timing
 from ..errors import PreparationError
 from ..settings import Blend
 from ..stopwatch import Stage, Stopwatch

@@ -9,14 +9,15 @@ from typing import TypeAlias
 import numpy as np
 
 from ...engine.generator import AnyGenerator, VolumeGenerator
-from ...engine.model.card import ModelCard
-from ...engine.model.model import Model
+from ...engine.model.model_card import ModelCard
+from ...engine.model.model_file import Model
 from ...engine.options import Precision
 from ...engine.scaling import Scaling, Stored
-from ...io.reading import as_one_study, read
-from ...io.volume import Empty, Study, Volume
-from ...io.writing import notes_of_result
+from ...io.reading import as_one_study
+from ...io.volume import NO_SCALE, Empty, Study, SyntheticMark, Volume
+from ...io.writing import as_at, check_voxel_type, notes_of_result
 from ..errors import UnexpectedInputError
+from ..program import program_version
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
 from .finishing import (
@@ -32,12 +33,13 @@ from .maps.flips import UNFLIPPED, Flip, flips
 from .maps.spread import SpreadMoments, mean_in_foreground
 from .maps.study_map import StudyMap, is_shown, spread_marks
 from .pictures.slices import Slice, mid_slices
-from .plan import StudyPlan, check_volume, plan_study
+from .plan import StudyPlan, check_scale, check_volume, plan_study
 from .preparation import Prepared, fit_scans, prepare, unfilled
 from .row_figures import SeamScore, SpreadFigures
 from .seams import seam_score
 from .sliding_window import SlidingWindow, translate_array
 from .volume_at_once import translate_at_once
+from .volumes import StudyVolumes
 from .voxels.alignment import on_one_grid
 from .voxels.input_figures import differences
 from .voxels.missing import without_nan
@@ -72,11 +74,13 @@ class Scans:
 
     volumes: in the model's order of channels, on the grid of the first. notes: what a user should
     know of how they were read. resampled: which of them were brought onto that grid, in words.
+    has_scale: whether the file of a result can have a slope.
     """
 
     volumes: tuple[Volume, ...]
     notes: tuple[str, ...]
     resampled: tuple[str, ...] = ()
+    has_scale: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +152,29 @@ class Translated:
 
 
 def read_study(
-    study: Study, options: TranslateOptions, watch: Stopwatch, empty: Empty = np.empty
+    study: Study,
+    options: TranslateOptions,
+    watch: Stopwatch,
+    empty: Empty = np.empty,
+    series: StudyVolumes | None = None,
 ) -> Scans:
     """Read a study's scans, with notes on how its result is stored too; NaN is replaced if asked.
 
-    Raises ScanError, and PreparationError for scans on grids that differ.
+    series: from which the next volume of each scan is read, if it is not read alone. Raises
+    ScanError, also for a voxel type that the result cannot have, and PreparationError for scans on
+    grids that differ.
     """
+    target = Path(study.name)
     with watch.time("read"):
-        volumes = [_read(scan, options, empty) for scan in study.channels]
-        foreseen = notes_of_result(volumes[0], Path(study.name))
-        volumes[0] = replace(volumes[0], notes=(*volumes[0].notes, *foreseen))
-    return scans_of(volumes, [scan.channel for scan in study.channels], options, watch)
+        found = (series or StudyVolumes(study, options, empty)).next()
+        volumes = [without_nan(volume, options.nan_to) for volume in found]
+        foreseen = notes_of_result(volumes[0], target)
+        first = as_at(target, volumes[0])
+        if options.output_type not in (None, "same"):
+            check_voxel_type(first, target, np.dtype(options.output_type))
+        volumes[0] = replace(first, notes=(*first.notes, *foreseen))
+    scans = scans_of(volumes, [scan.channel for scan in study.channels], options, watch)
+    return replace(scans, has_scale=first.format not in NO_SCALE)
 
 
 def scans_of(
@@ -180,10 +196,6 @@ def scans_of(
     return Scans(aligned, (*notes, *resampled), resampled)
 
 
-def _read(scan: Study, options: TranslateOptions, empty: Empty) -> Volume:
-    return without_nan(read(scan, options.volume_index, empty), options.nan_to)
-
-
 def plan_read_study(
     scans: Scans, model: Model, options: TranslateOptions, watch: Stopwatch
 ) -> StudyPlan:
@@ -192,7 +204,10 @@ def plan_read_study(
     Raises PreparationError, and PatchShapeError for a volume that cannot be translated at once.
     """
     with watch.time("prepare"):
-        return plan_volumes(scans.volumes, model, options)
+        plan = plan_volumes(scans.volumes, model, options)
+        if options.output_type and not scans.has_scale:
+            check_scale(plan)
+        return plan
 
 
 def plan_volumes(volumes: Sequence[Volume], model: Model, options: TranslateOptions) -> StudyPlan:
@@ -221,10 +236,18 @@ def prepare_study(
     """Bring a study into model space: axes, spacing, intensities. Raises PreparationError."""
     with watch.time("prepare"):
         prepared = prepare(scans.volumes, plan, model.card, empty)
+        prepared = replace(prepared, marks=_marks(model))
         notes = *prepared.fit.notes, *_unlike_expected(prepared, model.card, options)
         shown = tuple(map(mid_slices, scans.volumes if options.preview else ()))
         scan = scans.volumes[0] if options.cycle_check else None
         return PreparedStudy(prepared, shown, scans.resampled, notes, scan)
+
+
+def _marks(model: Model) -> tuple[SyntheticMark, ...]:
+    """What the result of each channel says of itself."""
+    name, source, _ = model.card.words
+    made_by = program_version(), model.sha256[:12]
+    return tuple(SyntheticMark(name, source, target, *made_by) for target in model.card.targets)
 
 
 def foresee_study(
@@ -382,9 +405,10 @@ def finish_study(
 def _notes_of_values(
     volumes: Sequence[Volume], prepared: Prepared, card: ModelCard
 ) -> Iterator[str]:
-    for volume, outward in zip(volumes, prepared.fit.outward, strict=True):
-        found = note_of_one_value(volume), note_of_cut_values(volume, outward, card.output_range)
-        yield from filter(None, found)
+    results = zip(volumes, prepared.fit.outward, prepared.plan.results, strict=True)
+    for volume, outward, result in results:
+        cut = note_of_cut_values(volume, outward, card.output_range, result.asked)
+        yield from filter(None, (note_of_one_value(volume), cut))
 
 
 def _finish_spread(

@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from ...io.file_headers import differing_counts
 from ...io.unread import UnreadScan, look_at
 from ...io.volume import Study, Volume
+from ...io.writing import as_at
+from ..errors import PreparationError
 from ..settings import TranslateOptions
 from .voxels.grids import grid_difference
 
@@ -20,16 +24,24 @@ class UnreadStudy:
     """What reading a study gives, and takes.
 
     volumes: as of Scans, each with one voxel in the place of all. reading_bytes: of memory, held at
-    most until all of them are there.
+    most until all of them are there. count: how many volumes each scan holds that are translated
+    one by one.
     """
 
     volumes: tuple[Volume, ...]
     reading_bytes: int
+    count: int = 1
 
 
 def look_at_study(study: Study, options: TranslateOptions) -> UnreadStudy:
-    """A study that `read_study` would read. Raises ScanError."""
-    scans = [look_at(scan, options.volume_index) for scan in study.channels]
+    """A study that `read_study` would read. Raises ScanError, and PreparationError for scans that
+    hold different numbers of volumes where every one is asked for.
+    """
+    every = options.every_volume
+    scans = [look_at(scan, options.volume_index, every_volume=every) for scan in study.channels]
+    counts = [scan.volumes for scan in scans]
+    if every and (difference := differing_counts(counts)):
+        raise PreparationError(f"The study cannot be translated: {difference}.")
     first = scans[0].volume
     moved = first.with_voxels(np.broadcast_to(np.zeros((), _FLOAT), first.shape))
     volumes, resampling = list[Volume](), 0
@@ -41,8 +53,17 @@ def look_at_study(study: Study, options: TranslateOptions) -> UnreadStudy:
                 _COPIES_OF_SCAN * scan.volume.voxels.size + _COPIES_OF_RESULT * moved.voxels.size
             )
             resampling += copies * _FLOAT.itemsize
+    volumes[0] = as_at(Path(study.name), volumes[0])
     read = sum(scan.volume.voxels.nbytes for scan in scans)
-    return UnreadStudy(tuple(volumes), max(_one_after_another(scans), read + resampling))
+    reading = max(_one_after_another(scans), read + resampling)
+    return UnreadStudy(tuple(volumes), reading, counts[0] if every else 1)
+
+
+def first_index(scan: Study, options: TranslateOptions) -> int | None:
+    """The number of the volume of a scan that is read first. Those of a DICOM series cannot all be
+    read, so that one of several is refused.
+    """
+    return 0 if options.every_volume and scan.format != "dicom" else options.volume_index
 
 
 def _one_after_another(scans: Sequence[UnreadScan]) -> int:

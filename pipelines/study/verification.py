@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...engine.generator import Generator
-from ...engine.model.model import Model
+from ...engine.model.model_file import Model
 from ...engine.model.reference import tolerance
 from ...engine.network.layers import FloatArray, Triple, triple
 from ...engine.onnxruntime.session import open_cpu_generator

@@ -13,7 +13,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import IO, Any, Generic, TypeAlias, TypeVar
 
-from ...engine.card_startup import early_card_context, seen_alone
+from ...engine.startup import early_card_context, seen_alone
 from ...io.formats.nibabel_alone import import_nibabel_alone
 from ..host.processes import collect_seldom, kill_session, start_with, unnamed_file
 from ..host.signals import STOP_SIGNALS

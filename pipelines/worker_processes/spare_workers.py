@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine.errors import ModelFileError
-from ...engine.probe.cards import CudaDevice, lone_card
+from ...engine.probe.gpus import CudaDevice, lone_card
 from .launch import Channel, WorkerProcess, launch
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ _NOT_THE_MODEL = 1
 
 
 def _work(model: Path, channel: Channel[Any, Any]) -> int | None:
-    from ...engine.model.early_model import early_model
+    from ...engine.startup import early_model
 
     read_model = early_model(model)
     threading.Thread(target=lambda: channel.send(CardFound(lone_card())), daemon=True).start()

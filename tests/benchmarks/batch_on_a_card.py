@@ -25,11 +25,11 @@ from support.bench_command import keep, options
 
 from cuda_cyclegan.engine.devices import choose_device, open_generator
 from cuda_cyclegan.engine.generator import Generator
-from cuda_cyclegan.engine.model.model import Model, load_model
+from cuda_cyclegan.engine.model.model_file import Model, load_model
 from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.network.layers import FloatArray
+from cuda_cyclegan.engine.patch_grid import PatchWindow, Timing
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.engine.sliding_window import PatchWindow, Timing
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.io.writing import write

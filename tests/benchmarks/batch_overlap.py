@@ -29,8 +29,8 @@ import numpy as np
 from support.numerics_models import CARD
 
 from cuda_cyclegan.engine.generator import Generator
-from cuda_cyclegan.engine.model.card import Percentiles
-from cuda_cyclegan.engine.model.model import Model
+from cuda_cyclegan.engine.model.model_card import Percentiles
+from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import FloatArray, Tanh

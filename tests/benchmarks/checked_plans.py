@@ -21,6 +21,7 @@ from typing import Any
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.convolution import Convolution
+from cuda_cyclegan.engine.compiler.kernels import KERNELS
 from cuda_cyclegan.engine.cuda import nvrtc, plan_bench, plan_check
 from cuda_cyclegan.engine.cuda.cudnn import cudnn
 from cuda_cyclegan.engine.cuda.patches import generator as generators
@@ -29,8 +30,8 @@ from cuda_cyclegan.engine.cuda.plan_cache import key_of
 from cuda_cyclegan.engine.cuda.plan_search import Algorithm, PlanSearch, SearchSettings
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.options import Precision
-from cuda_cyclegan.engine.probe.cards import cuda_devices
-from cuda_cyclegan.engine.probe.cudnn_copies import dotted
+from cuda_cyclegan.engine.probe.cuda_packages import dotted
+from cuda_cyclegan.engine.probe.gpus import cuda_devices
 
 RESULT = Path(__file__).parent / "results" / "checked_plans.json"
 EVERY = RESULT.with_stem("checked_plans_every")
@@ -80,8 +81,12 @@ def compile_all(precisions: list[Precision], cache: Path) -> None:
     capability = cuda_devices()[0].capability
     with ThreadPoolExecutor() as threads:
         for precision in precisions:
-            for path in nvrtc.FOLDER.glob("*.cu"):
-                threads.submit(nvrtc.compiled, path.stem, precision, capability, cache)
+            for source, spec in KERNELS.items():
+                for instance in spec.instances_for(precision, capability) or (None,):
+                    instances = (instance,) if instance else ()
+                    threads.submit(
+                        nvrtc.compiled, source, precision, capability, cache, instances=instances
+                    )
 
 
 def kept_plans(cache: Path, shapes: Iterable[Convolution]) -> int:

@@ -31,7 +31,7 @@ from support.bench_batches import WINDOW, make_scans, write_model
 import cuda_cyclegan as cc
 from cuda_cyclegan.engine.cores import usable_cores
 from cuda_cyclegan.engine.network.layers import Triple
-from cuda_cyclegan.engine.probe.cards import cuda_devices
+from cuda_cyclegan.engine.probe.gpus import cuda_devices
 from cuda_cyclegan.pipelines.evaluation.evaluation import evaluate
 from cuda_cyclegan.pipelines.evaluation.pairs import Sources, find_pairs
 from cuda_cyclegan.pipelines.evaluation.protocols import general

@@ -26,7 +26,7 @@ import torch
 from scipy.stats import spearmanr
 
 import cuda_cyclegan as cc
-from cuda_cyclegan.engine.model.model import Model, load_model
+from cuda_cyclegan.engine.model.model_file import Model, load_model
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.translation import plan_read_study, prepare_study, read_study

@@ -25,15 +25,15 @@ from torch import Tensor, nn
 
 from cuda_cyclegan.engine.benchmark import cuda as cuda_bench
 from cuda_cyclegan.engine.benchmark import pytorch as torch_bench
+from cuda_cyclegan.engine.benchmark.alternatives import EAGER_DEFAULT, EAGER_HALF, MODES, Mode
 from cuda_cyclegan.engine.benchmark.cuda import measure_ceilings
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
-from cuda_cyclegan.engine.benchmark.pytorch_modes import EAGER_DEFAULT, EAGER_HALF, MODES, Mode
 from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions
 from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, UNetSpec, build
-from cuda_cyclegan.engine.network.flops import flops
 from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.graph_analysis import flops
 from cuda_cyclegan.engine.network.layers import FloatArray
 
 RESULT = Path(__file__).parent / "results" / "engine_against_pytorch.json"

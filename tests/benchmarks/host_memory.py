@@ -24,8 +24,8 @@ import nibabel
 import numpy as np
 from support.numerics_models import CARD
 
-from cuda_cyclegan.engine.model.card import IntensityMap, Percentiles, Window
-from cuda_cyclegan.engine.model.model import Model
+from cuda_cyclegan.engine.model.model_card import IntensityMap, Percentiles, Window
+from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import FloatArray, Tanh
 from cuda_cyclegan.io.volume import Study

@@ -32,15 +32,15 @@ from torch import nn
 
 from cuda_cyclegan.engine.benchmark import cuda as cuda_bench
 from cuda_cyclegan.engine.benchmark import pytorch as torch_bench
+from cuda_cyclegan.engine.benchmark.alternatives import EAGER_HALF, MODES, Mode
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
-from cuda_cyclegan.engine.benchmark.pytorch_modes import EAGER_HALF, MODES, Mode
-from cuda_cyclegan.engine.checkpoint.onnx.file import read_onnx
-from cuda_cyclegan.engine.checkpoint.onnx.graph import write_down
 from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
 from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+from cuda_cyclegan.engine.importing.onnx.onnx_file import read_onnx
+from cuda_cyclegan.engine.importing.onnx.onnx_graph import write_down
 from cuda_cyclegan.engine.model.reference import relative_error
-from cuda_cyclegan.engine.network.flops import flops
 from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.graph_analysis import flops
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.pipelines.bench.layers import grouped

@@ -17,7 +17,7 @@ from support.bench_command import extents
 from support.torch_generators import padded_resnet
 from torch import Tensor, nn
 
-from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.model_file import load_model
 
 
 class Way:

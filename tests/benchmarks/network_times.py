@@ -25,8 +25,8 @@ from cuda_cyclegan.engine.cuda.plan_cache import cache_folder
 from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.layers import Triple
-from cuda_cyclegan.engine.probe.cards import cuda_devices
-from cuda_cyclegan.engine.probe.cudnn_copies import dotted
+from cuda_cyclegan.engine.probe.cuda_packages import dotted
+from cuda_cyclegan.engine.probe.gpus import cuda_devices
 
 RESULT = Path(__file__).parent / "results" / "network_times.json"
 USUAL: Triple = (128, 128, 128)

@@ -1,7 +1,8 @@
-"""How fast a node receives, how soon results are back, what it costs, and what strangers do to it.
+"""How fast a node receives and sends, how soon results are back, what it costs, and what strangers
+do to it.
 
-Run in tests/: `python -m benchmarks.node_measures [rate] [latency] [cost] [hostile]`. The figures
-go into results/node_measures.json.
+Run in tests/: `python -m benchmarks.node_measures [rate] [sending] [latency] [cost] [hostile]`. The
+figures go into results/node_measures.json.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pynetdicom as _pynetdicom
 from benchmarks.node_chaos import Trial, derived_series, push, shares_of, wait_for
 from support.dicom_judges import judge
 from support.dicom_network import associate_request, pdu
@@ -29,8 +31,11 @@ from support.dicom_phantoms import Phantom
 from support.node_world import NodeWorld, phantom
 from support.ports import reserved_port
 
+from cuda_cyclegan.io.dicom_network.classes import IMAGES, PLAIN
+from cuda_cyclegan.io.dicom_network.sending import Peer, sending_to
 from cuda_cyclegan.io.files.disk import flush
 
+pynetdicom: Any = _pynetdicom
 RESULTS = Path(__file__).parent / "results" / "node_measures.json"
 QUIET = 0.5
 
@@ -91,6 +96,44 @@ def _storescp(folder: Path, files: list[Path]) -> float:
     with receiver(folder / "held") as port:
         sending = [judge("storescu"), "127.0.0.1", str(port), *map(str, files)]
         return _timed(lambda: subprocess.run(sending, check=True))
+
+
+def sending(folder: Path, objects: int = 500) -> dict[str, Any]:
+    """Seconds to send objects of 512 KB on one association, and by pynetdicom's own requestor."""
+    os.environ["TCP_NODELAY"] = "1"  # for dcmtk's programs
+    files = Phantom(modality="CT", slices=objects, rows=512, columns=512).write(folder / "sources")
+    found: dict[str, Any] = {"objects": objects, "bytes each": files[0].stat().st_size}
+    with receiver(folder / "held") as port, orthanc(folder / "orthanc") as pacs:
+        for name, to in (("storescp", port), ("Orthanc", pacs.dicom_port)):
+            peer = Peer("ORTHANC", "127.0.0.1", to)
+            found[f"seconds to {name}"] = [_sent(peer, files) for _ in range(3)]
+            theirs = [_sent_by_pynetdicom(peer, files) for _ in range(3)]
+            found[f"seconds to {name} by pynetdicom, null if an answer was lost"] = theirs
+    return found
+
+
+def _sent(peer: Peer, files: list[Path]) -> float:
+    begin = time.monotonic()
+    with sending_to(peer, "NODE") as link:
+        for file in files:
+            link.store(file)
+    return round(time.monotonic() - begin, 2)
+
+
+def _sent_by_pynetdicom(peer: Peer, files: list[Path]) -> float | None:
+    pynetdicom._config.STORE_SEND_CHUNKED_DATASET = True
+    entity = pynetdicom.AE("NODE")
+    entity.dimse_timeout = 5
+    for sop_class in IMAGES:
+        entity.add_requested_context(sop_class, list(PLAIN))
+    begin = time.monotonic()
+    association = entity.associate(peer.host, peer.port, ae_title=peer.title, max_pdu=1 << 18)
+    assert association.is_established
+    for file in files:
+        if "Status" not in association.send_c_store(file):
+            return None
+    association.release()
+    return round(time.monotonic() - begin, 2)
 
 
 def latency(folder: Path, series: int = 40) -> dict[str, Any]:
@@ -262,7 +305,13 @@ def _timed(do: Callable[[], object]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    measures = {"rate": rate, "latency": latency, "cost": cost, "hostile": hostile}
+    measures = {
+        "rate": rate,
+        "sending": sending,
+        "latency": latency,
+        "cost": cost,
+        "hostile": hostile,
+    }
     parser.add_argument("measures", nargs="*", choices=[*measures, []], default=[*measures])
     asked = parser.parse_args()
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}

@@ -23,7 +23,7 @@ import nibabel
 import numpy as np
 from support.bench_batches import tissue, write_model
 
-from cuda_cyclegan.engine.probe.cards import cuda_devices
+from cuda_cyclegan.engine.probe.gpus import cuda_devices
 
 RESULT = Path(__file__).parent / "results" / "planned_seconds.json"
 

@@ -26,7 +26,7 @@ import nibabel
 import numpy as np
 from support.bench_batches import make_scans, tissue, write_model
 
-from cuda_cyclegan.engine.probe.cards import cuda_devices
+from cuda_cyclegan.engine.probe.gpus import cuda_devices
 
 STARTS = 5
 BATCHES, STUDIES, SHAPE = 3, 20, (256, 256, 180)

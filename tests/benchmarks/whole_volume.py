@@ -104,7 +104,7 @@ def in_torch(network: Network, extents: Triple) -> dict[str, Any]:
     """PyTorch's compiled single pass in half precision, channels last."""
     import torch
 
-    from cuda_cyclegan.engine.benchmark.pytorch_network import as_module
+    from cuda_cyclegan.engine.benchmark.pytorch import as_module
 
     torch.backends.cudnn.benchmark = True
     layout = torch.channels_last_3d

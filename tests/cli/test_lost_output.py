@@ -17,7 +17,7 @@ from cuda_cyclegan.pipelines import decisions
 
 STUDIES = 6
 IN_INFERENCE = ("cuda_cyclegan.pipelines.study.translation", "translate_array")
-IN_WRITING = ("cuda_cyclegan.io.formats.nifti_writing", "write_voxels")
+IN_WRITING = ("cuda_cyclegan.io.files.streams", "write_voxels")
 BEFORE_RECORDING = ("cuda_cyclegan.pipelines.results.storing", "files_at")
 AT_THE_END = ("cuda_cyclegan.pipelines.translate", "run_batch")
 WAYS = ("moved", "removed", "replaced", "without its manifest")

@@ -50,7 +50,7 @@ study stands still."""
 OPENING = ("cuda_cyclegan.pipelines.opening", "open_generator")
 INFERRING = ("cuda_cyclegan.pipelines.study.translation", "translate_array")
 SEARCHING = ("cuda_cyclegan.io.discovery", "without_directory")
-WRITING = ("cuda_cyclegan.io.formats.nifti_writing", "write_voxels")
+WRITING = ("cuda_cyclegan.io.files.streams", "write_voxels")
 
 
 class Folders:

@@ -7,15 +7,17 @@ import pytest
 from support.reports import BATCH
 
 from cuda_cyclegan.engine import cores
-from cuda_cyclegan.engine.cores import cores_granted, usable_cores
+from cuda_cyclegan.engine.cores import usable_cores
+from cuda_cyclegan.io.files import control_groups
+from cuda_cyclegan.io.files.control_groups import cores_granted
 from cuda_cyclegan.pipelines.report.writing import to_json
 
 
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which `lay` makes control groups, on a machine of 8 cores."""
-    monkeypatch.setattr(cores, "CONTROL_GROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(cores, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(control_groups, "ROOT", tmp_path / "cgroup")
+    monkeypatch.setattr(control_groups, "MEMBERSHIP", tmp_path / "membership")
     monkeypatch.setattr(cores, "_known_quota", cores_granted)
     monkeypatch.setattr(cores, "allowed_cores", lambda: 8)
     return tmp_path

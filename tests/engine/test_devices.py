@@ -7,7 +7,7 @@ import pytest
 from cuda_cyclegan.engine import devices
 from cuda_cyclegan.engine.errors import DeviceUnavailableError
 from cuda_cyclegan.engine.options import CudaLimits
-from cuda_cyclegan.engine.probe.cards import CudaDevice
+from cuda_cyclegan.engine.probe.gpus import CudaDevice
 
 CARDS = (
     CudaDevice(0, "Tesla V100", (7, 0), 16 << 30, None, "CUDA 12.8"),

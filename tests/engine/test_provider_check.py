@@ -8,7 +8,7 @@ from support.provider_stand_in import StandIn, install
 
 from cuda_cyclegan.engine.devices import choose_device, choose_devices, open_generator
 from cuda_cyclegan.engine.errors import DeviceUnavailableError
-from cuda_cyclegan.engine.model.model import Model, load_model
+from cuda_cyclegan.engine.model.model_file import Model, load_model
 from cuda_cyclegan.engine.onnxruntime.providers import installed_providers, open_provider_generator
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 

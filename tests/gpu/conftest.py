@@ -5,7 +5,7 @@ Without one the folder is not collected, and its tests are skipped where it is n
 
 import pytest
 
-from cuda_cyclegan.engine.probe.cards import why_no_cuda
+from cuda_cyclegan.engine.probe.gpus import why_no_cuda
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

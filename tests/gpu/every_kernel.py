@@ -28,8 +28,8 @@ from cuda_cyclegan.engine.cuda.patches.window_buffers import open_window_buffers
 from cuda_cyclegan.engine.cuda.plan_search import Algorithm
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
+from cuda_cyclegan.engine.patch_grid import PatchGrid, PatchWindow
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
-from cuda_cyclegan.engine.sliding_window import PatchGrid, PatchWindow
 
 LIMITS = {"fp16": 1e-2, "bf16": 8e-2, "fp32": 1e-5}
 RESNET = ResNetSpec(1, 1, width=32, blocks=1)

@@ -6,8 +6,7 @@ from support.network_features import trained
 
 from cuda_cyclegan.engine.benchmark.measurement import Budget
 from cuda_cyclegan.engine.network.architectures import ResNetSpec
-from cuda_cyclegan.engine.probe.cards import cuda_devices
-from cuda_cyclegan.engine.probe.energy import EnergyMeter
+from cuda_cyclegan.engine.probe.gpus import EnergyMeter, cuda_devices
 
 MOST_WATTS = 1500
 

@@ -13,14 +13,14 @@ STUDIES = 6
 LOSING = """
 from cuda_cyclegan.cli.app import main
 from cuda_cyclegan.engine.cuda.patches.generator import CudaGenerator
-from cuda_cyclegan.engine.compiler.launches.first_layer import PackArguments
-from cuda_cyclegan.engine.compiler.launches.tensor_arguments import Three, Two
+from cuda_cyclegan.engine.compiler.kernel_source import structure
 
 run_window, calls = CudaGenerator.run_window, iter(range(99))
 nobody = 256  # an address that no process owns
-one = Three(1, 1, 1)
-off = Three(0, 0, 0)
-damage = PackArguments(nobody, nobody, 1, one, one, 8, off, Two(1, 1), Two(1, 1), 2, 1, 1)
+one = 1, 1, 1
+off = 0, 0, 0
+pack = structure("pack.cu", "Pack")
+damage = pack(nobody, nobody, 1, one, one, 8, off, (1, 1), (1, 1), 2, 1, 1)
 
 def run_or_lose(self, *arguments):
     if next(calls) == 2:

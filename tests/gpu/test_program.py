@@ -16,7 +16,7 @@ from support.poisoned_memory import poison_generator
 
 from cuda_cyclegan.engine.errors import DeviceMemoryError, PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.probe.cards import cuda_devices
+from cuda_cyclegan.engine.probe.gpus import cuda_devices
 
 NETWORK = untrained_network(build(ResNetSpec(1, 1, width=32, blocks=3)), seed=1)
 PATCH = (32, 40, 48)
@@ -135,16 +135,16 @@ from support.described_cards import H200
 from support.gpu_networks import untrained_network
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
-from cuda_cyclegan.engine.probe.cards import cuda_devices
+from cuda_cyclegan.engine.probe.gpus import cuda_devices
 from cuda_cyclegan.engine.errors import CudaError
-from cuda_cyclegan.engine.compiler.launches.first_layer import PackArguments
-from cuda_cyclegan.engine.compiler.launches.tensor_arguments import Three, Two
+from cuda_cyclegan.engine.compiler.kernel_source import structure
 
 network = untrained_network(build(ResNetSpec(1, 1, 16, 1)), 0)
 nobody = 256  # an address that no process owns
-one = Three(1, 1, 1)
-off = Three(0, 0, 0)
-arguments = PackArguments(nobody, nobody, 1, one, one, 8, off, Two(1, 1), Two(1, 1), 2, 1, 1)
+one = 1, 1, 1
+off = 0, 0, 0
+pack = structure("pack.cu", "Pack")
+arguments = pack(nobody, nobody, 1, one, one, 8, off, (1, 1), (1, 1), 2, 1, 1)
 try:
     with open_cuda_generator(network, CudaOptions((16, 16, 16))) as generator:
         card = generator._card

@@ -67,7 +67,7 @@ def noise(random: Random, shape: tuple[int, ...]) -> FloatArray:
 
 
 def by_torch(network: Network, patches: FloatArray, kind: Any, tf32: bool = False) -> Any:
-    from cuda_cyclegan.engine.benchmark.pytorch_network import as_module
+    from cuda_cyclegan.engine.benchmark.pytorch import as_module
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     with torch.inference_mode():

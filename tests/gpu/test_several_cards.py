@@ -17,7 +17,7 @@ from support.bench_batches import write_model
 from support.processes import children_of, runs, started
 from support.waiting import eventually
 
-from cuda_cyclegan.engine.probe.cards import cuda_devices
+from cuda_cyclegan.engine.probe.gpus import cuda_devices
 
 pytestmark = pytest.mark.skipif(len(cuda_devices()) < 2, reason="there is one card")
 

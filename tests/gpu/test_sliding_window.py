@@ -118,7 +118,7 @@ def test_volumes_smaller_than_a_patch(opened, extents, padding):
 
 def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
     from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
-    from cuda_cyclegan.engine.sliding_window import PatchGrid, PatchWindow, ring_rows
+    from cuda_cyclegan.engine.patch_grid import PatchGrid, PatchWindow, ring_rows
 
     generator, extents = opened[1], (200, 40, 56)
     array = array_of(extents)

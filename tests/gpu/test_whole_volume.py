@@ -83,7 +83,7 @@ def translated(generator: Any, volume: FloatArray) -> FloatArray:
 
 def single_pass(network: Network, volume: FloatArray) -> FloatArray:
     """By PyTorch, in fp32."""
-    from cuda_cyclegan.engine.benchmark.pytorch_network import as_module
+    from cuda_cyclegan.engine.benchmark.pytorch import as_module
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     d, h, w = volume.shape[1:]

@@ -1,5 +1,6 @@
 """Volumes to and from nibabel and SimpleITK: the same values at the same places in the patient."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from cuda_cyclegan.io.conversion import (
     volume_of,
 )
 from cuda_cyclegan.io.errors import UnsupportedScanError
-from cuda_cyclegan.io.volume import Volume
+from cuda_cyclegan.io.marks import read_mark
+from cuda_cyclegan.io.volume import SyntheticMark, Volume
 
 nibabel: Any = _nibabel
 sitk: Any = _SimpleITK
@@ -110,6 +112,18 @@ def test_a_header_stays_with_its_owner(tmp_path: Path) -> None:
     image.header["descrip"] = b"changed"
     header: Any = read.header
     assert header["descrip"] == b""
+
+
+def test_a_mark_goes_with_the_image(tmp_path: Path) -> None:
+    mark = SyntheticMark("t1-to-t2", "T1", "T2", "0.1.0", "0123456789ab")
+    made = replace(volume(), mark=mark)
+    for name in ("a.nii.gz", "a.nrrd", "a.mha"):
+        sitk.WriteImage(to_simpleitk(made), str(tmp_path / name))
+        assert read_mark(tmp_path / name) == mark
+    for header in (None, nibabel.Nifti1Header(), nibabel.Nifti2Header()):
+        to_nibabel(replace(made, header=header)).to_filename(tmp_path / "b.nii")
+        assert read_mark(tmp_path / "b.nii") == mark
+        assert header is None or not header.extensions
 
 
 @pytest.mark.parametrize("kind", [nibabel.Nifti1Image, nibabel.MGHImage, nibabel.Nifti2Image])

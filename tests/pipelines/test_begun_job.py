@@ -12,7 +12,7 @@ from support.numerics_models import FunctionGenerator
 
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.generator import Generator
-from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.pipelines import opening
 from cuda_cyclegan.pipelines.request import Request
 from cuda_cyclegan.pipelines.results.earlier_results import discover_scans

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.network.flops import held_bytes
+from cuda_cyclegan.engine.network.graph_analysis import held_bytes
 from cuda_cyclegan.pipelines.decisions import check_patch_memory
 from cuda_cyclegan.pipelines.errors import SettingsError
 

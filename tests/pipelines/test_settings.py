@@ -20,6 +20,8 @@ OTHERS = {
     "nan_to": 0.0,
     "resample_channels": True,
     "inference": "volume",
+    "output_type": "int16",
+    "every_volume": True,
 }
 
 

@@ -13,7 +13,7 @@ import nibabel as _nibabel
 import numpy as np
 import pytest
 
-from cuda_cyclegan.engine.model.card import (
+from cuda_cyclegan.engine.model.model_card import (
     Identity,
     IntensityMap,
     ModelCard,
@@ -21,7 +21,7 @@ from cuda_cyclegan.engine.model.card import (
     Provenance,
     Reference,
 )
-from cuda_cyclegan.engine.model.model import encode_model, load_model
+from cuda_cyclegan.engine.model.model_file import encode_model, load_model
 from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network

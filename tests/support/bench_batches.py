@@ -7,7 +7,7 @@ from typing import Any
 import nibabel as _nibabel
 import numpy as np
 
-from cuda_cyclegan.engine.model.card import (
+from cuda_cyclegan.engine.model.model_card import (
     IntensityMap,
     ModelCard,
     Percentiles,
@@ -15,7 +15,7 @@ from cuda_cyclegan.engine.model.card import (
     Reference,
     Window,
 )
-from cuda_cyclegan.engine.model.model import encode_model
+from cuda_cyclegan.engine.model.model_file import encode_model
 from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network

@@ -16,7 +16,7 @@ from typing import Any
 
 from support.bench_marks import marked, read_marks
 
-from cuda_cyclegan.engine.probe.cards import cuda_devices
+from cuda_cyclegan.engine.probe.gpus import cuda_devices
 
 PACKAGES = ("numpy", "nibabel", "isal", "monai", "torch", "nvidia-cudnn-frontend", "cuda-bindings")
 

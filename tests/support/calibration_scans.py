@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from support.batch_world import tiny_model
 
-from cuda_cyclegan.engine.model.model import Model, load_model
+from cuda_cyclegan.engine.model.model_file import Model, load_model
 from cuda_cyclegan.pipelines.calibration import calibrate
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 

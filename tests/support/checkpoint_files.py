@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from support.lazy_modules import torch
 
-from cuda_cyclegan.engine.checkpoint.read.checkpoint import (
+from cuda_cyclegan.engine.importing.checkpoint_file import (
     Checkpoint,
     CheckpointEntry,
     read_checkpoint,
 )
-from cuda_cyclegan.engine.checkpoint.read.tensors import StoredTensor
+from cuda_cyclegan.engine.importing.torch_files import StoredTensor
 
 FORMATS: dict[str, dict[str, object]] = {
     "zip": {},

@@ -18,7 +18,7 @@ from cuda_cyclegan.engine.cuda import driver as cuda_call
 from cuda_cyclegan.engine.cuda import driver as cuda_driver
 from cuda_cyclegan.engine.cuda.volume import host_maps
 from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError
-from cuda_cyclegan.engine.probe.cards import cuda_devices
+from cuda_cyclegan.engine.probe.gpus import cuda_devices
 
 
 class Listener:

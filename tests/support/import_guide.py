@@ -5,13 +5,13 @@ Run it to print the table: PYTHONPATH=tests python -m support.import_guide
 
 from collections.abc import Iterator
 
-from cuda_cyclegan.engine.checkpoint.recognise.codes import (
+from cuda_cyclegan.engine.importing.layouts import NAMED_RESNET, NESTED_U_NET
+from cuda_cyclegan.engine.importing.training_codes import (
     CODES,
     FEWEST_LEVELS,
     GeneratorCode,
     TrainingCode,
 )
-from cuda_cyclegan.engine.checkpoint.recognise.match import NAMED_RESNET, NESTED_U_NET
 
 HEAD = (
     "| `--code` | repository, file | what it writes | what it computes |\n| --- | --- | --- | --- |"

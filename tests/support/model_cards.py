@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from cuda_cyclegan.engine.model.card import (
+from cuda_cyclegan.engine.model.model_card import (
     ChannelMaps,
     Identity,
     MinMax,
@@ -16,7 +16,7 @@ from cuda_cyclegan.engine.model.card import (
     Window,
     ZScore,
 )
-from cuda_cyclegan.engine.model.model import encode_model
+from cuda_cyclegan.engine.model.model_file import encode_model
 from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
 from cuda_cyclegan.engine.network.architectures import (
     Blur,

@@ -1,9 +1,10 @@
 """A node in this process, with a clock of its own, and a worker that is asked to work."""
 
+import sqlite3
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,10 +21,11 @@ from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
 from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerSettings
 from cuda_cyclegan.pipelines.jobs.worker.process import work
 from cuda_cyclegan.pipelines.node.events import NodeEvent, Sent
-from cuda_cyclegan.pipelines.node.ledger import NAME, SeriesRecord
 from cuda_cyclegan.pipelines.node.node import DicomNode, NodeSettings, open_node
-from cuda_cyclegan.pipelines.node.outcomes import LOOK_SECONDS
+from cuda_cyclegan.pipelines.node.records import SeriesRecord
 from cuda_cyclegan.pipelines.node.routes import Caller, Route
+from cuda_cyclegan.pipelines.node.store import NAME
+from cuda_cyclegan.pipelines.node.submission import LOOK_SECONDS
 from cuda_cyclegan.pipelines.request import Request
 
 Event = TypeVar("Event")
@@ -110,7 +112,7 @@ class NodeInProcess:
         return [event for event in self.told if isinstance(event, kind)]
 
     def series(self) -> list[SeriesRecord]:
-        return [one for record in self.node.ledger.studies() for one in record.series]
+        return [one for record in self.node.store.studies() for one in record.series]
 
     def states(self) -> list[str]:
         return [one.state for one in self.series()]
@@ -130,6 +132,7 @@ class NodeInProcess:
         self.route = replace(self.route, **changed)
         self.node.use({"NODE": self.route})
 
-    @property
-    def ledger_file(self) -> Path:
-        return self.folder / NAME
+    def query(self, statement: str, *values: object) -> list[Any]:
+        """Rows of a statement on the records of the node, which must not run for a change."""
+        with closing(sqlite3.connect(self.folder / NAME)) as connection, connection:
+            return connection.execute(statement, values).fetchall()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cuda_cyclegan.engine.generator import Generator
-from cuda_cyclegan.engine.model.card import (
+from cuda_cyclegan.engine.model.model_card import (
     Identity,
     ModelCard,
     Provenance,

@@ -11,8 +11,8 @@ from support.batch_world import scan
 from support.numerics_models import CARD, FunctionGenerator
 
 from cuda_cyclegan.engine.cuda.plan_cache import Progress
-from cuda_cyclegan.engine.model.card import ModelCard
-from cuda_cyclegan.engine.model.model import Model
+from cuda_cyclegan.engine.model.model_card import ModelCard
+from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.options import Inference, Precision

@@ -5,8 +5,7 @@ from math import prod
 from random import Random
 
 from cuda_cyclegan.engine.errors import PatchShapeError
-from cuda_cyclegan.engine.network.graph import INPUT, Graph, Node
-from cuda_cyclegan.engine.network.layer_shapes import TensorShape
+from cuda_cyclegan.engine.network.graph import INPUT, Graph, Node, TensorShape
 from cuda_cyclegan.engine.network.layers import (
     Add,
     ChannelAffine,

@@ -6,8 +6,8 @@ from pathlib import Path
 from support.batch_world import scan, tiny_model
 from support.worker_generators import Opener
 
-from cuda_cyclegan.engine.model.card import Identity
-from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.model_card import Identity
+from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.execution.batch import Execution, run_batch
 from cuda_cyclegan.pipelines.execution.network_opening import OpenGenerator

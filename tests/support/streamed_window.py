@@ -14,8 +14,8 @@ from support.numerics_models import FunctionGenerator
 
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
 from cuda_cyclegan.engine.cuda.patches import streamed_window, window_buffers
+from cuda_cyclegan.engine.patch_grid import ring_rows
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.engine.sliding_window import ring_rows
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
 

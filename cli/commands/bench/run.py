@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from ....engine.benchmark.cudnn_library import cudnn_library
-from ....engine.benchmark.pytorch_modes import modes
+from ....engine.benchmark.alternatives import cudnn_library, modes
 from ....engine.network.graph import Network
 from ....pipelines.bench.measurement import Bench, BenchOutcome, measure
 from ....pipelines.bench.rivals import CudnnTask, PytorchTask, RivalResult, RivalTask, in_child

@@ -167,8 +167,7 @@ def _release(folder: Path, name: str) -> None:
 
 
 def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> None:
-    from ....pipelines.node.checking import check_routes
-    from ....pipelines.node.node import open_node
+    from ....pipelines.node.node import check_routes, open_node
 
     routes, control = read(), _Control()
     check_routes(routes, settings.certificates)
@@ -210,7 +209,7 @@ class _Control:
 
 def _checked(routes: "dict[str, Route]", files: "Certificates | None") -> Exit:
     """Echo all destinations, and say which answer."""
-    from ....pipelines.node.checking import check_destinations
+    from ....pipelines.node.node import check_destinations
     from ...render.queue.node import checked
 
     status = Exit.DONE

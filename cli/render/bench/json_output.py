@@ -28,7 +28,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 from ....engine.benchmark.measurement import Measured
-from ....engine.probe.cards import cuda_devices
+from ....engine.probe.gpus import cuda_devices
 from ....pipelines.bench.measurement import Bench, Setting
 from ....pipelines.bench.parameter_sweep import Scan, Tried
 from ....pipelines.bench.rivals import Rival, RivalResult

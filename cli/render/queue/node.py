@@ -31,7 +31,7 @@ from ..terminal.text import counted, file_size, printable, seconds
 
 if TYPE_CHECKING:
     from ....pipelines.node.folder import NodeStatus
-    from ....pipelines.node.ledger import SeriesRecord
+    from ....pipelines.node.records import SeriesRecord
 
 SCHEMA = "cuda-cyclegan/node/1"
 

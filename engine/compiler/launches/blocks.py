@@ -1,12 +1,13 @@
 """Launches of a step for blocks of a volume: those for as many patches, told where they lie."""
 
-from ctypes import Structure, c_int, c_longlong, c_uint, sizeof
+from ctypes import Structure, sizeof
 from dataclasses import dataclass, replace
 from math import prod
 
 from ...network.layers import Triple, triple
 from ..blocks import BlockGrid, BlockRun
 from ..card_properties import CardProperties
+from ..kernel_source import structure
 from ..steps import (
     AddPatches,
     Convolve,
@@ -23,76 +24,12 @@ from ..steps import (
     Unpack,
 )
 from ..tensors import NUMBER_BYTES, TRANSLATED, Region, Tensor, TensorView
-from .cells import ConvTransposeToCellsArguments, conv_transpose_to_cells
-from .first_layer import ConvolvePatchesArguments, PackArguments, convolve_patches
-from .last_layer import ConvolveActivatedToPatchesArguments, ConvolveToPatchesArguments
+from .cells import conv_transpose_to_cells
+from .first_layer import convolve_patches
 from .launch import Addresses, Launch
-from .passes import PointwiseArguments
-from .planes import ConvolveStridedArguments, convolve_by_planes
-from .statistics import MeasureArguments, conclude, measure
+from .planes import convolve_by_planes
+from .statistics import conclude, measure
 from .steps import launches, measuring_blocks, scratch_bytes
-from .tensor_arguments import Three, Two
-from .unpack import SumTapsArguments, UnpackArguments
-
-_Shares = c_uint * 3
-
-
-class BlocksArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("first", c_int),
-        ("apart", c_int),
-        ("plane", c_int),
-        ("counts", Two),
-        ("extents", Three),
-        ("volume", Three),
-        ("shares", _Shares),
-    )
-
-
-class AroundArguments(Structure):
-    __slots__ = ()
-    _fields_ = (("extents", Three), ("first", Three))
-
-
-_OF_TARGET = (("blocks", BlocksArguments),)
-_OF_SOURCE = (
-    *_OF_TARGET,
-    ("source_blocks", BlocksArguments),
-    ("source_around", AroundArguments),
-)
-_OF_RESIDUAL = (
-    *_OF_SOURCE,
-    ("source_copy", c_longlong),
-    ("residual_copy", c_longlong),
-)
-
-
-def _with(
-    told: tuple[tuple[str, type], ...], *structures: type[Structure]
-) -> dict[type[Structure], type[Structure]]:
-    """Structures by those of the same name without what is told behind their fields."""
-    return {
-        plain: type(plain.__name__, (plain,), {"__slots__": (), "_fields_": told})
-        for plain in structures
-    }
-
-
-IN_BLOCKS: dict[type[Structure], type[Structure]] = {
-    **_with(
-        _OF_TARGET,
-        PackArguments,
-        ConvolvePatchesArguments,
-        ConvTransposeToCellsArguments,
-        MeasureArguments,
-        ConvolveToPatchesArguments,
-        SumTapsArguments,
-        UnpackArguments,
-    ),
-    **_with(_OF_SOURCE, ConvolveStridedArguments, ConvolveActivatedToPatchesArguments),
-    **_with(_OF_RESIDUAL, PointwiseArguments),
-}
-"""What a kernel takes where its patches are blocks of one volume, by what it takes otherwise."""
 
 
 def partial_bytes(step: Step, card: CardProperties) -> int:
@@ -170,11 +107,11 @@ class _LaunchedBlocks:
     count: int
     apart: int
 
-    def told(self, level: Triple, plane: int = 0) -> BlocksArguments:
+    def told(self, level: Triple, plane: int = 0) -> Structure:
         """What a kernel is told of them where they have the extents `level` at its resolution."""
         return _blocks(self.grid, level, self.first, self.apart, plane)
 
-    def told_of_source(self, level: Triple, stored_level: Triple) -> BlocksArguments:
+    def told_of_source(self, level: Triple, stored_level: Triple) -> Structure:
         """The same of what it reads; stored_level: extents of the blocks of a map."""
         return _blocks(self.stored, stored_level, 0) if self.stored else self.told(level)
 
@@ -301,10 +238,10 @@ def _to_copy(view: TensorView | None, at: Addresses, copy_of: Addresses | None) 
     return (copy_of(tensor.name) - at(tensor.name)) // NUMBER_BYTES[tensor.precision]
 
 
-def _around(view: TensorView, first: Triple | None) -> AroundArguments:
+def _around(view: TensorView, first: Triple | None) -> Structure:
     if first is None:
-        return AroundArguments()
-    return AroundArguments(Three(*view.extents), Three(*first))
+        return structure("blocks.cuh", "Around")()
+    return structure("blocks.cuh", "Around")(view.extents, first)
 
 
 def _region(step: Step, run: BlockRun) -> Region:
@@ -329,24 +266,23 @@ def _of_blocks(view: TensorView, count: int) -> TensorView:
 
 def _blocks(
     grid: BlockGrid, level: Triple, first: int, apart: int = 1, plane: int = 0
-) -> BlocksArguments:
+) -> Structure:
     """What a kernel is told of blocks that have the extents `level` at its resolution."""
-    shares = [(1 << 31) // extent + 1 for extent in level]
-    return BlocksArguments(
+    return structure("blocks.cuh", "Blocks")(
         first=first,
         apart=apart,
         plane=plane,
-        counts=Two(*grid.counts[1:]),
-        extents=Three(*level),
-        volume=Three(*grid.volume_at(level)),
-        shares=_Shares(*shares),
+        counts=grid.counts[1:],
+        extents=level,
+        volume=grid.volume_at(level),
+        shares=tuple((1 << 31) // extent + 1 for extent in level),
     )
 
 
 def _in_blocks(launch: Launch, **told: Structure | int) -> Launch:
     """The launch with what it is told besides, by its fields."""
     plain: Structure = launch.arguments
-    kind = IN_BLOCKS[type(plain)]
+    kind = structure(f"{launch.source}.cu", type(plain).__name__, in_blocks=True)
     values = kind.from_buffer_copy(bytes(plain).ljust(sizeof(kind), b"\0"))
     for name, value in told.items():
         setattr(values, name, value)

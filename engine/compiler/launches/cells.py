@@ -1,62 +1,43 @@
 """Launches of transposed convolutions to cells of 2^3 voxels."""
 
-from ctypes import Structure, c_int, c_longlong, c_void_p
 from math import prod
 
 from ..card_properties import CardProperties
+from ..kernel_source import constants, structure
+from ..kernels import CELL_RINGS
 from ..steps import ConvTransposeToCells, ConvTransposeVoxels
 from .launch import Addresses, Launch
-from .tensor_arguments import PartArguments, StridesArguments, Three, part_of, strides_of
+from .tensor_arguments import part_of, strides_of
 from .walks import PlaneBox, Walks
 
-CHANNELS, OUTPUTS = (64, 128), 32
-"""Channels that conv_transpose_to_cells.cu reads, and the number of which it writes a multiple."""
-
-VOXEL_CHANNELS = (32, 64, 128)
-"""Channels that conv_transpose_voxels.cu reads."""
-
-_THREADS = 3 * 128
-_CELLS = PlaneBox(16, 16, beginning=0.4)
-_BOX, _STAGE = 4 * 290 * 16, 3 * 64 * 32 * 2  # bytes
-_STAGED = 2 * 4 * 128 * 16
-_BOXES_AND_STAGES = {64: (6, 8), 128: (8, 5)}  # by the channels of the source
 _WORTH = 0.72  # share of the cells that boxes compute which the target needs, for the kernel to pay
-_WARPS, _MADE = 8, 256  # of a block of conv_transpose_voxels.cu: warps, and outputs
-_RESIDENT = 2  # of its blocks on each multiprocessor
-_VOXELS, _TURNS = 64, 2  # of a block at a time, and how often shared memory has room for these
+_RESIDENT = 2  # blocks of conv_transpose_voxels.cu on each multiprocessor
+_TURNS = 2  # how often shared memory has room for the voxels that its block takes at a time
 
 
 def _shared(channels: int) -> int:
-    boxes, stages = _BOXES_AND_STAGES[channels]
-    return boxes * _BOX + stages * _STAGE + _STAGED + 8 * 16 * 12 + 8 * (2 * (boxes + stages) + 1)
+    tile, (boxes, stages) = constants("conv_transpose_to_cells.cu"), CELL_RINGS[channels]
+    rings = boxes * tile["BOX"] + stages * tile["STAGE"]
+    return rings + 2 * tile["STAGED"] + 8 * 16 * 12 + 8 * (2 * (boxes + stages) + 1)
+
+
+def _cells() -> PlaneBox:
+    side = constants("conv_transpose_to_cells.cu")["SIDE"]
+    return PlaneBox(side, side, beginning=0.4)
 
 
 def walks_of_cells(step: ConvTransposeToCells, card: CardProperties) -> Walks:
     """Through the planes of cells."""
     parts = step.source.batch * step.target.channels // step.outputs_per_product
-    return _CELLS.walks(step.target.tensor.extents, parts, card)
+    return _cells().walks(step.target.tensor.extents, parts, card)
 
 
 def fills_boxes(step: ConvTransposeToCells) -> bool:
     """Whether the target needs so many of the cells that are computed that the kernel pays."""
     _, height, width = extents = step.target.tensor.extents
-    computed = _CELLS.count(extents) * _CELLS.height * _CELLS.width
+    cells = _cells()
+    computed = cells.count(extents) * cells.height * cells.width
     return height * width >= _WORTH * computed
-
-
-class ConvTransposeToCellsArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("source", c_void_p),
-        ("weights", c_void_p),
-        ("target", c_void_p),
-        ("partials", c_void_p),
-        ("target_strides", StridesArguments),
-        ("source_extents", Three),
-        ("cells", Three),
-        ("outputs", c_int),
-        ("planes", c_int),
-    )
 
 
 def conv_transpose_to_cells(
@@ -65,39 +46,30 @@ def conv_transpose_to_cells(
     """The transposed convolution; partials: where the moments of its blocks go."""
     view, tensor = step.target, step.target.tensor
     walks = walks_of_cells(step, card)
-    values = ConvTransposeToCellsArguments(
+    values = structure("conv_transpose_to_cells.cu", "ConvTransposeToCells")(
         source=at(step.source.name),
         weights=at(step.weight),
         target=at(tensor.name),
         partials=partials,
         target_strides=strides_of(tensor),
-        source_extents=Three(*step.source.extents),
-        cells=Three(*tensor.extents),
+        source_extents=step.source.extents,
+        cells=tensor.extents,
         outputs=view.channels,
         planes=walks.planes,
     )
     name = "conv_transpose_to_cells"
     kernel = f"{name}_{step.source.channels}_{step.outputs_per_product}"
     shared = _shared(step.source.channels)
-    return Launch(name, kernel, walks.grid, (_THREADS, 1, 1), shared, values)
-
-
-class ConvTransposeVoxelsArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("part", PartArguments),
-        ("weights", c_void_p),
-        ("target", c_void_p),
-        ("voxels", c_longlong),
-        ("outputs", c_int),
-    )
+    block = constants("conv_transpose_to_cells.cu")["THREADS"], 1, 1
+    return Launch(name, kernel, walks.grid, block, shared, values)
 
 
 def conv_transpose_voxels(step: ConvTransposeVoxels, at: Addresses, card: CardProperties) -> Launch:
     """The transposed convolution whose cells see a voxel each."""
     source, cells = step.source.source.tensor, step.target.tensor
-    voxels, parts = prod(source.extents), cells.channels // _MADE
-    values = ConvTransposeVoxelsArguments(
+    tile = constants("conv_transpose_voxels.cu")
+    voxels, parts = prod(source.extents), cells.channels // tile["OUTPUTS"]
+    values = structure("conv_transpose_voxels.cu", "ConvTransposeVoxels")(
         part=part_of(step.source, at),
         weights=at(step.weight),
         target=at(cells.name),
@@ -105,7 +77,7 @@ def conv_transpose_voxels(step: ConvTransposeVoxels, at: Addresses, card: CardPr
         outputs=cells.channels,
     )
     beside = max(1, _RESIDENT * card.multiprocessors // (parts * source.batch))
-    walks = min(beside, -(-voxels // _VOXELS))
+    walks = min(beside, -(-voxels // tile["VOXELS"]))
     name, grid = "conv_transpose_voxels", (walks, parts, source.batch)
-    shared = _TURNS * _VOXELS * source.channels * 2
-    return Launch(name, f"{name}_{source.channels}", grid, (_WARPS * 32, 1, 1), shared, values)
+    shared = _TURNS * tile["VOXELS"] * source.channels * 2
+    return Launch(name, f"{name}_{source.channels}", grid, (tile["THREADS"], 1, 1), shared, values)

@@ -1,38 +1,21 @@
 """Launches that check a convolution: numbers in, fingerprints and errors out."""
 
-from ctypes import Structure, c_double, c_int, c_longlong, c_uint, c_void_p
+from ctypes import Structure
 from math import prod
 
 from ..card_properties import CardProperties
-from ..checks import Bound, Filling, FillKind
+from ..checks import Bound, Filling
 from ..convolution import Convolution
+from ..kernel_source import constants, structure
 from ..tensors import Tensor
-from .convolutions import GEOMETRY, convolution_geometry
+from .convolutions import convolution_geometry
 from .launch import BLOCK, Launch
-from .tensor_arguments import Three
 
-_KINDS: dict[FillKind, int] = {"noise": 0, "signs": 1, "paired": 2, "opposed": 3}
 _SEEDS = {"source": 1, "weight": 2}
 _WAVES = 8
 """Blocks for each multiprocessor that go through a tensor."""
 
 _CHANNELS = 64  # of a block that sums
-_EACH = 8  # voxels of a thread of `plain`
-
-
-class FillNumbersArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("target", c_void_p),
-        ("count", c_longlong),
-        ("inner", c_longlong),
-        ("channels", c_int),
-        ("kind", c_int),
-        ("density", c_int),
-        ("seed", c_uint),
-        ("fraction", c_int),
-        ("split_fp16", c_int),
-    )
 
 
 def fill_tensor(
@@ -57,25 +40,15 @@ def fill_weight(shape: Convolution, numbers: Filling, target: int, card: CardPro
 
 def _numbers(
     numbers: Filling, target: int, count: int, channels: int, split_fp16: bool
-) -> FillNumbersArguments:
-    return FillNumbersArguments(
+) -> Structure:
+    return structure("check.cu", "FillNumbers")(
         target=target,
         count=count,
         channels=channels,
-        kind=_KINDS[numbers.kind],
+        kind=constants("check.cu")[numbers.kind.upper()],
         density=round(numbers.density * 65536),
         fraction=numbers.fraction,
         split_fp16=split_fp16,
-    )
-
-
-class FingerprintArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("words", c_void_p),
-        ("count", c_longlong),
-        ("are_pairs", c_int),
-        ("sum", c_void_p),
     )
 
 
@@ -83,26 +56,10 @@ def fingerprint(
     address: int, size: int, number_bytes: int, into: int, card: CardProperties
 ) -> Launch:
     """Of so many bytes in whole words, added to the uint64 at `into`."""
-    values = FingerprintArguments(
+    values = structure("check.cu", "Fingerprint")(
         words=address, count=size // 4, are_pairs=number_bytes == 2, sum=into
     )
     return _over(card, size // 4, "fingerprint", values)
-
-
-class PlainArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("source", c_void_p),
-        ("weight", c_void_p),
-        ("target", c_void_p),
-        *GEOMETRY,
-        ("dilation", Three),
-        ("groups", c_int),
-        ("patches", c_int),
-        ("used_channels", c_int),
-        ("is_gradient", c_int),
-        ("is_translated", c_int),
-    )
 
 
 def plain(
@@ -117,12 +74,12 @@ def plain(
     used_channels: of the source, where the others are 0. is_translated: the result is float
     [N, K, D, H, W].
     """
-    values = PlainArguments(
+    values = structure("check.cu", "Plain")(
         source=addresses[0],
         weight=addresses[1],
         target=addresses[2],
         **convolution_geometry(shape),
-        dilation=Three(*shape.dilation),
+        dilation=shape.dilation,
         groups=shape.groups,
         patches=shape.batch,
         used_channels=used_channels or shape.summed_channels,
@@ -130,39 +87,27 @@ def plain(
         is_translated=is_translated,
     )
     across = min(_CHANNELS, 1 << (shape.target_channels - 1).bit_length())
-    beside = BLOCK // across
+    beside, each = BLOCK // across, constants("check.cu")["EACH"]
     voxels = shape.batch * prod(shape.target_extents)
-    grid = -(-voxels // (beside * _EACH)), -(-shape.target_channels // across), 1
-    return Launch("check", "plain", grid, (across, beside, 1), 0, values)
-
-
-class ExpectArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("source", c_void_p),
-        ("weight", c_void_p),
-        ("voxels", c_void_p),
-        ("sums", c_void_p),
-        *GEOMETRY,
-        ("dilation", Three),
-        ("groups", c_int),
-        ("samples", c_int),
-        ("is_gradient", c_int),
-        ("split_fp16", c_int),
+    grid = (
+        -(-voxels // (beside * each)),
+        -(-shape.target_channels // across),
+        1,
     )
+    return Launch("check", "plain", grid, (across, beside, 1), 0, values)
 
 
 def expect(
     shape: Convolution, addresses: tuple[int, int], voxels: int, sums: int, samples: int
 ) -> Launch:
     """Sums in double at the voxels listed; addresses: of source and weight."""
-    values = ExpectArguments(
+    values = structure("check.cu", "Expect")(
         source=addresses[0],
         weight=addresses[1],
         voxels=voxels,
         sums=sums,
         **convolution_geometry(shape),
-        dilation=Three(*shape.dilation),
+        dilation=shape.dilation,
         groups=shape.groups,
         samples=samples,
         is_gradient=shape.transposed,
@@ -172,26 +117,11 @@ def expect(
     return Launch("check", "expect", grid, (_CHANNELS, 1, 1), 0, values)
 
 
-class CompareArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("target", c_void_p),
-        ("voxels", c_void_p),
-        ("sums", c_void_p),
-        ("found", c_void_p),
-        ("of_result", c_double),
-        ("of_products", c_double),
-        ("smallest", c_double),
-        ("samples", c_int),
-        ("channels", c_int),
-    )
-
-
 def compare(
     shape: Convolution, target: int, voxels: int, sums: int, samples: int, bound: Bound, found: int
 ) -> Launch:
     """A result with those sums; found: two uint32, how many are wrong and the largest error."""
-    values = CompareArguments(
+    values = structure("check.cu", "Compare")(
         target=target,
         voxels=voxels,
         sums=sums,
@@ -210,7 +140,7 @@ def _over(
     card: CardProperties,
     count: int,
     kernel: str,
-    values: FillNumbersArguments | FingerprintArguments,
+    values: Structure,
 ) -> Launch:
     blocks = max(1, min(-(-count // BLOCK), _WAVES * card.multiprocessors))
     return Launch("check", kernel, (blocks, 1, 1), (BLOCK, 1, 1), 0, values)

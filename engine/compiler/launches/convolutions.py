@@ -1,96 +1,64 @@
 """Launches of convolutions that no plan of cuDNN's does."""
 
-from ctypes import Structure, c_float, c_int, c_longlong, c_void_p
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 from ...network.layers import Triple
 from ..convolution import Convolution
+from ..kernel_source import constants, structure
+from ..kernels import OUTPUT_TILES, SPLIT_TILES, own_kernel
 from ..steps import Convolve
-from .launch import Addresses, Launch, block_shape, vectors
-from .tensor_arguments import Three, region_address
-
-_RUN = 4  # voxels of a thread of convolve_depthwise.cu
-_STAGES, _PIECE_BYTES = 3, 128  # of convolve_split_fp16.cu
-
-GEOMETRY = (
-    ("source_extents", Three),
-    ("source_channels", c_int),
-    ("target_extents", Three),
-    ("target_channels", c_int),
-    ("kernel", Three),
-    ("stride", Three),
-    ("before", Three),
-)
-"""By which every kernel that convolves knows the shape of its work."""
-
-_CONVOLVED = (
-    ("source", c_void_p),
-    ("weight", c_void_p),
-    ("target", c_void_p),
-    ("source_patch", c_longlong),
-    ("target_patch", c_longlong),
-    *GEOMETRY,
-    ("patches", c_int),
-)
+from ..tensors import VECTOR_BYTES
+from .launch import WARP, Addresses, Launch, block_shape, vectors
+from .tensor_arguments import region_address
 
 
 def convolve(step: Convolve, at: Addresses) -> Launch:
-    """A convolution by an own kernel."""
-    if step.shape.split_fp16:
-        return _convolve_split_fp16(step, at)
-    return (_convolve_depthwise if step.shape.is_depthwise else _convolve_plainly)(step, at)
-
-
-class ConvolveSplitFp16Arguments(Structure):
-    __slots__ = ()
-    _fields_ = (*_CONVOLVED, ("scale", c_float))
+    """Return the launch of a convolution by an own kernel."""
+    return _LAUNCHES[own_kernel(step.shape).source](step, at)
 
 
 def _convolve_split_fp16(step: Convolve, at: Addresses) -> Launch:
-    shape, width = step.shape, _outputs(step)
-    tile = 64 if width == 128 else 128
+    shape, width, tile = step.shape, _outputs(step), constants("convolve_split_fp16.cu")
+    voxels, piece = SPLIT_TILES[width], tile["VECTORS"] * VECTOR_BYTES
+    warps = voxels // tile["WARP_VOXELS"] * width // tile["WARP_OUTPUTS"]
     border = "_border" if any(shape.before + shape.after) else ""
     return Launch(
         source="convolve_split_fp16",
         kernel=f"convolve_split_fp16_{width}{border}",
-        grid=_tiles(step, tile, width),
-        block=(tile * width // 64, 1, 1),
-        shared=_STAGES * (tile + width) * _PIECE_BYTES,
-        arguments=ConvolveSplitFp16Arguments(**_convolved(step, at), scale=step.scale),
+        grid=_tiles(step, voxels, width),
+        block=(warps * WARP, 1, 1),
+        shared=tile["STAGES"] * (voxels + width) * piece,
+        arguments=structure("convolve_split_fp16.cu", "ConvolveSplitFp16")(
+            **_convolved(step, at), scale=step.scale
+        ),
     )
-
-
-class ConvolveArguments(Structure):
-    __slots__ = ()
-    _fields_ = (*_CONVOLVED, ("dilation", Three), ("inputs", c_int), ("outputs", c_int))
 
 
 def _convolve_plainly(step: Convolve, at: Addresses) -> Launch:
     width = _outputs(step)
     kind = "gradient" if step.shape.transposed else "convolve"
-    values = ConvolveArguments(
+    values = structure("convolve.cu", "Convolve")(
         **_convolved(step, at),
-        dilation=Three(*step.shape.dilation),
+        dilation=step.shape.dilation,
         inputs=step.shape.summed_channels,
         outputs=step.shape.target_channels // step.shape.groups,
     )
-    grid = _tiles(step, 8192 // width, width)
-    return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, values)
-
-
-class ConvolveDepthwiseArguments(Structure):
-    __slots__ = ()
-    _fields_ = (*_CONVOLVED, ("dilation", Three))
+    grid, threads = _tiles(step, OUTPUT_TILES[width], width), constants("convolve.cu")["THREADS"]
+    return Launch("convolve", f"{kind}_{width}", grid, (threads, 1, 1), 0, values)
 
 
 def _convolve_depthwise(step: Convolve, at: Addresses) -> Launch:
     shape = step.shape
     kind = "gradient" if shape.transposed else "convolve"
-    values = ConvolveDepthwiseArguments(**_convolved(step, at), dilation=Three(*shape.dilation))
+    values = structure("convolve_depthwise.cu", "ConvolveDepthwise")(
+        **_convolved(step, at), dilation=shape.dilation
+    )
     across, beside = block_shape(shape.target_channels, shape.precision)
     depth, height, width = shape.target_extents
-    runs = shape.batch * depth * height * -(-width // _RUN)
+    run = constants("convolve_depthwise.cu")["ACROSS"]
+    runs = shape.batch * depth * height * -(-width // run)
     columns = -(-vectors(shape.target_channels, shape.precision) // across)
     grid, block = (-(-runs // beside), columns, 1), (across, beside, 1)
     return Launch("convolve_depthwise", f"{kind}_depthwise", grid, block, 0, values)
@@ -99,7 +67,7 @@ def _convolve_depthwise(step: Convolve, at: Addresses) -> Launch:
 def _outputs(step: Convolve) -> int:
     """Channels that a block of the own kernel makes."""
     outputs = step.shape.target_channels // step.shape.groups
-    return next((width for width in (32, 64) if outputs <= width), 128)
+    return next((width for width in OUTPUT_TILES if outputs <= width), max(OUTPUT_TILES))
 
 
 def _tiles(step: Convolve, voxels: int, outputs: int) -> Triple:
@@ -125,13 +93,21 @@ def _convolved(step: Convolve, at: Addresses) -> dict[str, Any]:
 
 
 def convolution_geometry(shape: Convolution) -> dict[str, Any]:
-    """The fields of `GEOMETRY`."""
+    """Fields by which every kernel that convolves knows the shape of its work."""
     return {
-        "source_extents": Three(*shape.source_extents),
+        "source_extents": shape.source_extents,
         "source_channels": shape.source_channels,
-        "target_extents": Three(*shape.target_extents),
+        "target_extents": shape.target_extents,
         "target_channels": shape.target_channels,
-        "kernel": Three(*shape.kernel),
-        "stride": Three(*shape.stride),
-        "before": Three(*shape.before),
+        "kernel": shape.kernel,
+        "stride": shape.stride,
+        "before": shape.before,
     }
+
+
+_LAUNCHES: dict[str, Callable[[Convolve, Addresses], Launch]] = {
+    "convolve_split_fp16": _convolve_split_fp16,
+    "convolve_depthwise": _convolve_depthwise,
+    "convolve": _convolve_plainly,
+}
+"""By the kernels of `own_kernel`."""

@@ -1,28 +1,24 @@
 """Launches of the first layer: patches in."""
 
-from ctypes import Structure, c_float, c_int, c_void_p
 from dataclasses import dataclass
 from math import prod
 
 from ...network.layers import Triple, triple
 from ..card_properties import CardProperties
+from ..kernel_source import constants, structure
 from ..steps import ConvolvePatches, Pack
 from ..tensors import NUMBER_BYTES, PATCHES
 from .launch import (
     BLOCK,
     MOST_WALKS,
-    WARP_GROUP,
     Addresses,
     Launch,
     most_shared,
     warp_group_columns,
 )
-from .tensor_arguments import Three, Two, border_of
+from .tensor_arguments import border_of
 from .walks import cheapest_walk
 
-_RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
-_STRIDED_PLANES, _STRIDED_ROWS, _STRIDED_COLUMNS = 2, 8, 64  # of convolve_strided_patches.cu
-_GROUP_TILES, _GROUP_RING, _PIECE = 4, 8, 8  # of convolve_patches_wgmma.cu
 _BEGINNING = 3  # as many planes of the target take as long as its first ones take to load
 _WALKS_EVEN, _MOST_IDLE = 16, 0.2
 """Of what the number of walks on a card is a multiple, as mostly of the walks that a patch has
@@ -30,25 +26,6 @@ beside each other; and the share of a card that may stay idle by that.
 """
 _FEWEST_PLANES = 4
 """Of a walk, which begins with as many more as its kernel is deep."""
-
-
-class PackArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("patches", c_void_p),
-        ("target", c_void_p),
-        ("patch_channels", c_int),
-        ("extents", Three),
-        ("target_extents", Three),
-        ("channels", c_int),
-        ("origin", Three),
-        ("taps", Two),
-        ("stride", Two),
-        ("border", c_int),
-        ("columns", c_int),
-        ("span", c_int),
-        ("border_value", c_float),
-    )
 
 
 def pack(step: Pack, at: Addresses) -> Launch:
@@ -63,16 +40,16 @@ def pack(step: Pack, at: Addresses) -> Launch:
     span = _span(step, columns)
     patch = step.channels * prod(step.extents) * 4
     border, border_value = border_of(step.mode)
-    values = PackArguments(
+    values = structure("pack.cu", "Pack")(
         patches=at(PATCHES) + step.patches.first * patch,
         target=at(target.name),
         patch_channels=step.channels,
-        extents=Three(*step.extents),
-        target_extents=Three(*target.extents),
+        extents=step.extents,
+        target_extents=target.extents,
         channels=target.channels,
-        origin=Three(*step.origin),
-        taps=Two(*step.taps),
-        stride=Two(*step.stride),
+        origin=step.origin,
+        taps=step.taps,
+        stride=step.stride,
         border=border,
         columns=columns,
         span=span,
@@ -106,11 +83,11 @@ def _walk_of_groups(step: ConvolvePatches, card: CardProperties) -> _Walk:
     target = step.target
     depth, height, width = target.extents
     columns, outputs = _columns_of_groups(step), step.outputs_per_product
-    tile_rows = 64 // outputs
-    rows, seen = _GROUP_TILES * tile_rows, step.kernel[1] + 1
-    lines = (rows + seen - tile_rows) * seen // _PIECE
-    numbers = _GROUP_RING * lines * columns * _PIECE
-    shared = numbers * NUMBER_BYTES[target.precision] + 8 * (2 * _GROUP_RING + 2) + 12 * 128
+    tile_rows, tile = 64 // outputs, constants("convolve_patches_wgmma.cu")
+    rows, seen = tile["TILES"] * tile_rows, step.kernel[1] + 1
+    lines = (rows + seen - tile_rows) * seen // tile["PIECE"]
+    numbers = tile["RING"] * lines * columns * tile["PIECE"]
+    shared = numbers * NUMBER_BYTES[target.precision] + 8 * (2 * tile["RING"] + 2) + 12 * 128
     blocks = -(-width // columns) * -(-height // rows)
     parts = target.batch * target.channels // outputs
     at_once = card.multiprocessors * (1 if step.kernel[2] == 7 else 2)
@@ -125,12 +102,13 @@ def _walk(step: ConvolvePatches, card: CardProperties) -> _Walk:
     depth, height, width = target.extents
     outputs = _outputs(step)
     weights = _lines(step) * outputs * 32 + 16 * (_lines(step) + 1)
-    line = step.channels * _RING * 2 * _PITCH * NUMBER_BYTES[target.precision]
+    tile, size = constants("convolve_patches.cu"), NUMBER_BYTES[target.precision]
+    line = step.channels * tile["RING"] * 2 * tile["PITCH"] * size
     border = step.kernel[1] - 1
     most = most_shared(card)
     rows = next(r for r in (8, 4, 2, 1) if weights + (r + border) * line <= most or r == 1)
     shared = weights + (rows + border) * line
-    blocks = -(-width // _COLUMNS) * -(-height // rows)
+    blocks = -(-width // tile["COLUMNS"]) * -(-height // rows)
     parts = target.batch * target.channels // outputs
     planes = _planes(depth, blocks * parts, _walks(card, shared), step.kernel[0] - 1)
     return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
@@ -172,27 +150,6 @@ def blocks_of_a_patch(step: ConvolvePatches, card: CardProperties) -> int:
     return across * deep
 
 
-class ConvolvePatchesArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("patches", c_void_p),
-        ("weights", c_void_p),
-        ("target", c_void_p),
-        ("partials", c_void_p),
-        ("patch_channels", c_int),
-        ("extents", Three),
-        ("target_extents", Three),
-        ("kernel", Two),
-        ("origin", Three),
-        ("limit", Three),
-        ("border", c_int),
-        ("steps", c_int),
-        ("outputs", c_int),
-        ("rows", c_int),
-        ("planes", c_int),
-    )
-
-
 def convolve_patches(
     step: ConvolvePatches, at: Addresses, card: CardProperties, partials: int | None
 ) -> Launch:
@@ -200,17 +157,17 @@ def convolve_patches(
     if step.stride > 1:
         return _convolve_strided_patches(step, at)
     target, walk = step.target, _walk(step, card)
-    values = ConvolvePatchesArguments(
+    values = structure("convolve_patches.cuh", "ConvolvePatches")(
         patches=at(PATCHES),
         weights=at(step.weight),
         target=at(target.name),
         partials=partials,
         patch_channels=step.channels,
-        extents=Three(*step.extents),
-        target_extents=Three(*target.extents),
-        kernel=Two(*step.kernel[:2]),
-        origin=Three(*step.origin),
-        limit=Three(*_limit(step)),
+        extents=step.extents,
+        target_extents=target.extents,
+        kernel=step.kernel[:2],
+        origin=step.origin,
+        limit=_limit(step),
         border=border_of(step.mode)[0],
         steps=_lines(step),
         outputs=target.channels,
@@ -220,10 +177,11 @@ def convolve_patches(
     if step.wgmma:
         form = step.kernel[2], step.outputs_per_product, _columns_of_groups(step)
         name = f"convolve_patches_{form[0]}_{form[1]}_{form[2]}"
-        block = 3 * WARP_GROUP, 1, 1
+        block = constants("convolve_patches_wgmma.cu")["THREADS"], 1, 1
         return Launch("convolve_patches_wgmma", name, walk.grid, block, walk.shared, values)
     name = f"convolve_patches_{_outputs(step)}"
-    return Launch("convolve_patches", name, walk.grid, (BLOCK, 1, 1), walk.shared, values)
+    block = constants("convolve_patches.cu")["THREADS"], 1, 1
+    return Launch("convolve_patches", name, walk.grid, block, walk.shared, values)
 
 
 def _limit(step: ConvolvePatches) -> Triple:
@@ -232,38 +190,23 @@ def _limit(step: ConvolvePatches) -> Triple:
     return triple((e - 1) * step.stride + k + o for e, k, o in sizes)
 
 
-class ConvolveStridedPatchesArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("patches", c_void_p),
-        ("weights", c_void_p),
-        ("target", c_void_p),
-        ("extents", Three),
-        ("target_extents", Three),
-        ("origin", Three),
-        ("limit", Three),
-        ("border", c_int),
-        ("outputs", c_int),
-        ("strips", c_int),
-    )
-
-
 def _convolve_strided_patches(step: ConvolvePatches, at: Addresses) -> Launch:
     target = step.target
     depth, height, width = target.extents
-    strips = -(-width // _STRIDED_COLUMNS)
-    values = ConvolveStridedPatchesArguments(
+    tile = constants("convolve_strided_patches.cu")
+    strips = -(-width // tile["COLUMNS"])
+    values = structure("convolve_strided_patches.cu", "ConvolveStridedPatches")(
         patches=at(PATCHES),
         weights=at(step.weight),
         target=at(target.name),
-        extents=Three(*step.extents),
-        target_extents=Three(*target.extents),
-        origin=Three(*step.origin),
-        limit=Three(*_limit(step)),
+        extents=step.extents,
+        target_extents=target.extents,
+        origin=step.origin,
+        limit=_limit(step),
         border=border_of(step.mode)[0],
         outputs=target.channels,
         strips=strips,
     )
-    grid = strips * -(-height // _STRIDED_ROWS), -(-depth // _STRIDED_PLANES), target.batch
-    name = "convolve_strided_patches"
-    return Launch(name, f"{name}_{_outputs(step)}", grid, (BLOCK, 1, 1), 0, values)
+    grid = strips * -(-height // tile["ROWS"]), -(-depth // tile["PLANES"]), target.batch
+    name, block = "convolve_strided_patches", (tile["WARPS"] * 32, 1, 1)
+    return Launch(name, f"{name}_{_outputs(step)}", grid, block, 0, values)

@@ -1,11 +1,12 @@
 """Launches of the last layer: translated patches out."""
 
-from ctypes import Structure, c_int, c_longlong, c_void_p
 from math import prod
 
 from ...network.layers import Triple
 from ...options import Precision
 from ..card_properties import CardProperties
+from ..kernel_source import constants, structure
+from ..kernels import LAST_STAGES, MOST_SUMMED
 from ..steps import (
     ConvolveToPatches,
     ConvolveVoxels,
@@ -13,20 +14,15 @@ from ..steps import (
 )
 from ..tensors import TRANSLATED
 from .launch import (
-    BLOCK,
     MOST_WALKS,
     OVERFLOW,
-    WARP_GROUP,
+    WARP,
     Addresses,
     Launch,
     vectors,
     warp_group_columns,
 )
 from .tensor_arguments import (
-    ActivationArguments,
-    PartArguments,
-    StridesArguments,
-    Three,
     activation_of,
     address_of,
     border_of,
@@ -35,56 +31,8 @@ from .tensor_arguments import (
 )
 from .walks import cheapest_walk
 
-_PLANES, _PARTS_OF_PLANE, _TILES, _WIDTH = 4, 3, 3, 64  # of convolve_to_patches.cu
-WARP_GROUP_CHANNELS = 32, 64
-"""Channels that convolve_to_patches_wgmma.cu reads."""
-
-_GROUPS, _TAPS = 4, 8  # groups that have planes, of convolve_to_patches_wgmma.cu
 _ROWS_BEFORE, _CELLS_BEFORE = 6, 1  # rows that a walk reads before the first it completes
-_CELLS, _STRIPS = 23, 8  # of conv_transpose_to_patches.cu: columns of a strip, and strips a block
-_WARP, _MOST_SUMMED, _VOXELS_AT_ONCE = 32, 4, 4  # of convolve_voxels.cu
 _VOXEL_BLOCKS = 6  # of convolve_voxels.cu for each multiprocessor, at most
-
-
-class ConvolveToPatchesArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("source", c_void_p),
-        ("weights", c_void_p),
-        ("bias", c_void_p),
-        ("translated", c_void_p),
-        ("overflow", c_void_p),
-        ("source_strides", StridesArguments),
-        ("channels", c_int),
-        ("extents", Three),
-        ("target_extents", Three),
-        ("kernel", Three),
-        ("origin", Three),
-        ("border", c_int),
-        ("shuffled", c_int),
-        ("rows", c_int),
-        ("outputs", c_int),
-        ("activation", ActivationArguments),
-    )
-
-
-class ConvolveActivatedToPatchesArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("part", PartArguments),
-        ("weights", c_void_p),
-        ("bias", c_void_p),
-        ("translated", c_void_p),
-        ("overflow", c_void_p),
-        ("extents", Three),
-        ("target_extents", Three),
-        ("kernel", Three),
-        ("origin", Three),
-        ("border", c_int),
-        ("rows", c_int),
-        ("outputs", c_int),
-        ("activation", ActivationArguments),
-    )
 
 
 def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProperties) -> Launch:
@@ -92,7 +40,8 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
     view = step.source
     depth, height, width = step.extents
     repeats = view.tensor.batch * step.channels
-    wide, deep = _WIDTH, _PLANES
+    tile = constants("convolve_to_patches.cu")
+    wide, deep = tile["COLUMNS"], tile["PLANES"]
     if step.wgmma:
         wide = warp_group_columns(width)
         deep = _planes_of_groups(wide)
@@ -105,10 +54,10 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
         "bias": at(step.bias) if step.bias else None,
         "translated": at(TRANSLATED),
         "overflow": at(OVERFLOW),
-        "extents": Three(*view.extents),
-        "target_extents": Three(*step.extents),
-        "kernel": Three(*step.kernel),
-        "origin": Three(*step.origin),
+        "extents": view.extents,
+        "target_extents": step.extents,
+        "kernel": step.kernel,
+        "origin": step.origin,
         "border": border_of(step.mode)[0],
         "rows": rows,
         "outputs": step.channels,
@@ -117,11 +66,13 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
     if step.wgmma:
         name = f"convolve_to_patches_{view.channels}_{wide}"
         shared = _last_of_groups_shared(view.channels, wide)
-        block = (_GROUPS + 1) * WARP_GROUP, 1, 1
+        block = constants("convolve_to_patches_wgmma.cu")["THREADS"], 1, 1
         part = part_of(step.part, at)
-        values = ConvolveActivatedToPatchesArguments(part=part, **shared_fields)
+        values = structure("convolve_to_patches_wgmma.cu", "ConvolveActivatedToPatches")(
+            part=part, **shared_fields
+        )
         return Launch("convolve_to_patches_wgmma", name, grid, block, shared, values)
-    values = ConvolveToPatchesArguments(
+    values = structure("convolve_to_patches.cu", "ConvolveToPatches")(
         source=address_of(view, at),
         source_strides=strides_of(view.tensor),
         channels=view.channels,
@@ -131,43 +82,31 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
     shared = last_layer_shared(step.kernel, view.channels)
     name = "convolve_to_patches"
     kernel = f"{name}_zero" if step.mode == "zero" else name
-    return Launch(name, kernel, grid, (_PLANES * _PARTS_OF_PLANE * 32, 1, 1), shared, values)
+    return Launch(name, kernel, grid, (tile["THREADS"], 1, 1), shared, values)
 
 
 def last_layer_shared(kernel: Triple, channels: int) -> int:
     """Bytes of shared memory that a block of the last layer's kernel takes."""
-    operands = kernel[0] * channels // 32
-    sums = 2 * 8 * (_PARTS_OF_PLANE * _TILES * 8 + 4)
-    return operands * 4 * 2 * 32 * 16 + _PLANES * (sums + operands + 2) * 4
+    tile = constants("convolve_to_patches.cu")
+    operands = kernel[0] * channels // tile["CHUNK"]
+    sums = 2 * 8 * tile["PITCH"]
+    return operands * 4 * 2 * 32 * 16 + tile["PLANES"] * (sums + operands + 2) * 4
 
 
 def _last_of_groups_shared(channels: int, columns: int) -> int:
-    weights = 7 * channels // 16 * 2 * 15 * 64 * 2
-    width, stages = columns + _TAPS, 16 if channels == 32 else 6
+    tile, stages = constants("convolve_to_patches_wgmma.cu"), LAST_STAGES[channels]
+    weights = tile["KERNEL"] * channels // 16 * 2 * tile["TURNED"] * tile["PIECE"] * 2
+    width = columns + tile["TAPS"]
     stored = stages * channels * width * 2
-    sums = _GROUPS * 8 * (width + 4) * 4
-    planes = _planes_of_groups(columns) + 6
+    sums = tile["GROUPS"] * 8 * (width + 4) * 4
+    planes = _planes_of_groups(columns) + tile["KERNEL"] - 1
     return weights + stored + sums + 16 * stages + 8 * planes + 4 * width
 
 
 def _planes_of_groups(columns: int) -> int:
     """Planes of the target of a block of the last layer's warp groups."""
-    return 2 * _GROUPS if columns == 64 else _GROUPS
-
-
-class ConvTransposeToPatchesArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("parts", PartArguments * 2),
-        ("weights", c_void_p),
-        ("bias", c_void_p),
-        ("translated", c_void_p),
-        ("overflow", c_void_p),
-        ("extents", Three),
-        ("rows", c_int),
-        ("outputs", c_int),
-        ("activation", ActivationArguments),
-    )
+    groups = constants("convolve_to_patches_wgmma.cu")["GROUPS"]
+    return 2 * groups if columns == 64 else groups
 
 
 def conv_transpose_to_patches(
@@ -176,28 +115,29 @@ def conv_transpose_to_patches(
     """The last layer as a transposed convolution on the matrix units."""
     first, *others = step.parts
     depth, height, width = first.source.extents
-    strips = (depth + 1) * -(-(width + 1) // _CELLS)
-    blocks = -(-strips // _STRIPS)
+    tile = constants("conv_transpose_to_patches.cu")
+    strips = (depth + 1) * -(-(width + 1) // tile["CELLS"])
+    blocks = -(-strips // tile["WARPS"])
     repeats = first.source.tensor.batch * step.channels
     channels = sum(part.source.channels for part in step.parts)
     shared = cells_shared(channels)
     at_once = card.multiprocessors * min(MOST_WALKS, max(1, card.resident_blocks(shared)))
     rows = cheapest_walk(height + 1, blocks * repeats, at_once, _CELLS_BEFORE, range(1, height + 2))
     parts = (part_of(first, at), *(part_of(part, at) for part in others))
-    values = ConvTransposeToPatchesArguments(
-        parts=(PartArguments * 2)(*parts),
+    values = structure("conv_transpose_to_patches.cu", "ConvTransposeToPatches")(
+        parts=parts,
         weights=at(step.weight),
         bias=at(step.bias) if step.bias else None,
         translated=at(TRANSLATED),
         overflow=at(OVERFLOW),
-        extents=Three(depth, height, width),
+        extents=(depth, height, width),
         rows=rows,
         outputs=step.channels,
         activation=activation_of(step.activation, at),
     )
     name = "conv_transpose_to_patches"
     grid = blocks, -(-(height + 1) // rows), repeats
-    return Launch(name, name, grid, (_STRIPS * 32, 1, 1), shared, values)
+    return Launch(name, name, grid, (tile["WARPS"] * 32, 1, 1), shared, values)
 
 
 def cells_shared(channels: int) -> int:
@@ -205,24 +145,11 @@ def cells_shared(channels: int) -> int:
     return 2 * channels // 32 * 4 * 32 * 16 + 2 * channels * 4
 
 
-class ConvolveVoxelsArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("part", PartArguments),
-        ("weights", c_void_p),
-        ("bias", c_void_p),
-        ("translated", c_void_p),
-        ("overflow", c_void_p),
-        ("voxels", c_longlong),
-        ("activation", ActivationArguments),
-    )
-
-
 def convolve_voxels(step: ConvolveVoxels, at: Addresses, card: CardProperties) -> Launch:
     """The last layer as a sum over the channels of each voxel."""
     tensor = step.source.source.tensor
     voxels = prod(tensor.extents)
-    values = ConvolveVoxelsArguments(
+    values = structure("convolve_voxels.cu", "ConvolveVoxels")(
         part=part_of(step.source, at),
         weights=at(step.weight),
         bias=at(step.bias) if step.bias else None,
@@ -232,8 +159,9 @@ def convolve_voxels(step: ConvolveVoxels, at: Addresses, card: CardProperties) -
         activation=activation_of(step.activation, at),
     )
     lanes = _lanes_of_voxel(tensor.channels, tensor.precision)
-    beside = BLOCK // lanes
-    blocks = min(-(-voxels // (_VOXELS_AT_ONCE * beside)), _VOXEL_BLOCKS * card.multiprocessors)
+    tile = constants("convolve_voxels.cu")
+    beside = tile["THREADS"] // lanes
+    blocks = min(-(-voxels // (tile["AT_ONCE"] * beside)), _VOXEL_BLOCKS * card.multiprocessors)
     name = "convolve_voxels"
     grid, block = (blocks, tensor.batch, 1), (lanes, beside, 1)
     return Launch(name, f"{name}_{step.channels}", grid, block, 0, values)
@@ -241,7 +169,7 @@ def convolve_voxels(step: ConvolveVoxels, at: Addresses, card: CardProperties) -
 
 def sums_voxels(channels: int, outputs: int, precision: Precision) -> bool:
     """Whether convolve_voxels.cu takes a voxel of so many channels, and makes so many of it."""
-    return vectors(channels, precision) <= _WARP and outputs <= _MOST_SUMMED
+    return vectors(channels, precision) <= WARP and outputs <= MOST_SUMMED
 
 
 def _lanes_of_voxel(channels: int, precision: Precision) -> int:

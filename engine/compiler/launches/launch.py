@@ -8,13 +8,14 @@ from typing import TypeAlias
 from ...network.layers import Triple
 from ...options import Precision
 from ..card_properties import CardProperties
+from ..kernels import WARP_GROUP_COLUMNS
 from ..tensors import NUMBER_BYTES, VECTOR_BYTES
 
 BLOCK = 256
 """Threads of a block where nothing speaks for another number."""
 
-WARP_GROUP, _WARP_GROUP_COLUMNS = 128, (128, 96, 64)
-"""Threads of a warp group, and columns of its blocks of the outer layers; the wider costs less."""
+WARP = 32
+"""Threads of a warp."""
 
 _MOST_SHARED = 99 << 10
 """Bytes of shared memory that a block takes at most, whatever more a card would give, so that a
@@ -64,8 +65,8 @@ def most_shared(card: CardProperties) -> int:
 
 
 def warp_group_columns(width: int) -> int:
-    """Columns of a block that leave the least of its last one empty."""
-    return min(_WARP_GROUP_COLUMNS, key=lambda columns: -(-width // columns) * columns)
+    """Columns of a block that leave the least of its last one empty; the wider costs less."""
+    return min(WARP_GROUP_COLUMNS, key=lambda columns: -(-width // columns) * columns)
 
 
 def vectors(channels: int, precision: Precision) -> int:

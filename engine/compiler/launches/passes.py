@@ -1,17 +1,15 @@
 """Launches of passes over voxels, and how these are cut into blocks."""
 
-from ctypes import Structure, c_float, c_int, c_void_p
+from ctypes import Structure
 from dataclasses import dataclass
 
 from ...network.layers import Downsample, Pool, Triple, Upsample
 from ..card_properties import CardProperties
-from ..steps import IDENTITY, Combination, Pointwise, Sampling
+from ..kernel_source import constants, structure
+from ..steps import IDENTITY, Pointwise, Sampling
 from ..tensors import NUMBER_BYTES, TensorView
 from .launch import Addresses, Launch, block_shape, vectors
 from .tensor_arguments import (
-    ActivationArguments,
-    StridesArguments,
-    Three,
     activation_of,
     address_of,
     border_of,
@@ -19,76 +17,14 @@ from .tensor_arguments import (
     table_addresses,
 )
 
-_COMBINATIONS: dict[Combination, int] = {"add": 0, "subtract": 1, "multiply": 2, "gate": 3}
-"""The `Combination` of pass.cuh."""
-
 _ROW_BLOCKS = 32
 """Blocks for each multiprocessor that the rows of a pass are spread over, at most."""
 
-_WIDE_BLOCK, _NARROW_BLOCK, _AT_ONCE = 320, 64, 2
-"""Of pointwise.cu: threads of a block at most and at least, and voxels that each reads at once."""
+_NARROW_BLOCK = 64
+"""Threads of a block at least."""
 
 _LONGEST_RUN, _THREADS = 8, 1024
 """Voxels of a run, as long as each multiprocessor has so many threads by that."""
-
-
-_Row = c_float * 7
-
-
-class FilterArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("taps", c_int),
-        ("border", c_int),
-        ("border_value", c_float),
-        ("row", _Row),
-    )
-
-
-class WindowArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("kernel", Three),
-        ("padding", Three),
-        ("counts_padding", c_int),
-    )
-
-
-class PointwiseArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("source", c_void_p),
-        ("residual", c_void_p),
-        ("target", c_void_p),
-        ("factor", c_void_p),
-        ("summand", c_void_p),
-        ("source_strides", StridesArguments),
-        ("residual_strides", StridesArguments),
-        ("target_strides", StridesArguments),
-        ("channels", c_int),
-        ("table_stride", c_int),
-        ("table_channels", c_int),
-        ("source_extents", Three),
-        ("extents", Three),
-        ("target_extents", Three),
-        ("origin", Three),
-        ("factors", Three),
-        ("border", c_int),
-        ("rows", c_int),
-        ("run", c_int),
-        ("shuffled", c_int),
-        ("source_origin", Three),
-        ("target_cell", c_int),
-        ("source_unit", c_float),
-        ("residual_unit", c_float),
-        ("target_scale", c_float),
-        ("combination", c_int),
-        ("activation", ActivationArguments),
-        ("after", ActivationArguments),
-        ("border_value", c_float),
-        ("filter", FilterArguments),
-        ("window", WindowArguments),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +54,7 @@ def pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
         kernel += "_residual"
     grid = -(-depth * height // tile.rows), columns, step.patches.count
     block = across, tile.columns, 1
-    source = "sampled" if sampling else "pointwise"
-    return Launch(source, kernel, grid, block, 0, pass_arguments(step, at, tile))
+    return Launch("pointwise", kernel, grid, block, 0, pass_arguments(step, at, tile))
 
 
 def is_linear(step: Pointwise) -> bool:
@@ -148,36 +83,38 @@ def _factors(sampling: Sampling | None) -> Triple:
             return 1, 1, 1
 
 
-def _window(sampling: Sampling | None) -> WindowArguments:
+def _window(sampling: Sampling | None) -> Structure:
     if not isinstance(sampling, Pool):
-        return WindowArguments()
-    return WindowArguments(
-        kernel=Three(*sampling.kernel),
-        padding=Three(*sampling.padding),
+        return structure("pass.cuh", "Window")()
+    return structure("pass.cuh", "Window")(
+        kernel=sampling.kernel,
+        padding=sampling.padding,
         counts_padding=sampling.counts_padding,
     )
 
 
-def _filter(sampling: Sampling | None) -> FilterArguments:
+def _filter(sampling: Sampling | None) -> Structure:
     if not isinstance(sampling, Downsample):
-        return FilterArguments()
+        return structure("pass.cuh", "Filter")()
     border, value = border_of(sampling.mode)
-    row = _Row(*sampling.filter.tolist())
-    return FilterArguments(taps=sampling.taps, border=border, border_value=value, row=row)
+    row = tuple(sampling.filter.tolist())
+    return structure("pass.cuh", "Filter")(
+        taps=sampling.taps, border=border, border_value=value, row=row
+    )
 
 
-def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> PointwiseArguments:
+def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Structure:
     """What kernels take of a pass; tile: None where they do not go by it."""
     view, target, sampling = step.source, step.target, step.sampling
     size, first = NUMBER_BYTES[target.precision], step.patches.first
     factor, summand, stride = table_addresses(step.table, at)
-    residual, residual_strides = None, StridesArguments()
+    residual, residual_strides = None, structure("element.cuh", "Strides")()
     if step.residual is not None:
         residual_strides = strides_of(step.residual.tensor)
         residual = address_of(step.residual, at) + first * residual_strides.patch * size
     source_strides = strides_of(view.tensor)
     border, border_value = border_of(step.mode)
-    return PointwiseArguments(
+    return structure("pass.cuh", "Pointwise")(
         source=address_of(view, at) + first * source_strides.patch * size,
         residual=residual,
         target=at(target.name) + step.first_channel * size,
@@ -189,21 +126,21 @@ def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Poi
         channels=view.channels,
         table_stride=stride,
         table_channels=step.table.channels if step.table else view.channels,
-        source_extents=Three(*view.extents),
-        extents=Three(*step.extents),
-        target_extents=Three(*step.target_extents),
-        origin=Three(*step.origin),
-        factors=Three(*_factors(sampling)),
+        source_extents=view.extents,
+        extents=step.extents,
+        target_extents=step.target_extents,
+        origin=step.origin,
+        factors=_factors(sampling),
         border=border,
         rows=tile.rows if tile else 0,
         run=tile.run if tile else 0,
         shuffled=view.shuffled,
-        source_origin=Three(*view.origin),
+        source_origin=view.origin,
         target_cell=target.channels // 8 if step.shuffles else 0,
         source_unit=_unit(view),
         residual_unit=_unit(step.residual),
         target_scale=target.scale or 0.0,
-        combination=_COMBINATIONS[step.combination],
+        combination=constants("pass.cuh")[step.combination.upper()],
         activation=activation_of(step.activation, at),
         after=activation_of(step.after, at),
         border_value=border_value,
@@ -221,9 +158,11 @@ def _tile(step: Pointwise, card: CardProperties) -> PassTile:
     """The tile that is good on most GPUs."""
     depth, height, width = step.target_extents
     rows = -(-depth * height // (_ROW_BLOCKS * card.multiprocessors))
-    run = _run(step, card) if is_blended(step) else 1
     across, _ = block_shape(step.source.channels, step.target.precision)
-    return PassTile(rows, _columns(across, width, run if is_blended(step) else _AT_ONCE), run)
+    if is_blended(step):
+        run = _run(step, card)
+        return PassTile(rows, _columns(across, width, run), run)
+    return PassTile(rows, _columns(across, width, constants("pointwise.cu")["VOXELS"]), 1)
 
 
 def is_blended(step: Pointwise) -> bool:
@@ -249,7 +188,7 @@ def _run(step: Pointwise, card: CardProperties) -> int:
 
 def _columns(across: int, width: int, each: int) -> int:
     """Columns of a block such that whole blocks cover a row with little to spare."""
-    turns = 1
-    while (columns := -(-width // (each * turns))) * across > _WIDE_BLOCK:
+    turns, most = 1, constants("pointwise.cu")["MOST_THREADS"]
+    while (columns := -(-width // (each * turns))) * across > most:
         turns += 1
     return max(columns, _NARROW_BLOCK // across)

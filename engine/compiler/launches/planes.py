@@ -1,15 +1,15 @@
 """Launches of 3^3 convolutions that walk through the planes of what they read."""
 
-from ctypes import Structure, c_float, c_int, c_void_p
+from collections.abc import Mapping
+from ctypes import Structure
 from dataclasses import dataclass
 
 from ..card_properties import CardProperties
+from ..kernel_source import constants, structure
+from ..kernels import PLANE_RINGS
 from ..steps import ConvolveByPlanes
 from .launch import Addresses, Launch
 from .tensor_arguments import (
-    PartArguments,
-    StridesArguments,
-    Three,
     part_of,
     strides_of,
     table_addresses,
@@ -22,26 +22,34 @@ class PlaneKernel:
     """A kernel for one stride.
 
     source: its .cu file. channels: of what it may read. parts: in which those may lie, at most.
-    outputs: of what those of its target are a multiple. threads: of a block. box: of the target.
-    in_blocks: whether patches may be blocks of a volume.
+    beginning: as of `PlaneBox`. in_blocks: whether patches may be blocks of a volume.
     """
 
     source: str
     channels: tuple[int, ...]
     parts: int
-    outputs: int
-    threads: int
-    box: PlaneBox
+    beginning: float
     in_blocks: bool = False
+
+    @property
+    def tile(self) -> Mapping[str, int]:
+        """Constants of its source."""
+        return constants(f"{self.source}.cu")
+
+    @property
+    def outputs(self) -> int:
+        """Channels of which its target has a multiple."""
+        return self.tile["OUTPUTS"]
+
+    @property
+    def box(self) -> PlaneBox:
+        """Voxels of the target that a block computes of a plane."""
+        return PlaneBox(self.tile["HEIGHT"], self.tile["WIDTH"], self.beginning)
 
 
 BY_PLANES = {
-    1: PlaneKernel(
-        "convolve_by_planes", (32, 64, 128), 2, 32, 4 * 128, PlaneBox(8, 32, beginning=2.3)
-    ),
-    2: PlaneKernel(
-        "convolve_strided", (32,), 1, 64, 5 * 128, PlaneBox(16, 8, beginning=1.2), in_blocks=True
-    ),
+    1: PlaneKernel("convolve_by_planes", tuple(PLANE_RINGS), 2, beginning=2.3),
+    2: PlaneKernel("convolve_strided", (32,), 1, beginning=1.2, in_blocks=True),
 }
 """By the stride along all axes.
 
@@ -50,12 +58,6 @@ convolve_by_planes.cu begins with what the ends of a walk see, and what it waits
 """
 
 _JOINED, _BARRIER = 12, 8  # bytes of the moments of a channel, and of a barrier
-_BOX, _CHUNK = 4 * (10 * 34 + 6) * 16, 9 * 2 * 16 * 96 * 2  # bytes, the second of weights
-_BOXES = {32: 6, 64: 5, 128: 5}  # by the channels of what is read
-_MOST_HELD = 2  # chunks of weights in shared memory
-_STRIDED_BOXES, _STRIDED_BOX = 6, 2 * 602 * 16  # bytes of one
-_STAGES, _STAGE = 6, 9 * 64 * 16 * 2
-_STAGED = 2 * 2 * 8 * 64 * 2
 
 
 def walks_by_planes(step: ConvolveByPlanes, card: CardProperties) -> Walks:
@@ -72,72 +74,42 @@ def convolve_by_planes(
     kernel, walks, channels = BY_PLANES[step.stride], walks_by_planes(step, card), step.channels
     fill = _plain if step.stride == 1 else _strided
     values, shared = fill(step, at, partials, walks.planes)
-    block = kernel.threads, 1, 1
+    block = kernel.tile["THREADS"], 1, 1
     return Launch(kernel.source, f"{kernel.source}_{channels}", walks.grid, block, shared, values)
-
-
-class ConvolveByPlanesArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("parts", PartArguments * 2),
-        ("weights", c_void_p),
-        ("target", c_void_p),
-        ("partials", c_void_p),
-        ("target_strides", StridesArguments),
-        ("extents", Three),
-        ("outputs", c_int),
-        ("planes", c_int),
-    )
 
 
 def _plain(
     step: ConvolveByPlanes, at: Addresses, partials: int | None, planes: int
-) -> tuple[ConvolveByPlanesArguments, int]:
+) -> tuple[Structure, int]:
     """Arguments, and bytes of shared memory."""
-    boxes, held = _BOXES[step.channels], min(step.channels // 32, _MOST_HELD)
-    shared = boxes * (_BOX + 3 * _BARRIER) + held * (_CHUNK + _BARRIER) + 8 * 32 * _JOINED
-    values = ConvolveByPlanesArguments(
-        parts=(PartArguments * 2)(*(part_of(part, at) for part in step.parts)),
+    tile, (boxes, held) = constants("convolve_by_planes.cu"), PLANE_RINGS[step.channels]
+    rings = boxes * (tile["BOX"] + 3 * _BARRIER) + held * (tile["CHUNK"] + _BARRIER)
+    shared = rings + 2 * tile["WARPS"] * tile["OUTPUTS"] * _JOINED
+    values = structure("convolve_by_planes.cu", "ConvolveByPlanes")(
+        parts=tuple(part_of(part, at) for part in step.parts),
         weights=at(step.weight),
         target=at(step.target.name),
         partials=partials,
         target_strides=strides_of(step.target),
-        extents=Three(*step.target.extents),
+        extents=step.target.extents,
         outputs=step.target.channels,
         planes=planes,
     )
     return values, shared
 
 
-class ConvolveStridedArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("source", c_void_p),
-        ("weights", c_void_p),
-        ("target", c_void_p),
-        ("partials", c_void_p),
-        ("factor", c_void_p),
-        ("summand", c_void_p),
-        ("table_stride", c_int),
-        ("slope", c_float),
-        ("source_extents", Three),
-        ("extents", Three),
-        ("outputs", c_int),
-        ("planes", c_int),
-    )
-
-
 def _strided(
     step: ConvolveByPlanes, at: Addresses, partials: int | None, planes: int
-) -> tuple[ConvolveStridedArguments, int]:
+) -> tuple[Structure, int]:
     """Arguments, and bytes of shared memory."""
     [part] = step.parts
     source, target = part.source.tensor, step.target
     factor, summand, stride = table_addresses(part.table, at)
-    barriers = _BARRIER * (3 * _STRIDED_BOXES + _STAGES)
-    scales = 2 * source.channels * 4
-    shared = _STRIDED_BOXES * _STRIDED_BOX + _STAGES * _STAGE + _STAGED
-    values = ConvolveStridedArguments(
+    tile = constants("convolve_strided.cu")
+    boxes, stages, scales = tile["BOXES"], tile["STAGES"], 2 * source.channels * 4
+    barriers = _BARRIER * (3 * boxes + stages)
+    shared = boxes * tile["BOX"] + stages * tile["STAGE"] + 2 * tile["STAGED"]
+    values = structure("convolve_strided.cu", "ConvolveStrided")(
         source=at(source.name),
         weights=at(step.weight),
         target=at(target.name),
@@ -146,8 +118,8 @@ def _strided(
         summand=summand,
         table_stride=stride,
         slope=part.activation.slope,
-        source_extents=Three(*source.extents),
-        extents=Three(*target.extents),
+        source_extents=source.extents,
+        extents=target.extents,
         outputs=target.channels,
         planes=planes,
     )

@@ -1,25 +1,24 @@
 """Launches that measure channels, and those that normalise by it within one launch."""
 
-from ctypes import Structure, c_float, c_int, c_void_p
 from dataclasses import dataclass, replace
 from math import prod
 
 from ...network.layers import Triple
 from ..card_properties import CardProperties
+from ..kernel_source import constants, structure
 from ..steps import ChannelGroups, Normalise, Statistics
 from ..tensors import COUNTERS, NUMBER_BYTES, VECTOR_BYTES, TensorView
-from .launch import Addresses, Launch, vectors
-from .passes import PointwiseArguments, is_linear, pass_arguments
-from .tensor_arguments import StridesArguments, Three, address_of, strides_of
+from .launch import WARP, Addresses, Launch, vectors
+from .passes import is_linear, pass_arguments
+from .tensor_arguments import address_of, strides_of
 
-_MEASURING, _MEASURERS = 2, 512
-"""Blocks for each multiprocessor that a pass of statistics is spread over, and their threads."""
+_MEASURING = 2
+"""Blocks for each multiprocessor that a pass of statistics is spread over."""
 
-_EACH = 4  # voxels that a thread measures at least, which it reads at once
 _CONCLUDED, _PARTS = 4, 256  # channels of a block that joins partial sums, and threads for each
 _GROUPED = 256  # threads of a block that joins those of a group
 MOMENTS_BYTES, SUMS_BYTES = 12, 8  # of moments.cuh, and of normalise.cu
-_JOINED, _ACROSS, _RING = 512, 4, 4  # of normalise.cu
+_ACROSS = 4  # vectors of a block of statistics.cu, of what a cache holds
 _LINE = 8  # vectors of a line of memory, which statistics read whole of what no cache holds
 _LEAST_SHARE = 64  # voxels of a block that normalises, by which it pays
 
@@ -54,8 +53,9 @@ def _measuring(view: TensorView, card: CardProperties) -> _Measuring:
     widest = _ACROSS if is_cached or vectors_each % _LINE else _LINE
     across = next(width for width in (1, 2, _ACROSS, _LINE) if min(vectors_each, widest) <= width)
     columns = -(-vectors_each // across)
+    tile = constants("statistics.cu")
     most = max(1, _MEASURING * card.multiprocessors // (columns * view.tensor.batch))
-    chunk = max(-(-prod(extents) // most), _EACH * (_MEASURERS // across // cells))
+    chunk = max(-(-prod(extents) // most), tile["AT_ONCE"] * (tile["THREADS"] // across // cells))
     return _Measuring(extents, cells, across, columns, chunk)
 
 
@@ -72,32 +72,12 @@ def statistics(step: Statistics, at: Addresses, card: CardProperties, scratch: i
     return [found, conclude(step, at, scratch, found.grid[0])]
 
 
-class MeasureArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("source", c_void_p),
-        ("partials", c_void_p),
-        ("table", c_void_p),
-        ("scale", c_void_p),
-        ("shift", c_void_p),
-        ("counters", c_void_p),
-        ("strides", StridesArguments),
-        ("extents", Three),
-        ("origin", Three),
-        ("channels", c_int),
-        ("cells", c_int),
-        ("dense", c_int),
-        ("chunk", c_int),
-        ("epsilon", c_float),
-    )
-
-
 def measure(
     step: Statistics, at: Addresses, card: CardProperties, scratch: int, table: int | None
 ) -> Launch:
     """The moments of each channel; table: None where another launch joins them."""
     view, tensor, spread = step.source, step.source.tensor, _measuring(step.source, card)
-    values = MeasureArguments(
+    values = structure("statistics.cu", "Measure")(
         source=address_of(view, at),
         partials=scratch,
         table=table,
@@ -105,8 +85,8 @@ def measure(
         shift=at(step.shift) if step.shift else None,
         counters=at(COUNTERS),
         strides=strides_of(tensor),
-        extents=Three(*spread.extents),
-        origin=Three(*view.origin),
+        extents=spread.extents,
+        origin=view.origin,
         channels=view.channels,
         cells=spread.cells,
         dense=spread.extents == tensor.extents,
@@ -114,25 +94,11 @@ def measure(
         epsilon=step.epsilon,
     )
     grid = spread.chunks, spread.columns, tensor.batch
-    block = spread.across, _MEASURERS // spread.across, 1
+    threads = constants("statistics.cu")["THREADS"]
+    block = spread.across, threads // spread.across, 1
     width = spread.across * VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
-    warps = _MEASURERS // 32
-    shared = max(_MEASURERS * SUMS_BYTES, width * (warps * SUMS_BYTES + 4))
+    shared = max(threads * SUMS_BYTES, width * (threads // WARP * SUMS_BYTES + 4))
     return Launch("statistics", "measure", grid, block, shared, values)
-
-
-class ConcludeArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("partials", c_void_p),
-        ("table", c_void_p),
-        ("scale", c_void_p),
-        ("shift", c_void_p),
-        ("patches", c_int),
-        ("channels", c_int),
-        ("chunks", c_int),
-        ("epsilon", c_float),
-    )
 
 
 def conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Launch:
@@ -140,7 +106,7 @@ def conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Laun
     if step.groups is not None:
         return _conclude_groups(step, step.groups, at, scratch, chunks)
     channels, patches = step.source.channels, step.source.tensor.batch
-    values = ConcludeArguments(
+    values = structure("statistics.cu", "Conclude")(
         partials=scratch,
         table=at(step.target.name),
         scale=at(step.scale) if step.scale else None,
@@ -155,27 +121,11 @@ def conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Laun
     return Launch("statistics", "conclude", grid, (_CONCLUDED, _PARTS, 1), shared, values)
 
 
-class ConcludeGroupsArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("partials", c_void_p),
-        ("table", c_void_p),
-        ("scale", c_void_p),
-        ("shift", c_void_p),
-        ("bias", c_void_p),
-        ("patches", c_int),
-        ("channels", c_int),
-        ("chunks", c_int),
-        ("group", c_int),
-        ("epsilon", c_float),
-    )
-
-
 def _conclude_groups(
     step: Statistics, groups: ChannelGroups, at: Addresses, scratch: int, chunks: int
 ) -> Launch:
     view, tensor = step.source, step.source.tensor
-    values = ConcludeGroupsArguments(
+    values = structure("statistics.cu", "ConcludeGroups")(
         partials=scratch,
         table=at(step.target.name),
         scale=at(step.scale) if step.scale else None,
@@ -202,25 +152,10 @@ def _columns_and_shares(step: Normalise, card: CardProperties) -> tuple[int, int
     All blocks wait for each other: there is one for each multiprocessor.
     """
     tensor = step.statistics.source.tensor
-    columns = -(-vectors(tensor.channels, tensor.precision) // _ACROSS) * tensor.batch
+    across = constants("normalise.cu")["ACROSS"]
+    columns = -(-vectors(tensor.channels, tensor.precision) // across) * tensor.batch
     most = max(1, card.multiprocessors // columns)
     return columns, min(most, -(-prod(tensor.extents) // _LEAST_SHARE))
-
-
-class NormaliseArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("pointwise", PointwiseArguments),
-        ("partials", c_void_p),
-        ("scale", c_void_p),
-        ("shift", c_void_p),
-        ("counters", c_void_p),
-        ("voxels", c_int),
-        ("groups", c_int),
-        ("columns", c_int),
-        ("held", c_int),
-        ("epsilon", c_float),
-    )
 
 
 def normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: int) -> Launch:
@@ -231,7 +166,7 @@ def normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: int
     if shares * columns <= card.multiprocessors:
         # Begun early, they would crowd where it is free first, and all would wait for these.
         shared = max(shared, card.shared_of_a_lone_block)
-    values = NormaliseArguments(
+    values = structure("normalise.cu", "Normalise")(
         pointwise=pass_arguments(replace(step.pointwise, table=None), at, None),
         partials=scratch,
         scale=at(statistics.scale) if statistics.scale else None,
@@ -248,7 +183,8 @@ def normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: int
         kernel = "normalise_general"
     if held:
         kernel += "_held"
-    block = _ACROSS, _JOINED // _ACROSS, 1
+    tile = constants("normalise.cu")
+    block = tile["ACROSS"], tile["BESIDE"], 1
     return Launch(
         "normalise", kernel, (shares, columns, 1), block, shared, values, cooperative=True
     )
@@ -257,11 +193,12 @@ def normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: int
 def _held_vectors(step: Normalise, shares: int, card: CardProperties) -> tuple[int, int]:
     """Vectors that stay with each thread, none behind a border, and bytes of shared memory."""
     tensor, pass_ = step.statistics.source.tensor, step.pointwise
-    width = _ACROSS * VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
-    sums, each = (width + _JOINED) * SUMS_BYTES, _JOINED * VECTOR_BYTES
+    tile = constants("normalise.cu")
+    width = tile["ACROSS"] * VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
+    sums, each = (width + tile["THREADS"]) * SUMS_BYTES, tile["THREADS"] * VECTOR_BYTES
     if pass_.origin != (0, 0, 0) or pass_.target_extents != tensor.extents:
         return 0, sums
-    ring = _RING if pass_.residual is None else 2 * _RING
-    turns = -(-prod(tensor.extents) // shares * _ACROSS // _JOINED)
+    ring = tile["RING"] if pass_.residual is None else 2 * tile["RING"]
+    turns = -(-prod(tensor.extents) // shares * tile["ACROSS"] // tile["THREADS"])
     held = min(turns, (card.shared_per_block - sums) // each - ring)
     return (held, sums + (held + ring) * each) if held > 0 else (0, sums)

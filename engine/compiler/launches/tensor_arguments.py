@@ -1,46 +1,20 @@
 """How tensors look to a kernel: where they lie, and what is done to what is read of them."""
 
-from ctypes import Structure, c_float, c_int, c_longlong, c_void_p
+from ctypes import Structure
 
 from ...network.layers import Constant, PadMode
-from ..steps import ActivatedView, Activation, Convolve, Curve
+from ..kernel_source import constants, structure
+from ..steps import ActivatedView, Activation, Convolve
 from ..tensors import NUMBER_BYTES, AffineTable, Tensor, TensorView
 from .launch import Addresses
 
-Three = c_int * 3
-Two = c_int * 2
 
-_BORDERS = {"reflect": 0, "replicate": 1, "zero": 2}
-"""The `Border` of element.cuh; a constant is what zero is but for its value."""
-
-_CURVES: dict[Curve, int] = {
-    "linear": 0,
-    "tanh": 1,
-    "sigmoid": 2,
-    "elu": 3,
-    "softplus": 4,
-    "clip": 5,
-    "erf": 6,
-}
-"""The `Curve` of element.cuh."""
-
-
-class StridesArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("patch", c_longlong),
-        ("plane", c_longlong),
-        ("row", c_longlong),
-        ("voxel", c_int),
-    )
-
-
-def strides_of(tensor: Tensor) -> StridesArguments:
+def strides_of(tensor: Tensor) -> Structure:
     """Numbers from one patch, plane, row and voxel to the next."""
     _, height, width = tensor.extents
     row = width * tensor.channels
     plane = height * row
-    return StridesArguments(
+    return structure("element.cuh", "Strides")(
         patch=tensor.extents[0] * plane, plane=plane, row=row, voxel=tensor.channels
     )
 
@@ -61,33 +35,23 @@ def region_address(step: Convolve, at: Addresses) -> int:
     return at(target.name) + first * NUMBER_BYTES[target.precision]
 
 
-class ActivationArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("slopes", c_void_p),
-        ("slope", c_float),
-        ("low", c_float),
-        ("high", c_float),
-        ("curve", c_int),
-    )
-
-
-def activation_of(activation: Activation, at: Addresses, channel: int = 0) -> ActivationArguments:
+def activation_of(activation: Activation, at: Addresses, channel: int = 0) -> Structure:
     """The activation as kernels take it, of the channels from `channel` on."""
-    return ActivationArguments(
+    return structure("element.cuh", "Activation")(
         slopes=at(activation.slopes) + 4 * channel if activation.slopes else None,
         slope=activation.slope,
         low=activation.low,
         high=activation.high,
-        curve=_CURVES[activation.curve],
+        curve=constants("element.cuh")[activation.curve.upper()],
     )
 
 
 def border_of(mode: PadMode) -> tuple[int, float]:
     """How a kernel continues a tensor, and the value behind a constant border."""
+    borders = constants("element.cuh")
     if isinstance(mode, Constant):
-        return _BORDERS["zero"], mode.value
-    return _BORDERS[mode], 0.0
+        return borders["CONSTANT"], mode.value
+    return borders["CONSTANT" if mode == "zero" else mode.upper()], 0.0
 
 
 def table_addresses(
@@ -100,25 +64,10 @@ def table_addresses(
     return factors, factors + table.bytes // 2, table.channels if table.patches > 1 else 0
 
 
-class PartArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("source", c_void_p),
-        ("factor", c_void_p),
-        ("summand", c_void_p),
-        ("strides", StridesArguments),
-        ("channels", c_int),
-        ("table_stride", c_int),
-        ("slope", c_float),
-        ("shuffled", c_int),
-        ("origin", Three),
-    )
-
-
-def part_of(part: ActivatedView, at: Addresses) -> PartArguments:
+def part_of(part: ActivatedView, at: Addresses) -> Structure:
     """A part as kernels take it."""
     factor, summand, stride = table_addresses(part.table, at)
-    return PartArguments(
+    return structure("part.cuh", "Part")(
         source=address_of(part.source, at),
         factor=factor,
         summand=summand,
@@ -127,5 +76,5 @@ def part_of(part: ActivatedView, at: Addresses) -> PartArguments:
         table_stride=stride,
         slope=part.activation.slope,
         shuffled=part.source.shuffled,
-        origin=Three(*part.source.origin),
+        origin=part.source.origin,
     )

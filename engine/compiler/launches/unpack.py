@@ -1,37 +1,17 @@
 """Launches that make translated patches of a tensor, where the last layer does not itself."""
 
-from ctypes import Structure, c_int, c_longlong, c_void_p
 from math import prod
 
+from ..kernel_source import structure
 from ..steps import AddPatches, SumTaps, Unpack
 from ..tensors import PATCHES, TRANSLATED
 from .launch import BLOCK, OVERFLOW, Addresses, Launch
 from .tensor_arguments import (
-    ActivationArguments,
-    Three,
-    Two,
     activation_of,
     address_of,
     strides_of,
     table_addresses,
 )
-
-
-class SumTapsArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("source", c_void_p),
-        ("bias", c_void_p),
-        ("translated", c_void_p),
-        ("overflow", c_void_p),
-        ("planes", c_int),
-        ("extents", Three),
-        ("channels", c_int),
-        ("source_channels", c_int),
-        ("taps", Two),
-        ("lane_width", c_int),
-        ("activation", ActivationArguments),
-    )
 
 
 def sum_taps(step: SumTaps, at: Addresses) -> Launch:
@@ -40,16 +20,16 @@ def sum_taps(step: SumTaps, at: Addresses) -> Launch:
     depth, height, width = step.extents
     threads = min(-(-source.extents[2] // 32) * 32, BLOCK)
     first = step.patches.first * step.channels * depth + step.patches.plane
-    values = SumTapsArguments(
+    values = structure("unpack.cu", "SumTaps")(
         source=at(source.name),
         bias=at(step.bias) if step.bias else None,
         translated=at(TRANSLATED) + first * height * width * 4,
         overflow=at(OVERFLOW),
         planes=source.extents[0],
-        extents=Three(*step.extents),
+        extents=step.extents,
         channels=step.channels,
         source_channels=source.channels,
-        taps=Two(*step.taps),
+        taps=step.taps,
         lane_width=step.lane_w,
         activation=activation_of(step.activation, at),
     )
@@ -59,33 +39,13 @@ def sum_taps(step: SumTaps, at: Addresses) -> Launch:
     return Launch("unpack", "sum_taps", grid, (threads, 1, 1), shared, values)
 
 
-class UnpackArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("source", c_void_p),
-        ("factor", c_void_p),
-        ("summand", c_void_p),
-        ("translated", c_void_p),
-        ("overflow", c_void_p),
-        ("patch_stride", c_longlong),
-        ("plane_stride", c_longlong),
-        ("row_stride", c_longlong),
-        ("voxel_stride", c_int),
-        ("table_stride", c_int),
-        ("extents", Three),
-        ("count", c_int),
-        ("channels", c_int),
-        ("activation", ActivationArguments),
-    )
-
-
 def unpack(step: Unpack, at: Addresses) -> Launch:
     """A tensor as translated patches."""
     view = step.source
     strides = strides_of(view.tensor)
     factor, summand, stride = table_addresses(step.table, at, step.source_channel)
     voxels = prod(view.extents)
-    values = UnpackArguments(
+    values = structure("unpack.cu", "Unpack")(
         source=address_of(view, at, step.source_channel),
         factor=factor,
         summand=summand,
@@ -96,7 +56,7 @@ def unpack(step: Unpack, at: Addresses) -> Launch:
         row_stride=strides.row,
         voxel_stride=strides.voxel,
         table_stride=stride,
-        extents=Three(*view.extents),
+        extents=view.extents,
         count=step.count,
         channels=step.channels,
         activation=activation_of(step.activation, at, step.source_channel),
@@ -105,17 +65,10 @@ def unpack(step: Unpack, at: Addresses) -> Launch:
     return Launch("unpack", "unpack", grid, (BLOCK, 1, 1), 0, values)
 
 
-class AddPatchesArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("patches", c_void_p),
-        ("translated", c_void_p),
-        ("count", c_longlong),
-    )
-
-
 def add_patches(step: AddPatches, at: Addresses) -> Launch:
     """The patches on top of what was made of them."""
     count = step.patches.count * step.channels * prod(step.extents)
-    values = AddPatchesArguments(patches=at(PATCHES), translated=at(TRANSLATED), count=count)
+    values = structure("unpack.cu", "AddPatches")(
+        patches=at(PATCHES), translated=at(TRANSLATED), count=count
+    )
     return Launch("unpack", "add_patches", (-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), 0, values)

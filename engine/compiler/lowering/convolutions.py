@@ -8,11 +8,11 @@ import numpy as np
 from msgspec import structs
 
 from ...network.graph import Node
+from ...network.graph_analysis import can_be_subpixels, reach_of
 from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Pad, Triple, triple
-from ...network.subpixels import can_be_subpixels, reach_of
 from .. import weight_layout
 from ..convolution import Convolution
-from ..launches import cells
+from ..kernels import CELL_OUTPUTS, CELL_RINGS, VOXEL_CHANNELS
 from ..launches.planes import BY_PLANES, PlaneKernel
 from ..lowered import TransposedForm
 from ..steps import (
@@ -231,8 +231,8 @@ def _fits_voxels(writer: Writer, node: Node, conv: ConvTranspose3d) -> bool:
         and writer.layout.forms.get(node.name) in (None, "own")
         and _leads_to_cells(conv)
         and (conv.kernel, conv.padding) == (_TWO, _ZERO)
-        and writer.operand(node.inputs[0]).stored in cells.VOXEL_CHANNELS
-        and conv.out_channels % cells.OUTPUTS == 0
+        and writer.operand(node.inputs[0]).stored in VOXEL_CHANNELS
+        and conv.out_channels % CELL_OUTPUTS[0] == 0
     )
 
 
@@ -273,8 +273,8 @@ def _fits_own_kernel(writer: Writer, conv: ConvTranspose3d, source: Tensor) -> b
         writer.layout.takes("conv_transpose_to_cells")
         and can_be_subpixels(conv)
         and (conv.kernel, conv.padding) == ((3, 3, 3), _ONE)
-        and source.channels in cells.CHANNELS
-        and conv.out_channels % cells.OUTPUTS == 0
+        and source.channels in CELL_RINGS
+        and conv.out_channels % CELL_OUTPUTS[0] == 0
     )
 
 

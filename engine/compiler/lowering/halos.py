@@ -6,8 +6,7 @@ convolution is written. So no convolution pads by itself.
 
 from msgspec import structs
 
-from ...network.graph import Graph, Network, Node
-from ...network.layer_shapes import TensorShape
+from ...network.graph import Graph, Network, Node, TensorShape
 from ...network.layers import Conv3d, Downsample, Layer, Pad, Triple, triple
 
 _NONE: Triple = (0, 0, 0)

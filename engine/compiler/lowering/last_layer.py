@@ -6,10 +6,11 @@ from math import prod
 import numpy as np
 
 from ...network.graph import Node
+from ...network.graph_analysis import can_be_subpixels
 from ...network.layers import Constant, Conv3d, ConvTranspose3d, Pad, Triple
-from ...network.subpixels import can_be_subpixels
 from .. import weight_layout
-from ..launches.last_layer import WARP_GROUP_CHANNELS, cells_shared, last_layer_shared, sums_voxels
+from ..kernels import LAST_STAGES
+from ..launches.last_layer import cells_shared, last_layer_shared, sums_voxels
 from ..launches.launch import most_shared
 from ..steps import (
     IDENTITY,
@@ -163,7 +164,7 @@ def _fits_last_of_groups(writer: Writer, value: Value, columns: int) -> bool:
     return (
         writer.layout.takes("convolve_to_patches_wgmma")
         and columns > narrow
-        and value.stored in WARP_GROUP_CHANNELS
+        and value.stored in LAST_STAGES
         and _is_read_by_last_kernel(value, value.parts[0])
     )
 

@@ -15,6 +15,7 @@ from math import floor, inf, log, log2, prod, sqrt
 import numpy as np
 
 from ...network.graph import INPUT, Graph, Network, Node
+from ...network.graph_analysis import can_be_subpixels
 from ...network.layers import (
     Add,
     Channels,
@@ -42,7 +43,6 @@ from ...network.layers import (
     Triple,
     Upsample,
 )
-from ...network.subpixels import can_be_subpixels
 from ...options import Precision
 
 _FULL_RATE = ((8, 0), (9, 0), (10, 0), (10, 3))

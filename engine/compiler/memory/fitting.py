@@ -6,15 +6,14 @@ from math import log2, prod, sqrt
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from ...errors import DeviceMemoryError
-from ...network.flops import flops
-from ...network.graph import Graph, Network
-from ...network.layer_shapes import times
+from ...network.graph import Graph, Network, times
+from ...network.graph_analysis import flops, largest_patch
 from ...network.layers import Triple
-from ...network.patches import largest_patch
 from ...options import Precision
 from ..card_properties import WGMMA_CAPABILITY, CardProperties
 from ..convolution import Convolution
-from ..lowered import MMA_KERNELS, WGMMA_KERNELS, LayerForm, Layout, Lowered
+from ..kernels import TENSOR_CORE_KERNELS
+from ..lowered import LayerForm, Layout, Lowered
 from ..lowering.lowering import lower
 from ..lowering.split_fp16 import split_fp16_pays
 from ..steps import Convolve
@@ -108,7 +107,7 @@ class ProgramRequest:
                     has_wgmma,
                     self.forms,
                     split_fp16=split_fp16,
-                    without=tuple(sorted(self.without & (MMA_KERNELS | WGMMA_KERNELS))),
+                    without=tuple(sorted(self.without & TENSOR_CORE_KERNELS)),
                 )
             batch //= 2
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...errors import DeviceMemoryError
-from ...network.layer_shapes import times
+from ...network.graph import times
 from ...whole_volume import Residence
 from ..blocks import BlockGrid
 from ..lowered import Lowered

@@ -23,7 +23,7 @@ struct Inside {
 
 #ifdef IN_BLOCKS
 // At one resolution.
-struct alignas(8) Blocks {
+struct Blocks {
     int first;           // block of the volume with which the launch begins
     int apart;           // from each block of the launch to the next one
     int plane;           // of each block, with which the launch begins

@@ -314,16 +314,10 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
     p.partials[block * p.outputs + part * OUTPUTS + threadIdx.x] = moments;
 }
 
-#define CONV_TRANSPOSE_TO_CELLS(channels, outputs, boxes, stages)                  \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1)                       \
-        conv_transpose_to_cells_##channels##_##outputs(ConvTransposeToCells p) {   \
-        follow();                                                                  \
-        convolve<channels, outputs, boxes, stages>(p);                             \
-    }
-
-CONV_TRANSPOSE_TO_CELLS(64, 32, 6, 8)
-CONV_TRANSPOSE_TO_CELLS(64, 64, 6, 8)
-CONV_TRANSPOSE_TO_CELLS(128, 32, 8, 5)
-CONV_TRANSPOSE_TO_CELLS(128, 64, 8, 5)
+template <int CHANNELS, int OUTPUTS, int BOXES, int STAGES>
+__global__ void __launch_bounds__(THREADS, 1) conv_transpose_to_cells(ConvTransposeToCells p) {
+    follow();
+    convolve<CHANNELS, OUTPUTS, BOXES, STAGES>(p);
+}
 
 #endif

@@ -122,15 +122,10 @@ __device__ __forceinline__ void convolve(const ConvTransposeVoxels& p) {
     }
 }
 
-#define CONV_TRANSPOSE_VOXELS(channels, chunks)                    \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2)       \
-        conv_transpose_voxels_##channels(ConvTransposeVoxels p) {  \
-        follow();                                                  \
-        convolve<chunks>(p);                                       \
-    }
-
-CONV_TRANSPOSE_VOXELS(32, 1)
-CONV_TRANSPOSE_VOXELS(64, 2)
-CONV_TRANSPOSE_VOXELS(128, 4)
+template <int CHANNELS>
+__global__ void __launch_bounds__(THREADS, 2) conv_transpose_voxels(ConvTransposeVoxels p) {
+    follow();
+    convolve<CHANNELS / DEPTH>(p);
+}
 
 #endif

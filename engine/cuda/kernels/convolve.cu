@@ -196,15 +196,8 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
     }
 }
 
-#define CONVOLVE(name, voxels, channels, gradient)                                             \
-    extern "C" __global__ void __launch_bounds__(THREADS) name(Convolve p) {                   \
-        follow();                                                                              \
-        convolve_tile<voxels, channels, gradient>(p);                                          \
-    }
-
-CONVOLVE(convolve_32, 256, 32, false)
-CONVOLVE(convolve_64, 128, 64, false)
-CONVOLVE(convolve_128, 64, 128, false)
-CONVOLVE(gradient_32, 256, 32, true)
-CONVOLVE(gradient_64, 128, 64, true)
-CONVOLVE(gradient_128, 64, 128, true)
+template <int VOXELS, int CHANNELS, bool GRADIENT>
+__global__ void __launch_bounds__(THREADS) convolve(Convolve p) {
+    follow();
+    convolve_tile<VOXELS, CHANNELS, GRADIENT>(p);
+}

@@ -406,20 +406,10 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
     p.partials[block * p.outputs + task.run * OUTPUTS + threadIdx.x] = moments;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    convolve_by_planes_32(ConvolveByPlanes p) {
+template <int CHUNKS, int BOXES, int HELD>
+__global__ void __launch_bounds__(THREADS, 1) convolve_by_planes(ConvolveByPlanes p) {
     follow();
-    convolve<Shared<1, 6, 1>>(p);
-}
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    convolve_by_planes_64(ConvolveByPlanes p) {
-    follow();
-    convolve<Shared<2, 5, 2>>(p);
-}
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    convolve_by_planes_128(ConvolveByPlanes p) {
-    follow();
-    convolve<Shared<4, 5, 2>>(p);
+    convolve<Shared<CHUNKS, BOXES, HELD>>(p);
 }
 
 #endif

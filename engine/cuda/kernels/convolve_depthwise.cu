@@ -87,11 +87,8 @@ __device__ __forceinline__ void convolve_channels(const ConvolveDepthwise& p) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) convolve_depthwise(ConvolveDepthwise p) {
+template <bool GRADIENT>
+__global__ void __launch_bounds__(256) convolve_depthwise(ConvolveDepthwise p) {
     follow();
-    convolve_channels<false>(p);
-}
-extern "C" __global__ void __launch_bounds__(256) gradient_depthwise(ConvolveDepthwise p) {
-    follow();
-    convolve_channels<true>(p);
+    convolve_channels<GRADIENT>(p);
 }

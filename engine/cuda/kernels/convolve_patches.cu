@@ -16,6 +16,7 @@
 #include "matrix.cuh"
 #include "order.cuh"
 
+constexpr int THREADS = 256;
 constexpr int RING = 8;        // planes in shared memory; the kernel has at most 7
 constexpr int COLUMNS = 128;   // of the target, a block
 constexpr int PITCH = 144;     // stored columns of a row; keeps both copies in different banks
@@ -237,15 +238,10 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     p.partials[block * p.outputs + part * OUTPUTS + threadIdx.x] = joined[threadIdx.x];
 }
 
-#define CONVOLVE_PATCHES(outputs)                                                              \
-    extern "C" __global__ void __launch_bounds__(256, 2) convolve_patches_##outputs(           \
-        ConvolvePatches p                                                                      \
-    ) {                                                                                        \
-        follow();                                                                              \
-        convolve<outputs>(p);                                                                  \
-    }
-
-CONVOLVE_PATCHES(16)
-CONVOLVE_PATCHES(32)
+template <int OUTPUTS>
+__global__ void __launch_bounds__(THREADS, 2) convolve_patches(ConvolvePatches p) {
+    follow();
+    convolve<OUTPUTS>(p);
+}
 
 #endif

@@ -29,6 +29,7 @@
 
 constexpr int PIECE = 8;  // numbers that a voxel sees in a line of shared memory
 constexpr int RING = 8;   // planes there
+constexpr int TILES = 4;  // of 64 rows of the product, of a block
 constexpr int GROUP = 128, THREADS = 3 * GROUP;
 constexpr int LOADER_REGISTERS = 56;
 
@@ -136,7 +137,7 @@ __device__ __forceinline__ void measure(
 // BLOCKS: that share a multiprocessor, and its registers.
 template <int KERNEL, int OUTPUTS, int COLUMNS, int BLOCKS>
 __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
-    constexpr int TILE_ROWS = 64 / OUTPUTS, TILES = 4, ROWS = TILES * TILE_ROWS;
+    constexpr int TILE_ROWS = 64 / OUTPUTS, ROWS = TILES * TILE_ROWS;
     constexpr int PRODUCTS = Depth<KERNEL>::PRODUCTS, LINE_ROWS = Depth<KERNEL>::ROWS;
     constexpr int SEEN = ROWS + Depth<KERNEL>::SEEN - TILE_ROWS, LINES = SEEN / LINE_ROWS;
     constexpr int LINE = COLUMNS * PIECE, PLANE = LINES * LINE, TILE = TILE_ROWS / LINE_ROWS * LINE;
@@ -274,19 +275,10 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     p.partials[block * p.outputs + part * OUTPUTS + threadIdx.x] = moments;
 }
 
-#define CONVOLVE_PATCHES(kernel, outputs, columns, blocks)                              \
-    extern "C" __global__ void __launch_bounds__(THREADS, blocks)                       \
-        convolve_patches_##kernel##_##outputs##_##columns(ConvolvePatches p) {          \
-        follow();                                                                       \
-        convolve<kernel, outputs, columns, blocks>(p);                                  \
-    }
-
-CONVOLVE_PATCHES(3, 32, 64, 2)
-CONVOLVE_PATCHES(7, 32, 64, 1)
-CONVOLVE_PATCHES(7, 32, 96, 1)
-CONVOLVE_PATCHES(7, 32, 128, 1)
-CONVOLVE_PATCHES(7, 64, 64, 1)
-CONVOLVE_PATCHES(7, 64, 96, 1)
-CONVOLVE_PATCHES(7, 64, 128, 1)
+template <int KERNEL, int OUTPUTS, int COLUMNS, int BLOCKS>
+__global__ void __launch_bounds__(THREADS, BLOCKS) convolve_patches_wgmma(ConvolvePatches p) {
+    follow();
+    convolve<KERNEL, OUTPUTS, COLUMNS, BLOCKS>(p);
+}
 
 #endif

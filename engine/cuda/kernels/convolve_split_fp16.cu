@@ -248,18 +248,11 @@ __device__ __forceinline__ void convolve(const ConvolveSplitFp16& p) {
     }
 }
 
-#define CONVOLVE(name, has_border, voxels, outputs)                                               \
-    extern "C" __global__ void __launch_bounds__(voxels * outputs / 64, 2)                        \
-    name(ConvolveSplitFp16 p) {                                                                      \
-        follow();                                                                                    \
-        convolve<has_border, voxels, outputs>(p);                                                 \
-    }
-
-CONVOLVE(convolve_split_fp16_128, false, 64, 128)
-CONVOLVE(convolve_split_fp16_64, false, 128, 64)
-CONVOLVE(convolve_split_fp16_32, false, 128, 32)
-CONVOLVE(convolve_split_fp16_128_border, true, 64, 128)
-CONVOLVE(convolve_split_fp16_64_border, true, 128, 64)
-CONVOLVE(convolve_split_fp16_32_border, true, 128, 32)
+template <bool HAS_BORDER, int VOXELS, int OUTPUTS>
+__global__ void __launch_bounds__(VOXELS * OUTPUTS / 64, 2)
+    convolve_split_fp16(ConvolveSplitFp16 p) {
+    follow();
+    convolve<HAS_BORDER, VOXELS, OUTPUTS>(p);
+}
 
 #endif

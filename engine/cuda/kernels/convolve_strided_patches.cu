@@ -141,14 +141,11 @@ __device__ __forceinline__ void convolve(const ConvolveStridedPatches& p) {
     }
 }
 
-#define CONVOLVE_STRIDED_PATCHES(outputs)                                                      \
-    extern "C" __global__ void __launch_bounds__(WARPS * 32, 2)                                \
-        convolve_strided_patches_##outputs(ConvolveStridedPatches p) {                         \
-        follow();                                                                              \
-        convolve<outputs>(p);                                                                  \
-    }
-
-CONVOLVE_STRIDED_PATCHES(16)
-CONVOLVE_STRIDED_PATCHES(32)
+template <int OUTPUTS>
+__global__ void __launch_bounds__(WARPS * 32, 2)
+    convolve_strided_patches(ConvolveStridedPatches p) {
+    follow();
+    convolve<OUTPUTS>(p);
+}
 
 #endif

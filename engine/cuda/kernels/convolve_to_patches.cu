@@ -212,15 +212,10 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
     if (!finite) *p.overflow = 1;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches(ConvolveToPatches p) {
+template <bool HAS_ZEROS>
+__global__ void __launch_bounds__(THREADS, 1) convolve_to_patches(ConvolveToPatches p) {
     follow();
-    convolve<false>(p);
-}
-extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches_zero(
-    ConvolveToPatches p
-) {
-    follow();
-    convolve<true>(p);
+    convolve<HAS_ZEROS>(p);
 }
 
 #endif

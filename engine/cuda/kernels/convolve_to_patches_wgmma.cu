@@ -53,9 +53,9 @@ static_assert(LOADER_REGISTERS + GROUPS * OTHER_REGISTERS <= 65536 / THREADS / 8
 constexpr int NOTHING = -1;            // in place of an offset: a plane, a row or a voxel of zeros
 
 // Row of the padded source as the convolution sees it, in one plane of it.
-template <int CHANNELS, int COLUMNS>
+template <int CHANNELS, int COLUMNS, int STAGES>
 struct Stage {
-    static constexpr int COUNT = CHANNELS == 32 ? 16 : 6;  // at once
+    static constexpr int COUNT = STAGES;  // at once
     static constexpr int WIDTH = COLUMNS + TAPS, VOXEL = CHANNELS * 2;  // bytes
     static constexpr int CHUNKS = CHANNELS / 8, BYTES = WIDTH * VOXEL;
 };
@@ -116,9 +116,9 @@ __device__ __forceinline__ Index first_of(const ConvolveActivatedToPatches& p, i
 }
 
 // Loads all rows that a block sees, each in one plane after the other, with all lanes of a group.
-template <int CHANNELS, int COLUMNS>
+template <int CHANNELS, int COLUMNS, int STAGES>
 class RowLoader {
-    using Row = Stage<CHANNELS, COLUMNS>;
+    using Row = Stage<CHANNELS, COLUMNS, STAGES>;
     static constexpr int STEP = GROUP / Row::CHUNKS, EACH = (Row::WIDTH + STEP - 1) / STEP;
     static_assert(STEP % 8 == 0);  // so that all pieces of a lane are swizzled alike
     static constexpr int AHEAD = Row::COUNT / 2;  // rows on their way, of which the first is awaited
@@ -241,9 +241,9 @@ public:
     }
 };
 
-template <int CHANNELS, int COLUMNS>
+template <int CHANNELS, int COLUMNS, int STAGES>
 __device__ __forceinline__ void convolve(const ConvolveActivatedToPatches& p) {
-    using Row = Stage<CHANNELS, COLUMNS>;
+    using Row = Stage<CHANNELS, COLUMNS, STAGES>;
     constexpr int EACH = COLUMNS == 64 ? 2 : 1, PLANES = GROUPS * EACH;  // of a group, of a block
     constexpr int STEPS = CHANNELS / 16;
     constexpr int OPERAND = 2 * TURNED * PIECE;  // of 16 channels of one kernel plane
@@ -291,7 +291,7 @@ __device__ __forceinline__ void convolve(const ConvolveActivatedToPatches& p) {
 
     if (group == GROUPS) {
         give_registers<LOADER_REGISTERS>();
-        const RowLoader<CHANNELS, COLUMNS> loader(
+        const RowLoader<CHANNELS, COLUMNS, STAGES> loader(
             p, patch, start.at[1], voxels, planes, plane_count, first_h, seen_rows, stages
         );
         loader.load_all(loaded, left);
@@ -430,18 +430,11 @@ __device__ __forceinline__ void convolve(const ConvolveActivatedToPatches& p) {
     if (!finite) *p.overflow = 1;
 }
 
-#define CONVOLVE_TO_PATCHES(channels, columns)                                     \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1)                       \
-        convolve_to_patches_##channels##_##columns(ConvolveActivatedToPatches p) { \
-        follow();                                                                  \
-        convolve<channels, columns>(p);                                            \
-    }
-
-CONVOLVE_TO_PATCHES(32, 64)
-CONVOLVE_TO_PATCHES(32, 96)
-CONVOLVE_TO_PATCHES(32, 128)
-CONVOLVE_TO_PATCHES(64, 64)
-CONVOLVE_TO_PATCHES(64, 96)
-CONVOLVE_TO_PATCHES(64, 128)
+template <int CHANNELS, int COLUMNS, int STAGES>
+__global__ void __launch_bounds__(THREADS, 1)
+    convolve_to_patches_wgmma(ConvolveActivatedToPatches p) {
+    follow();
+    convolve<CHANNELS, COLUMNS, STAGES>(p);
+}
 
 #endif

@@ -20,6 +20,7 @@ struct ConvolveVoxels {
     Activation activation;
 };
 
+constexpr int THREADS = 256;
 constexpr int AT_ONCE = 4;  // voxels of a thread, so that their loads overlap
 
 template <int OUTPUTS>
@@ -103,14 +104,8 @@ __device__ __forceinline__ void convolve(const ConvolveVoxels& p) {
     if (!finite) *p.overflow = 1;
 }
 
-#define CONVOLVE_VOXELS(outputs)                                                  \
-    extern "C" __global__ void __launch_bounds__(256)                             \
-        convolve_voxels_##outputs(ConvolveVoxels p) {                             \
-        follow();                                                                 \
-        convolve<outputs>(p);                                                     \
-    }
-
-CONVOLVE_VOXELS(1)
-CONVOLVE_VOXELS(2)
-CONVOLVE_VOXELS(3)
-CONVOLVE_VOXELS(4)
+template <int OUTPUTS>
+__global__ void __launch_bounds__(THREADS) convolve_voxels(ConvolveVoxels p) {
+    follow();
+    convolve<OUTPUTS>(p);
+}

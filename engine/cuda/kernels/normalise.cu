@@ -439,27 +439,8 @@ __device__ __forceinline__ void normalise_all(const Normalise& p) {
 }
 
 // Block (ACROSS, BESIDE); grid (shares, columns at once).
-extern "C" __global__ void __launch_bounds__(THREADS, 1) normalise(Normalise p) {
+template <Form FORM, bool IS_HELD>
+__global__ void __launch_bounds__(THREADS, 1) normalise(Normalise p) {
     follow();
-    normalise_all<PLAIN, false>(p);
-}
-extern "C" __global__ void __launch_bounds__(THREADS, 1) normalise_residual(Normalise p) {
-    follow();
-    normalise_all<RESIDUAL, false>(p);
-}
-extern "C" __global__ void __launch_bounds__(THREADS, 1) normalise_general(Normalise p) {
-    follow();
-    normalise_all<GENERAL, false>(p);
-}
-extern "C" __global__ void __launch_bounds__(THREADS, 1) normalise_held(Normalise p) {
-    follow();
-    normalise_all<PLAIN, true>(p);
-}
-extern "C" __global__ void __launch_bounds__(THREADS, 1) normalise_residual_held(Normalise p) {
-    follow();
-    normalise_all<RESIDUAL, true>(p);
-}
-extern "C" __global__ void __launch_bounds__(THREADS, 1) normalise_general_held(Normalise p) {
-    follow();
-    normalise_all<GENERAL, true>(p);
+    normalise_all<FORM, IS_HELD>(p);
 }

@@ -13,7 +13,7 @@
 
 #include "element.cuh"
 
-enum Fill { FILL_REFLECT = 0, FILL_EDGE = 1, FILL_LOWEST = 2 };
+enum Fill { FILL_REFLECT = 0, FILL_EDGE = 1, FILL_MINIMUM = 2 };
 enum Voxel { VOXEL_FLOAT = 0, VOXEL_INT8 = 1, VOXEL_UINT8 = 2, VOXEL_INT16 = 3, VOXEL_UINT16 = 4 };
 
 // network = (value - centre) / radius, in double where floats are stored; kept from lowest to 1 if it
@@ -54,7 +54,7 @@ __device__ __forceinline__ float intensity_at(const void* voxels, Index at, cons
 
 struct Cut {
     const void* ring;         // of voxels as they are stored
-    const float* lowest;      // [channels], for FILL_LOWEST
+    const float* lowest;      // [channels], for FILL_MINIMUM
     float* patch;             // [channels][D][H][W]
     int extents[3];           // of the volume, as all that follows in the order of its axes
     int patch_extents[3];
@@ -93,7 +93,7 @@ extern "C" __global__ void cut(Cut p) {
     const Index target = (Index)plane * p.patch_steps[0] + line * p.patch_steps[1] +
                          column * p.patch_steps[2];
     p.patch[(Index)channel * p.patch_extents[0] * height * width + target] =
-        outside && p.fill == FILL_LOWEST ? p.lowest[channel]
+        outside && p.fill == FILL_MINIMUM ? p.lowest[channel]
                                          : intensity_at(p.ring, place, p.scaling);
 }
 

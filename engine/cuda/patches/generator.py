@@ -21,9 +21,9 @@ from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import FloatArray, Triple
 from ...options import Precision
-from ...probe.cards import cuda_devices
+from ...patch_grid import PatchWindow, Timing
+from ...probe.gpus import cuda_devices
 from ...scaling import Stored
-from ...sliding_window import PatchWindow, Timing
 from ..card import OpenCard, open_card
 from ..device_plan import DevicePlan, in_faster_forms, plan_program, program_key
 from ..driver import PinnedBuffer

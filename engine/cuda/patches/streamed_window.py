@@ -21,8 +21,8 @@ from ...compiler.launches.voxels.sliding_window import blend, cut, patch_bytes, 
 from ...compiler.ring_buffers import RingBuffers
 from ...errors import PrecisionOverflowError
 from ...network.layers import Triple
+from ...patch_grid import PatchWindow, Phase, Rows, Timing, steps
 from ...scaling import Stored, VoxelArray
-from ...sliding_window import PatchWindow, Phase, Rows, Timing, steps
 from ..driver import CudaEvent, PinnedBuffer, Stream
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from math import prod
 from ...compiler.ring_buffers import RingBuffers, no_room, rings
 from ...errors import CudaError
 from ...network.layers import FloatArray
+from ...patch_grid import PatchGrid, PatchWindow, Timing
 from ...scaling import Stored
-from ...sliding_window import PatchGrid, PatchWindow, Timing
 from ..driver import DeviceBuffer, PinnedBuffer, Stream
 from .streamed_window import SLOT_BYTES, Compiled, Own, StreamedWindow
 

@@ -17,8 +17,8 @@ from ...errors import CudaError, DeviceMemoryError, PatchShapeError, PrecisionOv
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
 from ...options import Precision
+from ...patch_grid import Timing
 from ...scaling import Stored
-from ...sliding_window import Timing
 from ...whole_volume import (
     HostRoom,
     VolumePlan,

@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from time import perf_counter
 
-from ...sliding_window import Phase, Timing
+from ...patch_grid import Phase, Timing
 from ..driver import CudaEvent, Stream
 
 

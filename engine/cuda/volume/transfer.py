@@ -21,8 +21,8 @@ from ...compiler.tensors import PATCHES, TRANSLATED
 from ...compiler.volume.lifetimes import VOXELS_IN, VOXELS_OUT
 from ...cores import beside_each_other
 from ...network.layers import Triple
+from ...patch_grid import Rows
 from ...scaling import Stored, VoxelArray
-from ...sliding_window import Rows
 from ..driver import Context, CudaEvent, PinnedBuffer
 from .overlap import AxisRows
 from .program import PlacedVolume

@@ -1,26 +1,38 @@
-"""Runs the pieces of a network over a volume, slab by slab, in ONNX Runtime."""
+"""Runs the pieces of a network over a volume, slab by slab, in OpenVINO and ONNX Runtime."""
 
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
+from importlib.metadata import version
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...cores import usable_cores
 from ...errors import PrecisionOverflowError
-from ...network.flops import layer_flops
-from ...network.graph import INPUT, Graph, Network
-from ...network.layer_shapes import TensorShape
+from ...network.graph import INPUT, Graph, Network, TensorShape
+from ...network.graph_analysis import layer_flops
 from ...network.layers import Downsample, FloatArray
+from ...openvino.properties import is_installed
+from ...patch_grid import Rows, Timing
 from ...scaling import Stored
-from ...sliding_window import Rows, Timing
 from ..session import onnxruntime, session, session_options
 from .pieces import Piece, cut
 from .plan import SlabPlan, all_shapes, plan_slabs
 from .rows import SlabPiece, filter_name, slab_piece
 from .statistics import ChannelMap, MapMoments, normalisation
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from ...openvino.generator import OpenVino
+
+_LONG = 1 << 34
+"""FLOP of a map from which OpenVINO computes it: compiling up to three slabs takes 0.1 s, as much
+as it gains on so many.
+"""
 
 
 @contextmanager
@@ -32,6 +44,8 @@ def open_cpu_volume_generator(
     """
     threads = threads or usable_cores()
     words = f"CPU, {threads} threads, ONNX Runtime {onnxruntime().__version__}"
+    if is_installed():
+        words += f", OpenVINO {version('openvino')}"
     yield SlabGenerator(network, memory, threads, words)
 
 
@@ -66,20 +80,20 @@ class _Passage:
         self._source, self._target = source, target
         self._pieces = cut(network.graph)
         self._shapes = all_shapes(network.graph, self._pieces, plan.padded)
+        self._work = layer_flops(network.graph, plan.padded)
         self._runs = _Runs(network, self._shapes, threads)
         self._maps = dict[str, FloatArray]()
         self._norms = dict[str, ChannelMap]()
 
     def run(self, on_share: Callable[[float], None]) -> None:
         """Make all maps; the last one is the target. on_share: told the share of the arithmetic."""
-        shares = layer_flops(self._network.graph, self._plan.padded)
-        whole = sum(shares.get(piece.made, 0) + 1 for piece in self._pieces.pieces)
+        whole = sum(self._work.get(piece.made, 0) + 1 for piece in self._pieces.pieces)
         last = self._pieces.last_readers()
         if INPUT in self._pieces.measured:
             self._measure_input()
         done = 0.0
         for number, piece in enumerate(self._pieces.pieces):
-            own = (shares.get(piece.made, 0) + 1) / whole
+            own = (self._work.get(piece.made, 0) + 1) / whole
             self._make(piece, lambda part, begun=done, own=own: on_share(begun + part * own))
             done += own
             for name in [one for one in self._maps if last[one] <= number]:
@@ -120,7 +134,9 @@ class _Passage:
     def _slab(self, piece: Piece, rows: Rows) -> FloatArray:
         slab = slab_piece(piece, self._shapes, rows)
         given = {name: self._rows(name, taken) for name, taken in slab.reads.items()}
-        return self._runs(slab, given) if slab.nodes else given[slab.made]
+        if not slab.nodes:
+            return given[slab.made]
+        return self._runs(slab, given, is_long=self._work.get(piece.made, 0) >= _LONG)
 
     def _rows(self, source: str, rows: Rows) -> FloatArray:
         """Rows of a map or the input, normalised where a norm is meant."""
@@ -162,7 +178,7 @@ class _Passage:
 
 
 class _Runs:
-    """ONNX Runtime's sessions for the slabs of a piece, of which those that lie alike share one."""
+    """Compiled slabs of a piece, of which those that lie alike share one."""
 
     def __init__(self, network: Network, shapes: dict[str, TensorShape], threads: int) -> None:
         filters = {
@@ -172,28 +188,55 @@ class _Runs:
         }
         self._weights = {**network.weights, **filters}
         self._channels = {name: shape.channels for name, shape in shapes.items()}
-        self._options = session_options(threads)
-        self._open = dict[tuple[Any, ...], Any]()
+        self._threads = threads
+        self._open = dict[tuple[Any, ...], Callable[[dict[str, FloatArray]], FloatArray]]()
 
-    def __call__(self, slab: SlabPiece, given: dict[str, FloatArray]) -> FloatArray:
-        key = slab.nodes, slab.made
-        if key not in self._open:
-            self._open[key] = self._opened(slab)
+    def __call__(
+        self, slab: SlabPiece, given: dict[str, FloatArray], *, is_long: bool
+    ) -> FloatArray:
+        """The rows [C, D, H, W] of a slab. is_long: whether OpenVINO is worth its compiling."""
         feeds = {name: np.ascontiguousarray(rows)[None] for name, rows in given.items()}
-        [[made]] = self._open[key].run(None, feeds)
+        shapes = {name: array.shape for name, array in feeds.items()}
+        key = slab.nodes, slab.made, *shapes.items()
+        if key not in self._open:
+            opened = self._in_openvino if is_long and is_installed() else self._in_onnxruntime
+            self._open[key] = opened(slab, shapes)
+        [made] = self._open[key](feeds)
         return made
 
     def forget(self) -> None:
-        """Let the sessions of a piece go."""
+        """Free the compiled slabs of a piece."""
         self._open.clear()
 
-    def _opened(self, slab: SlabPiece) -> Any:
+    @cached_property
+    def _openvino(self) -> "OpenVino":
+        from ...openvino.generator import OpenVino
+
+        return OpenVino("fp32", self._threads)
+
+    def _in_openvino(
+        self, slab: SlabPiece, shapes: Mapping[str, tuple[int, ...]]
+    ) -> Callable[[dict[str, FloatArray]], FloatArray]:
+        return self._openvino.compiled(self._model(slab, by_phases=True), shapes)
+
+    def _in_onnxruntime(
+        self, slab: SlabPiece, _shapes: Mapping[str, tuple[int, ...]]
+    ) -> Callable[[dict[str, FloatArray]], FloatArray]:
+        running = session(self._model(slab), session_options(self._threads))
+        return lambda feeds: running.run(None, feeds)[0]
+
+    def _model(self, slab: SlabPiece, *, by_phases: bool = False) -> "ModelProto":
         from ..conversion import nodes_to_onnx
 
         channels = dict(self._channels)
         for node in slab.nodes:
             channels.setdefault(node.name, channels[node.inputs[0]])
-        model = nodes_to_onnx(
-            slab.nodes, channels, slab.reads, slab.made, self._weights, by_columns=True
+        return nodes_to_onnx(
+            slab.nodes,
+            channels,
+            slab.reads,
+            slab.made,
+            self._weights,
+            by_columns=True,
+            by_phases=by_phases,
         )
-        return session(model, self._options)

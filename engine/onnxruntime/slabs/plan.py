@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from math import prod
 
 from ...errors import DeviceMemoryError
-from ...network.graph import Graph
-from ...network.layer_shapes import TensorShape, times
+from ...network.graph import Graph, TensorShape, times
 from ...network.layers import Triple
-from ...sliding_window import Rows
+from ...patch_grid import Rows
 from ...whole_volume import padded_extents
 from .pieces import CutGraph, Piece, cut
 from .rows import slab_piece, takes_slabs

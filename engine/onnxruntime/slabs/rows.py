@@ -10,8 +10,7 @@ from math import inf
 
 from msgspec.structs import replace
 
-from ...network.graph import Node
-from ...network.layer_shapes import TensorShape
+from ...network.graph import Node, TensorShape
 from ...network.layers import (
     Constant,
     Conv3d,
@@ -25,7 +24,7 @@ from ...network.layers import (
     Upsample,
     VoxelwiseLayer,
 )
-from ...sliding_window import Rows
+from ...patch_grid import Rows
 from .pieces import Piece
 
 

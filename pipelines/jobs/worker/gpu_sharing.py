@@ -6,7 +6,7 @@ from typing import Any
 
 import pynvml as _pynvml
 
-from ....engine.probe.visible_cards import visible_name
+from ....engine.probe.gpus import visible_name
 from ...errors import QueueError
 from .messages import YieldLimits
 

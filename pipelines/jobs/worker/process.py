@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Self
 
-from ....engine.card_startup import name_on_machine
+from ....engine.startup import name_on_machine
 from ...errors import QueueError, QueueLostError
 from ..queue.claims import Claims
 from ..queue.liveness import Membership, membership

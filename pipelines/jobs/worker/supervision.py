@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ....engine.card_startup import see_alone
+from ....engine.startup import see_alone
 from ...worker_processes.launch import Channel, WorkerProcess, ending, launch
 from ...worker_processes.messages import StopWork
 from ...worker_processes.supervisor import Restart, RestartPolicy, Supervisor

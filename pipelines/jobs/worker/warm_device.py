@@ -11,12 +11,11 @@ from typing import Self
 
 from ....engine.devices import Device, choose_device, with_half_the_memory
 from ....engine.errors import ModelFileError
-from ....engine.generator import AnyGenerator
-from ....engine.model.card import ModelCard
-from ....engine.model.model import Model, load_model
+from ....engine.generator import AnyGenerator, SharedGenerator, shared_generator
+from ....engine.model.model_card import ModelCard
+from ....engine.model.model_file import Model, load_model
 from ....engine.network.layers import Triple
 from ....engine.options import Precision
-from ....engine.recovery import SharedGenerator, shared_generator
 from ....io.channels import joined, other_results, with_results
 from ....io.discovery import discover, images_sha256
 from ....io.errors import UnreadableScanError

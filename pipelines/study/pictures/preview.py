@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ....engine.model.card import IntensityMap, ModelCard, Window
+from ....engine.model.model_card import IntensityMap, ModelCard, Window
 from ....io.maps import MapMark
 from ....io.volume import DoubleArray
 from ..voxels.statistics import Range

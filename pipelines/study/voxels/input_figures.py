@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....engine.model.calibration import DEVIATIONS, PERCENTILES, Expectations, Typical
+from ....engine.model.model_card import DEVIATIONS, PERCENTILES, Expectations, Typical
 from ....engine.network.layers import triple
 from ....engine.scaling import Stored
 from .foreground import extents_of, foreground_level, sample_of

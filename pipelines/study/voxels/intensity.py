@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ....engine.model.card import (
+from ....engine.model.model_card import (
     USUAL_RANGE,
     Identity,
     IntensityMap,

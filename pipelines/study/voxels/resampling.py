@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....engine.network.layer_shapes import times
+from ....engine.network.graph import times
 from ....engine.network.layers import FloatArray, Triple, triple
 from ...errors import PreparationError
 

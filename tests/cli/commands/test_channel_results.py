@@ -7,13 +7,16 @@ from typing import Any
 import nibabel as _nibabel
 import numpy as np
 import pytest
+import SimpleITK as _SimpleITK
 from PIL import Image
 from support.batch_world import mixing_model, scan
 from support.clinic import NAMES, Clinic, values
 
+from cuda_cyclegan.io.marks import read_mark
 from cuda_cyclegan.pipelines.results import storing
 
 nibabel: Any = _nibabel
+SimpleITK: Any = _SimpleITK
 
 
 @pytest.fixture
@@ -29,6 +32,10 @@ class TestResults:
         first, second = (values(clinic.file(1, each)) for each in ("T1w", "T2w"))
         np.testing.assert_allclose(values(clinic.result(1, "T1w_CT")), first + second)
         np.testing.assert_allclose(values(clinic.result(1, "T1w_PET")), first - second)
+        for target in ("CT", "PET"):
+            mark = read_mark(clinic.result(1, f"T1w_{target}"))
+            assert mark is not None
+            assert mark.target == target
         row = rows[NAMES[0].replace("_T1w", "_T1w_CT")]
         assert row["output_content"]["files"] == 2
         made = {path.name for path in (clinic.output / "sub-01").iterdir()}
@@ -37,6 +44,21 @@ class TestResults:
             "sub-01_T1w_PET.nii.gz",
             "sub-01_T1w_CT.nii.gz.preview.png",
         }
+
+    def test_in_another_format(self, clinic: Clinic) -> None:
+        clinic.makes_two()
+        rows = clinic.translate("--format", "mha", "--preview")
+        assert {row["status"] for row in rows.values()} == {"translated"}
+        first, second = (values(clinic.file(1, each)) for each in ("T1w", "T2w"))
+        for target, expected in (("CT", first + second), ("PET", first - second)):
+            file = clinic.result(1).with_name(f"sub-01_T1w_{target}.mha")
+            found = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(file)))
+            np.testing.assert_allclose(found.T, expected, atol=1e-3)
+            mark = read_mark(file)
+            assert mark is not None
+            assert mark.target == target
+        kept = clinic.translate("--format", "mha", "--preview")
+        assert {row["status"] for row in kept.values()} == {"up to date"}
 
     def test_they_stay_up_to_date_together(self, clinic: Clinic) -> None:
         clinic.makes_two()

@@ -16,9 +16,9 @@ from support.queue_world import QueueWorld
 from typer.testing import Result
 
 from cuda_cyclegan.engine.devices import choose_device
-from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
-from cuda_cyclegan.engine.model.card import Window
-from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.model_card import CycleReference, Typical, Window
+from cuda_cyclegan.engine.model.model_file import load_model
+from cuda_cyclegan.io.marks import read_mark
 
 WIDE = Window(0.0, 2000.0)
 
@@ -291,6 +291,12 @@ def test_a_job_makes_the_map_too(world: PairWorld) -> None:
     world.submit("--cycle-check", str(world.back), "--cycle-map")
     world.work()
     assert {"good.map-cycle.nii", "inverted.map-cycle.nii"} <= world.made()
+    model = load_model(world.model)
+    for name, shows in (("good.nii", None), ("good.map-cycle.nii", "cycle")):
+        mark = read_mark(world.output / name)
+        assert mark is not None
+        assert (mark.source, mark.target, mark.shows) == ("T1", "T2", shows)
+        assert (mark.model, mark.model_sha256) == (model.card.words[0], model.sha256[:12])
 
 
 @pytest.mark.slow

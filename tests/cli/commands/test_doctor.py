@@ -19,8 +19,8 @@ from support.queue_world import QueueWorld
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.engine import cores, devices
-from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine import devices
+from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.model.reference import verify
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.io.files import control_groups
@@ -193,9 +193,7 @@ def test_a_container_that_grants_less_is_a_warning_only(
     (group / "memory.current").write_text(f"{1 << 29}\n")
     (tmp_path / "membership").write_text("0::/\n")
     monkeypatch.setattr(control_groups, "ROOT", group)
-    monkeypatch.setattr(cores, "CONTROL_GROUPS", group)
-    for module in (control_groups, cores):
-        monkeypatch.setattr(module, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(control_groups, "MEMBERSHIP", tmp_path / "membership")
     found = findings(tmp_path)
     assert found["Cores"]["state"] == found["Memory"]["state"] == "warning"
     assert "only 0.5 of them" in found["Cores"]["words"]

@@ -8,9 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.engine import card_startup
-from cuda_cyclegan.engine.model import early_model
-from cuda_cyclegan.engine.model.model import Model
+from cuda_cyclegan.engine import startup
+from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.pipelines.worker_processes import spare_workers
 
 
@@ -18,7 +17,7 @@ from cuda_cyclegan.pipelines.worker_processes import spare_workers
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Names of devices that something is begun for, and of models that are being read."""
     asked: list[object] = []
-    begin_to_read = early_model.early_model
+    begin_to_read = startup.early_model
 
     @contextmanager
     def begin(devices: object, model: Path | None = None) -> Generator[None]:
@@ -29,9 +28,9 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         asked.append(path.name)
         return begin_to_read(path)
 
-    monkeypatch.setattr(card_startup, "early_card_context", begin)
+    monkeypatch.setattr(startup, "early_card_context", begin)
     monkeypatch.setattr(spare_workers, "spare_workers", begin)
-    monkeypatch.setattr(early_model, "early_model", read)
+    monkeypatch.setattr(startup, "early_model", read)
     return asked
 
 

@@ -12,6 +12,10 @@ from support.batch_world import identity_model
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.model.model_file import load_model
+from cuda_cyclegan.io.marks import read_mark
+from cuda_cyclegan.io.volume import SyntheticMark
+from cuda_cyclegan.pipelines.program import program_version
 
 nibabel: Any = _nibabel
 sitk: Any = _SimpleITK
@@ -27,6 +31,12 @@ TYPES = (np.uint8, np.int16, np.float32)
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return identity_model(tmp_path_factory.mktemp("model") / "identity.safetensors")
+
+
+def mark_of(model: Path) -> SyntheticMark:
+    opened = load_model(model)
+    name, source, target = opened.card.words
+    return SyntheticMark(name, source, target, program_version(), opened.sha256[:12])
 
 
 def noise(dtype: Any, shape: tuple[int, ...] = SHAPE) -> Array:
@@ -66,8 +76,12 @@ def test_a_nifti_file_keeps_voxels_and_header(
     kind(image.dataobj, None, image.header).to_filename(source)
     found, meant = nibabel.load(translated(source, model)), nibabel.load(source)
     same(found.dataobj.get_unscaled(), meant.dataobj.get_unscaled())
+    assert read_mark(tmp_path / "out" / source.name) == mark_of(model)
+    assert found.header["descrip"].tobytes().startswith(b"synthetic;cuda-cyclegan ")
+    found.header["descrip"] = meant.header["descrip"]
+    found.header["vox_offset"] = meant.header["vox_offset"]
     assert found.header == meant.header
-    assert found.header.extensions == meant.header.extensions
+    assert found.header.extensions[1:] == meant.header.extensions
     for form in ("get_sform", "get_qform"):
         (affine, code), (wanted, wanted_code) = (
             getattr(each.header, form)(coded=True) for each in (found, meant)
@@ -118,7 +132,11 @@ def test_an_itk_file_keeps_voxels_geometry_and_words(
         # NRRD holds spacing and direction as one product, which costs the last bit.
         np.testing.assert_allclose(there, wanted, rtol=1e-14, atol=1e-14)
     kept = dict(word for word in words(meant).items() if word != ("Modality", "MR"))
-    assert words(found) == kept  # a synthetic image is of no scanner's modality
+    said = words(found)
+    assert said.pop("ITK_FileNotes").startswith("synthetic;cuda-cyclegan ")
+    assert json.loads(said.pop("cuda_cyclegan"))["synthetic"] is True
+    assert read_mark(target) == mark_of(model)
+    assert said == kept  # a synthetic image is of no scanner's modality
     smaller = sum(file.stat().st_size for file in target.parent.glob("scan*")) < noise(dtype).nbytes
     assert not smaller or compressed
 
@@ -206,3 +224,81 @@ def test_each_file_of_a_list_of_voxels_is_an_input(
     assert "the input changed" in run()
     voxels[2] += 1
     same(sitk.GetArrayFromImage(sitk.ReadImage(str(target))), voxels)
+
+
+AS = {"nrrd": ".nrrd", "mha": ".mha"}
+"""Suffix of each value of --format."""
+STORED: dict[str, tuple[Any, float, float, str]] = {
+    "plain": (np.int16, 1.0, 0.0, "int16"),
+    "bytes": (np.uint8, 1.0, 0.0, "uint8"),
+    "floats": (np.float32, 1.0, 0.0, "float32"),
+    "CT": (np.uint8, 1.0, -1024.0, "int16"),
+    "CT of 16 bits": (np.uint16, 1.0, -1024.0, "int32"),
+    "a scale": (np.int16, 0.25, -7.5, "float32"),
+    "scaled doubles": (np.float64, 2.0, 1.0, "float64"),
+}
+"""Voxel type, slope and intercept of a scan, and the voxel type of a result without a scale."""
+
+
+@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize("as_", AS)
+def test_a_nifti_file_becomes_one_of_itk(tmp_path: Path, model: Path, as_: str, name: str) -> None:
+    """As SimpleITK reads both: the same values on the same grid."""
+    dtype, slope, intercept, expected = STORED[name]
+    turn = np.linalg.qr(OBLIQUE[:3, :3])[0]
+    affine = np.eye(4)
+    affine[:3, :3], affine[:3, 3] = turn * (0.7, 0.8, 2.5), (-3.25, 40.5, 12.125)
+    image = nibabel.Nifti1Image(noise(dtype), affine)
+    image.header.set_slope_inter(slope, intercept)
+    source = tmp_path / "in" / "sub.1" / "scan.nii.gz"
+    source.parent.mkdir(parents=True)
+    image.to_filename(source)
+    arguments = ["translate", source.parent, "--model", model, "--output", tmp_path / "out"]
+    report = tmp_path / "report.json"
+    words = [*map(str, arguments), "--format", as_]
+    done = CliRunner().invoke(app, [*words, "--report", str(report)])
+    assert done.exit_code == 0, done.output
+    target = tmp_path / "out" / f"scan{AS[as_]}"
+    found, meant = sitk.ReadImage(str(target)), sitk.ReadImage(str(source))
+    voxels = sitk.GetArrayFromImage(found)
+    assert voxels.dtype == expected
+    np.testing.assert_allclose(voxels, sitk.GetArrayFromImage(meant), rtol=1e-6, atol=1e-4)
+    for geometry in ("GetOrigin", "GetSpacing", "GetDirection"):
+        there, wanted = (getattr(each, geometry)() for each in (found, meant))
+        np.testing.assert_allclose(there, wanted, rtol=1e-5, atol=1e-6)
+    assert read_mark(target) == mark_of(model)
+    [row] = json.loads(report.read_text())["studies"]
+    assert (row["name"], row["status"]) == (f"scan{AS[as_]}", "translated")
+    assert "1 up to date" in CliRunner().invoke(app, words).output
+
+
+@pytest.mark.parametrize("as_", AS)
+@pytest.mark.parametrize("suffix", [".nii", ".hdr", ".nrrd", ".nhdr", ".mha", ".mhd"])
+def test_a_file_that_has_the_format_keeps_its_name_and_others_get_it(
+    tmp_path: Path, model: Path, suffix: str, as_: str
+) -> None:
+    source = tmp_path / "in" / f"a.b{suffix}"
+    source.parent.mkdir()
+    image = sitk.GetImageFromArray(noise(np.int16))
+    image.SetSpacing((0.7, 0.8, 2.5))
+    image.SetOrigin((-3.25, 40.5, 12.125))
+    sitk.WriteImage(image, str(source))
+    has_it = suffix in {"nrrd": (".nrrd", ".nhdr"), "mha": (".mha", ".mhd")}[as_]
+    arguments = [source.parent, "--model", model, "--output", tmp_path / "out", "--format", as_]
+    done = CliRunner().invoke(app, ["translate", *map(str, arguments)])
+    assert done.exit_code == 0, done.output
+    found = sitk.ReadImage(str(tmp_path / "out" / f"a.b{suffix if has_it else AS[as_]}"))
+    same(sitk.GetArrayViewFromImage(found), noise(np.int16))
+    assert np.allclose(found.GetSpacing(), image.GetSpacing())
+    assert np.allclose(found.GetOrigin(), image.GetOrigin())
+
+
+@pytest.mark.parametrize("suffix", AS.values())
+def test_a_named_file_says_the_format(tmp_path: Path, model: Path, suffix: str) -> None:
+    source, target = tmp_path / "a.nii.gz", tmp_path / f"b{suffix}"
+    nifti(noise(np.int16)).to_filename(source)
+    arguments = ["translate", source, "--model", model, "--output", target]
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    assert done.exit_code == 0, done.output
+    same(sitk.GetArrayFromImage(sitk.ReadImage(str(target))), noise(np.int16).T)
+    assert read_mark(target) == mark_of(model)

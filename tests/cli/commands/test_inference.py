@@ -22,13 +22,13 @@ import cuda_cyclegan as cc
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.generator import VolumeGenerator
-from cuda_cyclegan.engine.model.card import Identity
-from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.model_card import Identity
+from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.network.architectures import Norm, ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
+from cuda_cyclegan.engine.patch_grid import Timing
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.engine.sliding_window import Timing
 from cuda_cyclegan.pipelines import decisions, opening
 
 nibabel: Any = _nibabel

@@ -13,7 +13,7 @@ import pytest
 from support.lazy_modules import torch_generators as made
 from support.model_folder import DATA, ModelFolder, run
 
-from cuda_cyclegan.engine.model.model import encode_model, load_model
+from cuda_cyclegan.engine.model.model_file import encode_model, load_model
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
 

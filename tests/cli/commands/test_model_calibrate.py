@@ -8,7 +8,7 @@ from support.calibration_scans import calibrated_model, head, inverted, referenc
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
 
-from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.model_file import load_model
 
 NOTE = "it is unlike the 6 scans that the model was calibrated with: "
 

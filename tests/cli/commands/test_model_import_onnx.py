@@ -12,8 +12,8 @@ from support.onnx_files import model, node, tiny, written
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.engine.model.card import Established
-from cuda_cyclegan.engine.model.model import Model, load_model
+from cuda_cyclegan.engine.model.model_card import Established
+from cuda_cyclegan.engine.model.model_file import Model, load_model
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 

@@ -10,7 +10,7 @@ from support.translate_world import World
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.onnxruntime.session import session_bytes
 from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore

@@ -25,7 +25,7 @@ from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.options import Precision
-from cuda_cyclegan.engine.probe.cards import CudaDevice
+from cuda_cyclegan.engine.probe.gpus import CudaDevice
 from cuda_cyclegan.engine.whole_volume import VolumePlan
 from cuda_cyclegan.pipelines import dry_run
 from cuda_cyclegan.pipelines.progress.rates import HostRates, RateCache, host_keys

@@ -21,6 +21,8 @@ from support.queue_world import QueueWorld
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.io.marks import read_mark
+from cuda_cyclegan.io.search import SUFFIXES, suffix_of
 from cuda_cyclegan.pipelines.dry_run import dry_run
 from cuda_cyclegan.pipelines.progress.rates import Work
 from cuda_cyclegan.pipelines.request import Request
@@ -112,6 +114,23 @@ def test_maps_of_series_are_derived_series_without_a_fault(world: World) -> None
     shutil.rmtree(world.output)
     world.run("translate", "--spread", "2")
     assert world.files() == first
+
+
+def test_results_and_maps_say_what_they_are(world: World) -> None:
+    sitk.WriteImage(sitk.ReadImage(world.inputs / "sub" / "b.nii"), world.inputs / "c.mha")
+    assert world.run("translate", "--spread", "2").exit_code == 0
+    files = [path for path in world.output.rglob("*") if suffix_of(path) in SUFFIXES]
+    said = {path.name: read_mark(path) for path in files}
+    assert {name: mark and mark.shows for name, mark in said.items()} == {
+        f"{stem}{end}{suffix}": shows
+        for stem, suffix in (("a", ".nii.gz"), ("b", ".nii"), ("c", ".mha"))
+        for end, shows in (
+            ("", None),
+            (".map-spread-mean", "spread-mean"),
+            (".map-spread-sd", "spread-sd"),
+        )
+    }
+    assert len({mark and replace(mark, shows=None) for mark in said.values()}) == 1
 
 
 def test_the_report_and_the_table_tell_the_spread(world: World) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import nibabel as _nibabel
 import numpy as np
 import pydicom as _pydicom
 import pytest
+import SimpleITK as _SimpleITK
 from support.batch_world import identity_model, recorded, scan
 from support.dicom_judges import canonical, conformance_errors, converted
 from support.dicom_pacs import orthanc, send_folder
@@ -19,9 +21,11 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.io.discovery import discover
+from cuda_cyclegan.io.marks import read_mark
 from cuda_cyclegan.io.reading import read
 
 nibabel: Any = _nibabel
+sitk: Any = _SimpleITK
 pydicom: Any = _pydicom
 CT = oblique(Phantom(rows=24))
 MR = Phantom("MR", number=4, series="1.2.3.4.5.7", intercept=0.0)
@@ -209,6 +213,38 @@ def test_as_nifti(ward: Ward) -> None:
     np.testing.assert_allclose(image.affine, source.affine, atol=1e-5)
     expected = canonical(source.values(), source.affine).get_fdata()
     np.testing.assert_array_equal(nibabel.as_closest_canonical(image).get_fdata(), expected)
+
+
+@pytest.mark.parametrize(("as_", "suffix"), [("nrrd", ".nrrd"), ("mha", ".mha")])
+def test_as_a_file_of_itk(ward: Ward, as_: str, suffix: str) -> None:
+    """As SimpleITK reads the series itself: the same values on the same grid."""
+    assert ward.translate("--format", as_).exit_code == 0
+    assert not [*ward.output.rglob("*.dcm")]
+    files = {path.parent.name: path for path in ward.output.rglob(f"*{suffix}")}
+    assert files.keys() == {"ct", "mr"}
+    for kind, file in files.items():
+        [study] = discover([ward.inputs / "a" / kind], None).studies
+        meant = sitk.ReadImage([str(path) for path in slices_in_order(study.files)])
+        found = sitk.ReadImage(str(file))
+        np.testing.assert_array_equal(*map(sitk.GetArrayViewFromImage, (found, meant)))
+        assert found.GetPixelID() == meant.GetPixelID()
+        for geometry in ("GetOrigin", "GetSpacing", "GetDirection"):
+            there, wanted = (getattr(each, geometry)() for each in (found, meant))
+            np.testing.assert_allclose(there, wanted, rtol=1e-5, atol=1e-5)
+        assert read_mark(file) is not None
+        assert PATIENT.encode() not in file.read_bytes()
+    assert "2 up to date" in ward.translate("--format", as_).output
+
+
+def slices_in_order(files: Sequence[Path]) -> list[Path]:
+    """Along the normal of the slices, as ITK takes them."""
+
+    def place(path: Path) -> float:
+        header = pydicom.dcmread(path, stop_before_pixels=True)
+        x, y = np.reshape(header.ImageOrientationPatient, (2, 3)).astype(float)
+        return float(np.cross(x, y) @ np.array(header.ImagePositionPatient, float))
+
+    return sorted(files, key=place)
 
 
 def test_as_dicom_refuses_what_has_no_patient_and_does_the_rest(ward: Ward, tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ def test_a_file_as_output_holds_one_result_of_its_kind_and_never_the_scan(world:
     before = source.read_bytes()
     for target, told in (
         (source, "is the scan itself"),
-        (world.inputs / "x.nrrd", "must end in .nii or .nii.gz"),
+        (world.inputs / "x.mhd", "must end in .nii, .nii.gz, .nrrd or .mha"),
+        (world.inputs / "x.hdr", "must end in .nii, .nii.gz, .nrrd or .mha"),
     ):
         refused = to_file(world, source, target)
         assert (refused.exit_code, told in refused.stderr) == (2, True), refused.stderr

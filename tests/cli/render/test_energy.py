@@ -5,7 +5,7 @@ from dataclasses import replace
 from support.reports import BATCH
 
 from cuda_cyclegan.cli.render.batch_summary import table, totals
-from cuda_cyclegan.engine.probe.energy import Energy
+from cuda_cyclegan.engine.probe.gpus import Energy
 
 MEASURED = replace(BATCH, energy=Energy(joules=2500.0, seconds=10.0))
 

@@ -9,8 +9,8 @@ from support.gpu_networks import random_network
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
 from cuda_cyclegan.engine.errors import PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.network.flops import flops
 from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.graph_analysis import flops
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.openvino.properties import is_installed

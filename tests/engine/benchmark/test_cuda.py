@@ -15,8 +15,8 @@ from cuda_cyclegan.engine.benchmark.measurement import Budget, Ceilings
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.network.flops import flops
 from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.graph_analysis import flops
 from cuda_cyclegan.engine.network.layers import FloatArray
 
 PATCH = (16, 16, 16)

@@ -11,8 +11,8 @@ from cuda_cyclegan.engine.benchmark.measurement import LayerTime
 from cuda_cyclegan.engine.compiler.lowered import Layout, Lowered
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, UNetSpec, build
-from cuda_cyclegan.engine.network.flops import flops, layer_flops
 from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.graph_analysis import flops, layer_flops
 
 PATCH = (32, 32, 32)
 SPECS = [

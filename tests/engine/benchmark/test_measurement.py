@@ -1,7 +1,7 @@
 """Figures of a measured network."""
 
 from cuda_cyclegan.engine.benchmark.measurement import Latency, Measured, MemoryUse
-from cuda_cyclegan.engine.probe.energy import Energy
+from cuda_cyclegan.engine.probe.gpus import Energy
 
 
 def test_figures_are_for_a_patch_and_not_for_a_run() -> None:

@@ -22,8 +22,8 @@ from cuda_cyclegan.engine.cuda.device_plan import (
 )
 from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCache, key_of
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.patch_grid import ring_rows
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES
-from cuda_cyclegan.engine.sliding_window import ring_rows
 from cuda_cyclegan.pipelines.study.sliding_window import window_grid
 from cuda_cyclegan.pipelines.study.tiling import tile
 

@@ -13,21 +13,37 @@ from cuda_cyclegan.engine.cuda import kernel_images
 from cuda_cyclegan.engine.cuda.kernel_images import Kernels
 
 
-def test_kernels_of_one_name_in_two_files_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[tuple[str, bool]] = []
+def test_kernels_are_found_by_file_name_and_kind_of_patches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[tuple[str, tuple[str, ...], bool]] = []
 
-    def image(source: str, *_: object, in_blocks: bool) -> str:
-        compiled.append((source, in_blocks))
-        return f"{source} in blocks" if in_blocks else source
+    def image(
+        source: str, *_: object, instances: tuple[str, ...], in_blocks: bool
+    ) -> SimpleNamespace:
+        made.append((source, instances, in_blocks))
+        code = f"{source} in blocks" if in_blocks else source
+        return SimpleNamespace(code=code, symbols={each: f"_{each}" for each in instances})
 
-    def module(image: str, _: object) -> Any:
-        return nullcontext(SimpleNamespace(kernel=lambda name: f"{name} of {image}"))
+    def module(code: str, _: object) -> Any:
+        return nullcontext(SimpleNamespace(kernel=lambda name: f"{name} of {code}"))
 
     monkeypatch.setattr(kernel_images, "compiled", image)
     monkeypatch.setattr(kernel_images, "CudaModule", module)
     with Kernels("fp16", H200, None) as kernels:
         for _ in range(2):
-            assert kernels.kernel("one", "convolve") == "convolve of one"
-            assert kernels.kernel("other", "convolve") == "convolve of other"
-            assert kernels.kernel("one", "convolve", in_blocks=True) == "convolve of one in blocks"
-    assert compiled == [("one", False), ("other", False), ("one", True)]
+            assert kernels.kernel("pack", "pack") == "pack of pack"
+            assert kernels.kernel("unpack", "pack") == "pack of unpack"
+            assert kernels.kernel("unpack", "unpack") == "unpack of unpack"
+            assert kernels.kernel("pack", "pack", in_blocks=True) == "pack of pack in blocks"
+            for channels in (1, 2):
+                name = f"convolve_voxels_{channels}"
+                found = kernels.kernel("convolve_voxels", name)
+                assert found == f"_convolve_voxels<{channels}> of convolve_voxels"
+    assert made == [
+        ("pack", (), False),
+        ("unpack", (), False),
+        ("pack", (), True),
+        ("convolve_voxels", ("convolve_voxels<1>",), False),
+        ("convolve_voxels", ("convolve_voxels<2>",), False),
+    ]

@@ -18,23 +18,17 @@ from struct import unpack_from
 from typing import Any
 
 from support.gpu_on_cpu.kept_nvrtc import KeptNvrtc
-from support.kernel_structures import STRUCTURES
 
-from cuda_cyclegan.engine.compiler.launches import blocks
+from cuda_cyclegan.engine.compiler.kernel_source import structure
+from cuda_cyclegan.engine.compiler.kernels import KERNELS as TABLE
+from cuda_cyclegan.engine.compiler.tensors import ELEMENTS
 from cuda_cyclegan.engine.cuda import nvrtc
-from cuda_cyclegan.engine.cuda.nvrtc import FOLDER, compiled, image_key
+from cuda_cyclegan.engine.cuda.nvrtc import FOLDER, Image, compiled, image_key
 from cuda_cyclegan.engine.errors import CudaError
 from cuda_cyclegan.engine.options import Precision
 
-KERNELS = [path.stem for path in sorted(FOLDER.glob("*.cu"))]
-WGMMA = {
-    "convolve_patches_wgmma": b"_64_128",
-    "convolve_to_patches_wgmma": b"_64_128",
-    "conv_transpose_to_cells": b"_128_64",
-    "convolve_by_planes": b"_64",
-    "convolve_strided": b"_32",
-}
-"""How the name of one of their kernels ends."""
+KERNELS = sorted(TABLE)
+WGMMA = [name for name, spec in TABLE.items() if spec.needs_wgmma]
 
 CHIPS = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
 OLDEST, NEWEST = CHIPS[0], CHIPS[-1]
@@ -53,12 +47,8 @@ def source_of(file: str) -> str:
     return "".join(map(source_of, re.findall(r'#include "(\w+\.cuh)"', text))) + text
 
 
-IN_BLOCKS = [
-    name
-    for name in KERNELS
-    if name != "normalise" and "struct alignas(8) Blocks" in source_of(f"{name}.cu")
-]
-"""Kernels that volumes need; a normalisation in one launch is of a volume that fills its block."""
+IN_BLOCKS = [name for name in KERNELS if TABLE[name].in_blocks]
+"""Kernels that volumes need."""
 
 
 def compiled_for_blocks(name: str) -> tuple[bool, ...]:
@@ -71,6 +61,7 @@ def asked_of_the_chip(name: str) -> str:
     return source_of(f"{name}.cu").replace((FOLDER / "order.cuh").read_text(), "")
 
 
+HALF, WHOLE = ("fp16", "bf16"), ("tf32", "fp32")
 OUTSIDE_PROGRAMS = {"check", "sliding_window"}
 """Kernels that no program launches."""
 
@@ -184,12 +175,20 @@ def compiler() -> Iterator[None]:
         yield
 
 
+def whole(
+    name: str, precision: Precision, chip: tuple[int, int], *, in_blocks: bool = False
+) -> Image:
+    """Return the image of a file with all instances that the chip may launch."""
+    instances = TABLE[name].instances_for(precision, chip)
+    return compiled(name, precision, chip, instances=instances, in_blocks=in_blocks)
+
+
 def image(
     name: str, precision: Precision, chip: tuple[int, int], *, in_blocks: bool = False
 ) -> bytes:
-    """Machine code that is not optimised."""
+    """Return machine code that is not optimised."""
     with without_optimisation():
-        return compiled(name, precision, chip, in_blocks=in_blocks)
+        return whole(name, precision, chip, in_blocks=in_blocks).code
 
 
 REFUSED = {
@@ -261,7 +260,7 @@ def test_each_kernel_compiles(name, precision, chip):
 )
 def test_each_text_is_optimised(name, chip):
     """As for users, so that the whole compiler has gone over each."""
-    assert compiled(name, "fp16", chip).startswith(b"\x7fELF")
+    assert whole(name, "fp16", chip).code.startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize(
@@ -284,8 +283,8 @@ def test_kernels_for_warp_groups_are_there_on_the_one_chip_that_has_wgmma(name, 
         there, elsewhere = (
             image(name, precision, chip, in_blocks=in_blocks) for chip in (DISASSEMBLED, NEWEST)
         )
-        assert WGMMA[name] in there
-        assert WGMMA[name] not in elsewhere
+        assert name.encode() in there
+        assert name.encode() not in elsewhere.replace(f"{name}.cu".encode(), b"")
 
 
 @pytest.mark.parametrize(
@@ -302,23 +301,28 @@ def test_kernels_of_blocks_that_ask_for_the_chip_compile_for_those_between(name,
     assert image(name, precision, chip, in_blocks=True).startswith(b"\x7fELF")
 
 
-def structures_in(source: str) -> list[str]:
-    """Those that Python fills in."""
-    found = dict.fromkeys(re.findall(r"^struct (?:alignas\(8\) )?(\w+) {", source, re.MULTILINE))
-    return [name for name in found if name in STRUCTURES]
+def test_each_file_is_in_the_table() -> None:
+    assert {path.stem for path in FOLDER.glob("*.cu")} == TABLE.keys()
 
 
-def test_each_kernel_has_its_arguments_and_each_structure_its_kernel() -> None:
-    named = {name: structures_in(source_of(f"{name}.cu")) for name in KERNELS}
-    assert all(named.values())
-    assert {name for names in named.values() for name in names} == STRUCTURES.keys()
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_table_says_what_a_file_asks_for(name: str) -> None:
+    spec, text = TABLE[name], (FOLDER / f"{name}.cu").read_text()
+    assert spec.needs_wgmma == ("__CUDA_ARCH_FEAT_SM90_ALL" in text)
+    of_numbers = {"#ifndef ELEMENT_FLOAT": HALF, "#ifdef ELEMENT_FLOAT": WHOLE}
+    asked = [found for words, found in of_numbers.items() if words in text]
+    asked += [HALF] * ("#if !defined(ELEMENT_FLOAT)" in text)
+    assert [*spec.precisions] == [*(asked or [(*ELEMENTS,)])[0]]
+    is_of_volumes = "struct Blocks" in source_of(f"{name}.cu") and name != "normalise"
+    assert spec.in_blocks == is_of_volumes  # a normalisation is of a volume that fills its block
+    templates = set(re.findall(r"template <[^;{]*>\s*__global__ [^{;]*?\b(\w+)\(\w+ p\)", text))
+    assert {instance.partition("<")[0] for instance in spec.instances.values()} == templates
 
 
-def test_structures_that_are_told_of_blocks_are_those_that_ask_for_them() -> None:
-    asking = re.compile(r"^struct (\w+) {(?:(?!^};).)*?^    Blocks blocks;", re.M | re.DOTALL)
-    sources = (only(source_of(f"{name}.cu"), True) for name in KERNELS)
-    found = {STRUCTURES[name] for source in sources for name in asking.findall(source)}
-    assert blocks.IN_BLOCKS.keys() == found
+def structures_in(name: str) -> list[str]:
+    """Structures that the kernels of a file take."""
+    source = (FOLDER / f"{name}.cu").read_text()
+    return [*dict.fromkeys(re.findall(r"__global__ [^{;]*?\b([A-Z]\w+) p\b", source))]
 
 
 @pytest.mark.parametrize(
@@ -332,51 +336,29 @@ def test_arguments_are_laid_out_as_the_kernels_read_them(
     name, in_blocks, precision, tmp_path, monkeypatch
 ):
     headers = list(FOLDER.glob("*.cuh"))
-    source = only(source_of(f"{name}.cu"), in_blocks)
     checks: list[str] = []
-    for structure in structures_in(source):
-        mirrored = STRUCTURES[structure]
-        names = [field for field, _ in mirrored._fields_]
-        if in_blocks and mirrored in blocks.IN_BLOCKS:
-            mirrored = blocks.IN_BLOCKS[mirrored]
-            names += [field for field, _ in mirrored._fields_]
-        assert fields_of(structure, source) == names
-        sizes = {f"{structure}::{field}": getattr(mirrored, field).size for field in names}
-        for what, size in {structure: sizeof(mirrored), **sizes}.items():
+    for taken in structures_in(name):
+        read = structure(f"{name}.cu", taken, in_blocks=in_blocks)
+        sizes = {f"{taken}::{field}": getattr(read, field).size for field, *_ in read._fields_}
+        for what, size in {taken: sizeof(read), **sizes}.items():
             checks.append(f'static_assert(sizeof({what}) == {size}, "{what}");')
+    assert checks
     for header in headers:
         shutil.copy(header, tmp_path)
     (tmp_path / f"{name}.cu").write_text("\n".join((structures_alone(name), *checks)))
     monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
-    assert compiled(name, precision, (9, 0), in_blocks=in_blocks).startswith(b"\x7fELF")
+    assert compiled(name, precision, (9, 0), in_blocks=in_blocks).code.startswith(b"\x7fELF")
 
 
 def structures_alone(name: str) -> str:
     """Its text, of which the compiler reads all and compiles no kernel."""
     text = (FOLDER / f"{name}.cu").read_text().replace("__launch_bounds__", "UNBOUNDED")
-    unused = text.replace('extern "C" __global__', "static __device__")
+    unused = text.replace('extern "C" __global__', "static __device__")  # templates are unused
     return f"#define UNBOUNDED(...)\n{unused}"
 
 
-def only(source: str, in_blocks: bool) -> str:
-    """What the preprocessor leaves of text that is for blocks, or is not."""
-    text = re.compile(r"#ifdef IN_BLOCKS\n(.*?)(?:#else\n(.*?))?#endif\n", re.DOTALL)
-    return text.sub(lambda found: (found[1] if in_blocks else found[2]) or "", source)
-
-
-def fields_of(structure: str, source: str) -> list[str]:
-    """Names of a structure's fields, in order."""
-    begin, end = rf"struct (?:alignas\(8\) )?{structure} {{", r"\n(?:};|\n    __device__)"
-    body = re.search(f"{begin}(.*?){end}", source, re.DOTALL)
-    assert body
-    text = re.sub(r"//.*", "", body[1])
-    declared = [part.split("__device__")[0] for part in text.split(";")]
-    words = [re.findall(r"(\w+)(?:\[\d\])?\s*(?:,|$)", part.strip()) for part in declared]
-    return [word for found in words for word in found]
-
-
 def test_a_chip_that_the_compiler_does_not_know_gets_a_program_for_its_driver_to_finish():
-    image = compiled("pack", "fp16", (99, 0))
+    image = compiled("pack", "fp16", (99, 0)).code
     major, minor = nvrtc.newest_chip()
     assert f".target sm_{major}{minor}".encode() in image
 
@@ -416,10 +398,30 @@ def test_another_compiler_compiles_anew(monkeypatch):
 def test_compiled_kernels_are_kept(tmp_path):
     first = compiled("pack", "fp16", (9, 0), tmp_path)
     [kept] = tmp_path.iterdir()
-    kept.write_bytes(b"kept")
-    assert first != b"kept"
-    assert compiled("pack", "fp16", (9, 0), tmp_path) == b"kept"
-    assert compiled("pack", "bf16", (9, 0), tmp_path) != b"kept"
+    changed = Image(b"kept", {"pack<1>": "_pack_1", "pack<2>": "_pack_2"})
+    kept.write_bytes(changed.stored())
+    assert first != changed
+    assert compiled("pack", "fp16", (9, 0), tmp_path) == changed
+    assert compiled("pack", "bf16", (9, 0), tmp_path) != changed
+
+
+def test_instances_of_a_template_are_kept_apart(tmp_path: Path) -> None:
+    one, other, both = (
+        ("convolve_voxels<1>",),
+        ("convolve_voxels<2>",),
+        ("convolve_voxels<1>", "convolve_voxels<2>"),
+    )
+    made = [
+        compiled("convolve_voxels", "fp16", (9, 0), tmp_path, instances=instances)
+        for instances in (one, other, both)
+    ]
+    assert [(*image.symbols,) for image in made] == [one, other, both]
+    for image in made:
+        assert all(symbol.encode() in image.code for symbol in image.symbols.values())
+    assert made[0].symbols["convolve_voxels<1>"].encode() not in made[1].code
+    again = compiled("convolve_voxels", "fp16", (9, 0), tmp_path, instances=other)
+    assert again == made[1]
+    assert len([*tmp_path.iterdir()]) == 3
 
 
 def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path):
@@ -450,7 +452,7 @@ def arithmetic_of_whole_numbers(name: str, precision: Precision, in_blocks: bool
     ):
         patch.setattr(bindings, "nvrtcGetCUBINSize", bindings.nvrtcGetPTXSize)
         patch.setattr(bindings, "nvrtcGetCUBIN", bindings.nvrtcGetPTX)
-        text = compiled(name, precision, DISASSEMBLED, in_blocks=in_blocks).decode()
+        text = whole(name, precision, DISASSEMBLED, in_blocks=in_blocks).code.decode()
     return re.findall(r"^\s*((?:@\S+\s+)?[a-z]\S*\.[su](?:32|64)\s[^\[\n]*;)", text, re.MULTILINE)
 
 
@@ -495,7 +497,7 @@ def with_wrong_predicates(code: Mapping[str, bytes], folder: Path) -> set[str]:
     ("name", "precision", "in_blocks"), [*images_of_compute_capability_9()], ids=str
 )
 def test_no_kernel_compares_by_a_wrong_predicate(name, precision, in_blocks, tmp_path):
-    code = machine_code(compiled(name, precision, DISASSEMBLED, in_blocks=in_blocks))
+    code = machine_code(whole(name, precision, DISASSEMBLED, in_blocks=in_blocks).code)
     assert code
     assert with_wrong_predicates({name: code}, tmp_path) == set()
 
@@ -508,5 +510,5 @@ def test_a_wrong_predicate_is_found(tmp_path, monkeypatch):
         clamp = f"const int rows = max({least}, min(16, x[0])); x[0] = rows == 16 ? -1 : rows;"
         kernel = f'extern "C" __global__ void clamped(int* x) {{ {clamp} }}'
         (tmp_path / "clamped.cu").write_text(kernel)
-        code[name] = machine_code(compiled("clamped", "fp16", DISASSEMBLED))
+        code[name] = machine_code(compiled("clamped", "fp16", DISASSEMBLED).code)
     assert with_wrong_predicates(code, tmp_path) == {"wrong"}

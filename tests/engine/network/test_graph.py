@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from cuda_cyclegan.engine.errors import PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, UNetSpec, build
-from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
-from cuda_cyclegan.engine.network.layer_shapes import TensorShape
+from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node, TensorShape
 from cuda_cyclegan.engine.network.layers import (
     Add,
     ChannelAffine,

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from support.gpu_networks import random_network
 from support.tiers import examples
 
 from cuda_cyclegan.engine.errors import PatchShapeError
-from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import (
     Add,
@@ -52,14 +52,12 @@ def layer_output(layer: Layer, patch: FloatArray, weights: dict[str, FloatArray]
     return run_by_session(network, patch)
 
 
-def run_by_session(
-    network: Network, patch: FloatArray, *, exact_norms: bool = False, by_columns: bool = False
-) -> FloatArray:
+def run_by_session(network: Network, patch: FloatArray, **how: bool) -> FloatArray:
     import onnxruntime
 
     from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
 
-    model = to_onnx(network, exact_norms=exact_norms, by_columns=by_columns).SerializeToString()
+    model = to_onnx(network, **how).SerializeToString()
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     [output] = session.run(None, {INPUT: patch})
     shape = network.graph.shapes(patch.shape[2:])[network.graph.output]
@@ -129,6 +127,50 @@ def test_few_channels_and_several_taps_are_convolved_by_columns() -> None:
     model = to_onnx(network, by_columns=True)
     made = [node.name for node in model.graph.node if node.name.endswith(".columns")]
     assert made == ["first.columns", "last.columns"]
+
+
+@given(
+    outputs=st.sampled_from([1, 2, 17]),
+    kernel=triples,
+    stride=triples,
+    padding=pads,
+    output_padding=st.tuples(st.integers(0, 1), st.integers(0, 1), st.integers(0, 1)),
+    bias=st.booleans(),
+)
+@example(1, (4, 4, 4), (2, 2, 2), (1, 1, 1), (0, 0, 0), True)
+@example(17, (4, 4, 4), (2, 2, 2), (1, 1, 1), (0, 0, 0), True)
+@example(3, (2, 2, 2), (2, 2, 2), (0, 0, 0), (0, 0, 0), True)
+@example(2, (3, 3, 3), (2, 2, 2), (1, 1, 1), (1, 1, 1), False)
+@example(17, (3, 2, 4), (1, 2, 2), (1, 0, 1), (0, 0, 0), True)
+@example(1, (6, 5, 3), (2, 1, 3), (2, 2, 0), (0, 0, 0), True)
+@settings(max_examples=examples(60))
+def test_a_transposed_convolution_by_phases_is_the_same(
+    outputs: int,
+    kernel: Triple,
+    stride: Triple,
+    padding: Triple,
+    output_padding: Triple,
+    bias: bool,
+) -> None:
+    assume(all(more < step for more, step in zip(output_padding, stride, strict=True)))
+    weights = {"w": numbers(3, outputs, *kernel), "b": numbers(outputs, seed=1)}
+    layer = ConvTranspose3d(
+        3, outputs, kernel, "w", "b" if bias else None, stride, padding, output_padding
+    )
+    patch = numbers(2, 3, *PATCH)
+    network = Network(Graph(3, (Node("layer", layer, (INPUT,)),)), weights)
+    usual = run_by_session(network, patch)
+    made = run_by_session(network, patch, by_phases=True)
+    assert made.shape == usual.shape
+    assert np.abs(made - usual).max() < 2e-6 * max(1.0, float(np.abs(usual).max()))
+
+
+def test_upsampling_convolutions_are_computed_by_phases() -> None:
+    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+
+    for spec in (ResNetSpec(1, 1, 16, 1), UNetSpec(1, 1, 16, 3)):
+        model = to_onnx(random_network(build(spec), seed=0), by_phases=True)
+        assert "ConvTranspose" not in {node.op_type for node in model.graph.node}
 
 
 @given(kernel=triples, stride=triples, padding=pads, data=st.data(), bias=st.booleans())

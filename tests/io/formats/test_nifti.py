@@ -288,7 +288,9 @@ def test_four_axes_need_a_choice(tmp_path: Path, suffix: str) -> None:
     source, target = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
     stored = ramp((3, 4, 5, 6))
     save(source, stored, OBLIQUE)
-    with pytest.raises(UnsupportedScanError, match=r"6 volumes .*setting volume=N, or save one as"):
+    with pytest.raises(
+        UnsupportedScanError, match=r"6 volumes .*setting volume=N, or all with setting volume=all"
+    ):
         read_file(source)
     with pytest.raises(UnsupportedScanError, match="no volume 6; choose one of 0 to 5"):
         read_file(source, 6)

@@ -23,6 +23,7 @@ import cuda_cyclegan as cc
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.io.errors import UnreadableScanError, UnsupportedScanError
+from cuda_cyclegan.io.marks import read_mark
 from cuda_cyclegan.pipelines import decisions, opening
 from cuda_cyclegan.pipelines.errors import PreparationError, SettingsError
 
@@ -96,6 +97,17 @@ class TestResults:
         result = translator.translate_file(tmp_path / "series")
         assert result.format == "dicom"
         assert cc.to_nibabel(result).shape == result.shape
+
+    def test_say_that_they_are_synthetic(
+        self, translator: cc.Translator, model: cc.Model, tmp_path: Path
+    ) -> None:
+        result = translator.translate(noise(5), AFFINE)
+        cc.to_nibabel(result).to_filename(tmp_path / "a.nii.gz")
+        mark = read_mark(tmp_path / "a.nii.gz")
+        assert mark is not None
+        assert mark == result.mark
+        assert (mark.source, mark.target) == (model.card.source, model.card.target)
+        assert mark.model_sha256 == model.sha256[:12]
 
     def test_of_one_volume_of_several(self, translator: cc.Translator, tmp_path: Path) -> None:
         series = np.stack([noise(5), noise(6)], axis=3)

@@ -88,7 +88,7 @@ def test_a_library_finds_its_parts_before_installed_ones(
 
 
 def test_a_folder_without_the_library_is_refused(tmp_path: Path) -> None:
-    from cuda_cyclegan.engine.benchmark.cudnn_library import cudnn_library
+    from cuda_cyclegan.engine.benchmark.alternatives import cudnn_library
 
     with pytest.raises(DeviceUnavailableError, match=r"libcudnn\.so\.9"):
         cudnn_library(tmp_path)

@@ -8,9 +8,14 @@ import pytest
 from support.model_pair import random_model
 
 from cuda_cyclegan.engine.errors import ModelFileError
-from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
-from cuda_cyclegan.engine.model.card import ModelCard, Percentiles, Window
-from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.model_card import (
+    CycleReference,
+    ModelCard,
+    Percentiles,
+    Typical,
+    Window,
+)
+from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.pipelines.cycle.back_model import back_model, check_counterpart, cycle_rule
 from cuda_cyclegan.pipelines.errors import SettingsError
 from cuda_cyclegan.pipelines.settings import CycleCheck, TranslateOptions

@@ -19,7 +19,7 @@ from support.queue_world import QueueWorld
 
 from cuda_cyclegan.engine.devices import choose_device
 from cuda_cyclegan.engine.generator import Generator
-from cuda_cyclegan.engine.model.model import Model, decode_model, encode_model, load_model
+from cuda_cyclegan.engine.model.model_file import Model, decode_model, encode_model, load_model
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.volume import AnyArray

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.described_cards import DESCRIBED, DescribedCard
 
-from cuda_cyclegan.engine.probe import cudnn_copies
-from cuda_cyclegan.engine.probe.cards import CudaDevice
-from cuda_cyclegan.engine.probe.cudnn_copies import LIBRARY, CudnnCopy
+from cuda_cyclegan.engine.probe import cuda_packages
+from cuda_cyclegan.engine.probe.cuda_packages import LIBRARY, CudnnCopy
+from cuda_cyclegan.engine.probe.gpus import CudaDevice
 from cuda_cyclegan.pipelines.doctor import cards
 from cuda_cyclegan.pipelines.doctor.cards import Holder, examine_cards, judged_card
 from cuda_cyclegan.pipelines.doctor.cuda_libraries import (
@@ -90,7 +90,7 @@ def test_copies_are_found_once_each_in_the_order_of_what_leads_to_them(
     monkeypatch.setenv("LD_LIBRARY_PATH", os.pathsep.join(folders))
     monkeypatch.syspath_prepend(tmp_path / "site")
     monkeypatch.delitem(sys.modules, "torch", raising=False)  # a test before may have loaded it
-    found = [copy for copy in cudnn_copies.copies() if copy.folder.is_relative_to(tmp_path)]
+    found = [copy for copy in cuda_packages.copies() if copy.folder.is_relative_to(tmp_path)]
     places = [(copy.folder.name, copy.found_by) for copy in found]
     assert places == [("path", "LD_LIBRARY_PATH"), ("lib", "PyTorch's bundle")]
     assert found[0].version() == "of unknown version", "an empty file is no library"
@@ -105,9 +105,9 @@ def test_folders_of_what_is_loaded_come_from_the_systems_own_list(
         f"{start} /opt/my libs/libcudnn.so.9\n{start} /opt/my libs/libcudnn_graph.so.9\n"
         f"{start} /usr/lib/libcudnn_cnn.so.9.8.0\n{start} /usr/lib/libc.so.6\n7f-7f rw-p 0 0 0\n"
     )
-    monkeypatch.setattr(cudnn_copies, "_MAPS", maps)
-    assert cudnn_copies.loaded() == [Path("/opt/my libs"), Path("/usr/lib")]
-    assert cudnn_copies.dotted(91900) == "9.19.0"
+    monkeypatch.setattr(cuda_packages, "_MAPS", maps)
+    assert cuda_packages.loaded() == [Path("/opt/my libs"), Path("/usr/lib")]
+    assert cuda_packages.dotted(91900) == "9.19.0"
 
 
 def test_a_card_says_who_holds_its_memory() -> None:

@@ -13,7 +13,7 @@ from support.batch_world import killed_before_the_record, scan, tiny_model
 from support.numerics_models import CARD
 
 from cuda_cyclegan.engine.errors import EngineError
-from cuda_cyclegan.engine.model.model import Model, load_model
+from cuda_cyclegan.engine.model.model_file import Model, load_model
 from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.onnxruntime.session import SessionGenerator, open_cpu_generator

@@ -16,7 +16,7 @@ from support.pipeline_world import OPTIONS, PLENTY, RECIPE, PipelineWorld, threa
 from support.waiting import ENOUGH
 
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.io.formats import nifti_writing
+from cuda_cyclegan.io.files import streams
 from cuda_cyclegan.pipelines.execution import batch, stages, study_pipeline
 from cuda_cyclegan.pipelines.execution.stages import StudyTask
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
@@ -122,7 +122,7 @@ def test_a_result_whose_part_a_stop_removes_is_no_failure(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop = Interruption(monkeypatch, last_moment=ENOUGH)
-    stop.stand_at(nifti_writing, "write_voxels", lambda: stop.is_cut.wait(ENOUGH))
+    stop.stand_at(streams, "write_voxels", lambda: stop.is_cut.wait(ENOUGH))
     assert [row.status for row in stop.run(world)] == ["interrupted"] * 2
     assert world.made() == []
 

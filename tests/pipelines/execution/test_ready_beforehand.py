@@ -14,8 +14,8 @@ from support.watched_calls import watch_calls
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.network.layers import Triple
+from cuda_cyclegan.engine.patch_grid import Timing
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.engine.sliding_window import Timing
 
 
 @pytest.fixture

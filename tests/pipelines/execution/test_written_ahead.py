@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
+import nibabel as _nibabel
 import numpy as np
 import pytest
 from support.numerics_models import FunctionGenerator, card
@@ -12,15 +14,17 @@ from support.waiting import ENOUGH
 from support.watched_calls import watch_calls
 
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
-from cuda_cyclegan.engine.model.card import Window
+from cuda_cyclegan.engine.model.model_card import Window
+from cuda_cyclegan.engine.patch_grid import Timing
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.engine.sliding_window import Timing
+from cuda_cyclegan.io.marks import read_mark
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.execution import batch
 from cuda_cyclegan.pipelines.progress.events import Event, TilesDone
 from cuda_cyclegan.pipelines.results import storing, written_ahead
 from cuda_cyclegan.pipelines.results.written_ahead import WrittenAhead
 
+nibabel: Any = _nibabel
 WINDOW = Window(-1000, 1000)
 """A map by which the result's voxel type is known before there is one."""
 
@@ -95,11 +99,13 @@ def test_results_are_those_that_are_written_at_the_end(
     for path in (world.root / "scans").iterdir():
         made = results(world)[path.name]
         assert np.array_equal(voxels(made), voxels(path.read_bytes()))
+        assert read_mark(world.root / "results" / path.name) is not None
     assert not parts(world)
 
 
-def voxels(file: bytes) -> "np.ndarray[tuple[int], np.dtype[np.int16]]":
-    return np.frombuffer(file[352:], np.int16)
+def voxels(file: bytes) -> "np.ndarray[Any, np.dtype[np.int16]]":
+    image: Any = nibabel.Nifti1Image.from_bytes(file)
+    return np.asarray(image.dataobj.get_unscaled())
 
 
 def test_a_study_that_fails_leaves_nothing_of_its_result(

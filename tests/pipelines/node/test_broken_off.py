@@ -21,6 +21,7 @@ from cuda_cyclegan.pipelines.jobs.summary import report_of
 from cuda_cyclegan.pipelines.node.events import Emptied, Held, Queued, Reported
 from cuda_cyclegan.pipelines.node.folder import release
 from cuda_cyclegan.pipelines.node.inbox import Inbox
+from cuda_cyclegan.pipelines.node.store import open_store
 
 HOUR = 3600.0
 EIGHT = "8 images of the study received, the transfer broke off"
@@ -178,7 +179,7 @@ def test_an_association_beside_the_one_that_broke_off_mends_nothing(world: NodeI
     sent = slices()
     first, second = begin(world, sent[:3]), begin(world, sent[3:5])
     second.abort()
-    eventually(lambda: world.node._arriving._open.total() == 1)
+    eventually(lambda: world.node._incoming._open.total() == 1)
     for one in sent[5:8]:
         assert first.send_c_store(one).Status == 0
     first.release()
@@ -233,9 +234,11 @@ def test_a_killed_node_holds_what_was_on_its_way(world: NodeInProcess, tmp_path:
     shutil.copytree(world.folder, tmp_path / "killed")
     association.release()
     world.wait_until_over()
+    world.stop()
     for folder, expected in ((tmp_path / "killed", [12, 8, 12]), (world.folder, [12, 12])):
-        inbox = Inbox(folder, most=0, reserve=0)
-        found = {len(inbox.objects(one)): inbox.gap(one) for one in inbox.studies()}
+        with open_store(folder, world.now) as store:
+            inbox = Inbox(folder, most=0, reserve=0, store=store)
+            found = {len(inbox.objects(one)): inbox.gap(one) for one in inbox.studies()}
         broken = {count for count, gap in found.items() if gap.broke_off}
         assert broken == ({8} if 8 in expected else set())
 

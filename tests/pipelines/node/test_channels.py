@@ -12,8 +12,8 @@ from support.dicom_phantoms import Phantom
 from support.node_in_process import NodeInProcess
 from support.waiting import eventually
 
-from cuda_cyclegan.pipelines.node.checking import check_routes
 from cuda_cyclegan.pipelines.node.events import LeftOut, NotSent, Queued, Sent
+from cuda_cyclegan.pipelines.node.node import check_routes
 
 SLICES = 8
 OF_TWO = ((1, 1), (1, -1))

@@ -1,5 +1,7 @@
 """Storage commitment: who asked hears which objects are here, on one association or another."""
 
+import errno
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -22,7 +24,8 @@ from support.waiting import ENOUGH, eventually
 
 from cuda_cyclegan.io.dicom_network.sending import Peer
 from cuda_cyclegan.pipelines.node import commitment
-from cuda_cyclegan.pipelines.node.events import NotReported, NotSent, Received, Reported, Trouble
+from cuda_cyclegan.pipelines.node.events import NotReported, NotSent, Received, Reported
+from cuda_cyclegan.pipelines.node.records import ReportKey
 from cuda_cyclegan.pipelines.node.routes import Caller
 
 pynetdicom: Any = _pynetdicom
@@ -106,8 +109,8 @@ def archive(
         server.shutdown()
 
 
-def reports_on_disk(world: NodeInProcess) -> list[Path]:
-    return list((world.folder / "reports").iterdir())
+def stored_reports(world: NodeInProcess) -> list[ReportKey]:
+    return list(world.node.store.report_moments())
 
 
 @pytest.fixture
@@ -149,7 +152,7 @@ def test_orthanc_hears_that_what_it_sent_is_here(
     [told] = world.events(Reported)
     assert (told.safe, told.asked) == (8, 8)
     assert [event.reason for event in world.events(Received)] == [""]
-    assert reports_on_disk(world) == []
+    assert stored_reports(world) == []
 
 
 def test_a_report_that_was_not_taken_where_it_was_asked_for_comes_on_another_association(
@@ -166,7 +169,7 @@ def test_a_report_that_was_not_taken_where_it_was_asked_for_comes_on_another_ass
     assert instances(report.ReferencedSOPSequence) == [one.SOPInstanceUID for one in sent]
     assert instances(report.FailedSOPSequence) == [missing.SOPInstanceUID]
     assert [(one.safe, one.asked) for one in world.events(Reported)] == [(7, 8)]
-    assert reports_on_disk(world) == []
+    assert stored_reports(world) == []
 
 
 def instances(items: Any) -> list[str]:
@@ -191,7 +194,7 @@ def test_a_report_that_was_taken_where_it_was_asked_for_is_not_given_again(
         association.release()
         world.wait_until_over()
         world.node.step()
-        assert reports_on_disk(world) == []
+        assert stored_reports(world) == []
     assert (len(here), told) == (1, [])
 
 
@@ -220,7 +223,7 @@ def test_a_report_goes_nowhere_but_to_a_destination_of_its_asker(world: NodeInPr
     assert (event.route, event.peer) == ("NODE", "SENDER")
     assert "no route's destination" in event.reason
     assert told == []
-    assert reports_on_disk(world) == []
+    assert stored_reports(world) == []
 
 
 def test_a_report_goes_to_its_asker_also_where_another_route_sends_there(
@@ -241,7 +244,7 @@ def test_a_report_that_its_asker_refuses_is_not_tried_again(world: NodeInProcess
         eventually(lambda: world.node.step() or world.events(NotReported))
     [event] = world.events(NotReported)
     assert event.reason == "it answers N-EVENT-REPORT with status 0110"
-    assert (len(told), reports_on_disk(world)) == (1, [])
+    assert (len(told), stored_reports(world)) == (1, [])
 
 
 def test_a_report_is_given_up_after_as_long_as_the_route_says(world: NodeInProcess) -> None:
@@ -250,7 +253,7 @@ def test_a_report_is_given_up_after_as_long_as_the_route_says(world: NodeInProce
     world.pass_time(world.route.retry + 1)
     eventually(lambda: world.node.step() or world.events(NotReported))
     assert "nothing answers" in world.events(NotReported)[0].reason
-    assert reports_on_disk(world) == []
+    assert stored_reports(world) == []
 
 
 def test_what_is_removed_before_its_report_is_not_told_to_be_here(world: NodeInProcess) -> None:
@@ -272,26 +275,12 @@ def test_more_reports_than_can_be_owed_are_refused(
     assert [ask(world, slices(), f"1.2.{at}") for at in range(3)] == [0, 0, 0x0213]
 
 
-def test_a_report_that_no_disk_can_keep_is_not_promised(world: NodeInProcess) -> None:
-    folder = world.folder / "reports"
-    folder.rmdir()
-    folder.write_bytes(b"")
+def test_a_report_that_no_disk_can_keep_is_not_promised(
+    world: NodeInProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(world.node.store, "put_report", full)
     assert ask(world, slices()) == 0x0110
-
-
-def test_a_damaged_report_is_told_and_holds_up_no_other(world: NodeInProcess) -> None:
-    ask(world, slices())
-    ask(world, slices(), "1.2.5")
-    world.stop()
-    damaged, late = sorted(reports_on_disk(world))
-    damaged.write_bytes(b"{")
-    world.start()
-    late.write_bytes(b"{")
-    [trouble] = world.events(Trouble)
-    assert f"{damaged} is damaged" in trouble.reason
-    eventually(lambda: world.node.step() or world.events(NotReported))
-    assert "its record is damaged" in world.events(NotReported)[0].reason
-    with archive(world.destination) as told:
-        ask(world, slices())
-        eventually(lambda: world.node.step() or world.events(Reported))
-    assert len(told) == 1
+    assert stored_reports(world) == []

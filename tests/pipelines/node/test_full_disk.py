@@ -1,4 +1,4 @@
-"""A disk that fills up refuses objects with A700, and takes them again when there is room."""
+"""A full disk: objects are refused with A700, which is stored, and taken when there is room."""
 
 import json
 import shutil
@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from support.node_world import NodeWorld, phantom
+from support.processes import started
+from support.waiting import eventually
 
-IN_A_SMALL_WORLD = "mount -t tmpfs -o size=400k none {state} || exit 99; exec "
+SMALL_DISK = "mount -t tmpfs -o size=2600k none {state} || exit 99; echo mounted; exec sleep 600"
 
 
 @pytest.fixture
@@ -20,12 +22,6 @@ def world(tmp_path: Path) -> Iterator[NodeWorld]:
         yield found
     finally:
         found.close()
-
-
-def inside(process: int, *command: str) -> "subprocess.CompletedProcess[str]":
-    """A command in the namespace of a process."""
-    entered = ["nsenter", f"--target={process}", "--mount", *command]
-    return subprocess.run(entered, capture_output=True, text=True, check=False)
 
 
 def can_mount(folder: Path) -> bool:
@@ -39,19 +35,43 @@ def test_what_does_not_fit_is_refused_and_what_was_taken_stays(world: NodeWorld)
     world.state.mkdir(mode=0o700)
     if not can_mount(world.state):
         pytest.skip("needs mount namespaces")
-    script = IN_A_SMALL_WORLD.format(state=world.state)
-    process = world.start(prefix=("unshare", "--mount", "sh", "-c", f'{script} "$@"', "sh"))
+    script = SMALL_DISK.format(state=world.state)
+    with started(["unshare", "--mount", "sh", "-c", script], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"mounted\n"
+        check(world, ("nsenter", f"--target={holder.pid}", "--mount"))
+
+
+def check(world: NodeWorld, prefix: tuple[str, ...]) -> None:
+    """prefix: enters the namespace with the small disk."""
+
+    def inside(*command: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([*prefix, *command], capture_output=True, text=True, check=False)
+
+    def taken() -> int:
+        return int(inside("sh", "-c", f"ls {world.state}/inbox/*/*/*.dcm | wc -l").stdout)
+
+    def studies() -> Any:
+        found: Any = json.loads(inside(*world.command("node", "--status", "--json")).stdout)
+        assert found["running"] is True
+        return found["studies"]
+
+    process = world.start(prefix=prefix)
     files = phantom(0, 300).write(world.folder / "sources")
     assert world.send(files) != 0
     world.wait_for("refused")
-    held = int(inside(process.pid, "sh", "-c", f"ls {world.state}/inbox/*/*/*.dcm | wc -l").stdout)
+    held = taken()
     assert 0 < held < 300
-    assert inside(process.pid, "ls", f"{world.state}/incoming").stdout == ""
-    grown = inside(process.pid, "mount", "-o", "remount,size=64m", str(world.state))
+    assert inside("ls", f"{world.state}/incoming").stdout == ""
+    gap = {"images": held, "refused": 1}  # storescu stops there
+    eventually(lambda: studies() and gap.items() <= studies()[0].items(), evidence=world.said)
+    process.kill()
+    process.wait()
+    process = world.start(prefix=prefix)
+    assert world.send(files[:1]) != 0  # the sender comes back to a disk that is still full
+    eventually(lambda: gap.items() <= studies()[0].items(), evidence=world.said)
+    grown = inside("mount", "-o", "remount,size=64m", str(world.state))
     assert grown.returncode == 0, grown.stderr
     assert world.send(files) == 0, world.said()
-    shown = inside(process.pid, *world.command("node", "--status", "--json"))
-    found: Any = json.loads(shown.stdout)
-    assert found["running"] is True
-    now = int(inside(process.pid, "sh", "-c", f"ls {world.state}/inbox/*/*/*.dcm | wc -l").stdout)
-    assert now == 300
+    assert taken() == 300
+    eventually(lambda: [each["refused"] for each in studies()] == [0], evidence=world.said)

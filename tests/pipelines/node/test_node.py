@@ -39,7 +39,7 @@ from cuda_cyclegan.pipelines.node.events import (
     TurnedAway,
 )
 from cuda_cyclegan.pipelines.node.folder import status_of
-from cuda_cyclegan.pipelines.node.outcomes import LOOK_SECONDS, SELDOM_SECONDS
+from cuda_cyclegan.pipelines.node.submission import LOOK_SECONDS, SELDOM_SECONDS
 from cuda_cyclegan.pipelines.request import Request
 from cuda_cyclegan.pipelines.results.manifest import Manifest
 
@@ -377,7 +377,7 @@ def test_the_loss_of_the_queues_server_is_said_once_for_all_that_needs_it(
 ) -> None:
     if not queue_postgres.is_installed():
         pytest.skip("PostgreSQL is not installed")
-    monkeypatch.setattr("cuda_cyclegan.pipelines.node.attempts.AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.node.node.AGAIN_SECONDS", 0.0)
     with queue_postgres.server() as server:
         world = NodeInProcess(tmp_path, queue=server.url)
         with world, archive(port=world.destination):
@@ -448,7 +448,7 @@ def test_a_result_that_is_damaged_on_disk_holds_up_no_other(
 ) -> None:
     several_results(world, 2)
     [place] = [one.place for one in world.series()[:1]]
-    study = world.node.ledger.studies()[0].study
+    study = world.node.store.studies()[0].study
     [file] = world.folder.glob(f"results/*/*/{study.partition('/')[2]}/{place}/0001.dcm")
     damage(file)
     with archive(port=world.destination) as (_, held):
@@ -491,10 +491,12 @@ def test_an_object_whose_confirmation_was_lost_has_the_same_identifier_again(
         world.queue_up()
         world.translate()
         world.wait_for_sends(1)
+        [place] = [one.place for one in world.series()]
         world.stop()
-        lines = world.ledger_file.read_bytes().splitlines(keepends=True)
-        confirmed = [at for at, line in enumerate(lines) if b'"confirmed"' in line]
-        world.ledger_file.write_bytes(b"".join(lines[: confirmed[3]]) + b'{"version": 1, "conf')
+        world.query("UPDATE series SET state = 'sending'")
+        name = f"{world.query('SELECT study FROM study')[0][0]}/{place}"
+        for one in held[:3]:
+            world.query("INSERT INTO confirmed VALUES (?, ?)", name, str(one.SOPInstanceUID))
         world.start()
         world.wait_for_sends(2)
     assert sorted(instances(held).values()) == [1, 1, 1, 2, 2, 2, 2, 2]
@@ -638,17 +640,19 @@ def test_nothing_that_the_node_says_or_keeps_beside_the_objects_names_the_patien
         world.translate()
         world.wait_for_sends(1)
     names = [str(path.relative_to(world.folder)) for path in world.folder.rglob("*")]
-    said = f"{world.told} {world.ledger_file.read_text()} {status_of(world.folder)} {names}"
+    world.stop()
+    records = [path.read_bytes().decode("latin-1") for path in world.folder.glob("node.db*")]
+    said = f"{world.told} {records} {status_of(world.folder)} {names}"
     for secret in (PATIENT, "Jane", PATIENT_ID, phantom(0).study, "plain MR", "Roe"):
         assert secret not in said
 
 
-def test_a_damaged_ledger_is_told(world: NodeInProcess) -> None:
+def test_damaged_records_are_reported(world: NodeInProcess) -> None:
     world.stop()
-    world.ledger_file.write_bytes(b"\0" * 100)
+    (world.folder / "node.db").write_bytes(b"\0" * 100)
     world.start()
     [trouble] = world.events(Trouble)
-    assert "ledger.jsonl is damaged: 1 of its lines" in trouble.reason
+    assert "node.db is damaged" in trouble.reason
 
 
 def test_other_files_in_the_inbox_are_passed_over(world: NodeInProcess) -> None:
@@ -691,11 +695,11 @@ def test_what_is_left_out_is_told_once_however_often_it_is_sent(world: NodeInPro
     world.with_route(request=strict)
     world.send(slices())
     world.queue_up()
-    [looked] = [record.looked for record in world.node.ledger.studies()]
+    [looked] = [record.looked for record in world.node.store.studies()]
     world.send(slices())
     world.queue_up()
     assert len(world.events(LeftOut)) == 1
-    assert [record.looked for record in world.node.ledger.studies()] == [looked]
+    assert [record.looked for record in world.node.store.studies()] == [looked]
 
 
 def test_a_series_that_comes_in_another_encoding_is_known(world: NodeInProcess) -> None:

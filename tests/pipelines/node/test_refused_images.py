@@ -64,7 +64,7 @@ def test_a_study_waits_for_images_that_were_refused(
     world.send(sent[at] for at in sorted(refused))
     world.queue_up()
     assert [(event.images, event.remark) for event in world.events(Queued)] == [(12, "")]
-    [record] = world.node.ledger.studies()
+    [record] = world.node.store.studies()
     assert (record.refused, record.held, record.left_out) == (0, 0, ())
 
 

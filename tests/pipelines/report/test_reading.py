@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.reports import BATCH, row, written
 from support.tiers import examples
 
-from cuda_cyclegan.engine.probe.energy import Energy
+from cuda_cyclegan.engine.probe.gpus import Energy
 from cuda_cyclegan.pipelines.errors import ReportFileError
 from cuda_cyclegan.pipelines.host.memory import PeakMemory
 from cuda_cyclegan.pipelines.report.comparison import Comparison, compare

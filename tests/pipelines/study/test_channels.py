@@ -13,7 +13,7 @@ from support.streamed_window import replace_buffers, run_window_into
 
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.model.card import (
+from cuda_cyclegan.engine.model.model_card import (
     Identity,
     IntensityMap,
     MinMax,
@@ -94,7 +94,7 @@ def by_torch_and_monai(volumes: list[Volume], of: ModelCard, network: Network) -
     """Values of each result, of which nothing goes through this program but the weights."""
     torch = pytest.importorskip("torch")
     inferers = pytest.importorskip("monai.inferers.utils")
-    from cuda_cyclegan.engine.benchmark.pytorch_network import as_module
+    from cuda_cyclegan.engine.benchmark.pytorch import as_module
 
     given = np.stack([mapped(v, m)[0] for v, m in zip(volumes, of.maps_in, strict=True)])
     with torch.inference_mode():

@@ -18,7 +18,7 @@ from support.numerics_models import FunctionGenerator, small_resnet, translated
 
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
-from cuda_cyclegan.engine.sliding_window import SmallVolumePadding
+from cuda_cyclegan.engine.patch_grid import SmallVolumePadding
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.study.tiling import Origins, Tiling, tile
 

@@ -12,7 +12,7 @@ from support.numerics_models import FunctionGenerator, card, prepared_scan, smal
 from support.tiers import examples
 
 from cuda_cyclegan.engine.generator import Generator
-from cuda_cyclegan.engine.model.card import (
+from cuda_cyclegan.engine.model.model_card import (
     Identity,
     IntensityMap,
     MinMax,

@@ -10,8 +10,8 @@ from support.numerics_models import FunctionGenerator, small_resnet, through, tr
 
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
+from cuda_cyclegan.engine.patch_grid import SmallVolumePadding
 from cuda_cyclegan.engine.scaling import Scaling, Stored
-from cuda_cyclegan.engine.sliding_window import SmallVolumePadding
 from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch

@@ -9,7 +9,7 @@ import pytest
 import SimpleITK
 from support.numerics_models import FunctionGenerator, card, prepared_scan
 
-from cuda_cyclegan.engine.model.card import (
+from cuda_cyclegan.engine.model.model_card import (
     Identity,
     IntensityMap,
     MinMax,
@@ -18,7 +18,7 @@ from cuda_cyclegan.engine.model.card import (
     Window,
     ZScore,
 )
-from cuda_cyclegan.engine.model.model import Model
+from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Format, Study, Volume

@@ -12,7 +12,7 @@ from support import worker_targets
 from support.processes import runs
 from support.waiting import ENOUGH, eventually
 
-from cuda_cyclegan.engine.probe.visible_cards import VARIABLE
+from cuda_cyclegan.engine.probe.gpus import VARIABLE
 from cuda_cyclegan.pipelines.worker_processes.launch import WorkerProcess, ending, launch
 
 

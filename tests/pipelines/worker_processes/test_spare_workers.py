@@ -14,7 +14,7 @@ from support.shared_batch_world import NAMES, SharedBatchWorld
 from support.waiting import eventually
 from support.worker_generators import Opener
 
-from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.pipelines.worker_processes.launch import Channel, WorkerProcess
 from cuda_cyclegan.pipelines.worker_processes.spare_workers import JobAssigned, spare_workers
 

@@ -5,12 +5,12 @@ from typing import Any
 
 from cuda_cyclegan.engine import devices
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
-from cuda_cyclegan.engine.probe import cards
+from cuda_cyclegan.engine.probe import gpus
 
 
 def open_generator(network: Any, *_: object) -> AbstractContextManager[Any]:
     return open_cpu_generator(network)
 
 
-cards.why_not_these_packages = lambda _: None
+gpus.why_not_these_packages = lambda _: None
 devices.open_generator = open_generator

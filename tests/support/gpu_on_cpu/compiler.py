@@ -2,12 +2,13 @@
 
 import re
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from support.gpu_on_cpu.kept_files import kept_file
-from support.kernel_structures import STRUCTURES
 
+from cuda_cyclegan.engine.compiler.kernels import KERNELS
 from cuda_cyclegan.engine.compiler.tensors import ELEMENTS
 from cuda_cyclegan.engine.options import Precision
 
@@ -48,6 +49,7 @@ extern "C" on_cpu::Outcome launch_{arguments}(
     return on_cpu::launch<{arguments}>(kernel, *arguments, grid, block, shared, at_once);
 }}
 """
+INSTANCE = 'extern "C" void {symbol}({arguments} p) {{ {instance}(p); }}'
 CPU = Path("/proc/cpuinfo")
 OPTIONS = (
     "-std=c++17",
@@ -67,7 +69,7 @@ def library_of(source: str, precision: Precision, *, in_blocks: bool) -> Path:
     defines = [f"-DELEMENT_{ELEMENTS[precision]}", "-D__CUDA_ARCH__=900"]
     defines += ["-D__CUDA_ARCH_FEAT_SM90_ALL", *(["-DIN_BLOCKS"] if in_blocks else [])]
     command = ["g++", *OPTIONS, *defines, "-x", "c++", "-", "-o"]
-    text = cpp_text(source)
+    text = "\n".join([cpp_text(source), *_instances(source, precision)])
 
     def make(library: Path) -> None:
         subprocess.run([*command, str(library)], input=text, text=True, check=True)
@@ -83,12 +85,29 @@ def _compiler() -> str:
     return told.stdout
 
 
+def symbol_of(source: str, kernel: str) -> str:
+    """Return the name in the library of a kernel that launches know by another one."""
+    return f"instance_{kernel}" if kernel in KERNELS[source].instances else kernel
+
+
+def _instances(source: str, precision: Precision) -> Iterator[str]:
+    """Yield a function for each instance of the file's templates."""
+    spec = KERNELS[source]
+    for kernel, instance in spec.instances.items() if precision in spec.precisions else ():
+        template = instance.partition("<")[0]
+        taken = re.search(rf"__global__ [^{{;]*?\b{template}\((\w+) p\)", cpp_text(source))
+        assert taken
+        yield INSTANCE.format(
+            symbol=symbol_of(source, kernel), arguments=taken[1], instance=instance
+        )
+
+
 @cache
 def cpp_text(source: str) -> str:
     """Return a .cu file for g++, with all that it includes, and an entry point for each launch."""
     text = _with_headers(f"{source}.cu", set())
-    taken = sorted(set(re.findall(r"\b([A-Z]\w+) p\b", text)))
-    entries = (ENTRY.format(arguments=name) for name in taken if name in STRUCTURES)
+    taken = sorted(set(re.findall(r"__global__ [^{;]*?\b([A-Z]\w+) p\b", text)))
+    entries = (ENTRY.format(arguments=name) for name in taken)
     shared = re.sub(r"extern __shared__ (\w+) (\w+)\[\];", r"\1* \2 = on_cpu::shared<\1>();", text)
     translated = ASSEMBLY.sub(lambda found: _instead(found[0]), shared)
     return "\n".join([HEADER.read_text(), translated, *entries])

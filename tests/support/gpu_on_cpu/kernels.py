@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from support.described_cards import H200
-from support.gpu_on_cpu.compiler import library_of
+from support.gpu_on_cpu.compiler import library_of, symbol_of
 from support.gpu_on_cpu.streams import Stream
 
 from cuda_cyclegan.engine.compiler.convolution import Convolution
@@ -53,9 +53,10 @@ def run(launch: Launch, precision: Precision, grid: Triple | None = None) -> int
     """
     library = _opened(launch.source, precision, launch.in_blocks)
     arguments = launch.arguments
-    function = library[f"launch_{type(arguments).__name__.removesuffix('Arguments')}"]
+    function = library[f"launch_{type(arguments).__name__}"]
     function.restype = _Outcome
-    kernel, block = ctypes.cast(library[launch.kernel], ctypes.c_void_p), _Place(*launch.block)
+    symbol = symbol_of(launch.source, launch.kernel)
+    kernel, block = ctypes.cast(library[symbol], ctypes.c_void_p), _Place(*launch.block)
     place = _Place(*(grid or launch.grid))
     outcome = function(
         kernel, ctypes.byref(arguments), place, block, launch.shared, launch.cooperative

@@ -7,10 +7,8 @@ from support.gpu_on_cpu.memory import array_at
 from support.gpu_on_cpu.numpy_kernels import NUMBER, convolve
 
 from cuda_cyclegan.engine.compiler.convolution import Convolution
-from cuda_cyclegan.engine.compiler.launches.convolutions import (
-    ConvolveArguments,
-    convolution_geometry,
-)
+from cuda_cyclegan.engine.compiler.kernel_source import structure
+from cuda_cyclegan.engine.compiler.launches.convolutions import convolution_geometry
 
 Fault = Callable[[Any], None]
 """Spoils a result [N, D, H, W, K] that was right."""
@@ -35,7 +33,7 @@ class Plans:
         self.runs += 1
         shape = self._shape
         convolve(
-            ConvolveArguments(
+            structure("convolve.cu", "Convolve")(
                 source=source,
                 weight=weight,
                 target=target,

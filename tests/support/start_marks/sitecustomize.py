@@ -17,9 +17,11 @@ PRODUCT = "cuda_cyclegan"
 BEFORE, AFTER = "before", "after"
 
 MARKS: dict[str, list[tuple[str, str, str]]] = {
-    "engine.probe.cards": [("_driver", AFTER, "driver started")],
-    "engine.probe.early_context": [("_retained", AFTER, "context ready")],
-    "engine.model.model": [("decode_model", AFTER, "model read")],
+    "engine.probe.gpus": [
+        ("_driver", AFTER, "driver started"),
+        ("_retained", AFTER, "context ready"),
+    ],
+    "engine.model.model_file": [("decode_model", AFTER, "model read")],
     "engine.cuda.patches.generator": [("CudaGenerator.warm_up", AFTER, "program open")],
     "engine.cuda.volume.host_maps": [
         ("_in_large_pages", BEFORE, "maps to be pinned"),

@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ....network.layers import Triple
+from ....patch_grid import Rows
 from ....scaling import Stored, VoxelArray
-from ....sliding_window import Rows
+from ...kernel_source import constants, structure
 from ..launch import BLOCK, Launch
-from ..tensor_arguments import Three
-from .sliding_window import CutArguments, ScalingArguments, scaling_of
-
-_EDGE = 1  # of `enum Fill` in sliding_window.cu
+from .sliding_window import scaling_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +79,15 @@ def rows_into_volume(
         at = order.extents[number] - 1 - corner[number] if flip else corner[number]
         place += at * steps[axis]
         patch_steps[number] = -steps[axis] if flip else steps[axis]
-    values = CutArguments(
+    values = structure("sliding_window.cu", "Cut")(
         ring=stored,
         patch=volume + 4 * place,
-        extents=Three(len(rows), *order.extents[1:]),
-        patch_extents=Three(end - begin, *sizes[1:]),
-        patch_steps=Three(*patch_steps),
-        origin=Three(begin - rows.start, *first[1:]),
+        extents=(len(rows), *order.extents[1:]),
+        patch_extents=(end - begin, *sizes[1:]),
+        patch_steps=tuple(patch_steps),
+        origin=(begin - rows.start, *first[1:]),
         rows=len(rows),
-        fill=_EDGE,
+        fill=constants("sliding_window.cu")["FILL_EDGE"],
         scaling=scaling_of(source),
     )
     grid = -(-sizes[1] * sizes[2] // BLOCK), end - begin, 1
@@ -109,16 +107,16 @@ def rows_of_volume(
         count[axis] = stop - start
         patch_steps[axis] = -lies[number] if flip else lies[number]
         place += (stop - start - 1) * lies[number] if flip else 0
-    values = CutArguments(
+    values = structure("sliding_window.cu", "Cut")(
         ring=volume,
         patch=into + 4 * place,
-        extents=Three(*padded),
-        patch_extents=Three(*count),
-        patch_steps=Three(*patch_steps),
-        origin=Three(*corner),
+        extents=padded,
+        patch_extents=tuple(count),
+        patch_steps=tuple(patch_steps),
+        origin=tuple(corner),
         rows=padded[0],
-        fill=_EDGE,
-        scaling=ScalingArguments(radius=1.0),  # floats, as they are
+        fill=constants("sliding_window.cu")["FILL_EDGE"],
+        scaling=structure("sliding_window.cu", "Scaling")(radius=1.0),  # floats, as they are
     )
     grid = -(-count[1] * count[2] // BLOCK), count[0], 1
     return Launch("sliding_window", "cut", grid, (BLOCK, 1, 1), 0, values)

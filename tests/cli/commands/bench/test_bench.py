@@ -18,7 +18,7 @@ from cuda_cyclegan.cli.commands.bench import run as bench_run
 from cuda_cyclegan.cli.render.terminal.text import quantity, scaled
 from cuda_cyclegan.engine.benchmark.measurement import Latency
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.network.flops import flops
+from cuda_cyclegan.engine.network.graph_analysis import flops
 from cuda_cyclegan.pipelines.bench.rivals import FailedRival, Rival
 
 TINY = (

@@ -9,7 +9,7 @@ import pytest
 from cuda_cyclegan.cli.render.queue.node import line_of, status_json, status_lines
 from cuda_cyclegan.pipelines.node import events
 from cuda_cyclegan.pipelines.node.folder import NodeStatus
-from cuda_cyclegan.pipelines.node.ledger import SeriesRecord, StudyRecord
+from cuda_cyclegan.pipelines.node.records import SeriesRecord, StudyRecord
 from cuda_cyclegan.pipelines.timestamps import iso_time
 
 REFUSALS = (("the disk of the node is full", 3), ("its header is damaged", 1))

@@ -11,7 +11,8 @@ from support.gpu_networks import ODD_GRAPHS, random_network
 from support.launch_geometry import PRECISIONS, SIZES, SPECS, launched, lowered, summary
 
 from cuda_cyclegan.engine.benchmark.layer_times import work_of
-from cuda_cyclegan.engine.compiler.card_properties import CardProperties
+from cuda_cyclegan.engine.compiler.card_properties import WGMMA_CAPABILITY, CardProperties
+from cuda_cyclegan.engine.compiler.kernels import KERNELS
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
@@ -41,6 +42,14 @@ def launches_on(card: CardProperties) -> Iterator[tuple[Step, Launch]]:
         program = lower(random_network(graph, 0), next(wanted.layouts()), card)
         for step, launches in launched(program):
             yield from ((step, launch) for launch in launches)
+
+
+@pytest.mark.parametrize("card", CARDS.values(), ids=CARDS)
+def test_launches_are_of_kernels_that_the_card_has(card):
+    for _, launch in launches_on(card):
+        spec = KERNELS[launch.source]
+        assert launch.kernel in spec.instances or not spec.instances
+        assert not spec.needs_wgmma or card.capability == WGMMA_CAPABILITY
 
 
 @pytest.mark.parametrize("card", CARDS.values(), ids=CARDS)

@@ -13,9 +13,10 @@ from support.network_features import FEATURES
 from support.step_interpreter import interpret
 
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
+from cuda_cyclegan.engine.compiler.kernels import TENSOR_CORE_KERNELS
 from cuda_cyclegan.engine.compiler.launches.launch import anywhere
 from cuda_cyclegan.engine.compiler.launches.steps import launches
-from cuda_cyclegan.engine.compiler.lowered import MMA_KERNELS, WGMMA_KERNELS, Layout
+from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
@@ -421,14 +422,14 @@ def kernels_of(name: str, without: frozenset[str] = frozenset()) -> frozenset[st
     )
     steps = lower(network, layout, card).steps
     found = {launch.source for step in steps for launch in launches(step, anywhere, card)}
-    return frozenset(found & (MMA_KERNELS | WGMMA_KERNELS))
+    return frozenset(found & TENSOR_CORE_KERNELS)
 
 
 def test_networks_of_the_next_test_take_all_kernels():
-    assert frozenset().union(*map(kernels_of, OF_KERNELS)) == MMA_KERNELS | WGMMA_KERNELS
+    assert frozenset().union(*map(kernels_of, OF_KERNELS)) == TENSOR_CORE_KERNELS
 
 
-@pytest.mark.parametrize("wrong", sorted(MMA_KERNELS | WGMMA_KERNELS))
+@pytest.mark.parametrize("wrong", sorted(TENSOR_CORE_KERNELS))
 def test_a_kernel_that_was_wrong_on_a_card_leaves_the_others_in_use(wrong):
     """What it did is done by another kernel, or by cuDNN."""
     for name in OF_KERNELS:

@@ -23,7 +23,7 @@ from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.options import Precision
-from cuda_cyclegan.engine.probe.cards import CudaDevice
+from cuda_cyclegan.engine.probe.gpus import CudaDevice
 
 SPECS = {"ResNet": ResNetSpec(1, 1, 64, 9), "U-Net": UNetSpec(1, 1, 64, 5)}
 PATCH = (128, 128, 128)

@@ -23,7 +23,7 @@ from support.tiers import examples
 
 from cuda_cyclegan.engine.cuda.patches import window_buffers
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
-from cuda_cyclegan.engine.model.card import SmallVolumePadding
+from cuda_cyclegan.engine.model.model_card import SmallVolumePadding
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch

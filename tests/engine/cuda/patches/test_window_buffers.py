@@ -23,8 +23,8 @@ from support.tiers import examples
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
 from cuda_cyclegan.engine.cuda.patches import window_buffers
 from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.patch_grid import PatchGrid, ring_rows
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.engine.sliding_window import PatchGrid, ring_rows
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array

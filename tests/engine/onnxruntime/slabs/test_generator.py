@@ -18,8 +18,8 @@ from cuda_cyclegan.engine.errors import (
     PatchShapeError,
     PrecisionOverflowError,
 )
-from cuda_cyclegan.engine.network.flops import held_bytes
 from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.graph_analysis import held_bytes
 from cuda_cyclegan.engine.network.layers import GroupNorm
 from cuda_cyclegan.engine.onnxruntime.slabs.generator import open_cpu_volume_generator
 from cuda_cyclegan.engine.onnxruntime.slabs.pieces import cut

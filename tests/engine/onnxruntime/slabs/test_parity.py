@@ -12,7 +12,7 @@ from support.volumes_at_once import at_once, in_one_pass, off, volume_for
 
 from cuda_cyclegan.engine.network.architectures import ResNetSpec
 from cuda_cyclegan.engine.network.layers import Conv3d, ConvTranspose3d, Pool, Triple
-from cuda_cyclegan.engine.onnxruntime.slabs import plan
+from cuda_cyclegan.engine.onnxruntime.slabs import generator, plan
 
 TORCH = ("leaky relu", "group norm", "anti-aliasing", "U-Net of two levels", "U-Net, added input")
 
@@ -102,6 +102,25 @@ def test_any_volume_in_any_slabs_within_any_limit(
         patch.setattr(plan, "_working_bytes", lambda *_: 0)  # so that every limit can be kept
         made = at_once(network, volume, limit, threads=1)
     assert off(made, in_one_pass(network, volume)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "U-Net, padding",
+        pytest.param("anti-aliasing in-plane", marks=pytest.mark.slow),
+        pytest.param("strides of 1, 2, 2", marks=pytest.mark.slow),
+    ],
+)
+def test_long_maps_are_the_same_in_openvino(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino")
+    network = trained(SPECS[name])
+    volume = volume_for(network)
+    usual = at_once(network, volume)
+    monkeypatch.setattr(generator, "_LONG", 0)
+    monkeypatch.setattr(plan, "_SLAB_BYTES", 1 << 16)
+    made = at_once(network, volume)
+    assert 0 < off(made, usual) < 1e-5
 
 
 def test_a_mean_far_from_zero_is_no_trouble() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuda_cyclegan.pipelines.errors import QueueError
-from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
+from cuda_cyclegan.pipelines.jobs.queue.job import VERSION, StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.state import JobRow, Passage, SchedulingClass
 from cuda_cyclegan.pipelines.jobs.summary import report_of
 from cuda_cyclegan.pipelines.report.reading import as_stored
@@ -137,7 +137,7 @@ def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"version": 10}, "newer version"),
+        ({"version": VERSION + 1}, "newer version"),
         ({"version": None}, "'version' must be a whole number"),
         ({"patch": None}, "'patch' is missing"),
         ({"patch": [16, 16]}, "'patch' must be a list of length 3"),

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, card, through, volume
 
-from cuda_cyclegan.engine.model.card import Identity, MinMax, ModelCard, Window
-from cuda_cyclegan.engine.model.model import Model
+from cuda_cyclegan.engine.model.model_card import Identity, MinMax, ModelCard, Window
+from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.scaling import Scaling, Stored

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from support.numerics_models import card, volume
 
-from cuda_cyclegan.engine.model.card import Percentiles, Window
+from cuda_cyclegan.engine.model.model_card import Percentiles, Window
 from cuda_cyclegan.io.volume import NOTICE, Volume
 from cuda_cyclegan.pipelines.study.pictures.drawing import difference_shades, grey_shades
 from cuda_cyclegan.pipelines.study.pictures.preview import draw_preview

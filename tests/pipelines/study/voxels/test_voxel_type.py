@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cuda_cyclegan.engine.model.card import (
+from cuda_cyclegan.engine.model.model_card import (
     Identity,
     IntensityMap,
     MinMax,

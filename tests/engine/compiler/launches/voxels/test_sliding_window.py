@@ -6,7 +6,7 @@ import pytest
 from cuda_cyclegan.engine.compiler.launches.voxels.sliding_window import blend
 from cuda_cyclegan.engine.compiler.ring_buffers import RingLayout
 from cuda_cyclegan.engine.network.layers import Triple
-from cuda_cyclegan.engine.sliding_window import PatchWindow
+from cuda_cyclegan.engine.patch_grid import PatchWindow
 
 PLACES = RingLayout(source=0, mean=0, total=0, weights=0, lowest=0, overflowed=0, rows=64)
 

@@ -1,0 +1,438 @@
+"""An ONNX file as plain data: its operators in order, and its tensors. Nothing is executed.
+
+The size of the graph is found in the file's bytes before they are parsed: a few bytes of a protocol
+buffer can become a hundred times as many, and counting first keeps a hostile file from exhausting
+memory.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    numpy_helper,
+)
+
+from ....io.files.regular import open_regular, read_regular
+from ...errors import CheckpointError, quoted
+from ...network.graph import LARGEST_WEIGHTS
+from ..checkpoint_file import is_onnx_start
+
+Value = TypeVar("Value")
+
+_Message: TypeAlias = Mapping[int, "_Message | None"]
+
+_TENSOR: dict[int, "_Message | None"] = {4: None, 9: None, 10: None}
+_ATTRIBUTE: dict[int, "_Message | None"] = {5: _TENSOR, 7: None, 8: None}
+_NODE: dict[int, "_Message | None"] = {5: _ATTRIBUTE}
+_GRAPH: dict[int, "_Message | None"] = {1: _NODE, 5: _TENSOR}
+_MODEL: dict[int, "_Message | None"] = {7: _GRAPH}
+"""Fields of onnx.proto, by number, that lead to tensors; None: packed numbers."""
+
+MOST_FIELDS = 500_000
+MOST_BYTES = 16 << 20
+"""Limit for everything but the numbers of tensors."""
+
+
+def check_size(data: bytes) -> None:
+    """Raise CheckpointError if a file is no protocol buffer, or if its graph is too large."""
+    view = memoryview(data)
+    fields, size = 0, 0
+    waiting: list[tuple[int, int, _Message]] = [(0, len(view), _MODEL)]
+    while waiting:
+        start, stop, known = waiting.pop()
+        for number, first, last in _fields(view, start, stop):
+            fields += 1
+            inner = known.get(number, {})
+            if inner:
+                waiting.append((first, last, inner))
+            elif inner is not None:
+                size += last - first
+            if fields > MOST_FIELDS or size > MOST_BYTES:
+                raise CheckpointError(
+                    "The ONNX file describes more operators than any network has; export the "
+                    "generator alone."
+                )
+
+
+def once(what: str, pairs: Iterable[tuple[str, Value]]) -> dict[str, Value]:
+    """Return values by name; raises CheckpointError for a duplicate name.
+
+    what: such as "tensors", for the error.
+    """
+    found: dict[str, Value] = {}
+    for name, value in pairs:
+        if name in found:
+            raise CheckpointError(
+                f"The ONNX file holds two {what} named {quoted(name)}; export it again."
+            )
+        found[name] = value
+    return found
+
+
+def _fields(view: memoryview, at: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Yield number, start and stop of each field of a message."""
+    while at < stop:
+        key, at = _varint(view, at, stop)
+        length = 0
+        match key & 7:
+            case 0:
+                _, end = _varint(view, at, stop)
+                length = end - at
+            case 1:
+                length = 8
+            case 2:
+                length, at = _varint(view, at, stop)
+            case 5:
+                length = 4
+            case _:
+                raise damaged()
+        if length > stop - at:
+            raise damaged()
+        yield key >> 3, at, at + length
+        at += length
+
+
+def _varint(view: memoryview, at: int, stop: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < stop and shift < 64:
+        byte = view[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise damaged()
+
+
+def damaged() -> CheckpointError:
+    """Return the error for a file that cannot be parsed."""
+    return CheckpointError("The ONNX file is damaged or no ONNX file; export it again.")
+
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_ELEMENT_BYTES: dict[int, int] = {
+    TensorProto.FLOAT: 4,
+    TensorProto.FLOAT16: 2,
+    TensorProto.BFLOAT16: 2,
+    TensorProto.DOUBLE: 8,
+    TensorProto.INT64: 8,
+    TensorProto.INT32: 4,
+    TensorProto.INT16: 2,
+    TensorProto.INT8: 1,
+    TensorProto.UINT8: 1,
+    TensorProto.BOOL: 1,
+}
+"""Bytes per element of each supported type."""
+
+
+class TensorReader:
+    """Reader of the tensors of a file; together they may be no larger than a model."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._left = LARGEST_WEIGHTS
+
+    def read(self, tensor: TensorProto) -> Array:
+        """Return a tensor as float32, int64 or bool; raises CheckpointError."""
+        name, shape = quoted(tensor.name), tuple(tensor.dims)
+        width = _ELEMENT_BYTES.get(tensor.data_type)
+        if width is None:
+            raise CheckpointError(f"Tensor {name} is of an element type that is not supported.")
+        if any(extent < 0 for extent in shape) or len(shape) > 8:
+            raise CheckpointError(f"Tensor {name} has a shape that makes no sense.")
+        count = prod(shape)
+        self._left -= count * max(width, 4)
+        if self._left < 0:
+            raise CheckpointError(
+                f"The tensors take more than {LARGEST_WEIGHTS >> 30} GiB, and no model may."
+            )
+        array = self._external(tensor, count * width) if _is_external(tensor) else tensor
+        return _plain(_array(array, tensor, name))
+
+    def _external(self, tensor: TensorProto, size: int) -> bytes:
+        name = quoted(tensor.name)
+        entries = ((one.key, one.value) for one in tensor.external_data)
+        place = once(f"entries for the numbers of {name}", entries)
+        path = self._beside(place.get("location", ""), name)
+        try:
+            offset, length = int(place.get("offset", "0")), int(place.get("length", str(size)))
+            if offset < 0 or length != size or offset + size > path.stat().st_size:
+                raise ValueError
+            with open_regular(path) as file:
+                file.seek(offset)
+                content = file.read(size)
+        except (OSError, ValueError, OverflowError) as error:
+            raise _cut_short(name, path) from error
+        if len(content) != size:
+            raise _cut_short(name, path)
+        return content
+
+    def _beside(self, location: str, name: str) -> Path:
+        """Return the path of a file in the folder of the ONNX file, or below it."""
+        refusal = CheckpointError(
+            f"The numbers of {name} lie in {quoted(location)}, which is not in the folder of the "
+            "ONNX file; put it there, or export into one file."
+        )
+        if "\0" in location or not location:
+            raise refusal
+        folder = self._folder.resolve()
+        path = (folder / location).resolve()
+        if not path.is_relative_to(folder) or not path.is_file():
+            raise refusal
+        return path
+
+
+def _is_external(tensor: TensorProto) -> bool:
+    return tensor.data_location == TensorProto.EXTERNAL
+
+
+def _cut_short(name: str, path: Path) -> CheckpointError:
+    return CheckpointError(
+        f"The numbers of {name} are not where they must be in {path.name}; copy or export again."
+    )
+
+
+def _array(source: TensorProto | bytes, tensor: TensorProto, name: str) -> Array:
+    if isinstance(source, bytes):
+        held = TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=source)
+        return _array(held, held, name)
+    try:
+        return numpy_helper.to_array(source)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise CheckpointError(
+            f"Tensor {name} holds more or fewer numbers than its shape says."
+        ) from error
+
+
+def _plain(array: Array) -> Array:
+    if array.dtype == np.bool_:
+        return array
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64, copy=False)
+    with np.errstate(over="ignore"):
+        return array.astype(np.float32, copy=False)
+
+
+Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...] | Array
+
+_SUFFIX = ".onnx"
+_OLDEST_OPSET, _NEWEST_OPSET = 7, 26
+_MOST_OPERATORS = 20_000
+_DOMAINS = ("", "ai.onnx")
+_FLOATING = (
+    TensorProto.FLOAT,
+    TensorProto.FLOAT16,
+    TensorProto.BFLOAT16,
+    TensorProto.DOUBLE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A node of the file.
+
+    kind: operator type, such as Conv. name: of the node. inputs, outputs: names of values; empty if
+    an optional one is omitted. attributes: by name.
+    """
+
+    kind: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Attribute] = field(repr=False)
+
+    def refusal(self, reason: str) -> CheckpointError:
+        """Return an error about this operator; reason: its predicate."""
+        return CheckpointError(f"Operator {self.kind} (node {quoted(self.name)}) {reason}.")
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxFile:
+    """Contents of an ONNX file.
+
+    path: of the file. sha256: of its bytes. opset: version of its operators. producer: program that
+    wrote it. input, output: names of the network's input and output. dims: of the input; None for a
+    dynamic one. operators: in topological order. tensors: by name.
+    """
+
+    path: Path
+    sha256: str
+    opset: int
+    producer: str
+    input: str
+    output: str
+    dims: tuple[int | None, ...]
+    operators: tuple[Operator, ...] = field(repr=False)
+    tensors: Mapping[str, Array] = field(repr=False)
+
+
+def is_onnx(path: Path) -> bool:
+    """Whether a file claims to be ONNX by its name or its first bytes; False if unreadable."""
+    if path.suffix.lower() == _SUFFIX:
+        return True
+    try:
+        with open_regular(path) as file:
+            return is_onnx_start(file.read(128))
+    except OSError:
+        return False
+
+
+def read_onnx(path: Path) -> OnnxFile:
+    """Read and check a file; raises CheckpointError, which names the fault."""
+    data = _bytes(path)
+    try:
+        return _read(path, data)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            raise CheckpointError(f"{path} is no file; check the name of the ONNX file.")
+        if path.stat().st_size > LARGEST_WEIGHTS:
+            raise CheckpointError(
+                f"{path} is larger than {LARGEST_WEIGHTS >> 30} GiB, and no ONNX file is."
+            )
+        return read_regular(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _read(path: Path, data: bytes) -> OnnxFile:
+    if not data:
+        raise CheckpointError("The file is empty; copy it again.")
+    check_size(data)
+    model = ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise damaged() from error
+    opset = _opset(model)
+    reader = TensorReader(path.parent)
+    tensors = once("tensors", ((one.name, reader.read(one)) for one in model.graph.initializer))
+    if model.graph.sparse_initializer:
+        raise CheckpointError("The ONNX file holds sparse tensors, which are not supported.")
+    entering, leaving = _ends(model.graph, tensors)
+    return OnnxFile(
+        path=path,
+        sha256=hashlib.sha256(data).hexdigest(),
+        opset=opset,
+        producer=f"{model.producer_name} {model.producer_version}".strip(),
+        input=entering.name,
+        output=leaving.name,
+        dims=_dims(entering),
+        operators=_operators(model.graph, reader, {entering.name, *tensors}),
+        tensors=tensors,
+    )
+
+
+def _opset(model: ModelProto) -> int:
+    if model.functions:
+        raise CheckpointError(
+            f"The ONNX file defines an operator of its own, {quoted(model.functions[0].name)}; "
+            "export it with plain operators."
+        )
+    versions = once("opsets", {(one.domain, one.version) for one in model.opset_import})
+    opset = versions.get("", versions.get("ai.onnx", 0))
+    if not _OLDEST_OPSET <= opset <= _NEWEST_OPSET:
+        raise CheckpointError(
+            f"The ONNX file has opset {opset}, and this program reads {_OLDEST_OPSET} to "
+            f"{_NEWEST_OPSET}; export it again with another."
+        )
+    return opset
+
+
+def _ends(graph: GraphProto, tensors: Mapping[str, Array]) -> tuple[ValueInfoProto, ValueInfoProto]:
+    entering = [value for value in graph.input if value.name not in tensors]
+    for what, values in (("input", entering), ("output", list(graph.output))):
+        if len(values) != 1:
+            raise CheckpointError(
+                f"The network has {len(values)} {what}s, and a generator has one; export the "
+                "generator alone."
+            )
+    return entering[0], graph.output[0]
+
+
+def _dims(value: ValueInfoProto) -> tuple[int | None, ...]:
+    kind = value.type.tensor_type
+    if kind.elem_type not in _FLOATING:
+        raise CheckpointError("The network's input is not a tensor of floating-point numbers.")
+    dims = tuple(
+        one.dim_value if one.HasField("dim_value") and one.dim_value > 0 else None
+        for one in kind.shape.dim
+    )
+    if len(dims) == 4:
+        raise CheckpointError("The network is 2-D; only 3-D generators are supported.")
+    if len(dims) != 5:
+        raise CheckpointError(
+            f"The network's input has {len(dims)} axes where [N, C, D, H, W] has five."
+        )
+    return dims
+
+
+def _operators(graph: GraphProto, reader: TensorReader, known: set[str]) -> tuple[Operator, ...]:
+    """Return the operators; raises CheckpointError if one reads a value before it is written."""
+    if len(graph.node) > _MOST_OPERATORS:
+        raise CheckpointError(
+            f"The network has {len(graph.node)} operators; no generator has so many."
+        )
+    found: list[Operator] = []
+    for node in graph.node:
+        operator = _operator(node, reader)
+        if missing := [name for name in operator.inputs if name and name not in known]:
+            raise operator.refusal(
+                f"reads {quoted(missing[0])} before it is made, so the graph is cyclic or damaged"
+            )
+        for name in filter(None, operator.outputs):
+            if name in known:
+                raise operator.refusal(f"makes {quoted(name)}, which is there already")
+            known.add(name)
+        found.append(operator)
+    if graph.output[0].name not in known:
+        raise CheckpointError("No operator makes the network's output; the file is damaged.")
+    return tuple(found)
+
+
+def _operator(node: NodeProto, reader: TensorReader) -> Operator:
+    name = node.name or (node.output[0] if node.output else "")
+    plain = Operator(node.op_type[:80], name, tuple(node.input), tuple(node.output), {})
+    if node.domain not in _DOMAINS:
+        raise plain.refusal(f"is of the domain {quoted(node.domain)}, which is not supported")
+    read = ((one.name, _attribute(plain, one, reader)) for one in node.attribute)
+    attributes = once(f"attributes of node {quoted(name)}", read)
+    return Operator(plain.kind, name, plain.inputs, plain.outputs, attributes)
+
+
+def _attribute(operator: Operator, given: AttributeProto, reader: TensorReader) -> Attribute:
+    match given.type:
+        case AttributeProto.INT:
+            return given.i
+        case AttributeProto.FLOAT:
+            return given.f
+        case AttributeProto.STRING:
+            return given.s.decode("utf-8", "replace")
+        case AttributeProto.INTS:
+            return tuple(given.ints)
+        case AttributeProto.FLOATS:
+            return tuple(given.floats)
+        case AttributeProto.TENSOR:
+            return reader.read(given.t)
+        case _:
+            raise operator.refusal(
+                f"has an attribute {quoted(given.name)} of a kind that is not supported"
+            )

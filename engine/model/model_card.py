@@ -1,0 +1,576 @@
+"""The model card: all that a scan needs to pass through a network and back; its rules and its JSON.
+
+It states, besides the network's architecture, what the scans of a reference set were like and how
+close their translations come back to them (`Expectations`, `CycleReference`).
+"""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum, inf, isfinite, sqrt
+from typing import Literal, TypeAlias
+
+from msgspec.structs import fields
+
+from ..decoding import FieldError, Json, Tagged, decode_known, encode, parse
+from ..errors import ModelFileError, PatchShapeError
+from ..network.architectures import (
+    Architecture,
+    End,
+    ResNetSpec,
+    Spec,
+    UNetSpec,
+    build,
+    out_of_bounds,
+)
+from ..network.graph import Graph
+from ..network.layers import Layer, Triple
+from ..options import Inference
+from ..patch_grid import SmallVolumePadding
+
+DEVIATIONS = 4.0
+"""Accepted distance of a scan from the mean of the reference set, in standard deviations.
+
+Whatever the distribution, at most 1 in 16 studies like those of the set lies beyond (Chebyshev),
+and 1 in 16,000 if it is normal. The limit is wide because ten figures of each study are checked,
+the deviation is estimated from few studies, and errors have long tails.
+"""
+
+FEWEST_STUDIES = 5
+"""Smallest size of a reference set; fewer studies give no usable deviation."""
+
+PERCENTILES = (5, 25, 50, 75, 95)
+"""Percentiles of the intensity in the foreground."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """A figure over the studies of a reference set.
+
+    mean: over the studies. sd: standard deviation, with n - 1 degrees of freedom.
+    """
+
+    mean: float
+    sd: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Typical":
+        """Summarise two values or more."""
+        mean = fsum(values) / len(values)
+        return cls(mean, sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1)))
+
+    def deviations(self, value: float, finest: float) -> float:
+        """Return the distance of a value from the mean, in standard deviations.
+
+        finest: lower limit of the deviation, above zero.
+        """
+        return abs(value - self.mean) / max(self.sd, finest)
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """Properties of the scans of the reference set.
+
+    studies: how many. intensity: network intensity in the foreground, at PERCENTILES. extent: of
+    the foreground along D, H and W, in millimetres. spacing: along D, H and W, in millimetres.
+    """
+
+    studies: int
+    intensity: tuple[Typical, Typical, Typical, Typical, Typical]
+    extent: tuple[Typical, Typical, Typical]
+    spacing: tuple[Typical, Typical, Typical]
+
+
+@dataclass(frozen=True, slots=True)
+class CycleReference:
+    """Cycle error of the reference set.
+
+    back: identity of the reverse model. studies: how many. error: in network intensity, so that
+    studies in different units are comparable. mark_beyond: a study is marked if its error exceeds
+    the mean by this number of standard deviations; None marks none.
+    """
+
+    back: str
+    studies: int
+    error: Typical
+    mark_beyond: float | None = None
+
+    @property
+    def limit(self) -> float | None:
+        """Error above which a study is marked, in network intensity; None marks none."""
+        if self.mark_beyond is None:
+            return None
+        return self.error.mean + self.mark_beyond * self.error.sd
+
+
+def check_calibration(expected: Expectations | None, cycle: CycleReference | None) -> None:
+    """Raise ModelFileError, which names the field, if no scan can have a number."""
+    figures: list[tuple[str, Typical, float]] = []
+    if expected:
+        figures += [("expected.intensity", each, -inf) for each in expected.intensity]
+        figures += [("expected.extent", each, 0.0) for each in expected.extent]
+        figures += [("expected.spacing", each, 0.0) for each in expected.spacing]
+    if cycle:
+        figures.append(("cycle.error", cycle.error, 0.0))
+    for name, figure, lowest in figures:
+        if not (isfinite(figure.mean) and isfinite(figure.sd)):
+            raise ModelFileError(f"The model card's field {name!r} must hold finite numbers.")
+        if figure.sd < 0 or figure.mean < lowest:
+            raise ModelFileError(f"The model card's field {name!r} must not be negative.")
+    beyond = cycle.mark_beyond if cycle else None
+    if beyond is not None and not (isfinite(beyond) and beyond > 0):
+        raise ModelFileError("The model card's field 'cycle.mark_beyond' must be above zero.")
+    for name, known in (("expected.studies", expected), ("cycle.studies", cycle)):
+        if known and known.studies < FEWEST_STUDIES:
+            raise ModelFileError(
+                f"The model card's field {name!r} must be at least {FEWEST_STUDIES}."
+            )
+
+
+_COMMON = frozenset(["up_activation", "norm_epsilon", "stride", "adds_input"])
+_LATER: dict[type[Spec], frozenset[str]] = {
+    ResNetSpec: _COMMON
+    | {"block_padding", "up_padding", "activation", "block_activation", "residual"}
+    | {"block_dilation", "blur"},
+    UNetSpec: _COMMON | {"padding", "down_activation"},
+}
+"""Fields that version 0.1 lacked; written only if they differ from what it computed."""
+
+_ENDS: dict[bool, End] = {True: "tanh", False: "none"}
+"""Values of the field `tanh` of version 0.1."""
+
+
+def architecture_to_json(spec: Architecture) -> dict[str, Json]:
+    """Return an architecture as a card's JSON: as version 0.1 wrote it if that states all of it."""
+    if isinstance(spec, Graph):
+        return _graph_to_json(spec)
+    plain = encode(spec)
+    assert isinstance(plain, dict)
+    later = [field for field in fields(spec) if field.name in _LATER[type(spec)]]
+    silent = {field.name for field in later if getattr(spec, field.name) == field.default}
+    written: dict[str, Json] = {}
+    for name, value in plain.items():
+        if name == "end" and value in _ENDS.values():
+            written["tanh"] = value == "tanh"
+        elif name not in silent:
+            written[name] = value
+    return written
+
+
+def _graph_to_json(graph: Graph) -> dict[str, Json]:
+    """Return a graph without fields at their defaults, as fields of later versions will be."""
+    nodes: list[Json] = [
+        {"name": node.name, "layer": _stated(node.layer), "inputs": node.inputs}
+        for node in graph.nodes
+    ]
+    return {**_stated(graph), "nodes": nodes}
+
+
+def _stated(record: Layer | Graph) -> dict[str, Json]:
+    plain = encode(record)
+    assert isinstance(plain, dict)
+    usual = {field.name for field in fields(record) if getattr(record, field.name) == field.default}
+    return {name: value for name, value in plain.items() if name not in usual}
+
+
+def architecture_from_json(value: Json) -> Json:
+    """Convert a card's architecture to today's field names; raises FieldError."""
+    if not isinstance(value, dict) or "tanh" not in value:
+        return value
+    if not isinstance(tanh := value["tanh"], bool):
+        raise FieldError("architecture.tanh", "must be true or false")
+    if "end" in value:
+        raise FieldError("architecture.end", "must not stand beside 'tanh'")
+    return {name: item for name, item in value.items() if name != "tanh"} | {"end": _ENDS[tanh]}
+
+
+NetworkRange: TypeAlias = Literal["-1..1", "0..1", "open"]
+"""Range of a network's input or output; intensity maps are linear within it and clipped outside.
+
+"-1..1" and "0..1" are bounded, as tanh and sigmoid are; "open" is unbounded: maps send their ends
+to -1 and 1 and do not clip.
+"""
+
+USUAL_RANGE: NetworkRange = "-1..1"
+
+
+class Window(Tagged, frozen=True, tag="window"):
+    """Linear map from [low, high] in the scan's own unit, such as HU, to the network's range."""
+
+    low: float
+    high: float
+
+
+class Percentiles(Tagged, frozen=True, tag="percentiles"):
+    """Linear map from the study's own percentiles (0..100) to the network's range."""
+
+    low: float
+    high: float
+
+
+class MinMax(Tagged, frozen=True, tag="minmax"):
+    """Linear map from the study's own minimum and maximum to the network's range."""
+
+
+class ZScore(Tagged, frozen=True, tag="zscore"):
+    """(value - mean) / (`spread` * standard deviation), with those of the study."""
+
+    spread: float = 1.0
+
+
+class Identity(Tagged, frozen=True, tag="identity"):
+    """No change of values."""
+
+
+IntensityMap: TypeAlias = Window | Percentiles | MinMax | ZScore | Identity
+"""Map from scan values to network values; its inverse is applied to the output. There, Percentiles,
+MinMax and ZScore use the statistics of the input study, of several scans the first."""
+
+ChannelMaps: TypeAlias = IntensityMap | tuple[IntensityMap, ...]
+"""One map for all channels, or one per channel, in the network's order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Origin of the weights.
+
+    source: name of the checkpoint file. sha256: its hash. layout: the key naming that was matched.
+    notes: what was stated or assumed at import. licence: of the weights; empty if not stated.
+    importer: this program and its version.
+    """
+
+    source: str
+    sha256: str
+    layout: str
+    importer: str
+    notes: str = ""
+    licence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Reference patch and the training code's output for it; both are stored in the model file.
+
+    made_by: "training code", or "cuda-cyclegan" if no output of the training code was given: then
+    it only proves that the file computes today what it computed at import. input_sha256,
+    output_sha256: hashes of the two arrays' bytes.
+    """
+
+    input_sha256: str
+    output_sha256: str
+    made_by: Literal["training code", "cuda-cyclegan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Established:
+    """Evidence of how the network computes with its weights.
+
+    by: "reference", a patch computed by the training code, which only this reading reproduces;
+    "code", the training repository named in `code`; "graph", the network was given as layers;
+    "unproven", assumptions of the user; "not recorded", as in files of version 0.1.
+    """
+
+    by: Literal["reference", "code", "graph", "unproven", "not recorded"]
+    code: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """Short form for reports."""
+        return f"code {self.code}" if self.by == "code" else self.by
+
+
+NOT_RECORDED = Established("not recorded")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """Metadata of a model: what the network was trained for.
+
+    name: of the model. architecture: from which the graph is built. source, target: contrasts
+    ("T1", "CT"); the direction is source to target. input_channels, output_channels: names, in the
+    network's order. axes: anatomical direction of the patch's D, H and W axes, as in nibabel
+    ("RAS", "SPL"). spacing: millimetres along D, H and W; None takes every scan at its own spacing.
+    patch: training patch (D, H, W), the default for tiling. intensity_in, intensity_out: maps
+    between a scan's values and the network's. small_volume_padding: of scans smaller than a patch.
+    provenance: of the weights. reference: what the network must compute. established: evidence that
+    it does. rewritten_from: SHA-256 of the files that hold the same network with other metadata.
+    input_range, output_range: of the network's values. expected, cycle: properties of a reference
+    set and its cycle error; None if not measured. inference: default inference mode; None leaves it
+    to the norms.
+    """
+
+    name: str
+    architecture: Architecture
+    source: str
+    target: str
+    input_channels: tuple[str, ...]
+    output_channels: tuple[str, ...]
+    axes: str
+    spacing: tuple[float, float, float] | None
+    patch: Triple
+    intensity_in: ChannelMaps
+    intensity_out: ChannelMaps
+    small_volume_padding: SmallVolumePadding
+    provenance: Provenance
+    reference: Reference
+    established: Established = NOT_RECORDED
+    rewritten_from: tuple[str, ...] = ()
+    input_range: NetworkRange = USUAL_RANGE
+    output_range: NetworkRange = USUAL_RANGE
+    expected: Expectations | None = None
+    cycle: CycleReference | None = None
+    inference: Inference | None = None
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """Name, source and target as written into results; an unproven model's name is marked."""
+        is_unproven = self.established.by == "unproven"
+        return f"{self.name} (unproven)" if is_unproven else self.name, self.source, self.target
+
+    @property
+    def is_one_to_one(self) -> bool:
+        """Whether the model has one input and one output channel."""
+        return len(self.input_channels) == len(self.output_channels) == 1
+
+    @property
+    def maps_in(self) -> tuple[IntensityMap, ...]:
+        """Intensity map of each input channel."""
+        return _each(self.intensity_in, len(self.input_channels))
+
+    @property
+    def maps_out(self) -> tuple[IntensityMap, ...]:
+        """Intensity map of each output channel."""
+        return _each(self.intensity_out, len(self.output_channels))
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The contrast of each channel that comes out, in words: its name, if there are several."""
+        names = self.output_channels
+        return names if len(names) > 1 else (self.target,)
+
+    def keeps_unit(self, channel: int = 0) -> bool:
+        """Whether an output channel is in the unit of the first scan."""
+        return self.maps_out[channel] == self.maps_in[0]
+
+    def maps_alike(self, channel: int = 0) -> bool:
+        """Whether an output channel has the same map and range as the first scan."""
+        return self.keeps_unit(channel) and self.input_range == self.output_range
+
+
+def _each(maps: ChannelMaps, channels: int) -> tuple[IntensityMap, ...]:
+    return maps if isinstance(maps, tuple) else (maps,) * channels
+
+
+_LARGEST_EXTENT = 4096
+_LONGEST_WORDS = 1000
+_SPACINGS = (1e-6, 1e3)
+"""Millimetres: from electron microscopy to far beyond any scanner."""
+
+_LARGEST_VALUE, _SMALLEST_STEP = 1e20, 1e-20
+"""Limits of scan values in any unit, between which float32 neither overflows nor loses digits."""
+
+_SPREADS = (1e-3, 1e3)
+_NARROWEST_PERCENTILES = 0.01
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def check_card(card: ModelCard) -> None:
+    """Raise ModelFileError, which names the field, if a value is invalid."""
+    _check_architecture(card.architecture)
+    _check_words(card)
+    _check_geometry(card)
+    _check_counts(card)
+    check_numbers(card.intensity_in, card.intensity_out, card.spacing)
+    check_calibration(card.expected, card.cycle)
+    for path, digest in (
+        ("provenance.sha256", card.provenance.sha256),
+        ("reference.input_sha256", card.reference.input_sha256),
+        ("reference.output_sha256", card.reference.output_sha256),
+        *((f"rewritten_from[{at}]", digest) for at, digest in enumerate(card.rewritten_from)),
+        *([("cycle.back", card.cycle.back)] if card.cycle else []),
+    ):
+        if not _SHA256.fullmatch(digest):
+            raise refusal(path, "must be a SHA-256 of 64 hexadecimal digits")
+    if (card.established.by == "code") != bool(card.established.code.strip()):
+        raise refusal("established.code", "must name the training code, and only where it was one")
+
+
+def check_numbers(
+    intensity_in: ChannelMaps | None,
+    intensity_out: ChannelMaps | None,
+    spacing: tuple[float, float, float] | None,
+) -> None:
+    """Raise ModelFileError, which names the field, if no scan can have a number.
+
+    None: not known yet, or taken from the scan.
+    """
+    for name, maps in (("intensity_in", intensity_in), ("intensity_out", intensity_out)):
+        if isinstance(maps, tuple):
+            for channel, intensity in enumerate(maps):
+                _check_intensity(f"{name}[{channel}]", intensity)
+        else:
+            _check_intensity(name, maps)
+    low, high = _SPACINGS
+    if spacing is not None and not all(low <= edge <= high for edge in spacing):
+        raise refusal("spacing", f"must be three distances from {low:g} to {high:g} mm, or null")
+
+
+def refusal(path: str, reason: str) -> ModelFileError:
+    """Return the error of one field of the card; path: empty for the card as a whole."""
+    return ModelFileError(f"The model card's field {path or '(whole card)'!r} {reason}.")
+
+
+def _check_architecture(architecture: Architecture) -> None:
+    for name, reason in out_of_bounds(architecture):
+        raise refusal(f"architecture.{name}", reason)
+
+
+def _check_words(card: ModelCard) -> None:
+    for name in ("name", "source", "target"):
+        words = getattr(card, name)
+        if not words.strip():
+            raise refusal(name, "must not be empty")
+        if len(words) > _LONGEST_WORDS:
+            raise refusal(name, f"must have no more than {_LONGEST_WORDS} characters")
+    spec = card.architecture
+    for name, channels, count in (
+        ("input_channels", card.input_channels, spec.in_channels),
+        ("output_channels", card.output_channels, spec.out_channels),
+    ):
+        if len(channels) != count:
+            raise refusal(name, f"must name {count} of the network's channels, not {len(channels)}")
+        if not all(channel.strip() for channel in channels) or len(set(channels)) != count:
+            raise refusal(name, "must give each channel a name of its own")
+
+
+def _check_geometry(card: ModelCard) -> None:
+    if not is_axes_code(card.axes):
+        raise refusal(
+            "axes", "must hold one of each of R or L, A or P, and S or I, for D, H and W ('RAS')"
+        )
+    if not all(1 <= extent <= _LARGEST_EXTENT for extent in card.patch):
+        raise refusal("patch", f"must have extents from 1 to {_LARGEST_EXTENT}")
+    try:
+        build(card.architecture).check_patch(card.patch)
+    except PatchShapeError as error:
+        raise refusal("patch", f"does not fit the network: {str(error).rstrip('.')}") from error
+
+
+def _check_counts(card: ModelCard) -> None:
+    for name, maps, channels in (
+        ("intensity_in", card.intensity_in, card.input_channels),
+        ("intensity_out", card.intensity_out, card.output_channels),
+    ):
+        if isinstance(maps, tuple) and not 1 < len(maps) == len(channels):
+            raise refusal(name, "must be one map, or one for each of several channels")
+
+
+def is_axes_code(text: str) -> bool:
+    """Whether three letters name each anatomical axis once, as nibabel's axcodes do."""
+    pairs = ("RL", "AP", "SI")
+    return len(text) == 3 and all(sum(c in pair for c in text) == 1 for pair in pairs)
+
+
+def _check_intensity(name: str, intensity: IntensityMap | None) -> None:
+    match intensity:
+        case Window(low, high) | Percentiles(low, high) if low >= high:
+            raise refusal(f"{name}.low", f"must lie below 'high', but {low:g} >= {high:g}")
+        case Percentiles(low, high) if low < 0 or high > 100:
+            raise refusal(name, "must have percentiles from 0 to 100")
+        case Percentiles(low, high) if high - low < _NARROWEST_PERCENTILES:
+            raise refusal(name, f"must have percentiles at least {_NARROWEST_PERCENTILES:g} apart")
+        case Window(low, high) if max(abs(low), abs(high)) > _LARGEST_VALUE:
+            raise refusal(name, f"must have values of no more than {_LARGEST_VALUE:g}")
+        case Window(low, high) if high - low < _narrowest(low, high):
+            raise refusal(
+                name, f"must have ends at least {_narrowest(low, high):g} apart, not {high - low:g}"
+            )
+        case ZScore(spread) if not _SPREADS[0] <= spread <= _SPREADS[1]:
+            raise refusal(
+                f"{name}.spread",
+                f"must lie from {_SPREADS[0]:g} to {_SPREADS[1]:g}, not {spread:g}",
+            )
+        case _:
+            pass
+
+
+def _narrowest(low: float, high: float) -> float:
+    """Return the window width below which float32 loses all resolution, or the map overflows."""
+    return max(_SMALLEST_STEP, 1e-6 * max(abs(low), abs(high)))
+
+
+def card_to_json(card: ModelCard) -> str:
+    """Return the JSON text, equal for equal cards; raises ModelFileError for an invalid card."""
+    checked = _card(card_as_json(card))
+    return json.dumps(card_as_json(checked), ensure_ascii=False, separators=(",", ":"))
+
+
+def card_as_json(card: ModelCard) -> Json:
+    """Return a card as plain values, as in its JSON."""
+    plain = encode(card)
+    assert isinstance(plain, dict)
+    if card.established == NOT_RECORDED:
+        del plain["established"]  # version 0.1 wrote no such field
+    if not card.rewritten_from:
+        del plain["rewritten_from"]
+    for name in ("input_range", "output_range"):
+        del plain[name]
+    for name in ("expected", "cycle", "inference"):
+        if plain[name] is None:
+            del plain[name]
+    architecture = architecture_to_json(card.architecture)
+    return {**plain, "architecture": architecture, **stated_ranges(card)}
+
+
+def stated_ranges(card: ModelCard) -> dict[str, Json]:
+    """Return the network's ranges that differ from the default."""
+    ranges = {"input_range": card.input_range, "output_range": card.output_range}
+    return {name: value for name, value in ranges.items() if value != USUAL_RANGE}
+
+
+def card_from_json(text: str) -> ModelCard:
+    """Parse a card; raises ModelFileError, which names the invalid field."""
+    return _card(strict_json(text, "model card"))
+
+
+def strict_json(text: str | bytes, what: str) -> Json:
+    """Parse JSON without repeated keys; raises ModelFileError naming `what`."""
+    try:
+        return parse(text)
+    except FieldError as error:
+        raise ModelFileError(f"The {what} {error.reason}.") from error
+
+
+def _card(value: Json) -> ModelCard:
+    try:
+        card = decode_known(ModelCard, _in_todays_words(value))
+        _check_written_out(value, card_as_json(card), "")
+    except FieldError as error:
+        raise refusal(error.path, error.reason) from None
+    check_card(card)
+    return card
+
+
+def _in_todays_words(value: Json) -> Json:
+    if not isinstance(value, dict) or "architecture" not in value:
+        return value
+    return {**value, "architecture": architecture_from_json(value["architecture"])}
+
+
+def _check_written_out(given: Json, kept: Json, path: str) -> None:
+    """Raise FieldError unless every field is stated, numbers are finite and texts fit on a line."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        for name, value in kept.items():
+            inner = f"{path}.{name}" if path else name
+            if name not in given:
+                raise FieldError(inner, "is missing")
+            _check_written_out(given[name], value, inner)
+    elif isinstance(given, list) and isinstance(kept, tuple):
+        for index, pair in enumerate(zip(given, kept, strict=True)):
+            _check_written_out(*pair, f"{path}[{index}]")
+    elif isinstance(kept, float) and not math.isfinite(kept):
+        raise FieldError(path, "must be a finite number")
+    elif isinstance(kept, str) and not kept.isprintable():
+        raise FieldError(path, "must not hold control characters or line breaks")

@@ -1,0 +1,254 @@
+"""Properties of graphs: FLOPs, memory, receptive field, value range, sub-pixels, patches."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from itertools import product
+from math import gcd, inf, prod
+from typing import TypeAlias
+
+from ..errors import PatchShapeError
+from .graph import INPUT, Graph, Network, Node, TensorShape
+from .layers import (
+    ChannelAffine,
+    Channels,
+    Clip,
+    Concat,
+    Constant,
+    Conv3d,
+    ConvTranspose3d,
+    Crop,
+    Downsample,
+    FloatArray,
+    GroupNorm,
+    InstanceNorm,
+    Layer,
+    Pad,
+    Pool,
+    Relu,
+    Sigmoid,
+    Tanh,
+    Triple,
+    Upsample,
+    VoxelwiseLayer,
+    triple,
+)
+
+
+def flops(graph: Graph, patch: Triple) -> int:
+    """Return the floating-point operations of all convolutions and filters on one patch (D, H, W).
+
+    A multiply-add counts as two operations, also in the padding. All other layers together take
+    less than 1 % of these in every generator of this family.
+    """
+    return sum(layer_flops(graph, patch).values())
+
+
+def layer_flops(graph: Graph, patch: Triple) -> dict[str, int]:
+    """Return the floating-point operations of each convolution and filter, by node name."""
+    shapes = graph.shapes(patch)
+    return {
+        node.name: _flops(node, shapes[node.inputs[0]], shapes[node.name])
+        for node in graph.nodes
+        if isinstance(node.layer, Conv3d | ConvTranspose3d | Downsample)
+    }
+
+
+def held_bytes(graph: Graph, patch: Triple) -> int:
+    """Return the peak bytes of the float32 tensors of one patch (D, H, W).
+
+    A tensor lives from the layer that writes it to the last one that reads it; scratch memory of
+    the layers is not included.
+    """
+    sizes = {
+        name: 4 * shape.channels * prod(shape.extents)
+        for name, shape in graph.shapes(patch).items()
+    }
+    last_read = {name: node.name for node in graph.nodes for name in node.inputs}
+    held = most = sizes[INPUT]
+    for node in graph.nodes:
+        held += sizes[node.name]
+        most = max(most, held)
+        held -= sum(sizes[name] for name in set(node.inputs) if last_read[name] == node.name)
+    return most
+
+
+def _flops(node: Node, read: TensorShape, made: TensorShape) -> int:
+    match node.layer:
+        case Conv3d(kernel=kernel, groups=groups):
+            positions = prod(made.extents)
+        case ConvTranspose3d(kernel=kernel, groups=groups):
+            positions = prod(read.extents)
+        case Downsample(taps=taps):
+            return 2 * made.channels * taps**3 * prod(made.extents)
+        case _:
+            return 0
+    return 2 * read.channels * made.channels * prod(kernel) * positions // groups
+
+
+def receptive_field(graph: Graph) -> Triple:
+    """Return the receptive field of one output voxel along D, H and W, without norms."""
+    return triple(_receptive_extent(graph, axis) for axis in range(3))
+
+
+def sees_whole_patch(graph: Graph) -> bool:
+    """Whether statistics of the whole patch enter every voxel."""
+    return any(isinstance(node.layer, InstanceNorm | GroupNorm) for node in graph.nodes)
+
+
+def _receptive_extent(graph: Graph, axis: int) -> int:
+    # By node: halo of one of its voxels, and spacing of its voxels, both in voxels of the patch.
+    known = {INPUT: (Fraction(0), Fraction(1))}
+    for node in graph.nodes:
+        reach = max(known[name][0] for name in node.inputs)
+        spacing = known[node.inputs[0]][1]
+        taps, scale = _taps_and_scale(node.layer, axis)
+        known[node.name] = reach + (taps - 1) * spacing, spacing * scale
+    return int(known[graph.output][0]) + 1
+
+
+def _taps_and_scale(layer: Layer, axis: int) -> tuple[int, Fraction]:
+    """Return the input voxels that one output voxel reads, and the factor of the voxel spacing."""
+    if isinstance(layer, VoxelwiseLayer):
+        return 1, Fraction(1)
+    match layer:
+        case Conv3d(stride=stride):
+            return layer.reach[axis], Fraction(stride[axis])
+        case Pool(kernel=kernel, stride=stride):
+            return kernel[axis], Fraction(stride[axis])
+        case Downsample(taps, factor):
+            return taps, Fraction(factor[axis])
+        case ConvTranspose3d(kernel=kernel, stride=stride, dilation=dilation):
+            return _transposed_taps(kernel[axis], stride[axis], dilation[axis]), Fraction(
+                1, stride[axis]
+            )
+        case Upsample(mode, factor):
+            return (2 if mode == "trilinear" and factor[axis] > 1 else 1), Fraction(1, factor[axis])
+        case Pad() | Crop():
+            return 1, Fraction(1)
+
+
+def _transposed_taps(kernel: int, stride: int, dilation: int) -> int:
+    """Return the input voxels that one output voxel of a transposed convolution reads."""
+    apart = gcd(stride, dilation)
+    taps = -(-kernel * apart // stride)
+    return (taps - 1) * dilation // apart + 1
+
+
+ValueRange: TypeAlias = tuple[float, float]
+_UNBOUNDED: ValueRange = (-inf, inf)
+
+
+def output_range(network: Network) -> ValueRange:
+    """Return the bounds of the output values; infinite if no last layer bounds them."""
+    made: dict[str, ValueRange] = {}
+    for node in network.graph.nodes:
+        made[node.name] = _node_range(node, made, network.weights)
+    return made[network.graph.output]
+
+
+def _node_range(
+    node: Node, made: Mapping[str, ValueRange], weights: Mapping[str, FloatArray]
+) -> ValueRange:
+    before = [made.get(name, _UNBOUNDED) for name in node.inputs]
+    low, high = before[0]
+    match node.layer:
+        case Tanh():
+            return -1.0, 1.0
+        case Sigmoid():
+            return 0.0, 1.0
+        case Relu():
+            return max(low, 0.0), max(high, 0.0)
+        case Clip() as clip:
+            return _clipped(low, clip), _clipped(high, clip)
+        case ChannelAffine(_, scale, shift):
+            return _mapped((low, high), weights[scale], weights[shift])
+        case Pad(mode=Constant(value)):
+            return min(low, value), max(high, value)
+        case Pad(mode="zero"):
+            return min(low, 0.0), max(high, 0.0)
+        case Pool(mode="mean", padding=padding) if any(padding):
+            return min(low, 0.0), max(high, 0.0)
+        case Pad() | Crop() | Channels() | Upsample() | Pool():
+            return low, high
+        case Concat():
+            return min(one for one, _ in before), max(one for _, one in before)
+        case _:
+            return _UNBOUNDED
+
+
+def _clipped(end: float, clip: Clip) -> float:
+    least = -inf if clip.low is None else clip.low
+    most = inf if clip.high is None else clip.high
+    return min(max(end, least), most)
+
+
+def _mapped(ends: ValueRange, scale: FloatArray, shift: FloatArray) -> ValueRange:
+    """Return the bounds over all channels; unbounded if a channel is multiplied by zero."""
+    if not scale.all():
+        return _UNBOUNDED
+    found = [end * float(a) + float(b) for a, b in zip(scale, shift, strict=True) for end in ends]
+    return min(found), max(found)
+
+
+def subpixel_reach(kernel: int, padding: int) -> tuple[int, int]:
+    """Return the first and last input offset that a transposed kernel of stride 2 reads.
+
+    Output 2 i + r takes tap t from input i + (r + padding - t) / 2.
+    """
+    offsets = [
+        (parity + padding - tap) // 2
+        for parity, tap in product(range(2), range(kernel))
+        if (parity + padding - tap) % 2 == 0
+    ]
+    return min(offsets), max(offsets)
+
+
+def can_be_subpixels(conv: ConvTranspose3d) -> bool:
+    """Whether a transposed convolution doubles its input and can be computed as a convolution to
+    the 8 output voxels of each input voxel.
+    """
+    if conv.stride != (2, 2, 2) or conv.dilation != (1, 1, 1) or conv.groups > 1:
+        return False
+    sizes = zip(conv.kernel, conv.padding, conv.output_padding, strict=True)
+    return all(kernel - 2 * padding + extra == 2 for kernel, padding, extra in sizes) and all(
+        first <= 0 <= last for first, last in reach_of(conv)
+    )
+
+
+def reach_of(conv: ConvTranspose3d) -> list[tuple[int, int]]:
+    """Return the first and last input offset that such a convolution reads, along each axis."""
+    sizes = zip(conv.kernel, conv.padding, strict=True)
+    return [subpixel_reach(kernel, padding) for kernel, padding in sizes]
+
+
+_PATCH_SIZES = 64
+"""Number of sizes that are tried up to the whole patch."""
+
+
+def largest_patch(graph: Graph, patch: Triple, fits: Callable[[Triple], bool]) -> Triple | None:
+    """Return the largest patch (D, H, W) below `patch`, of similar proportions, that fits, or None.
+
+    fits: whether a patch fits; it must be monotonic in size. Edges are multiples of 16 if possible,
+    for the network's strides and for readability.
+    """
+    candidates = dict.fromkeys(_scaled_patch(patch, step) for step in range(1, _PATCH_SIZES))
+    taken = [one for one in candidates if one != patch and _takes_patch(graph, one)]
+    fitting = bisect_left(taken, True, key=lambda one: not fits(one))
+    return taken[fitting - 1] if fitting else None
+
+
+def _scaled_patch(patch: Triple, step: int) -> Triple:
+    return triple(_rounded_edge(max(1, edge * step // _PATCH_SIZES)) for edge in patch)
+
+
+def _rounded_edge(edge: int) -> int:
+    return edge // 16 * 16 or 1 << edge.bit_length() - 1
+
+
+def _takes_patch(graph: Graph, patch: Triple) -> bool:
+    try:
+        graph.check_patch(patch)
+    except PatchShapeError:
+        return False
+    return True

@@ -1,0 +1,109 @@
+"""Work that starts while the program still loads its libraries: the GPU's context and the model
+file; and names of GPUs that are needed before the driver starts.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .probe.gpus import VARIABLE, early_context, shown_cards, usable_cards, visible_name
+
+
+def several_cards(asked: str) -> tuple[str, ...]:
+    """Return the names of the GPUs behind a device name if these are several; starts no driver.
+
+    Whether they are usable is not known yet.
+    """
+    kind, _, numbers = asked.partition(":")
+    if kind != "cuda":
+        return ()
+    chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else range(shown_cards())
+    return tuple(f"cuda:{index}" for index in chosen) if len(chosen) > 1 else ()
+
+
+def seen_alone(device: str) -> tuple[str, Mapping[str, str]]:
+    """Return a device's name in a process that sees only this GPU, and the variables that hide the
+    rest.
+
+    The driver of such a process initialises one GPU, not all.
+    """
+    kind, _, number = device.partition(":")
+    return ("cuda:0", {VARIABLE: visible_name(int(number))}) if kind == "cuda" else (device, {})
+
+
+def see_alone(device: str) -> str:
+    """Hide all GPUs but one from this process, before it starts the driver; return its new name.
+
+    For a process that was started before its GPU was chosen; otherwise the parent process sets the
+    variables.
+    """
+    alone, variables = seen_alone(device)
+    os.environ.update(variables)
+    return alone
+
+
+_UUID_DIGITS = 8
+"""Leading digits of a UUID that distinguish the GPUs of a machine."""
+
+
+def name_on_machine(device: str) -> str:
+    """Return a device name that is the same in all processes of the machine.
+
+    Batch systems show each process its GPU as number 0, so the name holds the UUID; a GPU that
+    cannot be used keeps its name. Starts the driver.
+    """
+    kind, _, number = device.partition(":")
+    if kind != "cuda":
+        return device
+    uuids = [card.uuid for card in usable_cards() if card.index == int(number)]
+    return f"cuda:{uuids[0][:_UUID_DIGITS]}" if uuids else device
+
+
+def early_card_context(asked: str) -> AbstractContextManager[None]:
+    """Create the context of the GPU behind a device name and load the CUDA packages, in threads,
+    during the block. For a single GPU only: each of several is opened by a process of its own.
+    """
+    return early_context(lambda: _only_card(asked), _card_opener)
+
+
+def _card_opener() -> object:
+    """Return the function that opens a network on a GPU; importing it loads the CUDA packages."""
+    from .cuda.patches.generator import open_cuda_generator
+
+    return open_cuda_generator
+
+
+def _only_card(asked: str) -> int | None:
+    kind, _, numbers = asked.partition(":")
+    if kind not in ("auto", "cuda"):
+        return None
+    if numbers:
+        return int(numbers) if numbers.isdigit() else None
+    usable = [card.index for card in usable_cards()]
+    return usable[0] if len(usable) == 1 or (usable and asked == "auto") else None
+
+
+if TYPE_CHECKING:
+    from .model.model_file import Model
+
+
+def early_model(path: Path) -> "Callable[[], Model]":
+    """Start reading a model file in a thread; return a function that waits for the model.
+
+    It raises what `load_model` raises. Reading and hashing the weights takes 0.1 s, most of it
+    without Python's lock.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    background = ThreadPoolExecutor(1, "model")
+    reading = background.submit(_loaded, path)
+    background.shutdown(wait=False)
+    return reading.result
+
+
+def _loaded(path: Path) -> "Model":
+    from .model.model_file import load_model
+
+    return load_model(path)

@@ -1,0 +1,27 @@
+"""What cannot be done now is tried again, whatever it was."""
+
+from threading import Event
+
+import pytest
+
+from cuda_cyclegan.pipelines.node import delivery
+from cuda_cyclegan.pipelines.node.delivery import PeriodicThread
+from cuda_cyclegan.pipelines.node.events import NodeEvent, Trouble
+
+
+def test_a_thread_continues_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "POLL_SECONDS", 0.01)
+    told, failing, is_done = list[NodeEvent](), [KeyError("a patient"), KeyError("x")], Event()
+
+    def do() -> bool:
+        if failing:
+            raise failing.pop()
+        is_done.set()
+        return False
+
+    thread = PeriodicThread("delivery", do, told.append)
+    thread.wake()
+    assert is_done.wait(30)
+    thread.stop()
+    thread.join(30)
+    assert told == [Trouble("delivery met an unexpected KeyError, and is tried again")]
