@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
@@ -107,24 +107,30 @@ def with_results(study: Study, channels: Sequence[str]) -> Study:
     """The study with a result for each channel that comes out: beside each other, if several."""
     if len(channels) == 1:
         return study
-    first = _with_word(study.name, next(_words_of(channels)))
+    first = _with_word(study.name, words_of(channels)[0])
     return replace(study, name=first, other_results=other_results(first, channels))
 
 
 def other_results(first: PurePosixPath, channels: Sequence[str]) -> tuple[PurePosixPath, ...]:
     """Where the results of further channels go, given that of the first."""
-    word, *others = _words_of(channels)
-    stem, suffix = _parts(first)
-    named = first.with_name(stem.removesuffix(f"_{word}") + suffix)
-    return tuple(_with_word(named, other) for other in others)
+    named = without_channel(first, channels)
+    return tuple(_with_word(named, other) for other in words_of(channels)[1:])
+
+
+def without_channel(first: PurePosixPath, channels: Sequence[str]) -> PurePosixPath:
+    """The name of the first result without the word that `with_results` gave it."""
+    if len(channels) == 1:
+        return first
+    stem, suffix = name_parts(first)
+    return first.with_name(stem.removesuffix(f"_{words_of(channels)[0]}") + suffix)
 
 
 def _with_word(name: PurePosixPath, word: str) -> PurePosixPath:
-    stem, suffix = _parts(name)
+    stem, suffix = name_parts(name)
     return name.with_name(f"{stem}_{word}{suffix}")
 
 
-def _parts(name: PurePosixPath) -> tuple[str, str]:
+def name_parts(name: PurePosixPath) -> tuple[str, str]:
     """A result's name without the suffix of a file of scans, and that; a series has none."""
     length = len(suffix_of(Path(name))) if suffix_of(Path(name)) in SUFFIXES else 0
     return name.name[: len(name.name) - length], name.name[len(name.name) - length :]
@@ -217,12 +223,12 @@ def _named(channel: str, obstacle: Obstacle) -> Obstacle:
     return replace(obstacle, reason=f"{channel}: {obstacle.reason}")
 
 
-def _words_of(channels: Sequence[str]) -> Iterator[str]:
+def words_of(channels: Sequence[str]) -> tuple[str, ...]:
     """A word for each channel that may stand in a file's name, no two alike."""
-    known = set[str]()
+    found: list[str] = []
     for number, channel in enumerate(channels, 1):
         word = re.sub(r"[^A-Za-z0-9.+-]+", "-", channel).strip("-.")
-        if not word or word.casefold() in known:
+        if not word or word.casefold() in {each.casefold() for each in found}:
             word = f"{word}{number}" if word else f"channel-{number}"
-        known.add(word.casefold())
-        yield word
+        found.append(word)
+    return tuple(found)

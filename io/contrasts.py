@@ -2,17 +2,14 @@
 it, and DICOM's own.
 """
 
-import json
-import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Self
 
-from .files.own_files import NO_LINK
 from .search import suffix_of
+from .sidecars import read_sidecar
 from .volume import Study
 
 _WORDS = {
@@ -66,9 +63,6 @@ class Contrasts:
         )
 
 
-LARGEST_SIDECAR_BYTES = 1 << 20
-
-
 def told_beside(study: Study) -> Iterator[tuple[str, Contrasts]]:
     """By whom, in words, and what: the modality in a sidecar as BIDS and dcm2niix have it, and the
     last word of the name, as in sub-01_T1w.nii.gz. Neither is part of the scan, and may be wrong.
@@ -83,14 +77,6 @@ def told_beside(study: Study) -> Iterator[tuple[str, Contrasts]]:
 
 
 def _modality_in(sidecar: Path) -> str:
-    """Its Modality; nothing if it has none, is a link, or cannot be understood."""
-    try:
-        status = sidecar.lstat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_SIDECAR_BYTES:
-            return ""
-        with os.fdopen(os.open(sidecar, os.O_RDONLY | NO_LINK), "rb") as file:
-            told: Any = json.loads(file.read(LARGEST_SIDECAR_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return ""
-    modality = cast("dict[str, Any]", told).get("Modality") if isinstance(told, dict) else None
+    """Its Modality; nothing if it has none."""
+    modality = read_sidecar(sidecar).get("Modality")
     return modality if isinstance(modality, str) and modality.isalpha() else ""

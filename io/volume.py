@@ -60,6 +60,7 @@ class Study:
     folders of a DICOM series, each with the time of its last change before it was searched, in
     nanoseconds since 1970; none where files were named one by one. incomplete: that its files are
     not the whole scan, in words for its result; empty if nothing is known to be missing.
+    mirrored: what `results` would be if they mirrored the inputs; none where they do.
     """
 
     name: PurePosixPath
@@ -75,11 +76,17 @@ class Study:
     other_results: tuple[PurePosixPath, ...] = ()
     listed: tuple[tuple[Path, int], ...] = ()
     incomplete: str = ""
+    mirrored: tuple[PurePosixPath, ...] = ()
 
     @property
     def channels(self) -> "tuple[Study, ...]":
         """Its scans, one by one: itself where it is one."""
         return self.scans or (self,)
+
+    @property
+    def mirrored_name(self) -> PurePosixPath:
+        """What `name` would be if it mirrored the inputs."""
+        return self.mirrored[0] if self.mirrored else self.name
 
     @property
     def results(self) -> tuple[PurePosixPath, ...]:

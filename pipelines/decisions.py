@@ -16,12 +16,14 @@ from ..engine.probe.gpus import CudaDevice
 from .cycle.back_model import back_options
 from .errors import SettingsError
 from .host.memory import available_memory
+from .name_pattern import pattern_of
 from .settings import (
     DEFAULTS,
     FEWEST_FLIPS,
     MOST_FLIPS,
     MOST_OVERLAP,
     Blend,
+    FolderLayout,
     OutputType,
     TranslateOptions,
 )
@@ -129,6 +131,7 @@ def _check_said(options: TranslateOptions) -> None:
     for setting, said, known in (
         ("blend", options.blend, get_args(Blend)),
         ("inference", options.inference, (None, *get_args(Inference))),
+        ("layout", options.layout, get_args(FolderLayout)),
         ("precision", options.precision, (None, *get_args(Precision))),
         ("output type", options.output_type, (None, *get_args(OutputType))),
     ):
@@ -141,8 +144,21 @@ def _check_said(options: TranslateOptions) -> None:
             f"A spread over {options.spread} flips cannot be measured; from {FEWEST_FLIPS} to "
             f"{MOST_FLIPS} can, and 0 measures none."
         )
+    _check_names(options)
     if options.patch is not None and (len(options.patch) != 3 or min(options.patch) < 1):
         raise SettingsError(f"{options.patch!r} is no patch (D, H, W) such as (128, 128, 128).")
+
+
+def _check_names(options: TranslateOptions) -> None:
+    """Raise SettingsError for names that results cannot have, and a layout that rules them out."""
+    if options.result_name:
+        pattern_of(options.result_name)
+    if options.layout == "bids" and (options.result_name or options.output_format not in _OF_BIDS):
+        setting = "result-name" if options.result_name else "format"
+        raise SettingsError(f"Setting layout=bids rules out setting {setting}; leave one out.")
+
+
+_OF_BIDS = ("same", "nifti")
 
 
 def check_every_volume(options: TranslateOptions) -> None:

@@ -6,19 +6,20 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from ..engine.model.model_card import ModelCard
+from ..engine.model.model_file import Model
 from ..engine.options import NO_LIMITS, CudaLimits
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, KnownHeaders
 from .results.earlier_results import discover_scans
 from .results.named_result import named_result
-from .results.rivals import rivals_refused
+from .results.names import results_named
+from .results.rivals import MOVE, rivals_refused
 from .settings import DEFAULTS, TranslateOptions
 from .study.maps.study_map import maps_asked_for
 from .study.modality import joined_for_model, modalities_checked
 
-Search: TypeAlias = Callable[[ModelCard], Discovery]
-"""Finds studies, and holds them against a model's card."""
+Search: TypeAlias = Callable[[Model], Discovery]
+"""Finds studies, and holds them against a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +40,30 @@ class Request:
     options: TranslateOptions = DEFAULTS
     filters: Choice = EVERYTHING
 
-    def search(self, card: ModelCard, known: KnownHeaders | None = None) -> Discovery:
-        """Its studies, held against the model's card. Raises ScanError or SettingsError.
+    def search(self, model: Model, known: KnownHeaders | None = None) -> Discovery:
+        """Its studies, held against the model. Raises ScanError, SettingsError or
+        OutputFolderError.
 
         known: what earlier searches of this request read of DICOM files.
         """
-        choice = self.options.choice(self.filters)
+        card, choice = model.card, self.options.choice(self.filters)
         # The folder of one result that has a name may hold the scan as well.
         found = discover_scans(self.inputs, None if self.result else self.output, choice, known)
         found = joined_for_model(found, card, choice.channels)
         if self.result:
             found = named_result(found, self.output / self.result)
+        else:
+            found = results_named(found, model, self.options, self.output)
         found = modalities_checked(found, card, any_modality=self.options.any_modality)
         maps = maps_asked_for(self.options)
-        return rivals_refused(found, self.output, maps, preview=self.options.preview)
+        return rivals_refused(
+            found,
+            self.output,
+            maps,
+            preview=self.options.preview,
+            sidecars=self.options.has_sidecars,
+            remedy=f"{MOVE}, or change setting result-name" if self.options.result_name else MOVE,
+        )
 
     def search_again_and_again(self) -> Search:
         """As `search`, to be called many times: DICOM files that do not change are read no more."""

@@ -11,6 +11,8 @@ from ..io.choice import EVERYTHING, FEWEST_SLICES, Choice, OutputFormat
 from ..io.links import Links
 
 Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
+FolderLayout: TypeAlias = Literal["mirror", "bids"]
+"""Of an output folder: as the inputs lie, or a BIDS derivative dataset."""
 OutputType: TypeAlias = Literal["same", "int16", "uint16", "float32"]
 """Voxel type of results; "same" is the scan's own, whatever the values are."""
 
@@ -34,6 +36,10 @@ ADDED: dict[str, int | None] = {
     "spread": 4,
     "resample_channels": 4,
     "inference": 5,
+    "result_name": 9,
+    "layout": 9,
+    "bids_suffix": 9,
+    "sidecar": 9,
     "output_type": 9,
     "every_volume": 9,
 }
@@ -115,6 +121,9 @@ class TranslateOptions:
     strict_input: whether a scan that is unlike the model's calibration set is refused.
     cycle_check: by which model results are translated back; None if they are not. spread: over how
     many ways of mirroring the patches a mean and a standard deviation are made; 0 makes none.
+    result_name: pattern for the names of results; "" for those of their scans. layout: of the
+    output folder. bids_suffix: of each result in a BIDS dataset; none takes those of the model's
+    target. sidecar: whether a JSON file is written beside each result, as always in a BIDS dataset.
     All others mean what they do in TranslateSettings and Choice, which are made from them. overlap,
     blend, volume_index, keep_private, nan_to, resample_channels, output_type,
     every_volume: as in TranslateSettings.
@@ -144,6 +153,15 @@ class TranslateOptions:
     inference: Inference | None = None
     output_type: OutputType | None = None
     every_volume: bool = False
+    result_name: str = ""
+    layout: FolderLayout = "mirror"
+    bids_suffix: tuple[str, ...] = ()
+    sidecar: bool = False
+
+    @property
+    def has_sidecars(self) -> bool:
+        """Whether a JSON file is written beside each result."""
+        return self.sidecar or self.layout == "bids"
 
     @property
     def passes(self) -> int:
@@ -174,7 +192,7 @@ class TranslateOptions:
             filters,
             fewest_slices=self.fewest_slices,
             allow_uneven=self.allow_uneven,
-            format=self.output_format,
+            format="nifti" if self.layout == "bids" else self.output_format,
             keep_private=self.keep_private,
             links=self.links,
         )

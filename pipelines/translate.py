@@ -40,10 +40,12 @@ from .report.failures import failure_of
 from .report.report import BatchReport, ModelName, Skip, StudyReport
 from .request import Request
 from .results.aliases import with_aliases
+from .results.bids_dataset import BidsDataset
 from .results.manifest import Manifest, ManifestEntry, Recipe, load
 from .results.record_folder import OutputPlace
 from .results.remarks import remarks
 from .results.resume import PlannedStudy, Planner
+from .results.sidecar import SidecarMaker
 from .settings import TranslateOptions, TranslateSettings
 from .study.maps.study_map import maps_asked_for
 from .timestamps import iso_time
@@ -129,6 +131,7 @@ class Job:
             cycle_rule(self.model.card, self.back.identity) if self.back else None,
             maps_asked_for(options),
             self.model.card.words,
+            SidecarMaker.of(self.model.card, self.model.sha256, options),
         )
 
     def plan(self) -> tuple[PlannedStudy, ...]:
@@ -143,7 +146,7 @@ def open_job(request: Request, model: Model | None = None) -> Job:
     DeviceUnavailableError, SettingsError or ScanError.
     """
     job = _checked(request, model or load_model(request.model))
-    return replace(job, discovery=request.search(job.model.card))
+    return replace(job, discovery=request.search(job.model))
 
 
 @contextmanager
@@ -158,7 +161,7 @@ def begun_job(
     model = read_model()
     job = _checked(request, model, spares.cards() if spares else ())
     with _opening(job) as opening:
-        yield replace(job, discovery=request.search(model.card), opening=opening, spares=spares)
+        yield replace(job, discovery=request.search(model), opening=opening, spares=spares)
 
 
 def _checked(request: Request, model: Model, cards: Collection[CudaDevice] = ()) -> Job:
@@ -191,6 +194,10 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
     with Manifest(request.output) as manifest:
         remove_leftovers(request.output)
         planned = job.planner(manifest.entries).plan(job.discovery.studies)
+        if job.options.layout == "bids":
+            dataset = BidsDataset.of(request.output, job.model.card, job.options)
+            named = [each.study for each in planned if not each.study.obstacle]
+            dataset.describe(named, job.model.sha256)
         for study in planned:
             if study.refreshed:
                 manifest.append(study.refreshed)

@@ -96,8 +96,8 @@ MAY_IMPORT = {
     "cli.options": (
         "cli.render.terminal engine.model engine.options io.choice io.files io.formats io.links "
         "pipelines.config pipelines.errors pipelines.jobs pipelines.jobs.queue "
-        "pipelines.model_import pipelines.node pipelines.request pipelines.results "
-        "pipelines.settings"
+        "pipelines.model_import pipelines.name_pattern pipelines.node pipelines.request "
+        "pipelines.results pipelines.settings"
     ),
     "cli.render": (
         "cli.render.terminal engine.decoding engine.importing engine.model engine.network "
@@ -194,7 +194,7 @@ MAY_IMPORT = {
     "io": "",
     "io.channels": "io.dicom io.discovery io.search io.volume",
     "io.choice": "io.links",
-    "io.contrasts": "io.files io.search io.volume",
+    "io.contrasts": "io.search io.sidecars io.volume",
     "io.conversion": "io.errors io.formats io.marks io.single_scan io.volume",
     "io.dicom": "io.choice io.files io.search io.volume",
     "io.dicom.derived": "io.contrasts io.dicom io.dicom.pixels io.errors io.maps io.volume",
@@ -212,6 +212,7 @@ MAY_IMPORT = {
     "io.marks": "io.files io.maps io.volume",
     "io.reading": "io.dicom.pixels io.errors io.files io.formats io.volume",
     "io.search": "io.files io.formats io.links io.maps io.volume",
+    "io.sidecars": "io.files io.search",
     "io.single_scan": "io.choice io.discovery io.errors io.reading io.volume",
     "io.unread": "io.dicom.pixels io.file_headers io.reading io.volume",
     "io.volume": "io.maps",
@@ -245,7 +246,7 @@ MAY_IMPORT = {
     ),
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
-        "pipelines.cycle pipelines.errors pipelines.host pipelines.settings"
+        "pipelines.cycle pipelines.errors pipelines.host pipelines.name_pattern pipelines.settings"
     ),
     "pipelines.doctor": (
         "engine engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -262,7 +263,7 @@ MAY_IMPORT = {
     "pipelines.evaluation": (
         "engine.cores io.choice io.dicom io.discovery io.file_headers io.files io.reading "
         "io.search io.volume pipelines.errors pipelines.execution pipelines.host pipelines.report "
-        "pipelines.study.pictures pipelines.study.voxels"
+        "pipelines.results pipelines.study.pictures pipelines.study.voxels"
     ),
     "pipelines.program": "",
     "pipelines.timestamps": "",
@@ -319,14 +320,16 @@ MAY_IMPORT = {
         "pipelines.cycle pipelines.errors pipelines.host pipelines.program pipelines.settings "
         "pipelines.stopwatch pipelines.study"
     ),
+    "pipelines.name_pattern": "pipelines.errors",
     "pipelines.request": (
         "engine.model engine.options io.choice io.discovery pipelines.results pipelines.settings "
         "pipelines.study pipelines.study.maps"
     ),
     "pipelines.results": (
-        "engine.decoding engine.model io.choice io.discovery io.errors io.files io.maps io.reading "
-        "io.search io.volume io.writing pipelines.cycle pipelines.errors pipelines.program "
-        "pipelines.report pipelines.study pipelines.study.maps"
+        "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.files "
+        "io.maps io.reading io.search io.sidecars io.volume io.writing pipelines.cycle "
+        "pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
+        "pipelines.settings pipelines.study pipelines.study.maps"
     ),
     "pipelines.settings": "engine.options io.choice io.links",
     "pipelines.stopwatch": "",

@@ -22,14 +22,16 @@ _WIDENS_PRIVACY: Final = "decides which data of patients is read, shown or kept"
 
 _ALIKE: Final = {
     _HARMLESS: (
-        "allow-uneven arch at batch blend blocks channel check cycle-check cycle-map "
+        "allow-uneven arch at batch bids-suffix blend blocks channel check cycle-check cycle-map "
         "data-range device dry-run fail-on-error format inference json levels min-slices modality "
         "model name nan-to ngf only output-type overlap patch patience precision preview priority "
-        "protocol quiet resample-channels scan seam-score seconds series settle spread "
+        "protocol quiet resample-channels scan seam-score seconds series settle sidecar spread "
         "status strict strict-input sweep tries tune tune-seconds until-empty verify volume "
         "vram-limit wait window yield-load yield-memory yield-to-others"
     ),
-    _WRITES: "csv folder force html output overwrite plot report trace write-config",
+    _WRITES: (
+        "csv folder force html layout output overwrite plot report result-name trace write-config"
+    ),
     _REDIRECTS: "queue",
     _OPENS: ("address associations inbox-limit port reserve tls-certificate tls-key tls-trusted"),
     _LOADS_CODE: "against cudnn",

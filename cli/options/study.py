@@ -16,6 +16,7 @@ from ...pipelines.settings import (
     MOST_OVERLAP,
     Blend,
     CycleCheck,
+    FolderLayout,
     OutputType,
     TranslateOptions,
 )
@@ -35,13 +36,18 @@ from .values import (
     VolumeChoice,
     checked_device,
     checked_flips,
+    checked_name,
     checked_value,
     parsed_patch,
+    parsed_suffixes,
     wrong_value,
 )
 
 if TYPE_CHECKING:
     from ...pipelines.request import Request
+
+
+RESULT_NAMES = "Names of the results, such as {stem}_{target}synth{ext}; else the scans'."
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,43 @@ class StudyOptions:
             rich_help_panel=RESULT,
         ),
     ]
+    result_name: Annotated[
+        str,
+        typer.Option(
+            "--result-name",
+            "--name",
+            metavar="PATTERN",
+            help=RESULT_NAMES,
+            rich_help_panel=RESULT,
+        ),
+    ] = ""
+    layout: Annotated[
+        FolderLayout,
+        typer.Option(
+            "--layout",
+            metavar="mirror|bids",
+            help="Of the output folder: as the inputs lie, or a BIDS derivative dataset.",
+            rich_help_panel=RESULT,
+        ),
+    ] = "mirror"
+    bids_suffix: Annotated[
+        str,
+        typer.Option(
+            "--bids-suffix",
+            metavar="SUFFIX",
+            help="Suffix of the results in a BIDS dataset, such as T2w.  [default: by the model's "
+            "target]",
+            rich_help_panel=RESULT,
+        ),
+    ] = ""
+    sidecar: Annotated[
+        bool,
+        typer.Option(
+            "--sidecar",
+            help="Beside each result, a JSON file about how it was made; always in BIDS datasets.",
+            rich_help_panel=RESULT,
+        ),
+    ] = False
     overwrite: Annotated[
         bool,
         typer.Option(
@@ -256,6 +299,9 @@ class StudyOptions:
             folder, result = self.output.parent, self.output.name
             if self.output_format == "dicom":
                 raise wrong_value("--output", "a DICOM result is a folder.")
+            if self.result_name or self.layout != "mirror":
+                named = "--result-name" if self.result_name else "--layout"
+                raise wrong_value(named, "--output names the result; name a folder there.")
         return Request(tuple(inputs), self.model, folder, result, device, limits, options, filters)
 
     def _cycle_check(self) -> CycleCheck | None:
@@ -291,11 +337,37 @@ class StudyOptions:
             output_type=self.output_type,
             strict_input=self.strict_input,
             cycle_check=self._cycle_check(),
+            result_name=self._checked_name(),
+            layout=self.layout,
+            bids_suffix=parsed_suffixes(self.bids_suffix),
+            sidecar=self.sidecar,
         )
+
+    def _checked_name(self) -> str:
+        """The pattern of names, which no layout may contradict."""
+        checked_name(self.result_name)
+        if self.layout == "bids":
+            if self.result_name:
+                raise wrong_value("--result-name", "--layout bids names the results.")
+            if self.output_format not in ("same", "nifti"):
+                raise wrong_value("--format", "--layout bids makes NIfTI files.")
+        elif self.bids_suffix:
+            raise wrong_value("--bids-suffix", "needs --layout bids.")
+        return self.result_name
 
 
 @dataclass(frozen=True, slots=True)
-class ArrivingStudyOptions(StudyOptions):
+class QueuedStudyOptions(StudyOptions):
+    """The same for jobs, where --name is the name of their batch."""
+
+    result_name: Annotated[
+        str,
+        typer.Option("--result-name", metavar="PATTERN", help=RESULT_NAMES, rich_help_panel=RESULT),
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivingStudyOptions(QueuedStudyOptions):
     """The same for studies of which more may come: their results have a folder, and no file."""
 
     output: Annotated[

@@ -9,6 +9,7 @@ import typer
 from ...engine.options import CudaLimits, Effort, device_name
 from ...io.files.disk import takes_name
 from ...io.files.documents import obstacle_to_document
+from ...pipelines.name_pattern import NamePattern
 from ...pipelines.settings import FEWEST_FLIPS
 
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
@@ -16,6 +17,7 @@ _UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
 _COUNT = re.compile(r"[1-9]\d?")
 _VOLUME = re.compile(r"\d{1,9}")
 _LARGEST_VALUE = 3.4e38
+_SUFFIX = re.compile(r"[A-Za-z0-9]+")
 _PATCH = re.compile(r"(\d{1,5}),(\d{1,5}),(\d{1,5})")
 
 
@@ -65,6 +67,23 @@ def checked_flips(count: int) -> int:
     if 0 < count < FEWEST_FLIPS:
         raise wrong_value("--spread", f"the spread of {count} is 0; take {FEWEST_FLIPS} or more.")
     return count
+
+
+def checked_name(pattern: str) -> None:
+    """Raise BadParameter for a pattern that cannot name results; "" is none."""
+    try:
+        if pattern:
+            NamePattern.parse(pattern)
+    except ValueError as error:
+        raise wrong_value("--result-name", f"{pattern!r} {error}.") from None
+
+
+def parsed_suffixes(text: str) -> tuple[str, ...]:
+    """Suffixes of BIDS, one for each result of a study."""
+    suffixes = tuple(text.split(",")) if text else ()
+    if wrong := [each for each in suffixes if not _SUFFIX.fullmatch(each)]:
+        raise wrong_value("--bids-suffix", f"{wrong[0]!r} is no suffix such as T2w.")
+    return suffixes
 
 
 def parsed_size(option: str, text: str | None) -> int | None:

@@ -75,11 +75,13 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str) -> Iterator[
         known = None if plan.seconds is None else seconds(plan.seconds)
         yield f"Seconds in all: {known or 'not known yet: it is measured by the first batch'}"
     drawn = sum(row.planned.action == "preview" and not row.failure for row in rows)
-    kept = sum(row.planned.action == "keep" for row in rows) + drawn
+    described = sum(row.planned.action == "sidecar" and not row.failure for row in rows)
+    kept = sum(row.planned.action == "keep" for row in rows) + drawn + described
     due = len(rows) - kept - len(failed)
     parts = [f"{due} to translate in {counted(sum(row.tiles for row in rows), _part(plan))}"]
     parts += [f"{kept} up to date"] if kept else []
     parts += [f"{counted(drawn, 'preview')} to draw from the files"] if drawn else []
+    parts += [f"{counted(described, 'sidecar')} to write"] if described else []
     parts += [f"{len(failed)} that would fail"] if failed else []
     yield f"{counted(len(rows), 'study', 'studies')}: {', '.join(parts)}; nothing was written"
 
@@ -157,4 +159,6 @@ def _outcome(row: DryRow) -> str:
         return "kept"
     if row.planned.action == "preview":
         return "kept, preview drawn"
+    if row.planned.action == "sidecar":
+        return "kept, sidecar written"
     return f"redone: {row.planned.reason}" if row.planned.reason else "translated"

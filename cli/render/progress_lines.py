@@ -78,10 +78,12 @@ def opening_line(planned: "tuple[PlannedStudy, ...]") -> str:
     parts = [f"{len(due)} to translate"]
     parts += [f"{count} of them again because {reason}" for reason, count in again.items()]
     actions = Counter(plan.action for plan in planned)
-    if kept := actions["keep"] + actions["preview"]:
+    if kept := actions["keep"] + actions["preview"] + actions["sidecar"]:
         parts.append(f"{kept} up to date")
     if actions["preview"]:
         parts.append(f"{counted(actions['preview'], 'preview')} to draw from the files")
+    if actions["sidecar"]:
+        parts.append(f"{counted(actions['sidecar'], 'sidecar')} to write")
     if actions["refuse"]:
         parts.append(f"{actions['refuse']} refused")
     return f"{counted(len(planned), 'study', 'studies')}: {', '.join(parts)}"

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +16,14 @@ from ...io.files.documents import read_document
 from ...io.search import SUFFIXES, Skipped, suffix_of
 from ...io.volume import Study
 from ..errors import PairsFileError
+from ..results.earlier_results import with_mirrored_names
 
 COLUMNS = ("result", "truth", "mask")
 """Of a table of pairs; that of the mask may be left out."""
 
 MOST_NAMED = 3
+
+_SYNTHETIC = re.compile(r"_desc-synthetic[A-Za-z0-9]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ def find_pairs(sources: Sources) -> Paired:
 
     Raises ScanError for a folder that is missing, and PairsFileError for a table that is none.
     """
-    results = discover([sources.results], None, Choice(take_results=True))
+    results = with_mirrored_names(discover([sources.results], None, Choice(take_results=True)))
     truth = discover([sources.truth], None)
     masks = discover([sources.masks], None) if sources.masks else None
     if sources.table:
@@ -155,14 +159,23 @@ class _Named:
         self._stems: dict[PurePosixPath, list[Study]] = defaultdict(list)
         self._frames: dict[_Frame, list[Study]] = defaultdict(list)
         for study in studies:
-            self._stems[_stem(study)].append(study)
+            self._stems[_stem(study.name)].append(study)
             if frame := _frame(study):
                 self._frames[frame].append(study)
 
     def like(self, study: Study) -> Sequence[Study]:
-        """That of the same name, or else those whose names differ in the suffix of the format."""
-        same = self._names.get(study.name)
-        return [same] if same else self._stems.get(_stem(study), ())
+        """That of the same name, or else those whose names differ in the suffix of the format.
+
+        Of a result with a name of its own, the name that it would have as its scan's, or in a BIDS
+        dataset the one without desc-synthetic, counts as well.
+        """
+        names = (study.name, *study.mirrored, *_acquired(study.name))
+        found = (self._of_name(name) for name in names)
+        return next(filter(None, found), ())
+
+    def _of_name(self, name: PurePosixPath) -> Sequence[Study]:
+        same = self._names.get(name)
+        return [same] if same else self._stems.get(_stem(name), ())
 
     def of_same_frame(self, study: Study) -> Sequence[Study]:
         """DICOM series of the same study and frame of reference."""
@@ -170,11 +183,16 @@ class _Named:
         return self._frames.get(frame, ()) if frame else ()
 
 
-def _stem(study: Study) -> PurePosixPath:
-    suffix = suffix_of(Path(study.name))
-    if suffix not in SUFFIXES:
-        return study.name
-    return study.name.with_name(study.name.name[: -len(suffix)])
+def _stem(name: PurePosixPath) -> PurePosixPath:
+    suffix = suffix_of(Path(name))
+    return name.with_name(name.name[: -len(suffix)]) if suffix in SUFFIXES else name
+
+
+def _acquired(name: PurePosixPath) -> Iterator[PurePosixPath]:
+    """The name in a BIDS dataset of an acquired scan of the contrast that a result has."""
+    acquired = _SYNTHETIC.sub("", name.name)
+    if acquired != name.name:
+        yield name.with_name(acquired)
 
 
 def _frame(study: Study) -> _Frame | None:

@@ -27,7 +27,7 @@ from ..results.aliases import alias_note
 from ..results.disk_space import DiskSpace
 from ..results.input_files import InputFiles, states_again
 from ..results.manifest import content_of
-from ..results.resume import PlannedStudy, result_files
+from ..results.resume import ADDS, PlannedStudy, result_files
 from ..results.storing import Store
 from ..settings import TranslateOptions, TranslateSettings
 from ..study.finished_preview import preview_from_files
@@ -144,36 +144,46 @@ class StudyStages:
         row = planned.opening_row
         self._under_way.want(row.name)
         if planned.action == "keep":
-            return StudyDone(replace(row, preview=planned.picture))
+            return StudyDone(replace(row, preview=planned.picture, sidecars=planned.sidecars))
         if planned.action == "refuse":
             return StudyDone(row)
-        if planned.action == "preview":
-            return self._with_preview(planned, row)
+        if planned.action in ADDS:
+            return self._with_more_beside(planned, row)
         self._aliases[row.name] = planned.aliases
         progress = self._under_way.begin(planned, row)
         return self._under_way.stage(progress, lambda: [self._prepare(progress)])
 
-    def _with_preview(self, planned: PlannedStudy, row: StudyReport) -> StudyDone:
-        """Draw the preview of a result that is up to date; the network has no part in it."""
+    def _with_more_beside(self, planned: PlannedStudy, row: StudyReport) -> StudyDone:
+        """Write what a result that is up to date lacks; the network has no part in it."""
         progress = self._under_way.begin(planned, row)
-        return self._under_way.over(self._under_way.stage(progress, lambda: self._draw(progress)))
+        done = self._under_way.stage(progress, lambda: self._put_beside(progress))
+        return self._under_way.over(done)
 
-    def _draw(self, progress: StudyProgress) -> StudyReport:
+    def _put_beside(self, progress: StudyProgress) -> StudyReport:
         task, planned, watch = self._task, progress.planned, progress.watch
         task.store.record.place.check()
+        picture = self._picture(progress) if planned.action == "preview" else None
+        with watch.time("write"):
+            task.store.put_beside(planned, picture, self._commits)
+        return replace(
+            progress.row,
+            preview=planned.picture,
+            drawn=picture is not None,
+            sidecars=planned.sidecars,
+        )
+
+    def _picture(self, progress: StudyProgress) -> bytes:
+        """The preview of a result that is there, from its files."""
         self._take_memory(progress)
-        picture = preview_from_files(
-            planned.study,
-            planned.targets,
-            task.model.card,
-            task.options,
-            watch,
+        return preview_from_files(
+            progress.planned.study,
+            progress.planned.targets,
+            self._task.model.card,
+            self._task.options,
+            progress.watch,
             self._arrays.empty,
             progress.row.warning,
         )
-        with watch.time("write"):
-            task.store.put_preview(planned, picture, self._commits)
-        return replace(progress.row, preview=planned.picture, drawn=True)
 
     def make_ready(self, planned: PlannedStudy, generator: SharedGenerator | None) -> None:
         """Let the network take the memory for a volume while that is read.
@@ -492,11 +502,12 @@ class StudyStages:
             volumes=count,
             tiles=made.tiles,
             preview=progress.planned.picture,
+            sidecars=progress.planned.sidecars,
             seams=made.seams,
             maps=tuple(map_beside(progress.planned.target, each.mark.kind) for each in made.maps),
             spread=made.spread,
             source_content=content_of(progress.inputs),
-            output_content=content_of(result_files(outputs, progress.planned.target)),
+            output_content=content_of(result_files(outputs, progress.planned.targets)),
         )
 
     def drop(self, inferred: Inferred | Finished) -> None:

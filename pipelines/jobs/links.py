@@ -28,7 +28,7 @@ def _inputs_of(job: StudyJob) -> Path:
     Of scans in several folders it is the one that these share, which lies within the inputs.
     """
     folder = Path(os.path.commonpath([os.path.dirname(file) for file in job.files]))  # noqa: PTH120
-    above = PurePosixPath(job.study).parent.parts
+    above = PurePosixPath(job.mirrored_name).parent.parts
     if folder.parts[len(folder.parts) - len(above) :] != above:
         return folder
     return Path(*folder.parts[: len(folder.parts) - len(above)])

@@ -56,7 +56,7 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
     decided = with_inference(model, request.options)
     model.network.graph.check_patch(decided.patch or model.card.patch)
     options = replace(decided, cycle_check=_cycle_check(model, request))
-    found = (search or request.search)(model.card)
+    found = (search or request.search)(model)
     stored = Counter(file for series in found.series for file in set(series.files))
     found_jobs = (
         StudyJob(
@@ -69,6 +69,8 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
             listed=_listed(study),
             images=_images(study, stored),
             incomplete=study.incomplete,
+            mirrored=tuple(map(str, study.mirrored)),
+            others=tuple(map(str, study.other_results)) if study.mirrored else (),
         )
         for study in found.studies
         if study.obstacle is None

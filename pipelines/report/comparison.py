@@ -1,8 +1,10 @@
 """Two batches beside each other: the same studies, and how the second went against the first."""
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..stopwatch import NOT_ALWAYS, STAGES, Stage
 from .reading import StoredReport
@@ -82,13 +84,14 @@ class Comparison:
 
 
 def compare(first: StoredReport, second: StoredReport) -> Comparison:
-    """Match the studies of two reports by name."""
+    """Match the studies of two reports by name, or by scan where their results have other names."""
     ones = {row.name: row for row in first.batch.translated()}
     others = {row.name: row for row in second.batch.translated()}
+    before, after = (_by_scan(rows.values()) for rows in (ones, others))
+    same_scan = {row.name: after[scan] for scan, row in before.items() if scan in after}
+    found = ((row, others.get(name) or same_scan.get(name)) for name, row in ones.items())
     pairs = tuple(
-        StudyPair(row, others[name])
-        for name, row in ones.items()
-        if name in others and others[name].voxels == row.voxels
+        StudyPair(row, other) for row, other in found if other and other.voxels == row.voxels
     )
     before, after = conditions(first), conditions(second)
     return Comparison(
@@ -102,6 +105,12 @@ def compare(first: StoredReport, second: StoredReport) -> Comparison:
             if before.get(name) != after.get(name)
         },
     )
+
+
+def _by_scan(rows: Collection[StudyReport]) -> dict[Path, StudyReport]:
+    """The studies of scans that only one of them was made of."""
+    several = Counter(row.source for row in rows)
+    return {row.source: row for row in rows if several[row.source] == 1}
 
 
 def conditions(stored: StoredReport) -> dict[str, str]:

@@ -115,6 +115,7 @@ class _Study(Struct, frozen=True, kw_only=True, rename={"failure": "class"}):
     verified: _Verified | None = None
     cycle: _Cycle | None = None
     maps: tuple[Path, ...] = ()
+    sidecars: tuple[Path, ...] = ()
     spread: _Spread | None = None
     preview_drawn: bool = False
     source_content: _Content | None = None
@@ -319,6 +320,7 @@ def _study(stored: _Study) -> StudyReport:
         verified=_verified(stored.verified),
         cycle=_cycle(stored.cycle),
         maps=stored.maps,
+        sidecars=stored.sidecars,
         spread=stored.spread and SpreadFigures(stored.spread.flips, stored.spread.deviation),
         failure=_failure(stored),
         notes=stored.notes,

@@ -70,9 +70,10 @@ class StudyReport:
     second computation came to, if it was asked for. cycle: how near the result comes back to the
     scan, where that is known. failure: why there is no result. drawn: whether
     a preview was drawn of a result that was up to date. source_content, output_content: the bytes
-    of the scan and of the result, without its preview; None where they are not known. maps: those
-    beside the result. spread: what it comes to, if it was measured. volumes: how many of the
-    source were translated one by one, into one result; voxels and tiles are those of all.
+    of the scan and of the result, without its preview and its sidecars; None where they are not
+    known. maps, sidecars: those beside the result. spread: what it comes to, if it was measured.
+    volumes: how many of the source were translated one by one, into one result; voxels and tiles
+    are those of all.
     """
 
     name: str
@@ -98,6 +99,7 @@ class StudyReport:
     output_content: Content | None = None
     cycle: CycleError | None = None
     maps: tuple[Path, ...] = ()
+    sidecars: tuple[Path, ...] = ()
     spread: SpreadFigures | None = None
     volumes: int = 1
 

@@ -93,6 +93,7 @@ def _newest(
         drawn=now.drawn,
         cycle=now.cycle or before.cycle,
         maps=now.maps,
+        sidecars=now.sidecars,
         spread=now.spread or before.spread,
         source_content=now.source_content or before.source_content,
         output_content=now.output_content or before.output_content,

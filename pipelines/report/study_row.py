@@ -16,8 +16,9 @@ def to_json(row: StudyReport) -> dict[str, Any]:
     del fields["source"], fields["output"], fields["name"]
     if row.failure:
         del fields["failure"]["passes"]  # what may pass has not ended
-    maps = [str(place) for place in row.maps]
-    return {**fields, "preview": str(row.preview) if row.preview else None, "maps": maps}
+    for name in ("maps", "sidecars"):
+        fields[name] = [*map(str, fields[name])]
+    return {**fields, "preview": str(row.preview) if row.preview else None}
 
 
 def from_json(fields: Mapping[str, Json], name: str, source: Path, output: Path) -> StudyReport:

@@ -109,6 +109,7 @@ def _study(row: StudyReport) -> JsonObject:
         "verified": row.verified and asdict(row.verified),
         "cycle": row.cycle and {**asdict(row.cycle), "marked": row.cycle.is_marked},
         "maps": [str(place) for place in row.maps],
+        "sidecars": [str(place) for place in row.sidecars],
         "spread": row.spread and asdict(row.spread),
         "source_content": row.source_content and asdict(row.source_content),
         "volumes": row.volumes,

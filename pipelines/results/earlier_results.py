@@ -1,7 +1,7 @@
 """Studies below the inputs, without the results of earlier runs among them."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -37,6 +37,39 @@ def discover_scans(
             studies.append(study)
     skipped.sort(key=lambda row: row.path)
     return replace(found, studies=tuple(studies), skipped=tuple(skipped))
+
+
+def with_mirrored_names(found: Discovery) -> Discovery:
+    """Results with the names that they would have if they mirrored their scans, by the records of
+    the output folders around them.
+    """
+    entries = cache(_entries_or_none)
+    studies = tuple(_with_mirrored_name(study, found.root, entries) for study in found.studies)
+    return replace(found, studies=studies)
+
+
+def _with_mirrored_name(
+    result: Study, root: Path, entries: Callable[[Path], dict[str, ManifestEntry]]
+) -> Study:
+    file = result.files[0]
+    for folder in file.parents:
+        for place in (file, file.parent):  # a series is a folder
+            name = place.relative_to(folder).as_posix()
+            if entry := entries(folder).get(name):
+                results = dict(zip((entry.output, *entry.others), entry.mirrored, strict=False))
+                mirrored = folder / results.get(name, name)
+                inside = mirrored.is_relative_to(root)
+                if name not in results or not inside:
+                    return result
+                return replace(result, mirrored=(PurePosixPath(mirrored.relative_to(root)),))
+    return result
+
+
+def _entries_or_none(folder: Path) -> dict[str, ManifestEntry]:
+    try:
+        return _entries(folder)
+    except NewerRecordError:
+        return {}
 
 
 _REASON = "it was made by this program; name it, or its output folder, to translate it again"

@@ -125,7 +125,9 @@ class ManifestEntry:
     those that may stand there, with their files among the outputs. spread: what it came to, if it
     was measured. cycle: how near the output comes back to the scan, if that was measured.
     resampled: which scans of several were brought onto the grid of the first, in words. words: what
-    the output itself says of its model, as in `ModelCard`; none where it says nothing.
+    the output itself says of its model, as in `ModelCard`; none where it says nothing. mirrored:
+    what the output, and the results of further channels, would be if they mirrored the inputs; none
+    where they do. others: places of those further results, where they do not.
     """
 
     output: str
@@ -139,6 +141,8 @@ class ManifestEntry:
     resampled: tuple[str, ...] = ()
     cycle: CycleError | None = None
     words: tuple[str, ...] = ()
+    mirrored: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     def change_of(self, models: Collection[str], words: tuple[str, ...]) -> str | None:
         """What is another about its model, or None.
@@ -155,6 +159,11 @@ class ManifestEntry:
         return bool(words and self.words) and self.words != words
 
     @property
+    def mirrored_name(self) -> str:
+        """What the output would be if it mirrored the inputs."""
+        return self.mirrored[0] if self.mirrored else self.output
+
+    @property
     def files(self) -> tuple[FileState, ...]:
         """All of the outputs and of the maps."""
         return *self.outputs, *(state for each in self.maps for state in each.files)
@@ -166,18 +175,31 @@ def load(output: Path) -> dict[str, ManifestEntry]:
     An output whose line is lost counts as foreign, which is the safe side.
     Raises OutputFolderError if a manifest is there and cannot be read, or NewerRecordError.
     """
-    record = found_record(output)
-    if record is None:
-        return {}
-    try:
-        with os.fdopen(open_unlinked(record / NAME, os.O_RDONLY), "rb") as file:
-            content = file.read()
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise _unusable(error) from error
+    record, content = _content(output)
     entries, _ = _parsed(record, content)
     return entries
+
+
+def has_named_results(output: Path) -> bool:
+    """Whether some results may have other names than their scans; reads no line.
+
+    Raises OutputFolderError if a manifest is there and cannot be read.
+    """
+    return b'"mirrored": ' in _content(output)[1]
+
+
+def _content(output: Path) -> tuple[Path, bytes]:
+    """The folder of a record, and all lines of its manifest."""
+    record = found_record(output)
+    if record is None:
+        return Path(), b""
+    try:
+        with os.fdopen(open_unlinked(record / NAME, os.O_RDONLY), "rb") as file:
+            return record, file.read()
+    except FileNotFoundError:
+        return record, b""
+    except OSError as error:
+        raise _unusable(error) from error
 
 
 def check_usable(output: Path) -> None:
@@ -264,7 +286,7 @@ class Manifest:
     def append(self, entry: ManifestEntry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
         fields = asdict(entry)
-        for name in ("maps", "spread", "resampled", "cycle", "words"):
+        for name in ("maps", "spread", "resampled", "cycle", "words", "mirrored", "others"):
             if not fields[name]:
                 del fields[name]  # which programs from before there were any do not understand
         line = json.dumps({"version": VERSION, **fields}).encode() + b"\n"

@@ -1,7 +1,8 @@
 """Which studies are due, which are up to date, and which have something foreign in their way."""
 
+import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -10,16 +11,20 @@ from typing import Literal, TypeAlias, cast
 from ...io.files.atomic import irreplaceable
 from ...io.files.disk import takes_name
 from ...io.maps import MapKind, MapMark
+from ...io.sidecars import sidecar_of
 from ...io.volume import Obstacle, Study
 from ...io.writing import files_at, is_series, map_beside, places, places_made
 from ..cycle.cycle_error import CycleRule
 from ..report.report import Failure, StudyReport
 from .manifest import FileState, ManifestEntry, MapRecord, Recipe, content_of
+from .sidecar import SidecarMaker
 
-Action: TypeAlias = Literal["translate", "keep", "preview", "refuse"]
+Action: TypeAlias = Literal["translate", "keep", "preview", "sidecar", "refuse"]
 """Of what is kept, a preview that is asked for is drawn from the files if it is not there, or says
-other words of the model.
+other words of the model; a sidecar is written if it is not as it would be now. "preview" does both.
 """
+ADDS: tuple[Action, ...] = ("preview", "sidecar")
+"""Actions that keep a result and write something beside it."""
 
 
 MOVED = "its earlier result has another name"
@@ -40,12 +45,13 @@ class PlannedStudy:
     reason: why an older result is made anew, or why the study is refused; None if there is nothing
     to say. replaces: whether what stands at the target may be replaced. refreshed: the manifest's
     entry with new marks, if files were touched or moved but hold the same bytes. stale: a preview
-    of the older result, which would not show the new one. stale_maps: those of the older result
-    that are not made again. aliases: the same scan under other names, for which the result is
-    stored again. study: its files. target: place of the result. action: what will be done. earlier:
-    of the files that are known to be ours. kept: what the manifest says of a result that is up to
-    date. picture: place of the preview; None where none is asked for, or its name is too long.
-    differs: whether a sound result of another model or of other settings is replaced.
+    of the older result, which would not show the new one. stale_beside: maps and sidecars of the
+    older result that are not made again. aliases: the same scan under other names, for which the
+    result is stored again. study: its files. target: place of the result. action: what will be
+    done. earlier: of the files that are known to be ours. kept: what the manifest says of a result
+    that is up to date. picture: place of the preview; None where none is asked for, or its name is
+    too long. differs: whether a sound result of another model or of other settings is replaced.
+    sidecars: places of the JSON files beside the results; none where none are asked for.
     """
 
     study: Study
@@ -55,18 +61,18 @@ class PlannedStudy:
     replaces: bool = False
     refreshed: ManifestEntry | None = None
     stale: Path | None = None
-    stale_maps: tuple[Path, ...] = ()
+    stale_beside: tuple[Path, ...] = ()
     aliases: "tuple[PlannedStudy, ...]" = ()
     earlier: tuple[FileState, ...] = ()
     kept: ManifestEntry | None = None
     picture: Path | None = None
     differs: bool = False
+    sidecars: tuple[Path, ...] = ()
 
     @property
     def targets(self) -> tuple[Path, ...]:
         """The places of the results of all channels."""
-        others = (self.target.with_name(result.name) for result in self.study.other_results)
-        return self.target, *others
+        return _targets(self.target, self.study)
 
     @property
     def refusal(self) -> Failure | None:
@@ -93,7 +99,7 @@ class PlannedStudy:
         return replace(
             row,
             source_content=content_of(self.kept.inputs),
-            output_content=content_of(result_files(self.kept.outputs, self.target)),
+            output_content=content_of(result_files(self.kept.outputs, self.targets)),
             cycle=self.kept.cycle,
             maps=tuple(
                 map_beside(self.target, cast("MapKind", record.kind)) for record in self.kept.maps
@@ -116,7 +122,7 @@ class Planner:
     newest of every output. recipe: what results are made with now. models: further hashes by which
     results of the same network are recorded. cycle: by which each result is to have a cycle
     error; None if it need not. words: what a result is to say of its model; none where nobody can
-    tell.
+    tell. sidecars: makes the JSON files beside results; None if they need not have any.
     """
 
     output: Path
@@ -128,23 +134,30 @@ class Planner:
     cycle: CycleRule | None = None
     maps: tuple[MapMark, ...] = ()
     words: tuple[str, ...] = ()
+    sidecars: SidecarMaker | None = None
 
     def plan(self, studies: Sequence[Study]) -> tuple[PlannedStudy, ...]:
         """One plan a study, in their order."""
-        sources = _identities(file for study in studies for file in study.files)
+        sources = _identities(file for study in studies for file in self._inputs_of(study))
         moved = self._results_without(studies)
         planned = (self._sparing_links(self._plan(study, sources)) for study in studies)
         return tuple(self._told_of_moves(each, moved) for each in planned)
 
+    def _inputs_of(self, study: Study) -> Iterator[Path]:
+        """Files that no result may replace."""
+        yield from study.files
+        if self.sidecars:
+            yield from (sidecar_of(scan.files[0]) for scan in study.channels)
+
     def _results_without(self, studies: Sequence[Study]) -> "dict[_Marks, str]":
         """Results that are there of studies with other names than these, by the inputs' marks."""
-        names = {str(study.name) for study in studies}
+        names = {str(study.mirrored_name) for study in studies}
         return {
             tuple(
                 (state.name, state.size, state.modified_ns) for state in entry.inputs
             ): entry.output
             for entry in self.entries.values()
-            if entry.status == "written" and entry.output not in names
+            if entry.status == "written" and entry.mirrored_name not in names
         }
 
     def _sparing_links(self, planned: PlannedStudy) -> PlannedStudy:
@@ -153,7 +166,9 @@ class Planner:
             case "translate":
                 coming = self._places(planned)
             case "preview":
-                coming = [planned.picture] if planned.picture else []
+                coming = [*planned.sidecars, *([planned.picture] if planned.picture else [])]
+            case "sidecar":
+                coming = [*planned.sidecars]
             case "keep" | "refuse":
                 coming = []
         for file in coming:
@@ -165,7 +180,8 @@ class Planner:
     def _places(self, planned: PlannedStudy) -> list[Path]:
         """Every file that may be made for a study."""
         maps = map_places(planned.target, [mark.kind for mark in self.maps])
-        return [*files_of(planned), *maps, *([planned.picture] if planned.picture else [])]
+        pictures = [planned.picture] if planned.picture else []
+        return [*files_of(planned), *maps, *planned.sidecars, *pictures]
 
     def _told_of_moves(self, planned: PlannedStudy, moved: "Mapping[_Marks, str]") -> PlannedStudy:
         """The same, with a note if its result stands under the name that it had among others."""
@@ -197,9 +213,10 @@ class Planner:
             target,
             "translate",
             stale=self._stale(target, entry),
-            stale_maps=self._stale_maps(target, entry),
+            stale_beside=self._stale_beside(target, entry),
             earlier=earlier,
             picture=picture,
+            sidecars=tuple(map(sidecar_of, _targets(target, study))) if self.sidecars else (),
         )
         standing = [file for file in self._places(due) if os.path.lexists(file)]
         if inputs := [file for file in standing if _identities([file]) & sources]:
@@ -225,9 +242,10 @@ class Planner:
         """
         results = [self.output / name for name in study.results]
         maps = (map_beside(results[0], mark.kind) for mark in self.maps)
-        for place in (*results, *maps):
-            if long := next((p for p in places_made(place, study) if not takes_name(p)), None):
-                reason = f"{long} has a name that is too long for its disk; choose a shorter one"
+        made = [file for place in (*results, *maps) for file in places_made(place, study)]
+        for place in (*made, *(map(sidecar_of, results) if self.sidecars else ())):
+            if not takes_name(place):
+                reason = f"{place} has a name that is too long for its disk; choose a shorter one"
                 return replace(study, obstacle=Obstacle("write", reason))
         return study
 
@@ -238,7 +256,10 @@ class Planner:
         if self.preview and not pictures and os.path.lexists(picture):
             return _refused(ours, picture, _FOREIGN)
         is_drawn = bool(pictures) and os.path.lexists(picture)
-        unasked = () if self.preview and is_drawn else pictures
+        sidecars = _sidecars_of(ours, entry)
+        if edited := _edited(ours.sidecars, sidecars):
+            return _refused(ours, *edited)
+        unasked = (*(() if self.preview and is_drawn else pictures), *sidecars.values())
         recorded = tuple(state for state in entry.outputs if state not in unasked)
         try:
             outputs = _again(recorded, _files_of(ours, [s.name for s in recorded]))
@@ -247,7 +268,7 @@ class Planner:
         except OSError as error:
             return _refused(ours, ours.target, f"cannot be checked ({error.strerror})")
         if _hashes(outputs) != _hashes(recorded):
-            return _refused(ours, ours.target, "was changed after this program wrote it")
+            return _refused(ours, ours.target, _CHANGED)
         told = self.words if is_series(ours.study.format, ours.target) else ()
         models = self.recipe.model, *self.models
         if changed := entry.change_of(models, told):
@@ -269,12 +290,32 @@ class Planner:
         if isinstance(judged, PlannedStudy):
             return judged
         now = replace(entry, inputs=inputs, outputs=(*outputs, *unasked), maps=judged, cycle=cycle)
-        if ours.picture is None or (is_drawn and not entry.says_other(self.words)):
+        is_drawn = ours.picture is None or (is_drawn and not entry.says_other(self.words))
+        is_described = self._is_described(ours, entry, sidecars)
+        if is_drawn and is_described:
             return replace(ours, action="keep", refreshed=now if now != entry else None, kept=now)
-        bare = tuple(state for state in outputs if state.name != picture.name)
-        drawn = replace(now, outputs=bare, words=self.words or entry.words)
-        stale = picture if is_drawn else None
-        return replace(ours, action="preview", kept=drawn, stale=stale)
+        due = {*sidecars} if ours.sidecars else set[str]()
+        due |= set() if is_drawn else {picture.name}
+        now = replace(now, outputs=tuple(each for each in now.outputs if each.name not in due))
+        if is_drawn:
+            return replace(ours, action="sidecar", kept=now)
+        now = replace(now, words=self.words or entry.words)
+        stale = picture if pictures and os.path.lexists(picture) else None
+        return replace(ours, action="preview", kept=now, stale=stale)
+
+    def _is_described(
+        self, ours: PlannedStudy, entry: ManifestEntry, sidecars: Mapping[str, FileState]
+    ) -> bool:
+        """Whether a result has the sidecars that are asked for, as they would be written now."""
+        if self.sidecars is None:
+            return True
+        made = self.sidecars.made(ours.study, entry.program)
+        return all(
+            place.name in sidecars
+            and os.path.lexists(place)
+            and sidecars[place.name].sha256 == hashlib.sha256(content).hexdigest()
+            for place, content in zip(ours.sidecars, made, strict=True)
+        )
 
     def _judge_maps(
         self, ours: PlannedStudy, entry: ManifestEntry
@@ -296,21 +337,26 @@ class Planner:
             if len(files) < len(record.files):
                 return replace(ours, reason="a map beside its result was deleted")
             if _hashes(files) != _hashes(record.files):
-                return _refused(ours, place, "was changed after this program wrote it")
+                return _refused(ours, place, _CHANGED)
             if record.recipe != mark.recipe:
                 return replace(ours, reason="the settings of a map changed")
             known[mark.kind] = replace(record, files=files)
         return tuple(known.values())
 
-    def _stale_maps(self, target: Path, entry: ManifestEntry | None) -> tuple[Path, ...]:
-        """Maps of an earlier run, unless this one replaces them or a user changed them."""
+    def _stale_beside(self, target: Path, entry: ManifestEntry | None) -> tuple[Path, ...]:
+        """Maps and sidecars of an earlier run, unless this one replaces them or a user changed
+        them.
+        """
+        if entry is None:
+            return ()
         made = {mark.kind for mark in self.maps}
+        kinds = [record.kind for record in entry.maps if record.kind not in made]
+        names = {state.name for state in entry.outputs}
+        results = [target, *(target.with_name(PurePath(each).name) for each in entry.others)]
+        sidecars = () if self.sidecars else tuple(map(sidecar_of, results))
+        old = (*map_places(target, kinds), *(each for each in sidecars if each.name in names))
         return tuple(
-            place
-            for record in (entry.maps if entry else ())
-            if record.kind not in made
-            for place in map_places(target, [record.kind])
-            if entry and os.path.lexists(place) and not _foreign([place], entry.files)
+            place for place in old if os.path.lexists(place) and not _foreign([place], entry.files)
         )
 
     def _stale(self, target: Path, entry: ManifestEntry | None) -> Path | None:
@@ -332,6 +378,7 @@ def map_places(target: Path, kinds: Iterable[str]) -> tuple[Path, ...]:
 
 
 _FOREIGN = "was not made by this program"
+_CHANGED = "was changed after this program wrote it"
 
 
 def _foreign(standing: Iterable[Path], ours: Sequence[FileState]) -> Path | None:
@@ -355,10 +402,34 @@ def _is_of(state: FileState, file: Path) -> bool:
         return False
 
 
-def result_files(outputs: Iterable[FileState], target: Path) -> tuple[FileState, ...]:
-    """The files of a result without its preview."""
-    picture = preview_of(target).name
-    return tuple(state for state in outputs if state.name != picture)
+def result_files(outputs: Iterable[FileState], targets: Iterable[Path]) -> tuple[FileState, ...]:
+    """The files of a study's results without its preview and its sidecars."""
+    beside = {place(target).name for target in targets for place in (preview_of, sidecar_of)}
+    return tuple(state for state in outputs if state.name not in beside)
+
+
+def _targets(target: Path, study: Study) -> tuple[Path, ...]:
+    return target, *(target.with_name(result.name) for result in study.other_results)
+
+
+def _sidecars_of(planned: PlannedStudy, entry: ManifestEntry) -> dict[str, FileState]:
+    """What is known of the sidecars of an earlier result, by their names."""
+    names = {sidecar_of(target).name for target in planned.targets}
+    return {state.name: state for state in entry.outputs if state.name in names}
+
+
+def _edited(places: Iterable[Path], known: Mapping[str, FileState]) -> tuple[Path, str] | None:
+    """A sidecar that this program did not write as it is, and what is the matter with it."""
+    for place in filter(os.path.lexists, places):
+        state = known.get(place.name)
+        if state is None:
+            return place, _FOREIGN
+        try:
+            if state.again(place).sha256 != state.sha256:
+                return place, _CHANGED
+        except OSError as error:
+            return place, f"cannot be checked ({error.strerror})"
+    return None
 
 
 def _refused(due: PlannedStudy, file: Path, trouble: str) -> PlannedStudy:

@@ -10,29 +10,38 @@ from pathlib import Path, PurePosixPath
 from ...io.discovery import Discovery
 from ...io.maps import MapMark
 from ...io.search import is_folder
+from ...io.sidecars import sidecar_of
 from ...io.volume import Obstacle, Study
 from ...io.writing import map_beside, places, places_for
 from .resume import preview_of
 
+MOVE = "move one away"
 MOST_NAMED = 3
 """Rivals that a reason names; the others are counted."""
 
 
 def rivals_refused(
-    found: Discovery, output: Path, marks: Sequence[MapMark] = (), *, preview: bool = False
+    found: Discovery,
+    output: Path,
+    marks: Sequence[MapMark] = (),
+    *,
+    preview: bool = False,
+    sidecars: bool = False,
+    remedy: str = MOVE,
 ) -> Discovery:
     """The search with an obstacle for each study that wants a place of another one's result.
 
-    Compared are all files and folders of results, of their maps and of their previews below
-    `output`: the same place, or one inside the other. Each rival is named after its own source and
-    names the others, whatever their order, so that no two studies have the same name afterwards.
+    Compared are all files and folders of results, of their maps, previews and sidecars below
+    `output`: the same place, or one inside the other. remedy: what the user may do about it. Each
+    rival is named after its own source and names the others, whatever their order, so that no two
+    studies have the same name afterwards.
     Names that differ only in Unicode normalisation are one place, and those that differ only in
     case are if the disk of `output` ignores it.
     """
     one_case = _ignores_case(output)
     owners: dict[str, set[int]] = defaultdict(set)
     for number, study in enumerate(found.studies):
-        for place in _places(study, marks, preview=preview):
+        for place in _places(study, marks, preview=preview, sidecars=sidecars):
             owners[_folded(place, one_case=one_case)].add(number)
     rivals: dict[int, set[int]] = defaultdict(set)
     for place, sharing in owners.items():
@@ -40,10 +49,12 @@ def rivals_refused(
         if len(together := sharing.union(*around)) > 1:
             for number in together:
                 rivals[number] |= together - {number}
-    return _refused(found, rivals) if rivals else found
+    return _refused(found, rivals, remedy) if rivals else found
 
 
-def _places(study: Study, marks: Sequence[MapMark], *, preview: bool) -> Iterator[str]:
+def _places(
+    study: Study, marks: Sequence[MapMark], *, preview: bool, sidecars: bool
+) -> Iterator[str]:
     """Files and folders that may be made for a study, relative to the output folder."""
     for result in study.results:
         yield from (place.as_posix() for place in places_for(Path(result), study))
@@ -51,6 +62,8 @@ def _places(study: Study, marks: Sequence[MapMark], *, preview: bool) -> Iterato
         yield from (place.as_posix() for place in places(beside))
     if preview:
         yield preview_of(Path(study.name)).as_posix()
+    if sidecars:
+        yield from (sidecar_of(Path(result)).as_posix() for result in study.results)
 
 
 def _folded(place: str, *, one_case: bool) -> str:
@@ -64,7 +77,7 @@ def _folders_of(place: str) -> Iterator[str]:
         place = folder
 
 
-def _refused(found: Discovery, rivals: dict[int, set[int]]) -> Discovery:
+def _refused(found: Discovery, rivals: dict[int, set[int]], remedy: str) -> Discovery:
     sources = {number: _source(found.studies[number], found.root) for number in rivals}
     known = {study.name for at, study in enumerate(found.studies) if at not in rivals}
     studies: list[Study] = []
@@ -73,8 +86,8 @@ def _refused(found: Discovery, rivals: dict[int, set[int]]) -> Discovery:
             name = _free_name(sources[at], known)
             known.add(name)
             reason = _reason(sources[at], sorted(sources[each] for each in rivals[at]))
-            obstacle = study.obstacle or Obstacle("occupied", reason)
-            study = replace(study, name=name, other_results=(), obstacle=obstacle)
+            obstacle = study.obstacle or Obstacle("occupied", f"{reason}; {remedy}")
+            study = replace(study, name=name, other_results=(), obstacle=obstacle, mirrored=())
         studies.append(study)
     return replace(found, studies=tuple(sorted(studies, key=lambda study: study.name)))
 
@@ -99,7 +112,7 @@ def _reason(source: PurePosixPath, others: Sequence[PurePosixPath]) -> str:
         named += f" and {len(others) - MOST_NAMED} more"
     if any(_folded(str(source), one_case=True) == _folded(str(o), one_case=True) for o in others):
         named += " (their names differ only in case or in Unicode normalisation)"
-    return f"its result would overwrite that of {named}; move one away"
+    return f"its result would overwrite that of {named}"
 
 
 def _ignores_case(output: Path) -> bool:

@@ -22,6 +22,7 @@ from ..study.translation import Translated
 from .manifest import FileState, ManifestEntry, MapRecord, Recipe
 from .record_folder import OutputPlace
 from .resume import PlannedStudy, files_of, map_places
+from .sidecar import SidecarMaker
 from .written_ahead import LEAST_BYTES, WrittenAhead, WrittenSeries
 
 Barrier: TypeAlias = Callable[[], AbstractContextManager[object]]
@@ -45,12 +46,14 @@ class Record(Protocol):
 class Store:
     """Where results are recorded, and what all of them are made with; card: the model's.
 
-    record: the manifest. recipe: hashes of model and settings.
+    record: the manifest. recipe: hashes of model and settings. sidecars: makes the JSON files
+    beside results; None where there are none.
     """
 
     record: Record
     recipe: Recipe
     card: ModelCard
+    sidecars: SidecarMaker | None = None
 
     def put(
         self,
@@ -76,12 +79,14 @@ class Store:
             recipe=self.recipe,
             inputs=(),
             words=self.card.words if is_told else (),
+            mirrored=tuple(map(str, planned.study.mirrored)),
+            others=tuple(map(str, planned.study.other_results)) if planned.study.mirrored else (),
         )
         place, target = self.record.place, planned.target
         maps = tuple(MapRecord(each.mark.kind, each.mark.recipe) for each in made.maps)
         gate = self._gate(replace(entry, outputs=planned.earlier, maps=maps), place, barrier)
         beside = [*map_places(target, [each.mark.kind for each in made.maps])]
-        beside += _pictures(planned, made)
+        beside += [*_pictures(planned, made), *planned.sidecars]
         appeared = [file for file in (*files_of(planned), *beside) if os.path.lexists(file)]
         if appeared and not planned.replaces:
             raise OccupiedError(
@@ -152,11 +157,11 @@ class Store:
         Returns the entry as it is to be recorded. Raises WriteError and OSError.
         """
         target, derivation = planned.target, self._derivation(planned.study, entry.inputs, 0)
-        for old in (*([planned.stale] if planned.stale else []), *planned.stale_maps):
+        for old in (*([planned.stale] if planned.stale else []), *planned.stale_beside):
             remove(old)
-        pictures = _pictures(planned, made)
-        for place, picture in pictures.items():
-            _save(place, picture, gate)
+        beside = {**_pictures(planned, made), **self._sidecars(planned, entry.program)}
+        for place, content in beside.items():
+            _save(place, content, gate)
         said = made.volumes[0].mark
         maps = tuple(self._put_map(each, said, target, derivation, gate) for each in made.maps)
         hashes: dict[str, str] = {}
@@ -171,7 +176,7 @@ class Store:
             else:
                 derived = self._derivation(planned.study, entry.inputs, channel)
                 hashes |= write(volume, each, derived, gate)
-        written = [*(file for each in planned.targets for file in files_at(each)), *pictures]
+        written = [*(file for each in planned.targets for file in files_at(each)), *beside]
         outputs = tuple(FileState.of(file, hashes.get(file.name)) for file in written)
         written_entry = replace(entry, status="written", outputs=outputs, maps=maps)
         return replace(written_entry, spread=made.spread, resampled=made.resampled)
@@ -213,28 +218,34 @@ class Store:
 
         return Gate(announced, place.output)
 
-    def put_preview(
-        self, planned: PlannedStudy, picture: bytes, barrier: Barrier = nullcontext
+    def put_beside(
+        self, planned: PlannedStudy, picture: bytes | None, barrier: Barrier = nullcontext
     ) -> None:
-        """Write the preview of a result that is up to date, and record it.
+        """Write what a result that is up to date lacks beside it, and record it.
 
-        Recorded just before it appears, so that a killed run leaves no picture that nobody knows.
-        Raises WriteError, or OccupiedError if a file appeared there.
+        picture: its preview, if that is due. Recorded just before it appears, so that a killed run
+        leaves no file that nobody knows. Raises WriteError, or OccupiedError if a preview appeared
+        there.
         """
         place, file, entry = self.record.place, planned.picture, planned.kept
-        assert file is not None
         assert entry is not None
-        if planned.stale is None and os.path.lexists(file):
+        coming = self._sidecars(planned, entry.program)
+        ours = {state.name for state in planned.earlier}
+        appeared = [each for each in coming if each.name not in ours and os.path.lexists(each)]
+        if picture and file:
+            appeared += [file] if planned.stale is None and os.path.lexists(file) else []
+            coming[file] = picture
+        if appeared:
             raise OccupiedError(
-                f"{file} appeared while it was drawn; move it away or use setting overwrite"
+                f"{appeared[0]} appeared while it was drawn; move it away or use setting overwrite"
             )
-        digest = hashlib.sha256(picture).hexdigest()
+        known = list(entry.outputs)
 
         @contextmanager
-        def recorded(coming: Sequence[Path]) -> Generator[None]:
-            states = tuple(FileState.of(part, digest) for part in coming)
-            if states:
-                self.record.append(replace(entry, outputs=(*entry.outputs, *states)))
+        def recorded(parts: Sequence[Path]) -> Generator[None]:
+            known.extend(map(FileState.of, parts))
+            if parts:
+                self.record.append(replace(entry, outputs=tuple(known)))
             with barrier():
                 place.check()
                 yield
@@ -243,9 +254,17 @@ class Store:
             place.check()
             if planned.stale:
                 remove(planned.stale)
-            _save(file, picture, Gate(recorded, place.output))
+            for each, content in coming.items():
+                _save(each, content, Gate(recorded, place.output))
         except OSError as error:
-            raise refused(f"{file} was not stored", error) from error
+            raise refused(f"{planned.target} got nothing beside it", error) from error
+
+    def _sidecars(self, planned: PlannedStudy, program: str) -> dict[Path, bytes]:
+        """The JSON files that are due beside a study's results, by their places."""
+        if self.sidecars is None or not planned.sidecars:
+            return {}
+        made = self.sidecars.made(planned.study, program)
+        return dict(zip(planned.sidecars, made, strict=True))
 
     def _derivation(self, study: Study, inputs: tuple[FileState, ...], channel: int) -> Derivation:
         program = program_version()

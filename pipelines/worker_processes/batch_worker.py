@@ -26,6 +26,7 @@ from ..progress.events import DeviceOpened
 from ..results.manifest import ManifestEntry, Recipe
 from ..results.record_folder import OutputPlace
 from ..results.resume import PlannedStudy
+from ..results.sidecar import SidecarMaker
 from ..results.storing import Record, Store
 from ..settings import TranslateOptions
 from .launch import Channel
@@ -75,7 +76,12 @@ class Setup:
             model=self.model,
             options=self.options,
             share_generator=share,
-            store=Store(record, self.recipe, self.model.card),
+            store=Store(
+                record,
+                self.recipe,
+                self.model.card,
+                SidecarMaker.of(self.model.card, self.model.sha256, self.options),
+            ),
             hands_over=True,
             back=back,
         )

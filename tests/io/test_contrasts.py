@@ -6,7 +6,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from cuda_cyclegan.io.contrasts import _MEANINGS, LARGEST_SIDECAR_BYTES, Contrasts, told_beside  # pyright: ignore[reportPrivateUsage]
+from cuda_cyclegan.io.contrasts import _MEANINGS, Contrasts, told_beside  # pyright: ignore[reportPrivateUsage]
+from cuda_cyclegan.io.sidecars import LARGEST_SIDECAR_BYTES
 from cuda_cyclegan.io.volume import Study
 
 

@@ -12,7 +12,7 @@ from ...errors import Exit, complain, errors_reported
 from ...options.groups import InputOptions, grouped
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
-from ...options.study import StudyOptions
+from ...options.study import QueuedStudyOptions
 from ...render.missed import left_out, missed
 from ...render.terminal.spinner import SEARCHING, spinner
 from ...render.terminal.streams import say, tell
@@ -34,7 +34,7 @@ Examples:
 @grouped
 def submit(
     context: typer.Context,
-    study: StudyOptions,
+    study: QueuedStudyOptions,
     given: InputOptions,
     queue: QueueOption = None,
     priority: PriorityOption = "normal",

@@ -17,7 +17,9 @@ _IMAGES = 7
 """Version of the first worker that tells apart series that are stored in the same files."""
 _INCOMPLETE = 8
 """Version of the first worker whose results say that their source is incomplete."""
-VERSION = max(_INCOMPLETE, *(version for version in ADDED.values() if version))
+_NAMED = 9
+"""Version of the first worker whose results may have other names than their scans."""
+VERSION = max(_NAMED, *(version for version in ADDED.values() if version))
 """The newest job that a worker of this program does right."""
 
 _OPTIONS = TranslateOptions.__dataclass_fields__
@@ -36,7 +38,8 @@ class StudyJob:
     the model file's hash when the job was made. options: with a patch. listed: as of a study, by
     which images show that came since. images: `Series.images_sha256` of each of its scans, if other
     series have files of these, too. incomplete: that the files are not the whole scan, in words for
-    its result; mostly empty.
+    its result; mostly empty. mirrored, others: as of a study and of its manifest entry, where
+    results do not mirror the inputs.
     """
 
     study: str
@@ -48,6 +51,8 @@ class StudyJob:
     listed: tuple[tuple[str, int], ...] = ()
     images: tuple[str, ...] = ()
     incomplete: str = ""
+    mirrored: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The job as text in ASCII, all its fields and options side by side.
@@ -60,6 +65,7 @@ class StudyJob:
         for name in needed.keys() & added_at_default(options):
             del options[name], needed[name]
         added = {"listed": _LISTED, "images": _IMAGES, "incomplete": _INCOMPLETE}
+        added |= {"mirrored": _NAMED, "others": _NAMED}
         for name, version in added.items():
             if fields[name]:
                 needed[name] = version
@@ -85,7 +91,9 @@ class StudyJob:
             if not job.files:
                 raise FieldError("files", "must name a file")
             paths = {"study": job.study, "output": job.output, "model": job.model}
-            for name, path in (*paths.items(), *(("files", file) for file in job.files)):
+            several = {"files": job.files, "others": job.others}
+            each = [(name, path) for name, paths_of in several.items() for path in paths_of]
+            for name, path in (*paths.items(), *each):
                 if "\0" in path:
                     raise FieldError(name, "holds a zero byte, which no name may have")
             return job
@@ -107,7 +115,13 @@ class StudyJob:
         """Whether another job differs in its study only: same model, settings and folder."""
         own = replace(self, study=other.study, files=other.files)
         own = replace(own, listed=other.listed, images=other.images)
+        own = replace(own, mirrored=other.mirrored, others=other.others)
         return replace(own, incomplete=other.incomplete) == other
+
+    @property
+    def mirrored_name(self) -> str:
+        """What `study` would be if the results mirrored the inputs."""
+        return self.mirrored[0] if self.mirrored else self.study
 
     @property
     def target(self) -> Path:

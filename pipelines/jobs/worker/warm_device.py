@@ -34,9 +34,11 @@ from ...opening import Opener, maps_memory
 from ...progress.events import Remark
 from ...report.failures import failure_of
 from ...report.report import StudyReport
+from ...results.bids_dataset import BidsDataset
 from ...results.disk_space import DiskSpace
 from ...results.manifest import Manifest, Recipe
 from ...results.resume import PlannedStudy, Planner
+from ...results.sidecar import SidecarMaker
 from ...results.storing import Store
 from ...settings import CycleCheck, TranslateOptions
 from ...study.maps.study_map import maps_asked_for
@@ -128,8 +130,12 @@ class WarmDevice:
             self._cycle_rule(job, known.card),
             maps_asked_for(job.options),
             known.card.words if known.card else (),
+            known.card and SidecarMaker.of(known.card, job.model_sha256, job.options),
         )
         [planned] = planner.plan([study])
+        if known.card and job.options.layout == "bids":
+            dataset = BidsDataset.of(manifest.output, known.card, job.options)
+            dataset.describe([study], job.model_sha256)
         if planned.refreshed:
             manifest.append(planned.refreshed)
         return planned
@@ -148,7 +154,12 @@ class WarmDevice:
             model=tool.model,
             options=options,
             share_generator=lambda _: nullcontext(tool.generator),
-            store=Store(manifest, Recipe(tool.model.identity, settings.sha256()), tool.model.card),
+            store=Store(
+                manifest,
+                Recipe(tool.model.identity, settings.sha256()),
+                tool.model.card,
+                SidecarMaker.of(tool.model.card, tool.model.sha256, options),
+            ),
             hands_over=True,
             may_begin=may_begin,
             share_verifier=lambda _: nullcontext(tool.verifier),
@@ -278,6 +289,9 @@ def find_study(job: StudyJob, card: ModelCard | None) -> Study:
         name = PurePosixPath(job.study)
         others = other_results(name, card.output_channels) if card else ()
         study = replace(study, name=name, other_results=others)
+        if job.mirrored:
+            others, mirrored = (tuple(map(PurePosixPath, at)) for at in (job.others, job.mirrored))
+            study = replace(study, other_results=others, mirrored=mirrored)
         if job.incomplete:
             notes = (*study.notes, job.incomplete)
             study = replace(study, incomplete=job.incomplete, notes=notes)
@@ -351,7 +365,7 @@ def _files_of(scans: Sequence[Study]) -> list[str]:
 
 def _is_named(job: StudyJob, scan: Study, card: ModelCard | None) -> bool:
     made = card.output_channels if card else ("",)
-    return with_results(scan, made).name.name == PurePosixPath(job.study).name
+    return with_results(scan, made).name.name == PurePosixPath(job.mirrored_name).name
 
 
 def row_of(job: StudyJob) -> StudyReport:

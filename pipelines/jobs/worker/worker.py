@@ -14,7 +14,7 @@ from ...execution.under_way import DeviceLostError
 from ...host.thread_limits import is_out_of_threads
 from ...progress.events import Event, StudyDone
 from ...report.report import Failure, StudyReport
-from ...results.resume import PlannedStudy
+from ...results.resume import ADDS, PlannedStudy
 from ...worker_processes.retry import is_blamed
 from ..queue.job import StudyJob
 from .client import PAUSE_SECONDS, JobClient, TakenJob
@@ -159,7 +159,7 @@ class JobWorker:
         except _FAULTS as error:
             self.jobs.hand_in(taken, failed(taken.job, error))
             return None
-        if planned.action not in ("translate", "preview"):
+        if planned.action not in ("translate", *ADDS):
             self.jobs.hand_in(taken, planned.opening_row)
             return None
         self._on_it[taken.job.study] = taken

@@ -102,6 +102,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         ),
         "apportioned_joules": "NoneType",
         "maps": "list",
+        "sidecars": "list",
         "spread": "NoneType",
         **dict.fromkeys(["seconds", "voxels_per_second"], "float"),
         **dict.fromkeys(["voxels", "tiles", "volumes", "peak_host_bytes"], "int"),

@@ -107,6 +107,7 @@ def value_of(command: str, key: str) -> str:
         "json": '"b.json"',
         "plot": '"b.png"',
         "against": '"pytorch"',
+        "layout": '"bids"',
         "port": "11112",
         "associations": "3",
     }

@@ -202,6 +202,16 @@ def test_a_comparison_is_over_the_studies_in_both(tmp_path: Path) -> None:
     assert dict(found.differences) == {"device": ("numpy", "another")}
 
 
+def test_studies_of_one_scan_compare_whatever_their_results_are_called(tmp_path: Path) -> None:
+    a, b = (replace(row(name, 4.0), source=Path("/in") / name) for name in ("a", "b"))
+    series = [replace(row(name, 4.0), source=Path("/in/several")) for name in ("s-1", "s-2")]
+    named = [replace(one, name=f"{one.name}_T2", seconds=2.0) for one in (a, *series)]
+    first = replace(BATCH, studies=(a, b, *series))
+    found = compared(first, replace(BATCH, studies=(*named, b)), tmp_path)
+    assert [(p.first.name, p.second.name) for p in found.pairs] == [("a", "a_T2"), ("b", "b")]
+    assert found.unmatched == (2, 2)
+
+
 def test_batches_of_the_same_studies_compare_by_wall_time_not_by_work_that_overlaps(
     tmp_path: Path,
 ) -> None:

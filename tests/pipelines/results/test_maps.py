@@ -215,7 +215,7 @@ def test_maps_that_are_not_made_again_go_with_the_result_that_they_were_about(
     folders.place(MEAN).write_bytes(b"mine")
     scan(folders.scans / "a.nii.gz", seed=1)
     planned = folders.plan()
-    assert (planned.reason, planned.stale_maps) == (
+    assert (planned.reason, planned.stale_beside) == (
         "the input changed",
         (folders.place(DEVIATION),),
     )
@@ -269,7 +269,7 @@ def test_what_a_killed_run_left_is_known_to_be_ours(
     assert series.place(MEAN).is_dir()
     planned = series.plan(*BOTH)
     assert (planned.action, planned.replaces) == ("translate", True)
-    assert series.plan().stale_maps == (series.place(MEAN),)
+    assert series.plan().stale_beside == (series.place(MEAN),)
     series.put(planned=series.plan())
     assert not series.place(MEAN).exists()
 

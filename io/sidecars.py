@@ -1,0 +1,115 @@
+"""JSON files beside scans, as BIDS and dcm2niix write them, and the names that BIDS has."""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, cast
+
+from .files.own_files import NO_LINK
+from .search import SUFFIXES, suffix_of
+
+LARGEST_SIDECAR_BYTES = 1 << 20
+DATASET_DESCRIPTION = "dataset_description.json"
+
+_ENTITY = re.compile(r"([a-z]+)-([A-Za-z0-9+]+)")
+_SUFFIX = re.compile(r"[A-Za-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class BidsName:
+    """A file name as BIDS has it, such as sub-01_ses-2_T1w, without its extension.
+
+    entities: labels by key, in the name's order. suffix: the word behind the last underscore.
+    """
+
+    entities: Mapping[str, str]
+    suffix: str
+
+    @classmethod
+    def parse(cls, stem: str) -> Self | None:
+        """The parts of a name; None for a name of another form."""
+        *entities, suffix = stem.split("_")
+        found = [_ENTITY.fullmatch(entity) for entity in entities]
+        labels: dict[str, str] = {match[1]: match[2] for match in found if match}
+        if len(labels) < len(entities) or not _SUFFIX.fullmatch(suffix):
+            return None
+        return cls(labels, suffix)
+
+    @classmethod
+    def of_scan(cls, file: Path) -> Self | None:
+        """The parts of a scan's name; None unless it names its subject."""
+        name = cls.parse(_stem(file))
+        return name if name and "sub" in name.entities else None
+
+
+def sidecar_of(scan: Path) -> Path:
+    """Where the JSON file of a scan or of a result stands."""
+    return scan.with_name(f"{_stem(scan)}.json")
+
+
+def read_sidecar(sidecar: Path) -> dict[str, Any]:
+    """The fields of a JSON file; none of one that is missing, is a link, or is damaged."""
+    try:
+        status = sidecar.lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_SIDECAR_BYTES:
+            return {}
+        with os.fdopen(os.open(sidecar, os.O_RDONLY | NO_LINK), "rb") as file:
+            fields: Any = json.loads(file.read(LARGEST_SIDECAR_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
+
+
+def fields_of(scan: Path) -> dict[str, Any]:
+    """What JSON files say of a scan: the one of its name, and in a BIDS dataset those that apply to
+    it by the inheritance principle, where a more specific file overrides the others.
+    """
+    name = BidsName.of_scan(scan)
+    if name is None:
+        return read_sidecar(sidecar_of(scan))
+    fields: dict[str, Any] = {}
+    for sidecar in _applicable(scan, name):
+        fields |= read_sidecar(sidecar)
+    return fields
+
+
+def dataset_root(scan: Path) -> Path:
+    """The folder of a scan's BIDS dataset.
+
+    That with a dataset_description.json, or else the folder that holds the subject's, or else the
+    scan's own.
+    """
+    for folder in scan.parents:
+        if os.path.lexists(folder / DATASET_DESCRIPTION):
+            return folder
+    subjects = [folder for folder in scan.parents if folder.name.startswith("sub-")]
+    return subjects[-1].parent if subjects else scan.parent
+
+
+def _applicable(scan: Path, name: BidsName) -> Iterator[Path]:
+    """The least specific first: of a folder one, or all that a user left there."""
+    root, own = dataset_root(scan), sidecar_of(scan)
+    folders = [folder for folder in reversed(scan.parents) if folder.is_relative_to(root)]
+    for folder in folders:
+        if folder == own.parent and os.path.lexists(own):
+            yield own  # a folder of many scans is not listed for each
+            continue
+        found: list[tuple[int, Path]] = []
+        for sidecar in folder.glob("*.json"):
+            other = BidsName.parse(sidecar.stem)
+            if (
+                other
+                and other.suffix == name.suffix
+                and other.entities.items() <= name.entities.items()
+            ):
+                found.append((len(other.entities), sidecar))
+        yield from (sidecar for _, sidecar in sorted(found))
+
+
+def _stem(file: Path) -> str:
+    suffix = suffix_of(file)
+    return file.name[: len(file.name) - len(suffix)] if suffix in SUFFIXES else file.name

@@ -1,0 +1,86 @@
+"""Patterns for the names of results, such as {stem}_{target}synth{ext}."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from string import Formatter
+from typing import Self
+
+from .errors import SettingsError
+
+FIELDS = ("stem", "suffix", "source", "target", "model", "channel", "ext")
+"""What a pattern may hold in braces.
+
+stem: name of the scan's file without its extension, or of its series. suffix: the last word of that
+after an underscore, such as T1w. source, target: contrasts of the model. model: its name. channel:
+of a model with several results, which one it is. ext: the result's extension.
+"""
+
+_EXTENSION = re.compile(r"\.(nii|hdr|img|nrrd|nhdr|mha|mhd|dcm)(\.gz)?$", re.IGNORECASE)
+_NOT_IN_NAMES = re.compile(r"[^\w.+-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class NamePattern:
+    """A pattern that was checked.
+
+    parts: literal text, and the field that follows it; "" for none. The extension is left out, as
+    it always ends the name.
+    """
+
+    parts: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValueError, with the rest of a sentence on the pattern."""
+        try:
+            parsed = [*Formatter().parse(text)]
+        except ValueError as error:
+            raise ValueError(f"has a brace that is not closed or not opened: {error}") from None
+        parts: list[tuple[str, str]] = []
+        for literal, name, form, conversion in parsed:
+            if name is not None and (name not in FIELDS or form or conversion):
+                known = ", ".join(f"{{{field}}}" for field in FIELDS)
+                raise ValueError(f"has the unknown field {{{name}}}; known are {known}")
+            parts.append((literal, name or ""))
+        pattern = cls(tuple(parts))
+        pattern._check()
+        return cls((*parts[:-1], (parts[-1][0], ""))) if parts[-1][1] == "ext" else pattern
+
+    def _check(self) -> None:
+        text = "".join(literal for literal, _ in self.parts)
+        fields = [field for _, field in self.parts if field]
+        if "/" in text or "\\" in text:
+            raise ValueError("holds a path separator; results keep their places below the inputs")
+        if not text.isprintable():
+            raise ValueError("holds a character that cannot be printed")
+        if "ext" in fields[:-1] or ("ext" in fields and self.parts[-1][1] != "ext"):
+            raise ValueError("has {ext} in another place than at its end")
+        if _EXTENSION.search(self.parts[-1][0] if self.parts else ""):
+            raise ValueError("ends in an extension; write {ext} for that of the result")
+        if not text and not {"stem", "source", "target", "model"} & {*fields}:
+            raise ValueError("may give an empty name; add {stem}")
+        if text.startswith(".") and self.parts[0][0]:
+            raise ValueError("begins with a dot, which hides files")
+
+    @property
+    def has_channel(self) -> bool:
+        """Whether the results of several channels have different names by the pattern itself."""
+        return any(field == "channel" for _, field in self.parts)
+
+    def name(self, words: Mapping[str, str]) -> str:
+        """A result's name without its extension. words: the fields of it."""
+        return "".join(literal + words.get(field, "") for literal, field in self.parts)
+
+
+def pattern_of(text: str) -> NamePattern:
+    """The pattern in a setting. Raises SettingsError."""
+    try:
+        return NamePattern.parse(text)
+    except ValueError as error:
+        raise SettingsError(f"The pattern {text!r} of setting result-name {error}.") from None
+
+
+def in_a_name(text: str) -> str:
+    """A text as it may stand in a file's name; empty if none of its characters may."""
+    return _NOT_IN_NAMES.sub("-", text).strip("-.")

@@ -1,0 +1,135 @@
+"""The JSON file beside a result: what made it, from what, and what of its scan's fields holds."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...engine.model.model_card import ModelCard
+from ...io.sidecars import BidsName, fields_of
+from ...io.volume import NOTICE, Study
+from ..settings import TranslateOptions
+from .bids_dataset import bids_uri, generated_by
+
+KEPT: dict[str, str] = {
+    "BodyPart": "the result shows the same part of the body",
+    "BodyPartExamined": "the result shows the same part of the body",
+    "Resolution": "the result has the scan's grid",
+    "SkullStripped": "the result shows what the scan shows",
+    "SpatialReference": "the result has the scan's grid",
+}
+"""Fields of a scan's sidecar that hold for its result, and why. All others are left out."""
+
+DROPPED: dict[str, str] = {
+    "EchoTime, RepetitionTime, InversionTime, FlipAngle, all else about the acquisition": (
+        "the result was not acquired"
+    ),
+    "Manufacturer, ManufacturersModelName, DeviceSerialNumber, StationName, SoftwareVersions": (
+        "no device made the result"
+    ),
+    "Modality, SeriesDescription, ProtocolName, SequenceName, ImageType": (
+        "they name the scan's contrast, and free text may name a patient"
+    ),
+    "Units, TracerName, InjectedRadioactivity, ContrastBolusIngredient": (
+        "they describe the scan's values"
+    ),
+    "PatientName, PatientID, PatientBirthDate, PatientSex, PatientAge, PatientWeight": (
+        "patient data"
+    ),
+    "AcquisitionTime, AcquisitionDateTime, InstitutionName, InstitutionAddress": (
+        "they tell when and where a patient was scanned"
+    ),
+    "any other": "nobody knows whether it holds",
+}
+"""Fields that are left out, and why, for people."""
+
+_LONGEST_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarMaker:
+    """Makes the sidecars of a run's results.
+
+    card, model_sha256: of the model. is_in_dataset: whether the results are a BIDS dataset, which
+    requires more.
+    """
+
+    card: ModelCard
+    model_sha256: str
+    is_in_dataset: bool
+
+    @classmethod
+    def of(
+        cls, card: ModelCard, model_sha256: str, options: TranslateOptions
+    ) -> "SidecarMaker | None":
+        """What makes the sidecars that options ask for; None if they ask for none."""
+        if not options.has_sidecars:
+            return None
+        return cls(card, model_sha256, options.layout == "bids")
+
+    def made(self, study: Study, program: str) -> tuple[bytes, ...]:
+        """The sidecar of each result of a study; program: version that made them."""
+        name, source, target = self.card.words
+        names = self.card.output_channels
+        targets = names if len(names) > 1 else (target,)
+        sources = [_source(scan) for scan in study.channels]
+        inherited = self._inherited(study.channels[0].files[0], sources[0])
+        made = generated_by((name, source, target), self.model_sha256, program)
+        return tuple(
+            _encoded(
+                {
+                    "Description": " ".join(
+                        filter(None, (f"{NOTICE} {each} made from {source}.", study.incomplete))
+                    ),
+                    "GeneratedBy": [made],
+                    "Sources": sources,
+                    **inherited,
+                }
+            )
+            for each in targets
+        )
+
+    def _inherited(self, scan: Path, source: str) -> dict[str, Any]:
+        fields = kept_fields(fields_of(scan))
+        name = BidsName.of_scan(scan)
+        if reference := fields.get("SpatialReference"):
+            fields["SpatialReference"] = _moved(reference, source)
+        if self.is_in_dataset:
+            fields.setdefault("SkullStripped", False)
+            if name and "space" in name.entities:
+                fields.setdefault("SpatialReference", source)
+        return fields
+
+
+def _source(scan: Study) -> str:
+    """A scan as a BIDS URI, or by its name alone."""
+    return scan.mirrored_name.name if scan.format == "dicom" else bids_uri(scan.files[0])
+
+
+def kept_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a scan's sidecar that hold for its result, where they have the type that they
+    should.
+    """
+    return {
+        key: value
+        for key in KEPT
+        if (value := fields.get(key)) is not None
+        and (isinstance(value, bool) if key == "SkullStripped" else _is_text(value))
+    }
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable() and 0 < len(value) <= _LONGEST_TEXT
+
+
+def _moved(reference: str, source: str) -> str:
+    """A reference as it is right in another dataset: a URI, or the scan in place of a path."""
+    if reference.startswith("bids::") and source.startswith("bids:"):
+        return f"bids:{source.split(':')[1]}:{reference.removeprefix('bids::')}"
+    is_elsewhere = reference.startswith(("http://", "https://", "doi:"))
+    return reference if is_elsewhere or reference == "orig" else source
+
+
+def _encoded(fields: Mapping[str, Any]) -> bytes:
+    return (json.dumps(fields, indent=2, ensure_ascii=False) + "\n").encode()
