@@ -47,7 +47,7 @@ def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, i
 
 @dataclass(frozen=True, slots=True)
 class VolumeChoice:
-    """Which volume of a 4-D file is meant, or that every one is."""
+    """A choice among the volumes of a 4-D file: one by its index, or every one."""
 
     index: int | None = None
     every: bool = False

@@ -203,8 +203,9 @@ class Gaps:
 class Records:
     """All records of a node, as they move into a new file.
 
-    confirmed: objects that destinations have, by series. released: held studies that a user has
-    released.
+    confirmed: objects that destinations have, by series. reports: pending ones about storage
+    commitment. refused: objects that were refused, by study. open: studies whose transfer has not
+    ended. released: held studies that a user has released.
     """
 
     studies: Sequence[StudyRecord] = ()
