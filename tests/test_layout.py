@@ -172,8 +172,8 @@ MAY_IMPORT = {
     "engine.importing": "engine.errors engine.model engine.network engine.onnxruntime io.files",
     "engine.importing.onnx": "engine.errors engine.importing engine.network io.files",
     "engine.model": (
-        "engine.decoding engine.errors engine.network engine.onnxruntime engine.options "
-        "engine.patch_grid engine.whole_volume io.files"
+        "engine.decoding engine.errors engine.network engine.onnxruntime engine.openvino "
+        "engine.options engine.patch_grid engine.whole_volume io.files"
     ),
     "engine.network": "engine.decoding engine.errors",
     "engine.onnxruntime": "engine.cores engine.errors engine.network",

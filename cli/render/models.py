@@ -21,7 +21,7 @@ from ...engine.model.model_card import (
     stated_ranges,
 )
 from ...engine.model.model_file import Model
-from ...engine.model.reference import TOLERANCE, Verification
+from ...engine.model.reference import TOLERANCE, Verification, bf16_error
 from ...engine.network.graph import Graph
 from ...pipelines.model_import.found import FoundNetwork
 from ...pipelines.model_import.inspection import (
@@ -137,9 +137,16 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
             ("SHA-256", model.sha256),
             ("reference patch", _times(model.reference_input.shape[2:])),
             ("made by", _MAKERS[card.reference.made_by]),
+            *_bf16(model),
         ],
         columns,
     )
+
+
+def _bf16(model: Model) -> Iterator[tuple[str, str]]:
+    error = bf16_error(model)
+    if error is not None:
+        yield "in bf16 on this CPU", f"relative error {error:.1e}"
 
 
 def calibration_lines(card: ModelCard, columns: int | None) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 from ...engine.importing.evidence import Fact, Question
 from ...engine.model.model_card import card_as_json
 from ...engine.model.model_file import Model
+from ...engine.model.reference import bf16_error
 from ...pipelines.model_import.found import FoundNetwork
 from ...pipelines.model_import.inspection import HeldCheckpoint, network_facts, parameter_count
 from .terminal.settings import flagged, option
@@ -32,6 +33,7 @@ def _model(model: Model) -> dict[str, Any]:
         "established": model.card.established.in_words,
         "parameters": parameter_count(model.network),
         "reference_extents": model.reference_input.shape[2:],
+        "bf16_error": bf16_error(model),
         "network": asdict(network_facts(model.network, model.card.patch)),
         "card": card_as_json(model.card),
     }

@@ -13,17 +13,20 @@ All steps are exact, and the values lie in [-1, 1).
 """
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ModelFileError
+from ..errors import DeviceUnavailableError, ModelFileError
 from ..network.graph import Graph, Network, times
 from ..network.graph_analysis import flops, held_bytes
 from ..network.layers import FloatArray, Triple, triple
 from ..onnxruntime.session import open_cpu_generator
+from ..openvino.generator import open_openvino_generator
+from ..openvino.properties import has_bf16
 from ..options import Precision
 from .model_file import Model
 
@@ -114,6 +117,20 @@ def verify(model: Model) -> Verification:
         made_by=stated.made_by,
         extents=(depth, height, width),
     )
+
+
+def bf16_error(model: Model) -> float | None:
+    """Relative L2 error of the stored reference when this CPU computes it in bf16.
+
+    None if the processor has no bf16, or if that would take too long.
+    """
+    depth, height, width = model.reference_input.shape[2:]
+    with suppress(ModelFileError, DeviceUnavailableError):
+        check_reference_cost(model.network.graph, (depth, height, width))
+        if has_bf16():
+            with open_openvino_generator(model.network, "bf16") as generator:
+                return relative_error(generator(model.reference_input), model.reference_output)
+    return None
 
 
 def relative_error(output: FloatArray, reference: FloatArray) -> float:

@@ -16,6 +16,7 @@ from support.model_folder import DATA, ModelFolder, run
 from cuda_cyclegan.engine.model.model_file import encode_model, load_model
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
+from cuda_cyclegan.engine.openvino.properties import has_bf16
 
 onnx: Any = _onnx
 onnxruntime: Any = _onnxruntime
@@ -104,6 +105,8 @@ class TestInspect:
         assert found["sha256"] == load_model(bench.output).sha256
         assert found["card"]["intensity_out"] == {"kind": "window", "low": -1000, "high": 2000}
         assert found["reference_extents"] == [32, 32, 32]
+        error = found["bf16_error"]
+        assert 1e-4 < error < 0.1 if has_bf16() else error is None
 
     def test_a_checkpoint_shows_networks_and_questions(self, bench: ModelFolder) -> None:
         pair = [made.padded_resnet(pad="replicate").state_dict() for _ in range(2)]
