@@ -224,6 +224,7 @@ def test_a_model_is_what_it_was(root: Path, name: str) -> None:
     told = json.loads(did(f"model inspect {model} --json"))
     meant = json.loads((root / "models" / f"{name}.json").read_text())
     assert told.pop("established") == "not recorded"
+    told.pop("bf16_error")  # of this processor
     assert told.pop("network")["parameters"] == meant["parameters"]
     assert told == meant
     output = "out" if name == "reflect" else f"out/{name}"
