@@ -105,6 +105,7 @@ def doctors_line(monkeypatch: pytest.MonkeyPatch, like: StandIn) -> Finding:
 def test_doctor_tests_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert self_test._USUAL == (128, 128, 128)
     monkeypatch.setattr(self_test, "_USUAL", (32, 24, 16))
+    monkeypatch.setattr(self_test, "_USUAL_ON_CPU", (32, 24, 16))
     right = doctors_line(monkeypatch, StandIn())
     assert right.state == "ok"
     assert "with patches of 16x16x16 and 32x24x16" in right.words
