@@ -4,9 +4,13 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from .globs import ALL_PATHS, PathGlobs
 from .links import Links
 
 OutputFormat: TypeAlias = Literal["same", "nifti", "nrrd", "mha", "dicom"]
+
+SkipKind: TypeAlias = Literal["", "excluded", "synthetic", "mask", "contrast", "modality"]
+"""Rule by which a scan is passed over unless asked for; empty for all else that is skipped."""
 
 FEWEST_SLICES = 8
 """Of a DICOM volume unless the user says otherwise; localizers have fewer in each direction."""
@@ -21,9 +25,9 @@ class Choice:
     uneven spacing or tilt are resampled instead of refused. show_phi: whether a series' own text
     stands in what is told of it. format: of the results. keep_private: whether private elements of
     a DICOM source go into its result. links: which of those below the inputs are followed.
-    take_results: whether series that this program made are taken as any other. take_maps: whether
+    takes: kinds of scans that are taken although they are passed over otherwise. take_maps: whether
     the maps beside results are. channels: name and pattern of those of a model that are not told by
-    suffixes as in BIDS.
+    suffixes as in BIDS. globs: of which paths.
     """
 
     modalities: frozenset[str] = frozenset()
@@ -34,9 +38,10 @@ class Choice:
     format: OutputFormat = "same"
     keep_private: bool = False
     links: Links = "inside"
-    take_results: bool = False
+    takes: frozenset[SkipKind] = frozenset()
     take_maps: bool = False
     channels: tuple[tuple[str, str], ...] = ()
+    globs: PathGlobs = ALL_PATHS
 
     def refusal(self, modality: str, description: str, label: str) -> str | None:
         """Why the filters leave a series out; None if they do not."""

@@ -31,7 +31,7 @@ class Discovery:
     skipped: files asked for by name, files that look like scans, DICOM series without a volume to
     translate, and folders that did not open. ignored: how many other files the folders hold.
     series: every DICOM series, taken or not, by label. studies: what can be translated, or has an
-    obstacle. root: the folder to which the names of studies are relative.
+    obstacle. root: the folder to which the names of studies are relative. named: the inputs.
     """
 
     studies: tuple[Study, ...]
@@ -39,6 +39,12 @@ class Discovery:
     ignored: int = 0
     series: "tuple[Series, ...]" = ()
     root: Path = Path()
+    named: frozenset[Path] = frozenset()
+
+    @property
+    def holds_files_only(self) -> bool:
+        """Whether scans were found, and none of DICOM."""
+        return not self.series and (bool(self.studies) or any(skip.kind for skip in self.skipped))
 
 
 def discover(
@@ -67,7 +73,7 @@ def discover(
         raise ScanError(f"{output} holds a zero byte, which no name may have; choose another one.")
     rule = LinkRule.among(choice.links, named)
     results = Path(os.path.realpath(output)) if output else None
-    search = FileSearch(results, rule, choice.take_maps)
+    search = FileSearch(results, rule, choice.take_maps, choice.globs)
     apart = [path for path in named if Path(os.path.realpath(path)) != search.output] or named
     for path in apart:
         search.meet(path)
@@ -91,6 +97,7 @@ def discover(
         search.ignored,
         tuple(series),
         root,
+        frozenset(named),
     )
 
 
@@ -209,6 +216,18 @@ def images_sha256(scan: Study) -> str:
     """As of `Series`, by which a scan is found again among others in its files; "" if none is."""
     series = _series_of(scan)
     return series.images_sha256 if series else ""
+
+
+def place_of(scan: Study) -> Path:
+    """Where a scan lies: the file with its header, or the folder of a series with its label."""
+    series = _series_of(scan)
+    return series.folder / series.label if series else scan.files[0]
+
+
+def is_result(scan: Study) -> bool:
+    """Whether this program made a DICOM series."""
+    series = _series_of(scan)
+    return series is not None and series.is_result
 
 
 def _content(scan: Study) -> Hashable:

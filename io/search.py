@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from .choice import SkipKind
 from .files.own_files import identity, is_record
 from .files.parts import is_part
 from .files.regular import NOT_REGULAR
 from .formats.nifti import header_beside
+from .globs import ALL_PATHS, EXCLUDED, PathGlobs
 from .links import LinkRule, is_of_system, leads_into_system
 from .maps import IS_MAP, is_map_name
 from .volume import Format
@@ -52,12 +54,13 @@ class Skipped:
     """A path that is not translated, and why, in words for the report.
 
     missed: whether there may be scans behind it, so that what was asked for is not all done.
-    reason: those words.
+    reason: those words. kind: of the rule by which it is passed over, if it is a scan.
     """
 
     path: Path
     reason: str
     missed: bool = False
+    kind: SkipKind = ""
 
 
 @dataclass
@@ -65,17 +68,18 @@ class FileSearch:
     """What has been met so far.
 
     output: the real path of the folder whose files are results, not scans, if there is one. rule:
-    which links are followed. takes_maps: whether maps beside results are scans. unnamed: files
-    whose names say no kind, as those of DICOM often do. by_name: those of them that were asked for.
-    unopened: those that cannot be opened. closed: folders that cannot. ignored: how many files are
-    no scans. files: those that may be scans. skipped: those that were asked for and are none.
-    listed: the folders that were searched, each with the time of its last change before that, in
-    nanoseconds since 1970.
+    which links are followed. takes_maps: whether maps beside results are scans. globs: which
+    folders below a named one are searched. unnamed: files whose names say no kind, as those of
+    DICOM often do. by_name: those of them that were asked for. unopened: those that cannot be
+    opened. closed: folders that cannot. ignored: how many files are no scans. files: those that may
+    be scans. skipped: those that were asked for and are none. listed: the folders that were
+    searched, each with the time of its last change before that, in nanoseconds since 1970.
     """
 
     output: Path | None
     rule: LinkRule
     takes_maps: bool = False
+    globs: PathGlobs = ALL_PATHS
     files: list[Path] = field(default_factory=list[Path])
     unnamed: list[Path] = field(default_factory=list[Path])
     by_name: set[Path] = field(default_factory=set[Path])
@@ -124,6 +128,9 @@ class FileSearch:
                     self._skip(path, "it is a folder of the system")
                     continue
                 place = self._folder_at(path)
+                if place and self.globs.exclude and self.globs.excludes(path.relative_to(root)):
+                    self.skipped.append(Skipped(path, EXCLUDED, kind="excluded"))
+                    continue
                 if place is None:
                     self._meet_in_folder(path)
                 elif place not in around:

@@ -23,10 +23,7 @@ def find_scan(path: Path, choice: Choice = EVERYTHING) -> Study:
 def only_study(path: Path, found: Discovery) -> Study:
     """The one study that a search of `path` found. Raises ScanError."""
     if len(found.studies) == 1:
-        [study] = found.studies
-        if study.obstacle is None:
-            return study
-        raise UnreadableScanError(f"{path} cannot be translated: {study.obstacle.reason}.")
+        return sound(found.studies[0], path)
     if found.studies:
         names = ", ".join(str(study.name) for study in found.studies[:3])
         raise UnsupportedScanError(
@@ -34,3 +31,11 @@ def only_study(path: Path, found: Discovery) -> Study:
         )
     reasons = "".join(f": {skip.path}: {skip.reason}" for skip in found.skipped[:1])
     raise UnreadableScanError(f"{path} holds no scan{reasons}; name a scan.")
+
+
+def sound(study: Study, path: Path) -> Study:
+    """A study without an obstacle; path: what errors call it by. Raises ScanError."""
+    if study.obstacle is None:
+        return study
+    kind = UnsupportedScanError if study.obstacle.kind == "unsupported" else UnreadableScanError
+    raise kind(f"{path} cannot be translated: {study.obstacle.reason}.")

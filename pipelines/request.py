@@ -15,8 +15,8 @@ from .results.named_result import named_result
 from .results.names import results_named
 from .results.rivals import MOVE, rivals_refused
 from .settings import DEFAULTS, TranslateOptions
+from .study.intake import studies_for
 from .study.maps.study_map import maps_asked_for
-from .study.modality import joined_for_model, modalities_checked
 
 Search: TypeAlias = Callable[[Model], Discovery]
 """Finds studies, and holds them against a model."""
@@ -49,12 +49,11 @@ class Request:
         card, choice = model.card, self.options.choice(self.filters)
         # The folder of one result that has a name may hold the scan as well.
         found = discover_scans(self.inputs, None if self.result else self.output, choice, known)
-        found = joined_for_model(found, card, choice.channels)
+        found = studies_for(found, card, choice.takes, choice.channels, known)
         if self.result:
             found = named_result(found, self.output / self.result)
         else:
             found = results_named(found, model, self.options, self.output)
-        found = modalities_checked(found, card, any_modality=self.options.any_modality)
         maps = maps_asked_for(self.options)
         return rivals_refused(
             found,

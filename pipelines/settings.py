@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias
 
 from ..engine.options import Inference, Precision
-from ..io.choice import EVERYTHING, FEWEST_SLICES, Choice, OutputFormat
+from ..io.choice import EVERYTHING, FEWEST_SLICES, Choice, OutputFormat, SkipKind
 from ..io.links import Links
 
 Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
@@ -42,6 +42,8 @@ ADDED: dict[str, int | None] = {
     "sidecar": 9,
     "output_type": 9,
     "every_volume": 9,
+    "any_contrast": 9,
+    "allow_synthetic": 9,
 }
 """Options that came later, with the version of the first worker that heeds them.
 
@@ -118,12 +120,14 @@ class TranslateOptions:
     everything anew and replace foreign files, instead of keeping what is up to date. preview,
     seam_score: what is made besides the results. verify: tiles of each study that are computed a
     second time. any_modality: whether a scan of another modality than the model's source is taken.
-    strict_input: whether a scan that is unlike the model's calibration set is refused.
-    cycle_check: by which model results are translated back; None if they are not. spread: over how
-    many ways of mirroring the patches a mean and a standard deviation are made; 0 makes none.
-    result_name: pattern for the names of results; "" for those of their scans. layout: of the
-    output folder. bids_suffix: of each result in a BIDS dataset; none takes those of the model's
-    target. sidecar: whether a JSON file is written beside each result, as always in a BIDS dataset.
+    any_contrast: the same of one of another contrast or modality, and of masks. allow_synthetic:
+    whether results of this program are. strict_input: whether a scan that is unlike the model's
+    calibration set is refused. cycle_check: by which model results are translated back; None if
+    they are not. spread: over how many ways of mirroring the patches a mean and a standard
+    deviation are made; 0 makes none. result_name: pattern for the names of results; "" for those of
+    their scans. layout: of the output folder. bids_suffix: of each result in a BIDS dataset; none
+    takes those of the model's target. sidecar: whether a JSON file is written beside each result,
+    as always in a BIDS dataset.
     All others mean what they do in TranslateSettings and Choice, which are made from them. overlap,
     blend, volume_index, keep_private, nan_to, resample_channels, output_type,
     every_volume: as in TranslateSettings.
@@ -157,11 +161,24 @@ class TranslateOptions:
     layout: FolderLayout = "mirror"
     bids_suffix: tuple[str, ...] = ()
     sidecar: bool = False
+    any_contrast: bool = False
+    allow_synthetic: bool = False
 
     @property
     def has_sidecars(self) -> bool:
         """Whether a JSON file is written beside each result."""
         return self.sidecar or self.layout == "bids"
+
+    @property
+    def takes(self) -> frozenset[SkipKind]:
+        """Kinds of scans that are taken although they are passed over otherwise."""
+        kinds: dict[SkipKind, bool] = {
+            "synthetic": self.allow_synthetic,
+            "mask": self.any_contrast,
+            "contrast": self.any_contrast,
+            "modality": self.any_contrast or self.any_modality,
+        }
+        return frozenset(kind for kind, is_taken in kinds.items() if is_taken)
 
     @property
     def passes(self) -> int:
@@ -195,6 +212,7 @@ class TranslateOptions:
             format="nifti" if self.layout == "bids" else self.output_format,
             keep_private=self.keep_private,
             links=self.links,
+            takes=self.takes,
         )
 
 

@@ -235,7 +235,9 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
         seconds=time.perf_counter() - start,
         use=timeline.use(),
         studies=timeline.dated(rows),
-        skipped=tuple(Skip(skip.path, skip.reason, skip.missed) for skip in job.discovery.skipped),
+        skipped=tuple(
+            Skip(skip.path, skip.reason, skip.missed, skip.kind) for skip in job.discovery.skipped
+        ),
         ignored=job.discovery.ignored,
         not_reached=len(planned) - len(rows),
         energy=energy,

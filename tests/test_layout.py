@@ -94,8 +94,8 @@ MAY_IMPORT = {
     "cli.command_line": "pipelines.jobs.queue",
     "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
-        "cli.render.terminal engine.model engine.options io.choice io.files io.formats io.links "
-        "pipelines.config pipelines.errors pipelines.jobs pipelines.jobs.queue "
+        "cli.render.terminal engine.model engine.options io.choice io.files io.formats io.globs "
+        "io.links pipelines.config pipelines.errors pipelines.jobs pipelines.jobs.queue "
         "pipelines.model_import pipelines.name_pattern pipelines.node pipelines.request "
         "pipelines.results pipelines.settings"
     ),
@@ -193,7 +193,7 @@ MAY_IMPORT = {
     "engine.whole_volume": "engine.errors engine.network",
     "io": "",
     "io.channels": "io.dicom io.discovery io.search io.volume",
-    "io.choice": "io.links",
+    "io.choice": "io.globs io.links",
     "io.contrasts": "io.search io.sidecars io.volume",
     "io.conversion": "io.errors io.formats io.marks io.single_scan io.volume",
     "io.dicom": "io.choice io.files io.search io.volume",
@@ -206,12 +206,15 @@ MAY_IMPORT = {
     "io.errors": "",
     "io.files": "io.errors io.volume",
     "io.formats": "io.errors io.files io.marks io.volume",
+    "io.globs": "",
     "io.links": "",
     "io.maps": "",
+    "io.masks": "io.files io.formats io.search",
+    "io.passing_over": "io.choice io.discovery io.search io.volume",
     "io.file_headers": "io.errors io.files io.formats io.reading io.volume",
     "io.marks": "io.files io.maps io.volume",
     "io.reading": "io.dicom.pixels io.errors io.files io.formats io.volume",
-    "io.search": "io.files io.formats io.links io.maps io.volume",
+    "io.search": "io.choice io.files io.formats io.globs io.links io.maps io.volume",
     "io.sidecars": "io.files io.search",
     "io.single_scan": "io.choice io.discovery io.errors io.reading io.volume",
     "io.unread": "io.dicom.pixels io.file_headers io.reading io.volume",
@@ -223,7 +226,7 @@ MAY_IMPORT = {
     "pipelines.api": (
         "engine.decoding engine.devices engine.errors engine.generator engine.importing "
         "engine.model engine.network engine.options io.channels io.choice io.conversion "
-        "io.discovery io.errors io.files io.single_scan io.volume pipelines.decisions "
+        "io.discovery io.errors io.files io.globs io.single_scan io.volume pipelines.decisions "
         "pipelines.errors pipelines.model_import pipelines.opening pipelines.progress "
         "pipelines.report pipelines.request pipelines.results pipelines.settings "
         "pipelines.stopwatch pipelines.study pipelines.study.voxels pipelines.translate"
@@ -261,7 +264,7 @@ MAY_IMPORT = {
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
-        "engine.cores io.choice io.dicom io.discovery io.file_headers io.files io.reading "
+        "engine.cores io.dicom io.discovery io.file_headers io.files io.reading "
         "io.search io.volume pipelines.errors pipelines.execution pipelines.host pipelines.report "
         "pipelines.results pipelines.study.pictures pipelines.study.voxels"
     ),
@@ -327,9 +330,9 @@ MAY_IMPORT = {
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.files "
-        "io.maps io.reading io.search io.sidecars io.volume io.writing pipelines.cycle "
-        "pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
-        "pipelines.settings pipelines.study pipelines.study.maps"
+        "io.globs io.maps io.marks io.passing_over io.reading io.search io.sidecars io.volume "
+        "io.writing pipelines.cycle pipelines.errors pipelines.name_pattern pipelines.program "
+        "pipelines.report pipelines.settings pipelines.study pipelines.study.maps"
     ),
     "pipelines.settings": "engine.options io.choice io.links",
     "pipelines.stopwatch": "",
@@ -337,9 +340,9 @@ MAY_IMPORT = {
         "engine.cores engine.errors engine.generator engine.model engine.network "
         "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.patch_grid "
         "engine.scaling engine.whole_volume io.channels io.choice io.contrasts io.discovery "
-        "io.errors io.file_headers io.reading io.unread io.volume io.writing pipelines.errors "
-        "pipelines.program pipelines.settings pipelines.stopwatch pipelines.study.maps "
-        "pipelines.study.pictures pipelines.study.voxels"
+        "io.errors io.file_headers io.masks io.passing_over io.reading io.unread io.volume "
+        "io.writing pipelines.errors pipelines.program pipelines.settings pipelines.stopwatch "
+        "pipelines.study.maps pipelines.study.pictures pipelines.study.voxels"
     ),
     "pipelines.study.maps": (
         "engine.cores engine.network engine.scaling io.maps io.volume pipelines.settings "

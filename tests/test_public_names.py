@@ -29,7 +29,7 @@ from_nibabel from_simpleitk import_checkpoint load_model to_nibabel to_simpleitk
 PARAMETERS = {
     "Translator": (
         "model device precision patch overlap blend resample_channels inference nan_to "
-        "fewest_slices allow_uneven limits on_event"
+        "fewest_slices allow_uneven any_contrast allow_synthetic limits on_event"
     ),
     "from_nibabel": "image",
     "from_simpleitk": "image",
@@ -38,7 +38,8 @@ PARAMETERS = {
     "to_nibabel": "volume",
     "to_simpleitk": "volume",
     "translate_folder": (
-        "inputs model output device options modality series channels limits on_event"
+        "inputs model output device options modality series channels include exclude limits "
+        "on_event"
     ),
 }
 

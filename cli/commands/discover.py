@@ -1,20 +1,26 @@
 """`cuda-cyclegan discover`: what lies in files and folders, and what of it would be translated."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ...io.choice import FEWEST_SLICES
 from ...io.formats.nibabel_alone import import_nibabel_alone
+from ...pipelines.settings import TranslateOptions
 from ..errors import Exit, complain, errors_reported
+from ..options.applicable import check_applicable
 from ..options.printing import AsJson, Traceback
 from ..options.translate import (
+    AllowSynthetic,
     AllowUneven,
+    AnyContrast,
+    AnyModality,
     ChannelPatterns,
+    ExcludeGlobs,
     FollowLinks,
+    IncludeGlobs,
     MinSlices,
     Modality,
     SeriesPattern,
@@ -22,12 +28,16 @@ from ..options.translate import (
     VolumeIndex,
     links_of,
     parsed_choice,
+    parsed_globs,
 )
 from ..options.values import VolumeChoice, wrong_value
-from ..render.missed import missed
+from ..render.missed import missed, nothing_found
 from ..render.terminal.spinner import SEARCHING, spinner
 from ..render.terminal.streams import columns_of, say, tell
 from ..signals import stop_signals
+
+if TYPE_CHECKING:
+    from ...engine.model.model_card import ModelCard
 
 EXAMPLE = """\b
 Examples:
@@ -38,6 +48,7 @@ Examples:
 
 
 def discover(
+    context: typer.Context,
     inputs: Annotated[
         list[Path],
         typer.Argument(metavar="INPUT...", help="Scan files, and folders to search for them."),
@@ -51,6 +62,11 @@ def discover(
         ),
     ] = None,
     volume: VolumeIndex = None,
+    include: IncludeGlobs = None,
+    exclude: ExcludeGlobs = None,
+    any_modality: AnyModality = False,
+    any_contrast: AnyContrast = False,
+    allow_synthetic: AllowSynthetic = False,
     channel: ChannelPatterns = None,
     min_slices: MinSlices = FEWEST_SLICES,
     allow_uneven: AllowUneven = False,
@@ -61,9 +77,9 @@ def discover(
 ) -> None:
     """List studies and DICOM series, taken or not.
 
-    Every series has a row, and a reason if it is left out or refused. Only headers are read. With
-    --model, series of another modality than its source are refused, and scans are joined to studies
-    of its channels, as 'translate' does.
+    Every series has a row, and a reason if it is left out or refused. Only headers are read. As by
+    'translate', results of this program and masks are passed over; with --model, so are scans of
+    another contrast than its source, and scans are joined to studies of its channels.
 
     \b
     Exit status:
@@ -76,28 +92,31 @@ def discover(
     if channel and not model:
         raise wrong_value("--channel", "a model has channels; name it.")
     meant = volume or VolumeChoice()
-    choice = replace(
-        parsed_choice(modality, series, channel, show_phi=show_phi),
+    filters = parsed_choice(
+        modality, series, channel, parsed_globs(include, exclude), show_phi=show_phi
+    )
+    choice = TranslateOptions(
         fewest_slices=min_slices,
         allow_uneven=allow_uneven,
         links=links_of(follow=follow_links),
-    )
+        any_modality=any_modality,
+        any_contrast=any_contrast,
+        allow_synthetic=allow_synthetic,
+    ).choice(filters)
     with stop_signals(), errors_reported(verbose=verbose):
         import_nibabel_alone()
         from ...pipelines.results.earlier_results import discover_scans
+        from ...pipelines.study.intake import studies_for
         from ..render import discovery
 
         with spinner(SEARCHING):
+            card = _card_of(model) if model else None
             search = discover_scans(inputs, None, choice)
-            if model:
-                from ...engine.model.model_file import load_model
-                from ...pipelines.study.modality import joined_for_model, modalities_checked
-
-                card = load_model(model).card
-                search = modalities_checked(joined_for_model(search, card, choice.channels), card)
+            search = studies_for(search, card, choice.takes, choice.channels)
             found = discovery.looked_at(
                 search, show_phi=show_phi, volume_index=meant.index, every_volume=meant.every
             )
+        check_applicable(context, holds_files_only=search.holds_files_only)
         if json:
             say(discovery.text(found), sys.stdout)
         else:
@@ -106,7 +125,13 @@ def discover(
             tell(discovery.reasons(found), sys.stdout)
         tell(missed(search.skipped), sys.stderr)
         if not search.studies:
-            complain(f"No study found in {', '.join(map(str, inputs))}.")
+            complain(nothing_found(inputs, search.skipped))
             raise typer.Exit(Exit.NO_STUDY)
         if found.failures or any(skip.missed for skip in search.skipped):
             raise typer.Exit(Exit.SOME_FAILED)
+
+
+def _card_of(model: Path) -> "ModelCard":
+    from ...engine.model.model_file import load_model
+
+    return load_model(model).card

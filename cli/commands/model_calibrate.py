@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...engine.options import Inference
+from ...io.choice import Choice
+from ...pipelines.settings import TranslateOptions
 from ..errors import Exit, complain, errors_reported
 from ..options.model import MadeModel, ReplacesOutput
 from ..options.printing import Traceback
-from ..options.translate import DeviceName
+from ..options.translate import AllowSynthetic, AnyContrast, DeviceName
 from ..options.values import checked_device, wrong_value
-from ..render.missed import missed
+from ..render.missed import missed, nothing_found, passed_over
 from ..render.report_file import written
 from ..render.terminal.spinner import SEARCHING, counting, spinner
 from ..render.terminal.streams import columns_of, say, tell
@@ -71,6 +73,8 @@ def calibrate(
             help="How the new file's volumes are translated unless a user says otherwise.",
         ),
     ] = None,
+    any_contrast: AnyContrast = False,
+    allow_synthetic: AllowSynthetic = False,
     device: DeviceName = "auto",
     force: ReplacesOutput = False,
     verbose: Traceback = False,
@@ -93,31 +97,34 @@ def calibrate(
 
         check_free(output, replace=force, sources=(file,))
         model = load_model(file)
-        found = _found(scans, model)
+        asked = TranslateOptions(any_contrast=any_contrast, allow_synthetic=allow_synthetic)
+        found = _found(scans, model, asked.choice())
         made = _calibrated(model, found, cycle, mark_beyond, device, inference)
         if compare:
             _compare(model, found, device)
         write_document(output, made.content)
         _show(made)
         say(written(output, len(made.content)), sys.stdout)
+        tell(passed_over(found.skipped), sys.stderr)
         tell(missed(found.skipped), sys.stderr)
         if made.failures or any(skip.missed for skip in found.skipped):
             raise typer.Exit(Exit.SOME_FAILED)
 
 
-def _found(scans: list[Path], model: "Model") -> "Discovery":
-    from ...io.choice import EVERYTHING
+def _found(scans: list[Path], model: "Model", choice: Choice) -> "Discovery":
     from ...io.formats.nibabel_alone import import_nibabel_alone
 
     import_nibabel_alone()
     from ...pipelines.results.earlier_results import discover_scans
-    from ...pipelines.study.modality import modalities_checked
+    from ...pipelines.study.intake import studies_for
 
     with spinner(SEARCHING):
-        found = modalities_checked(discover_scans(scans, None, EVERYTHING), model.card)
+        found = discover_scans(scans, None, choice)
+        if len(model.card.input_channels) == 1:  # others are refused
+            found = studies_for(found, model.card, choice.takes)
     if not found.studies:
         tell(missed(found.skipped), sys.stderr)
-        complain(f"No study found in {', '.join(map(str, scans))}.")
+        complain(nothing_found(scans, found.skipped))
         raise typer.Exit(Exit.NO_STUDY)
     return found
 

@@ -20,6 +20,7 @@ Example:
 
 @grouped
 def plan(
+    context: typer.Context,
     study: StudyOptions,
     on: DeviceOptions,
     given: InputOptions,
@@ -51,4 +52,4 @@ def plan(
     """
     with stop_signals(), errors_reported(verbose=verbose):
         request = study.request(given.paths(), on, show_phi=show_phi, links=given.links)
-        raise typer.Exit(dry_run_shown(opened(request), strict=strict))
+        raise typer.Exit(dry_run_shown(opened(request, context), strict=strict))

@@ -14,12 +14,13 @@ import typer
 from ...io.errors import WriteError
 from ..command_line import command_line
 from ..errors import Exit, complain, errors_reported
+from ..options.applicable import check_applicable
 from ..options.groups import DeviceOptions, InputOptions, grouped
 from ..options.help_panels import REPORTS
 from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose
 from ..options.values import checked_device, checked_file, wrong_value
-from ..render.missed import missed
+from ..render.missed import missed, nothing_found, passed_over
 from ..render.report_file import STDOUT, screen, standard_named, write_report
 from ..render.terminal.spinner import SEARCHING, counting, spinner
 from ..render.terminal.streams import columns_of, say, tell
@@ -47,6 +48,7 @@ Examples:
 
 @grouped
 def translate(
+    context: typer.Context,
     study: StudyOptions,
     on: DeviceOptions,
     given: InputOptions,
@@ -84,6 +86,9 @@ def translate(
     searches folders for them. The output folder mirrors the inputs; a result keeps its source's
     format, grid and header.
 
+    Results of this program, masks and scans of another contrast than the model's source are passed
+    over in folders, and refused if they are named; --allow-synthetic and --any-contrast take them.
+
     A scan that cannot be translated fails alone, and its reason stands at the end. Results that are
     up to date are kept, so the same command goes on where it was stopped, and its report is that of
     the whole batch. Results of another model or other settings are replaced, which a note says
@@ -114,8 +119,8 @@ def translate(
     ):
         request = study.request(given.paths(), on, show_phi=show_phi, links=given.links)
         if dry_run:
-            raise typer.Exit(dry_run_shown(opened(request, quiet=quiet)))
-        with _begun_job(request, begun, quiet=quiet) as job:
+            raise typer.Exit(dry_run_shown(opened(request, context, quiet=quiet)))
+        with _begun_job(request, context, begun, quiet=quiet) as job:
             view = _View(report, trace, quiet, verbose)
             raise typer.Exit(_run(job, view, stop))
 
@@ -165,25 +170,33 @@ def _cards(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | No
     return early_card_context(asked)
 
 
-def opened(request: "Request", *, quiet: bool = False) -> "Job":
-    """The job of a request, with a sign of life while its studies are looked for."""
+def opened(request: "Request", context: typer.Context, *, quiet: bool = False) -> "Job":
+    """The job of a request, with a sign of life while its studies are looked for.
+
+    context: of the command. Raises BadParameter for an option that applies to nothing found.
+    """
     with nullcontext() if quiet else spinner(SEARCHING):
         from ...pipelines.translate import open_job
 
-        return open_job(request)
+        job = open_job(request)
+    check_applicable(context, holds_files_only=job.discovery.holds_files_only)
+    return job
 
 
 @contextmanager
-def _begun_job(request: "Request", begun: _Begun | None, *, quiet: bool) -> "Generator[Job]":
+def _begun_job(
+    request: "Request", context: typer.Context, begun: _Begun | None, *, quiet: bool
+) -> "Generator[Job]":
     """As `opened`, with a network that opens meanwhile if cards have begun."""
     if begun is None:
-        yield opened(request, quiet=quiet)
+        yield opened(request, context, quiet=quiet)
         return
     with ExitStack() as opening:
         with nullcontext() if quiet else spinner(SEARCHING):
             from ...pipelines.translate import begun_job
 
             job = opening.enter_context(begun_job(request, begun.read_model, begun.spares))
+        check_applicable(context, holds_files_only=job.discovery.holds_files_only)
         yield job
 
 
@@ -318,13 +331,10 @@ def _how_to_resume(report: "BatchReport") -> tuple[str, str]:
 
 
 def _nothing_found(job: "Job") -> Exit:
-    where = ", ".join(str(path) for path in job.request.inputs)
-    tell(missed(job.discovery.skipped), sys.stderr)
-    why = "; name scan files, or folders that hold some"
-    for skip in job.discovery.skipped[:1]:
-        others = len(job.discovery.skipped) - 1
-        why = f": {skip.path}: {skip.reason}" + (f" ({others} more are skipped)" if others else "")
-    complain(f"No study found in {where}{why}.")
+    skipped = job.discovery.skipped
+    tell(passed_over(skipped), sys.stderr)
+    tell(missed(skipped), sys.stderr)
+    complain(nothing_found(job.request.inputs, skipped))
     return Exit.NO_STUDY
 
 

@@ -16,16 +16,17 @@ _REDIRECTS: Final = "decides whose jobs are done, and who gets them"
 _ROUTES: Final = "decides who may send scans, and where results go"
 _LOADS_CODE: Final = "decides which code is loaded"
 _OPENS: Final = "decides who can reach this machine, and what of it they may take"
-_UNCHECKS: Final = "decides whether scans of another modality are translated"
+_UNCHECKS: Final = "decides whether synthetic images and scans of another contrast are translated"
 _RELEASES: Final = "decides whether studies that lack images are translated"
 _WIDENS_PRIVACY: Final = "decides which data of patients is read, shown or kept"
 
 _ALIKE: Final = {
     _HARMLESS: (
         "allow-uneven arch at batch bids-suffix blend blocks channel check cycle-check cycle-map "
-        "data-range device dry-run fail-on-error format inference json levels min-slices modality "
-        "model name nan-to ngf only output-type overlap patch patience precision preview priority "
-        "protocol quiet resample-channels scan seam-score seconds series settle sidecar spread "
+        "data-range device dry-run exclude fail-on-error format include inference json levels "
+        "min-slices modality model name nan-to ngf only output-type overlap patch patience "
+        "precision preview priority protocol quiet resample-channels scan seam-score seconds "
+        "series settle sidecar spread "
         "status strict strict-input sweep tries tune tune-seconds until-empty verify volume "
         "vram-limit wait window yield-load yield-memory yield-to-others"
     ),
@@ -35,7 +36,7 @@ _ALIKE: Final = {
     _REDIRECTS: "queue",
     _OPENS: ("address associations inbox-limit port reserve tls-certificate tls-key tls-trusted"),
     _LOADS_CODE: "against cudnn",
-    _UNCHECKS: "any-modality",
+    _UNCHECKS: "allow-synthetic any-contrast any-modality",
     _RELEASES: "release",
     _WIDENS_PRIVACY: "follow-links input keep-private-tags mask pairs show-phi truth verbose",
 }

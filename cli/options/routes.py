@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _OF_STUDIES = (
     *("model", "overlap", "blend", "precision", "patch", "volume", "modality", "series"),
     *("min-slices", "allow-uneven", "keep-private-tags", "seam-score", "verify"),
-    *("any-modality", "nan-to", "strict-input", "cycle-check", "cycle-map"),
-    *("channel", "resample-channels", "inference", "output-type"),
+    *("any-modality", "any-contrast", "allow-synthetic", "nan-to", "strict-input"),
+    *("cycle-check", "cycle-map", "channel", "resample-channels", "inference", "output-type"),
 )
 _OF_JOBS = ("priority", "window")
 _FILES = ("model", "cycle_check")

@@ -23,14 +23,20 @@ from ...pipelines.settings import (
 from .groups import DeviceOptions
 from .help_panels import DICOM, INPUT, RESULT, SPEED
 from .translate import (
+    AllowSynthetic,
     AllowUneven,
+    AnyContrast,
+    AnyModality,
     Arithmetic,
     ChannelPatterns,
+    ExcludeGlobs,
+    IncludeGlobs,
     MinSlices,
     Modality,
     SeriesPattern,
     VolumeIndex,
     parsed_choice,
+    parsed_globs,
 )
 from .values import (
     VolumeChoice,
@@ -192,6 +198,10 @@ class StudyOptions:
             rich_help_panel=INPUT,
         ),
     ] = None
+    include: IncludeGlobs = None
+    exclude: ExcludeGlobs = None
+    any_contrast: AnyContrast = False
+    allow_synthetic: AllowSynthetic = False
     channel: ChannelPatterns = None
     resample_channels: Annotated[
         bool,
@@ -210,14 +220,7 @@ class StudyOptions:
         ),
     ] = False
     modality: Modality = ""
-    any_modality: Annotated[
-        bool,
-        typer.Option(
-            "--any-modality",
-            help="Take series of another modality than the model's source; else refused.",
-            rich_help_panel=DICOM,
-        ),
-    ] = False
+    any_modality: AnyModality = False
     series: SeriesPattern = ""
     min_slices: MinSlices = FEWEST_SLICES
     allow_uneven: AllowUneven = False
@@ -286,7 +289,8 @@ class StudyOptions:
         links: Links = "inside",
     ) -> "Request":
         """What the options ask for; on: None leaves the device to a worker. Raises BadParameter."""
-        filters = parsed_choice(self.modality, self.series, self.channel, show_phi=show_phi)
+        globs = parsed_globs(self.include, self.exclude)
+        filters = parsed_choice(self.modality, self.series, self.channel, globs, show_phi=show_phi)
         options = self._options(links)
         device = checked_device(on.device) if on else "auto"
         limits = on.limits() if on else NO_LIMITS
@@ -331,6 +335,8 @@ class StudyOptions:
             keep_private=self.keep_private_tags,
             links=links,
             any_modality=self.any_modality,
+            any_contrast=self.any_contrast,
+            allow_synthetic=self.allow_synthetic,
             nan_to=checked_value("--nan-to", self.nan_to),
             resample_channels=self.resample_channels,
             inference=self.inference,

@@ -8,6 +8,7 @@ import typer
 
 from ...engine.options import Effort, Precision
 from ...io.choice import Choice
+from ...io.globs import ALL_PATHS, PathGlobs
 from ...io.links import Links
 from .help_panels import DICOM, INPUT, REPORTS, SPEED
 from .values import VolumeChoice, parsed_volume, wrong_value
@@ -128,6 +129,48 @@ VolumeIndex: TypeAlias = Annotated[
         rich_help_panel=INPUT,
     ),
 ]
+IncludeGlobs: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--include",
+        metavar="GLOB",
+        help="Take only what fits, such as '*_T1w.nii.gz' or 'sub-*/anat'; may be repeated.",
+        rich_help_panel=INPUT,
+    ),
+]
+ExcludeGlobs: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude",
+        metavar="GLOB",
+        help="Leave out what fits, such as 'derivatives'; may be repeated.",
+        rich_help_panel=INPUT,
+    ),
+]
+AllowSynthetic: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--allow-synthetic",
+        help="Take results of this program as scans; else passed over.",
+        rich_help_panel=INPUT,
+    ),
+]
+AnyModality: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--any-modality",
+        help="Take series of another modality than the model's source; else passed over.",
+        rich_help_panel=DICOM,
+    ),
+]
+AnyContrast: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--any-contrast",
+        help="Take masks, and scans of another contrast than the model's source; else passed over.",
+        rich_help_panel=INPUT,
+    ),
+]
 ShowPhi: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -146,9 +189,14 @@ _MODALITIES = re.compile(r"\s*[A-Za-z]{2,16}\s*(,\s*[A-Za-z]{2,16}\s*)*")
 
 
 def parsed_choice(
-    modality: str, series: str, channels: Sequence[str] | None, *, show_phi: bool
+    modality: str,
+    series: str,
+    channels: Sequence[str] | None,
+    globs: PathGlobs = ALL_PATHS,
+    *,
+    show_phi: bool,
 ) -> Choice:
-    """Which series are taken, and which scans as which channel. Raises BadParameter."""
+    """Which scans are taken, and which as which channel. Raises BadParameter."""
     if modality and not _MODALITIES.fullmatch(modality):
         raise wrong_value("--modality", f"{modality!r} is no list of modalities such as CT,MR.")
     return Choice(
@@ -156,7 +204,16 @@ def parsed_choice(
         series=_pattern(series),
         show_phi=show_phi,
         channels=tuple(map(_channel, channels or ())),
+        globs=globs,
     )
+
+
+def parsed_globs(include: Sequence[str] | None, exclude: Sequence[str] | None) -> PathGlobs:
+    """Which paths are taken. Raises BadParameter."""
+    for option, patterns in (("--include", include), ("--exclude", exclude)):
+        if any(not pattern.strip("./") for pattern in patterns or ()):
+            raise wrong_value(option, "a pattern is empty; name paths such as 'sub-*/anat'.")
+    return PathGlobs(tuple(include or ()), tuple(exclude or ()))
 
 
 def _pattern(series: str) -> "re.Pattern[str] | None":

@@ -8,7 +8,7 @@ from ...pipelines.cycle.cycle_error import CycleError
 from ...pipelines.host.memory import PeakMemory
 from ...pipelines.report.report import BatchReport, StudyReport
 from ...pipelines.stopwatch import Stage
-from .missed import left_out
+from .missed import left_out, passed_over
 from .progress_lines import failure_text
 from .terminal.alike import alike_lines
 from .terminal.tables import Row, TextTable
@@ -46,7 +46,9 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
     if report.model.is_unproven:
         yield f"note: {unproven(report)}"
     rows = report.translated()
-    yield from alike_lines("note", ((printable(r.name), note) for r in rows for note in r.notes))
+    taken = [row for row in report.studies if row.is_done]
+    yield from alike_lines("note", ((printable(r.name), note) for r in taken for note in r.notes))
+    yield from passed_over(report.skipped)
     if rows:
         yield from _use(report)
     total = len(report.studies) + report.not_reached

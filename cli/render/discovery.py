@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ...io.discovery import Discovery
 from ...io.errors import UnsupportedScanError
 from ...io.file_headers import FileHeader, read_study_header
+from ...io.search import SUFFIXES, suffix_of
 from ...io.volume import Study
+from .missed import passed_over
 from .terminal.alike import alike_lines
 from .terminal.settings import flagged
 from .terminal.tables import Row, TextTable
@@ -65,8 +67,9 @@ class Found:
     def _told_of(self, series: "Series", study: Study | None, left_out: str | None) -> "Series":
         """left_out: why it belongs to no study that a model takes, if it is taken by itself."""
         if study is None:
-            is_taken = left_out is not None and series.verdict == "taken"
-            return replace(series, verdict="skipped", reason=left_out) if is_taken else series
+            if left_out is None or series.verdict == "skipped":
+                return series
+            return replace(series, verdict="skipped", reason=left_out)
         series = replace(series, notes=study.notes)
         if series.verdict != "taken":
             return series
@@ -101,6 +104,11 @@ def lines(found: Found, columns: int | None) -> Iterator[str]:
     rows = [_row(series, found.show_phi) for series in found.series]
     rows += [_file_row(study, header, found.show_phi) for study, header in found.headers.items()]
     texts = ["description"] if found.show_phi else []
+    rows += [
+        Row(printable(str(skip.path)), [format_, "", "", "", "skipped", *("" for _ in texts)])
+        for skip in found.search.skipped
+        if skip.kind and (format_ := SUFFIXES.get(suffix_of(skip.path)))
+    ]
     head = Row("study", ["kind", "images", "voxels", "mm", "verdict", *texts])
     yield from TextTable(head, sorted(rows, key=lambda row: row.name)).lines(columns)
 
@@ -117,9 +125,10 @@ def reasons(found: Found) -> Iterator[str]:
             verb = "failed" if header.unreadable else "refused"
             yield f"{verb}: {printable(str(study.files[0]))}: {printable(flagged(header.refusal))}"
     for skip in search.skipped:
-        if skip.missed:
-            continue  # told as a failure
+        if skip.missed or skip.kind:
+            continue  # told as a failure, or with those like it
         yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
+    yield from passed_over(search.skipped)
     yield from alike_lines("note", _notes(found), "series or files")
     parts = [f"{len(search.studies) - found.refused} to translate"]
     parts += [f"{found.refused} refused"] if found.refused else []
@@ -180,7 +189,12 @@ def text(found: Found) -> str:
             "series": [_series(series, found.show_phi) for series in found.series],
             "files": [_file(study, header) for study, header in found.headers.items()],
             "skipped": [
-                {"path": str(row.path), "reason": flagged(row.reason), "missed": row.missed}
+                {
+                    "path": str(row.path),
+                    "reason": flagged(row.reason),
+                    "missed": row.missed,
+                    "kind": row.kind,
+                }
                 for row in search.skipped
             ],
             "ignored": search.ignored,

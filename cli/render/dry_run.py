@@ -6,6 +6,7 @@ from ...engine.onnxruntime.slabs.plan import SlabPlan
 from ...engine.whole_volume import Residence, VolumePlan
 from ...io.discovery import Skipped
 from ...pipelines.dry_run import DryRow, DryRun
+from .missed import passed_over
 from .progress_lines import failure_text
 from .terminal.alike import alike_lines
 from .terminal.settings import flagged
@@ -53,8 +54,9 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str) -> Iterator[
     rows = plan.rows
     failed = [row for row in rows if row.failure]
     for skip in skipped:
-        if not skip.missed:
+        if not (skip.missed or skip.kind):
             yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
+    yield from passed_over(skipped)
     for row in rows:
         if text := row.planned.study.text:
             yield f"description: {_name(row)}: {printable(text)}"

@@ -1,11 +1,12 @@
-"""What among the inputs is left out, and where scans may have been missed."""
+"""What among the inputs is passed over or left out, and where scans may have been missed."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...io.links import LEADS_OUT
-from .terminal.alike import MOST_ALIKE
+from .terminal.alike import MOST_ALIKE, alike_lines
+from .terminal.settings import flagged
 from .terminal.text import counted, printable
 
 if TYPE_CHECKING:
@@ -13,9 +14,25 @@ if TYPE_CHECKING:
     from ...pipelines.report.report import Skip
 
 
+def passed_over(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
+    """Lines about scans that were found and are no input unless asked for."""
+    rows = ((str(row.path), flagged(row.reason)) for row in skipped if row.kind)
+    told = ((printable(path), printable(reason)) for path, reason in rows)
+    return alike_lines("passed over", told, "files or series")
+
+
+def nothing_found(inputs: Iterable[Path], skipped: "Iterable[Skip | Skipped]") -> str:
+    """Why no study was found, in a sentence."""
+    why, rows = "; name scan files, or folders that hold some", list(skipped)
+    for row in rows[:1]:
+        others = f" ({len(rows) - 1} more are skipped)" if len(rows) > 1 else ""
+        why = f": {row.path}: {row.reason}{others}"
+    return f"No study found in {', '.join(map(str, inputs))}{why}."
+
+
 def left_out(skipped: "Iterable[Skip | Skipped]", teller: str) -> Iterator[str]:
     """How much of the inputs is not translated; teller: the command that says why, of the rest."""
-    places = list(skipped)
+    places = [skip for skip in skipped if not skip.kind]
     failed = sum(skip.missed for skip in places)
     if others := len(places) - failed:
         yield f"{counted(others, 'file or series', 'files or series')} skipped; '{teller}' says why"

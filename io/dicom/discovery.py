@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..choice import Choice
 from ..files.regular import open_regular
@@ -54,6 +54,7 @@ class Headers:
 _Found: TypeAlias = "Instance | Directory | Unreadable | None"
 """What a file came to; None for no DICOM."""
 
+_Look = TypeVar("_Look")
 _Marks: TypeAlias = tuple[int, int, int, int]
 """Inode, size, and times of the last change of content and of anything, in nanoseconds."""
 
@@ -78,11 +79,25 @@ class KnownHeaders:
 
     def __init__(self) -> None:
         self._files: dict[Path, _Known] = {}
+        self._looks: dict[tuple[Path, Callable[..., Any]], tuple[_Marks | None, Any]] = {}
+        self._looks_before = self._looks
 
     def read(self, files: Sequence[Path]) -> list[_Found]:
         """What each of the files came to; all others are forgotten."""
         before, self._files = self._files, {}
+        self._looks_before, self._looks = self._looks, {}
         return _each(files, lambda file: self._found(before.get(file), file))
+
+    def once(self, file: Path, look: Callable[[Path], _Look]) -> _Look:
+        """What a look at a file of another format comes to, unless the last search had the same
+        look at it.
+        """
+        marks, key = _marks(file), (file, look)
+        known = self._looks_before.get(key)
+        if known is None or known[0] != marks or marks is None:
+            known = marks, look(file)
+        self._looks[key] = known
+        return known[1]
 
     def _found(self, known: _Known | None, file: Path) -> _Found:
         marks = _marks(file)

@@ -4,7 +4,6 @@ from .instance import DataSet, number, word, words
 from .library import pydicom
 
 MADE_BY = "cuda-cyclegan"
-IS_RESULT = "it was made by this program"
 """Manufacturer of every object that this program makes, by which it knows them again."""
 
 MAP_TYPE, OTHER_MODALITY = "MAP", "OT"

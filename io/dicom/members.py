@@ -13,7 +13,7 @@ from ..search import DICOM_SUFFIXES
 from .directory import Directory, ListedImage
 from .file_starts import Unreadable, naming
 from .instance import Instance
-from .kinds import IS_MAP, IS_RESULT
+from .kinds import IS_MAP
 
 
 @dataclass(eq=False)
@@ -55,19 +55,13 @@ class Members:
 
 
 def asked_for(instances: Iterable[Instance], choice: Choice) -> list[Instance]:
-    """The images; those that this program made are no slices, unless they are asked for."""
+    """The images; those of maps beside results are no slices, unless they are asked for."""
     return [
-        replace(instance, obstacle=why_not, frames=())
-        if not instance.obstacle and (why_not := _not_asked_for(instance, choice))
+        replace(instance, obstacle=IS_MAP, frames=())
+        if instance.is_map and not instance.obstacle and not choice.take_maps
         else instance
         for instance in instances
     ]
-
-
-def _not_asked_for(instance: Instance, choice: Choice) -> str | None:
-    if instance.is_map:
-        return None if choice.take_maps else IS_MAP
-    return IS_RESULT if instance.is_result and not choice.take_results else None
 
 
 def members_of(

@@ -39,7 +39,8 @@ class Series:
     read. incomplete: that images are missing and it is taken without, in words for its result.
     uid: its SeriesInstanceUID. study: its StudyInstanceUID. number: SeriesNumber. modality:
     such as MR. files: all of its files. images: how many it has. patient: its identifier, never
-    shown. reference: UID of its frame of reference, empty where none is told.
+    shown. reference: UID of its frame of reference, empty where none is told. is_result: whether
+    this program made it.
     """
 
     label: str
@@ -66,6 +67,7 @@ class Series:
     patient: str = ""
     reference: str = ""
     incomplete: str = ""
+    is_result: bool = False
 
     @property
     def folder(self) -> Path:
@@ -170,6 +172,7 @@ def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
         keep_private=choice.keep_private,
         patient=first.patient,
         incomplete=_incomplete_told(members, choice),
+        is_result=any(instance.is_result for instance in members.instances),
     )
 
 

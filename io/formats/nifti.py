@@ -316,7 +316,7 @@ def unit_of(header: Header) -> str:
 def _header_notes(header: Header, affine: Affine) -> tuple[str, ...]:
     """What about the place and the kind of the voxels has to be believed."""
     notes = *unit_notes(unit_of(header)), *shear_notes(affine)
-    if not _is_analyze(header) and (kind := _NO_SCANS.get(int(header["intent_code"]))):
+    if not _is_analyze(header) and (kind := NO_SCANS.get(int(header["intent_code"]))):
         notes = *notes, f"its header says that its voxels are {kind}"
     if _is_analyze(header):
         return *notes, f"Analyze does not say which side is left; {assumed(affine)}"
@@ -326,7 +326,7 @@ def _header_notes(header: Header, affine: Affine) -> tuple[str, ...]:
     return *notes, *_disagreement(header)
 
 
-_NO_SCANS = {
+NO_SCANS = {
     **dict.fromkeys(range(2, 25), "values of a statistic"),
     **dict.fromkeys((1002, 1003), "labels, as of a segmentation"),
     1006: "displacements",

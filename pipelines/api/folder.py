@@ -9,6 +9,7 @@ from ...engine.model.model_file import Model
 from ...engine.options import NO_LIMITS, CudaLimits
 from ...io.choice import Choice
 from ...io.conversion import AnyPath
+from ...io.globs import PathGlobs
 from ..errors import SettingsError
 from ..progress.events import Event, Listen
 from ..report.report import BatchReport
@@ -45,6 +46,8 @@ def translate_folder(
     modality: str | Collection[str] = (),
     series: "str | re.Pattern[str]" = "",
     channels: Mapping[str, str] = MappingProxyType({}),
+    include: str | Collection[str] = (),
+    exclude: str | Collection[str] = (),
     limits: CudaLimits = NO_LIMITS,
     on_event: Listen = ignore_event,
 ) -> BatchReport:
@@ -55,7 +58,8 @@ def translate_folder(
     "cuda", "cuda:0,1" for several cards, or "onnxruntime:PROVIDER". options: about each study.
     modality, series: of DICOM series, the one or those to take, and a regular expression to find in
     their description or label. channels: patterns by the names of a model's channels, where scans
-    are not named after them as in BIDS. limits: of what may be taken of a card. on_event: called
+    are not named after them as in BIDS. include, exclude: patterns of paths below an input folder,
+    of what is taken and left out. limits: of what may be taken of a card. on_event: called
     with each event, one at a time, in the thread that called this.
 
     A scan that cannot be translated fails alone; its row tells why. What `on_event` raises, and a
@@ -80,6 +84,7 @@ def translate_folder(
             frozenset(map(str.upper, texts_of("modality", modality))),
             _pattern(series),
             channels=tuple(mapping_of("channels", channels).items()),
+            globs=PathGlobs(_texts("include", include), _texts("exclude", exclude)),
         ),
     )
     job, caller = open_job(request, opened), _Caller(on_event)
@@ -94,6 +99,10 @@ def translate_folder(
     if report.interrupted:
         raise KeyboardInterrupt
     return report
+
+
+def _texts(name: str, given: str | Collection[str]) -> tuple[str, ...]:
+    return tuple(sorted(texts_of(name, given)))
 
 
 def _pattern(series: "str | re.Pattern[str]") -> "re.Pattern[str] | None":

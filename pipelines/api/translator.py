@@ -19,16 +19,17 @@ from ...engine.options import NO_LIMITS, CudaLimits, Inference, Precision
 from ...io.channels import joined
 from ...io.choice import FEWEST_SLICES
 from ...io.conversion import AnyPath, AnyScan, as_volume, volume_of
-from ...io.discovery import discover
-from ...io.single_scan import find_scan, only_study
+from ...io.discovery import Discovery
+from ...io.single_scan import only_study, sound
 from ...io.volume import Study, Volume
 from ..decisions import decided
 from ..errors import SettingsError
 from ..opening import shared_network
 from ..progress.events import DeviceOpened, Listen, TilesDone, opening_event, unit_of
+from ..results.earlier_results import discover_scans
 from ..settings import Blend, TranslateOptions
 from ..stopwatch import Stopwatch
-from ..study.modality import joined_for_model
+from ..study.intake import contrast_checked, studies_for, without_masks
 from ..study.plan import check_count
 from ..study.translation import (
     InferredStudy,
@@ -75,6 +76,8 @@ class Translator:
         nan_to: float | None = None,
         fewest_slices: int = FEWEST_SLICES,
         allow_uneven: bool = False,
+        any_contrast: bool = False,
+        allow_synthetic: bool = False,
         limits: CudaLimits = NO_LIMITS,
         on_event: Listen = ignore_event,
     ) -> None:
@@ -90,8 +93,10 @@ class Translator:
         None takes what the model's card says, else "volume" where no norm takes statistics of a
         patch. nan_to: what stands for NaN in a scan, in its unit; None refuses such scans.
         fewest_slices, allow_uneven: of DICOM series, how many images are a volume, and whether
-        stacks with gaps, uneven spacing or tilt are resampled, instead of refused. limits: of what
-        may be taken of a card. on_event: called with Tuning, Remark and DeviceOpened while this
+        stacks with gaps, uneven spacing or tilt are resampled, instead of refused. any_contrast,
+        allow_synthetic: whether files of another contrast than the model's source, masks, and
+        results of this program are taken, instead of refused. limits: of what may be taken of a
+        card. on_event: called with Tuning, Remark and DeviceOpened while this
         opens, and with TilesDone in the thread that translates.
 
         Raises DeviceUnavailableError or another EngineError, and SettingsError.
@@ -106,6 +111,8 @@ class Translator:
             nan_to=nan_to,
             fewest_slices=fewest_slices,
             allow_uneven=allow_uneven,
+            any_contrast=any_contrast,
+            allow_synthetic=allow_synthetic,
         )
         asked, limits = record("", TranslateOptions, asked), record("limits", CudaLimits, limits)
         self._on_event = listener(on_event)
@@ -200,11 +207,17 @@ class Translator:
         card, choice = self.model.card, self._options.choice()
         if len(paths) == 1:
             [path] = paths
-            found = discover([path], None, choice)
-            return only_study(path, joined_for_model(found, card, tuple(channels.items())))
-        scans = [find_scan(path, choice) for path in paths]
+            found = discover_scans([path], None, choice)
+            found = studies_for(found, card, choice.takes, tuple(channels.items()))
+            return only_study(path, found)
+        scans = [only_study(path, self._without_masks(path)) for path in paths]
         check_count(scans, card)
-        return joined(scans, card.input_channels)
+        study = contrast_checked(joined(scans, card.input_channels), card, choice.takes)
+        return sound(study, study.files[0])
+
+    def _without_masks(self, path: Path) -> Discovery:
+        choice = self._options.choice()
+        return without_masks(discover_scans([path], None, choice), self.model.card, choice.takes)
 
     def translate_volume(self, volume: AnyScan | Sequence[AnyScan], name: str = "") -> Volume:
         """Translate a volume, such as `from_nibabel` makes, onto the same grid.

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
-from ...io.choice import Choice
 from ...io.dicom.series import Series
-from ...io.discovery import Discovery, discover
+from ...io.discovery import Discovery, discover, is_result
 from ...io.files.documents import read_document
 from ...io.search import SUFFIXES, Skipped, suffix_of
 from ...io.volume import Study
@@ -72,7 +71,7 @@ def find_pairs(sources: Sources) -> Paired:
 
     Raises ScanError for a folder that is missing, and PairsFileError for a table that is none.
     """
-    results = with_mirrored_names(discover([sources.results], None, Choice(take_results=True)))
+    results = with_mirrored_names(discover([sources.results], None))
     truth = discover([sources.truth], None)
     masks = discover([sources.masks], None) if sources.masks else None
     if sources.table:
@@ -101,7 +100,8 @@ def _only(studies: Sequence[Study]) -> Study | None:
 def _by_name(
     results: Sequence[Study], truth: Sequence[Study], masks: Discovery | None
 ) -> Iterator[ScanPair]:
-    truths, left = _Named(truth), dict.fromkeys(str(study.name) for study in truth)
+    truths = _Named(truth)
+    left = dict.fromkeys(str(study.name) for study in truth if not is_result(study))
     taken = _Named(masks.studies) if masks else None
     for result in results:
         found = truths.like(result) or truths.of_same_frame(result)
@@ -160,7 +160,8 @@ class _Named:
         self._frames: dict[_Frame, list[Study]] = defaultdict(list)
         for study in studies:
             self._stems[_stem(study.name)].append(study)
-            if frame := _frame(study):
+            # A result is no truth of another one by its frame alone.
+            if (frame := _frame(study)) and not is_result(study):
                 self._frames[frame].append(study)
 
     def like(self, study: Study) -> Sequence[Study]:

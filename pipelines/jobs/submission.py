@@ -27,7 +27,8 @@ class Submission:
 
     refused: names of studies and why, in words. skipped: paths and reasons. models: hashes by which
     results of the model are recorded. words: what they are to say of it. established: by what it is
-    known how it computes, in words. made: the channels that each study becomes.
+    known how it computes, in words. made: the channels that each study becomes. holds_files_only:
+    as of a search.
     """
 
     jobs: tuple[StudyJob, ...]
@@ -37,6 +38,7 @@ class Submission:
     words: tuple[str, ...] = ()
     established: str = NOT_RECORDED
     made: tuple[str, ...] = ("",)
+    holds_files_only: bool = False
 
 
 def jobs_of(request: Request, search: Search | None = None) -> Submission:
@@ -81,7 +83,16 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
     refused = {str(study.name): study.obstacle.reason for study in found.studies if study.obstacle}
     card = model.card
     established, made = card.established.in_words, card.output_channels
-    return Submission(jobs, found.skipped, refused, model.known_as, card.words, established, made)
+    return Submission(
+        jobs,
+        found.skipped,
+        refused,
+        model.known_as,
+        card.words,
+        established,
+        made,
+        found.holds_files_only,
+    )
 
 
 def _listed(study: Study) -> tuple[tuple[str, int], ...]:

@@ -151,12 +151,13 @@ class Skip:
     """Something among the inputs that looks like a scan or was asked for, and is not a study.
 
     missed: whether there may be scans behind it, so that what was asked for is not all done. path:
-    where it lies. reason: why, in words.
+    where it lies. reason: why, in words. kind: rule by which it is passed over; empty for all else.
     """
 
     path: Path
     reason: str
     missed: bool = False
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,12 @@ def to_json(report: BatchReport) -> JsonObject:
             {**_study(row), "apportioned_joules": joules.get(row.name)} for row in report.studies
         ],
         "skipped": [
-            {"path": str(skip.path), "reason": skip.reason, "missed": skip.missed}
+            {
+                "path": str(skip.path),
+                "reason": skip.reason,
+                "missed": skip.missed,
+                "kind": skip.kind,
+            }
             for skip in report.skipped
         ],
         "ignored": report.ignored,

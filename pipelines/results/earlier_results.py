@@ -1,14 +1,15 @@
-"""Studies below the inputs, without the results of earlier runs among them."""
+"""Studies below the inputs, without what a user leaves out and without results of the program."""
 
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
-from ...io.choice import Choice
-from ...io.discovery import Discovery, KnownHeaders, discover
-from ...io.search import Skipped
+from ...io.choice import Choice, SkipKind
+from ...io.discovery import Discovery, KnownHeaders, discover, is_result, place_of
+from ...io.globs import ALL_PATHS, PathGlobs
+from ...io.marks import read_mark
+from ...io.passing_over import Doubt, judged, passed_over
 from ...io.volume import Study
 from ..errors import NewerRecordError, OutputFolderError
 from .manifest import ManifestEntry, load
@@ -20,23 +21,23 @@ def discover_scans(
     choice: Choice,
     known: KnownHeaders | None = None,
 ) -> Discovery:
-    """As `discover`, with what an output folder below an input folder says it holds left out.
+    """As `discover`, without scans whose paths `choice` leaves out, and without results.
 
-    Who names such a folder, or a file in it, as an input has its results translated again. A file
-    that was changed since counts as a scan. Raises ScanError or NewerRecordError.
+    Results are known by the mark in their files, and by what the record of an output folder says
+    it holds; a file that was changed since counts as a scan. Those that were named have an
+    obstacle. Raises ScanError or NewerRecordError.
     """
     found = discover(inputs, output, choice, known)
-    named = frozenset(Path(os.path.abspath(path)) for path in inputs)  # noqa: PTH100
+    if choice.globs != ALL_PATHS:
+        found = _globbed(found, choice.globs)
     entries = cache(_entries)
-    studies: list[Study] = []
-    skipped = list(found.skipped)
-    for study in found.studies:
-        if any(_holds(entries(folder), folder, study) for folder in _between(study, named)):
-            skipped.append(Skipped(study.files[0], _REASON))
-        else:
-            studies.append(study)
-    skipped.sort(key=lambda row: row.path)
-    return replace(found, studies=tuple(studies), skipped=tuple(skipped))
+
+    def synthetic(study: Study) -> Sequence[Doubt]:
+        if any(_holds(entries(folder), folder, study) for folder in study.files[0].parents):
+            return (_SYNTHETIC,)
+        return _synthetic(study, known)
+
+    return passed_over(found, synthetic, choice.takes)
 
 
 def with_mirrored_names(found: Discovery) -> Discovery:
@@ -72,18 +73,49 @@ def _entries_or_none(folder: Path) -> dict[str, ManifestEntry]:
         return {}
 
 
-_REASON = "it was made by this program; name it, or its output folder, to translate it again"
+def synthetic_checked(study: Study, takes: Collection[SkipKind]) -> Study:
+    """A study that was named, with an obstacle if it is marked as a result. takes: as of Choice."""
+    return judged(study, _synthetic, takes)
 
 
-def _between(study: Study, named: frozenset[Path]) -> Iterator[Path]:
-    """The folders around a study, up to the one that was named and without it."""
-    file = study.files[0]
-    if file in named:
-        return
-    for folder in file.parents:
-        if folder in named:
-            return
-        yield folder
+_SYNTHETIC = Doubt("it is a synthetic image, made by this program", "synthetic")
+
+
+def _synthetic(study: Study, known: KnownHeaders | None = None) -> Sequence[Doubt]:
+    """By marks in its files."""
+    is_marked = any(is_result(scan) or _is_marked(scan, known) for scan in study.channels)
+    return (_SYNTHETIC,) if is_marked else ()
+
+
+def _is_marked(scan: Study, known: KnownHeaders | None) -> bool:
+    if scan.format == "dicom":
+        return False
+    file = scan.files[0]
+    mark = known.once(file, read_mark) if known else read_mark(file)
+    return mark is not None
+
+
+def _globbed(found: Discovery, globs: PathGlobs) -> Discovery:
+    """The search without what `globs` leaves out."""
+
+    def excluded(study: Study) -> Sequence[Doubt]:
+        slices = study.files if study.format == "dicom" else ()
+        reason = globs.refusal(
+            _place(place_of(study), found.named), [_place(file, found.named) for file in slices]
+        )
+        return (Doubt(reason, "excluded"),) if reason else ()
+
+    def is_kept(path: Path) -> bool:
+        return path in found.named or not globs.refusal(_place(path, found.named))
+
+    kept = tuple(row for row in found.skipped if row.kind or is_kept(row.path))
+    return passed_over(replace(found, skipped=kept), excluded, ())
+
+
+def _place(path: Path, named: Collection[Path]) -> PurePath:
+    """A path below the input folder that it was found in; of an input itself, its name."""
+    folder = next((each for each in path.parents if each in named), path.parent)
+    return path.relative_to(folder)
 
 
 def _entries(folder: Path) -> dict[str, ManifestEntry]:

@@ -50,7 +50,7 @@ def preview_from_files(
 
 
 def _result_at(target: Path) -> Study:
-    found = discover([target], None, Choice(take_results=True, take_maps=True, fewest_slices=2))
+    found = discover([target], None, Choice(take_maps=True, fewest_slices=2))
     if len(found.studies) != 1:
         raise UnreadableScanError(
             f"{target} cannot be read as a result; make it anew with setting overwrite."

@@ -55,7 +55,7 @@ def test_quiet_and_the_report_tell_it_too(world: World) -> None:
     assert done.stdout == ""
     assert f"failed: {world.link}: {LEADS_OUT}" in done.stderr
     [row] = json.loads(world.report.read_text())["skipped"]
-    assert row == {"path": str(world.link), "reason": LEADS_OUT, "missed": True}
+    assert row == {"path": str(world.link), "reason": LEADS_OUT, "missed": True, "kind": ""}
     [skip] = read_report(world.report).batch.skipped
     assert skip.missed
     assert world.made() == {"a.nii"}
@@ -71,7 +71,7 @@ def test_discover_tells_it_in_json(world: World) -> None:
     done = world.command("discover", "--json")
     assert done.exit_code == 1
     [row] = json.loads(done.stdout)["skipped"]
-    assert row == {"path": str(world.link), "reason": LEADS_OUT, "missed": True}
+    assert row == {"path": str(world.link), "reason": LEADS_OUT, "missed": True, "kind": ""}
 
 
 def test_nothing_but_links_is_no_study(world: World) -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import Exit, complain, errors_reported
+from ...options.applicable import check_applicable
 from ...options.groups import InputOptions, grouped
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...options.study import QueuedStudyOptions
-from ...render.missed import left_out, missed
+from ...render.missed import left_out, missed, nothing_found, passed_over
 from ...render.terminal.spinner import SEARCHING, spinner
 from ...render.terminal.streams import say, tell
 from ...render.terminal.text import counted
@@ -74,10 +75,11 @@ def submit(
         not_before = parse_time(at, datetime.now().astimezone()) if at else None
         with spinner(SEARCHING):
             found = jobs_of(request)
+        check_applicable(context, holds_files_only=found.holds_files_only)
         if not found.jobs and not found.refused:
-            where = ", ".join(str(path) for path in request.inputs)
+            tell(passed_over(found.skipped), sys.stderr)
             tell(missed(found.skipped), sys.stderr)
-            complain(f"No study found in {where}; name scan files, or folders that hold some.")
+            complain(nothing_found(request.inputs, found.skipped))
             raise typer.Exit(Exit.NO_STUDY)
         with open_queue(queue_place(queue), create=True) as jobs:
             submitted = jobs.submit(
@@ -91,6 +93,7 @@ def submit(
     if submitted.added:
         say(submitted.batch, sys.stdout)
     tell(_outcome(submitted), sys.stderr)
+    tell(passed_over(found.skipped), sys.stderr)
     tell(left_out(found.skipped, "discover"), sys.stderr)
     for refused, reason in found.refused.items():
         complain(f"{refused} is not queued: {reason}.")

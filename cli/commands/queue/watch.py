@@ -1,6 +1,7 @@
 """`cuda-cyclegan watch`: studies that arrive in a folder become jobs."""
 
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,12 +16,14 @@ from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...options.study import ArrivingStudyOptions
 from ...options.values import wrong_value
+from ...render.missed import passed_over
 from ...render.terminal.settings import flagged
 from ...render.terminal.streams import log
 from ...render.terminal.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
+    from ....pipelines.jobs.arrivals import Complaints
     from ....pipelines.jobs.queue.state import Submitted
     from ....pipelines.jobs.submission import Submission
 
@@ -78,7 +81,7 @@ def watch(
         if request.result:
             raise wrong_value("--output", "more than one study may arrive; name a folder.")
         scheduling = scheduling_of(priority, window)
-        arrivals, complaints = Arrivals(settle), Complaints(settle)
+        arrivals, complaints, passing = Arrivals(settle), Complaints(settle), Complaints(settle)
         search = request.search_again_and_again()
         with closing(QueueLink(queue_place(queue))) as link:
             trouble, passes = _Trouble(), (ScanError, QueueLostError, OSError)
@@ -94,6 +97,8 @@ def watch(
                     passes = (*FOR_THE_USER, OSError)  # what was typed is right
                     for left_out, reason in complaints.due(found.refused | _missed(found)).items():
                         log(f"{left_out} is not queued: {flagged(reason)}")
+                    for line in _news(found, passing):
+                        log(line)
                     ready = arrivals.complete(found.jobs, found.models, found.words)
                     took = time.monotonic() - begun
                     if ready:
@@ -128,6 +133,12 @@ class _Trouble:
 
 def _missed(found: "Submission") -> dict[str, str]:
     return {str(skip.path): skip.reason for skip in found.skipped if skip.missed}
+
+
+def _news(found: "Submission", known: "Complaints") -> Iterator[str]:
+    """Lines about scans that are passed over, each once."""
+    due = known.due({str(skip.path): skip.reason for skip in found.skipped if skip.kind})
+    return passed_over(skip for skip in found.skipped if skip.kind and str(skip.path) in due)
 
 
 def _log_batch(submitted: "Submitted") -> None:

@@ -36,13 +36,14 @@ from ...report.failures import failure_of
 from ...report.report import StudyReport
 from ...results.bids_dataset import BidsDataset
 from ...results.disk_space import DiskSpace
+from ...results.earlier_results import synthetic_checked
 from ...results.manifest import Manifest, Recipe
 from ...results.resume import PlannedStudy, Planner
 from ...results.sidecar import SidecarMaker
 from ...results.storing import Store
 from ...settings import CycleCheck, TranslateOptions
+from ...study.intake import contrast_checked
 from ...study.maps.study_map import maps_asked_for
-from ...study.modality import modality_checked
 from ...study.verification import StudyVerifier, study_verifier
 from ...translate import concurrency_of
 from ..links import refused_link
@@ -118,7 +119,8 @@ class WarmDevice:
         known = self._known_of(job)
         study = find_study(job, known.card)
         if known.card:
-            study = modality_checked(study, known.card, any_modality=job.options.any_modality)
+            study = contrast_checked(study, known.card, job.options.takes)
+        study = synthetic_checked(study, job.options.takes)
         manifest = self._open_folder(Path(job.output))
         planner = Planner(
             manifest.output,

@@ -101,7 +101,7 @@ def test_a_study_beyond_the_limit_is_marked_everywhere(world: PairWorld) -> None
     assert " !" in lines[marked]
     assert " !" not in lines[good]
     assert any("beyond" in note for note in rows[marked]["notes"])
-    assert rows[good]["notes"] == []
+    assert not any("beyond" in note for note in rows[good]["notes"])
     assert "a low one proves nothing" in " ".join(world.told.split())
     assert world.previews()[marked] > world.previews()[good]
 

@@ -101,7 +101,7 @@ def test_a_result_that_cannot_be_stored_leaves_no_picture(
 def test_results_with_pictures_can_be_translated_themselves(folders: Folders) -> None:
     folders.translate("--preview")
     results, folders.output = folders.output, folders.root / "again"
-    result = folders.translate(inputs=results)
+    result = folders.translate("--allow-synthetic", inputs=results)
     assert result.exit_code == 0
     assert "2 studies" in result.output
 

@@ -91,7 +91,7 @@ def test_a_nifti_file_keeps_voxels_and_header(
 
 
 def test_a_scaled_nifti_file_keeps_its_stored_numbers(tmp_path: Path, model: Path) -> None:
-    source = tmp_path / "ct.nii.gz"
+    source = tmp_path / "scaled.nii.gz"
     image = nifti(noise(np.int16))
     image.header.set_slope_inter(0.5, -1024)
     image.to_filename(source)

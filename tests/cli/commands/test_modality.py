@@ -1,10 +1,11 @@
-"""A CT given to a model of T1: every command refuses it alone, with the reason and the way out."""
+"""A CT beside an MR for a model of T1: every command passes it over, with the way to take it."""
 
 import json
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from support.batch_world import scan
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
 
@@ -30,17 +31,25 @@ def folders(world: QueueWorld) -> set[str]:
     return {path.parent.parent.name for path in world.output.rglob("*.dcm")}
 
 
-def test_translate_fails_the_ct_alone_and_writes_nothing_of_it(ward: QueueWorld) -> None:
+def test_translate_passes_the_ct_over_and_writes_nothing_of_it(ward: QueueWorld) -> None:
     report = ward.folder / "r.json"
     done = ward.command("translate", "--report", str(report))
-    assert done.exit_code == 1
-    assert f"unsupported: {REASON}" in done.stderr
-    assert "--any-modality" in done.stderr
+    assert done.exit_code == 0
+    assert f"{REASON}; --any-contrast takes it" in done.stdout
     assert folders(ward) == {"mr"}
     assert not (ward.output / "ct").exists()
-    rows = {Path(row["name"]).parts[0]: row for row in json.loads(report.read_text())["studies"]}
-    assert (rows["ct"]["status"], rows["ct"]["class"]) == ("failed", "unsupported")
-    assert rows["mr"]["status"] == "translated"
+    told = json.loads(report.read_text())
+    assert [Path(row["name"]).parts[0] for row in told["studies"]] == ["mr"]
+    [skip] = told["skipped"]
+    assert skip["kind"] == "modality"
+
+
+def test_slices_of_a_ct_that_are_named_are_refused(ward: QueueWorld) -> None:
+    slices = sorted(map(str, (ward.inputs / "ct").iterdir()))
+    done = ward.run("translate", *slices, "-m", str(ward.model), "-o", str(ward.output))
+    assert done.exit_code == 1
+    assert f"unsupported: {REASON}; --any-contrast takes it" in done.stderr
+    assert not list(ward.output.rglob("*.dcm"))
 
 
 def test_any_modality_translates_it_and_says_so(ward: QueueWorld) -> None:
@@ -49,16 +58,17 @@ def test_any_modality_translates_it_and_says_so(ward: QueueWorld) -> None:
     assert f"{REASON}; it is taken all the same, as was asked" in done.stdout
     assert folders(ward) == {"ct", "mr"}
     kept = ward.command("translate")
-    assert kept.exit_code == 1
-    assert REASON in kept.stderr
+    assert kept.exit_code == 0
+    assert REASON in kept.stdout
+    assert folders(ward) == {"ct", "mr"}
 
 
-def test_plan_says_that_it_would_fail(ward: QueueWorld) -> None:
+def test_plan_says_so(ward: QueueWorld) -> None:
     done = ward.command("plan", "--strict")
-    assert done.exit_code == 1
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("would fail: ct")]
+    assert done.exit_code == 0
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("passed over: ")]
     assert REASON in line
-    assert ward.command("plan", "--strict", "--any-modality").exit_code == 0
+    assert "2 to translate" in ward.command("plan", "--any-modality").stdout
 
 
 def test_discover_says_it_of_a_model_and_only_then(ward: QueueWorld) -> None:
@@ -66,10 +76,10 @@ def test_discover_says_it_of_a_model_and_only_then(ward: QueueWorld) -> None:
     told = ward.command("discover", "--model", str(ward.model))
     assert told.exit_code == 0
     assert REASON in told.stdout
-    assert "1 to translate, 1 refused" in told.stdout
+    assert "1 to translate, 1 skipped" in told.stdout
     found = json.loads(ward.command("discover", "--model", str(ward.model), "--json").stdout)
     assert {series["modality"]: series["verdict"] for series in found["series"]} == {
-        "CT": "refused",
+        "CT": "skipped",
         "MR": "taken",
     }
 
@@ -77,7 +87,7 @@ def test_discover_says_it_of_a_model_and_only_then(ward: QueueWorld) -> None:
 def test_submit_queues_the_other_alone(ward: QueueWorld) -> None:
     paths = [str(ward.inputs), "--model", str(ward.model), "--output", str(ward.output)]
     done = ward.run("submit", *paths)
-    assert done.exit_code == 1
+    assert done.exit_code == 0
     assert REASON in done.stderr
     ward.work()
     assert folders(ward) == {"mr"}
@@ -117,15 +127,18 @@ def test_a_worker_refuses_what_an_older_program_has_queued(ward: QueueWorld) -> 
 def test_without_a_modality_the_class_of_the_object_tells(tmp_path: Path) -> None:
     world = QueueWorld(tmp_path)
     Phantom("CT").write(world.inputs, lambda data, _: data.pop("Modality"))
-    assert REASON in world.command("plan").stdout
+    assert REASON in world.command("plan").stderr
 
 
-def test_the_sidecar_of_a_file_is_noted(tmp_path: Path) -> None:
+def test_the_sidecar_of_a_file_tells_its_contrast(tmp_path: Path) -> None:
     world = QueueWorld(tmp_path)
-    world.scans(1)
+    world.scans(2)
     (world.inputs / "000.json").write_text('{"Modality": "CT"}')
-    note = "note: 000.nii: 000.json says CT, and the model translates T1 (MR); check that it fits"
+    scan(world.inputs / "002_T1w.nii")
+    (world.inputs / "002_T1w.json").write_text('{"Modality": "CT"}')
+    said = "the JSON beside it says CT, and the model translates T1 (MR)"
     for command in ("plan", "translate"):
         done = world.command(command)
         assert done.exit_code == 0
-        assert note in done.stdout
+        assert f"000.nii: {said}; --any-contrast takes it" in done.stdout
+        assert f"note: 002_T1w.nii: {said}; check that it fits" in done.stdout

@@ -50,8 +50,8 @@ def test_an_unlike_scan_is_noted_and_translated(world: QueueWorld) -> None:
     assert done.exit_code == 0
     assert f"note: inverted.nii: {NOTE}" in done.stdout
     rows = {row["name"]: row for row in json.loads(report.read_text())["studies"]}
-    assert rows["good.nii"]["notes"] == []
-    assert rows["inverted.nii"]["notes"][0].startswith(NOTE)
+    assert not any(NOTE in note for note in rows["good.nii"]["notes"])
+    assert any(note.startswith(NOTE) for note in rows["inverted.nii"]["notes"])
     assert world.made() == {"good.nii", "inverted.nii"}
 
 
@@ -85,7 +85,7 @@ def test_a_job_notes_or_refuses_too(world: QueueWorld) -> None:
     world.work()
     [job] = [one for one in world.jobs(batch) if one["study"] == "inverted.nii"]
     assert job["state"] == "done"
-    assert job["result"]["notes"][0].startswith(NOTE)
+    assert any(note.startswith(NOTE) for note in job["result"]["notes"])
 
 
 def test_results_that_are_there_are_not_made_again_for_it(world: QueueWorld) -> None:

@@ -209,13 +209,13 @@ def test_a_picture_that_is_drawn_later_shows_the_same(world: World) -> None:
 def test_nobody_takes_maps_for_scans_or_for_results(world: World) -> None:
     world.run("translate", "--spread", "2")
     results, world.inputs, world.output = world.output, world.output, world.root / "again"
-    done = world.run("translate")
+    done = world.run("translate", "--allow-synthetic")
     assert "2 studies" in done.stdout
     assert len(world.files()) == 2
     done = CliRunner().invoke(app, ["evaluate", str(results), "--truth", str(world.root / "scans")])
     assert done.exit_code == 0, done.output
     assert "map" not in done.stdout
-    found = CliRunner().invoke(app, ["discover", str(results)]).output
+    found = CliRunner().invoke(app, ["discover", str(results)]).stdout
     assert found.count("its name is that of a map beside a result") == 4
 
 

@@ -159,12 +159,12 @@ class TestBadInput:
 
     def test_names_cannot_speak_to_the_terminal(self, world: World) -> None:
         scan(world.inputs / "[red]a\nb\x1b[31m\u202e.nii")
-        (world.inputs / os.fsdecode(b"\xff[bold]\x1b[2J.nii")).touch()
+        (world.inputs / os.fsdecode(b"\xff[dim]\x1b[2J.nii")).touch()
         for options in ((), ("--dry-run",), ("--quiet",), ("--overwrite", "--verbose")):
             result = world.translate(*options)
             assert "\x1b" not in result.output
             assert "\u202e" not in result.output
-            assert r"\udcff[bold]\x1b[2J.nii" in result.output
+            assert r"\udcff[dim]\x1b[2J.nii" in result.output
             if "--quiet" not in options:
                 assert r"[red]a\nb\x1b[31m\u202e.nii" in result.stdout
 

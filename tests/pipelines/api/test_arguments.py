@@ -261,12 +261,12 @@ class TestNaN:
 class TestDicom:
     @pytest.fixture
     def few(self, tmp_path: Path) -> Path:
-        Phantom(slices=4).write(tmp_path)
+        Phantom("MR", slices=4).write(tmp_path)
         return tmp_path
 
     @pytest.fixture
     def uneven(self, tmp_path: Path) -> Path:
-        Phantom().write(tmp_path)[5].unlink()
+        Phantom("MR").write(tmp_path)[5].unlink()
         return tmp_path
 
     def test_of_few_slices_is_taken_if_asked(

@@ -93,7 +93,7 @@ class TestResults:
             translator.translate(np.ma.masked_less(noise(4), 100), AFFINE)
 
     def test_of_a_dicom_folder(self, translator: cc.Translator, tmp_path: Path) -> None:
-        Phantom().write(tmp_path / "series")
+        Phantom("MR").write(tmp_path / "series")
         result = translator.translate_file(tmp_path / "series")
         assert result.format == "dicom"
         assert cc.to_nibabel(result).shape == result.shape

@@ -80,7 +80,8 @@ def test_it_is_what_a_user_gets_who_translates_the_result(
     else:
         random_model(back, "T2", "T1", 1, spacing)
     [row] = rows(world, "--cycle-check", str(back), "--cycle-map")
-    by_hand = ["translate", str(world.output / "a.nii"), "--model", str(back)]
+    result = str(world.output / "a.nii")
+    by_hand = ["translate", result, "--allow-synthetic", "--model", str(back)]
     world.did(*by_hand, "--output", str(tmp_path / "returned"))
     scan = np.clip(values(world.inputs / "a.nii"), WINDOW.low, WINDOW.high)
     returned = values(tmp_path / "returned" / "a.nii")

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.batch_world import scan
@@ -98,6 +99,23 @@ def test_two_truths_in_one_frame_are_not_chosen_from(folders: Sources) -> None:
     assert pair.missing is None
     assert pair.truth
     assert pair.truth.files[0].parent.name == "two"
+
+
+def test_a_result_among_the_truth_is_one_by_its_name_alone(folders: Sources) -> None:
+    def ours(data: Any, _: int) -> None:
+        data.Manufacturer = "cuda-cyclegan"
+
+    MR.write(folders.results / "mr", ours)
+    CT.write(folders.truth / "ct")
+    replace(CT, number=6, series="1.2.3.4.5.9").write(folders.truth / "synthetic", ours)
+    [pair] = find_pairs(folders).pairs
+    assert pair.truth
+    assert pair.truth.files[0].parent.name == "ct"
+    replace(MR, seed=1).write(folders.truth / "mr", ours)
+    [rest, pair] = find_pairs(folders).pairs
+    assert pair.truth
+    assert pair.truth.files[0].parent.name == "mr"
+    assert rest.missing == "it has no result"
 
 
 def test_a_table_says_what_belongs_together(folders: Sources) -> None:

@@ -25,7 +25,7 @@ class Folders:
         self.earlier = self.scans / "results"
         assert "2 translated" in self.translate(self.scans, to=self.earlier).stdout
 
-    def translate(self, *inputs: Path, to: Path, command: str = "translate") -> Result:
+    def translate(self, *inputs: Path | str, to: Path, command: str = "translate") -> Result:
         paths = [*inputs, "--model", self.model, "--output", to]
         queue = {VARIABLE: str(to.parent / "private" / "queue.db")}
         return CliRunner().invoke(app, [command, *map(str, paths)], env=queue)
@@ -41,10 +41,11 @@ def test_a_second_run_into_another_folder_takes_the_scans_alone(
 ) -> None:
     run = folders.translate(folders.scans, to=folders.scans / "others")
     assert "2 studies" in run.stdout
-    assert "2 files or series skipped" in run.stdout
+    assert run.stdout.count("passed over: ") == 2
     planned = folders.translate(folders.scans, to=tmp_path / "new", command="plan")
     assert "2 to translate" in planned.stdout
-    assert planned.stdout.count("it was made by this program") == 4
+    assert "passed over: 4 files or series, " in planned.stdout
+    assert "it is a synthetic image, made by this program" in planned.stdout
     queued = folders.translate(folders.scans, to=tmp_path / "new", command="submit")
     assert "2 studies queued" in queued.stderr
     found = CliRunner().invoke(app, ["discover", str(folders.scans)])
@@ -64,13 +65,17 @@ def test_results_of_a_newer_version_are_not_translated_again(
     assert not (tmp_path / "new").exists()
 
 
-def test_who_names_results_has_them_translated(folders: Folders, tmp_path: Path) -> None:
-    folder = folders.translate(folders.earlier, to=tmp_path / "folder")
-    assert "2 translated" in folder.stdout
-    file = folders.translate(folders.earlier / "a.nii", to=tmp_path / "file")
-    assert "1 translated" in file.stdout
-    below = folders.translate(folders.earlier / "b", to=tmp_path / "below")
-    assert "1 translated" in below.stdout
+def test_results_are_translated_for_who_asks_for_it(folders: Folders, tmp_path: Path) -> None:
+    for name, inputs, studies in (
+        ("folder", folders.earlier, 2),
+        ("file", folders.earlier / "a.nii", 1),
+        ("below", folders.earlier / "b", 1),
+    ):
+        refused = folders.translate(inputs, to=tmp_path / name)
+        assert refused.exit_code == (1 if inputs.is_file() else 3)
+        assert "made by this program; --allow-synthetic takes it" in refused.stderr
+        done = folders.translate(inputs, "--allow-synthetic", to=tmp_path / name)
+        assert f"{studies} translated" in done.stdout
 
 
 def test_what_a_user_put_in_the_place_of_a_result_is_a_scan(

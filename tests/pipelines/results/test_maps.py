@@ -115,7 +115,7 @@ def test_no_file_and_no_folder_with_the_name_of_a_map_is_taken_for_a_scan(tmp_pa
     assert len(found.skipped) == 4
     assert not any(skip.missed for skip in found.skipped)
     for named in (tmp_path / "a.map-spread-sd.nii.gz", folder):
-        found = discover([named], None, replace(TAKEN, take_results=True))
+        found = discover([named], None, TAKEN)
         assert (found.studies, [skip.path for skip in found.skipped]) == ((), [named])
 
 
@@ -324,8 +324,7 @@ def test_a_map_of_a_series_has_the_same_identifiers_each_time(series: Folders) -
 def test_a_map_of_a_series_is_known_wherever_it_lies(series: Folders, tmp_path: Path) -> None:
     series.put(MEAN)
     shutil.copytree(series.place(MEAN), tmp_path / "elsewhere")
-    for choice in (TAKEN, replace(TAKEN, take_results=True)):
-        found = discover([tmp_path / "elsewhere"], None, choice)
-        assert found.studies == ()
-        [reason] = [skip.reason for skip in found.skipped]
-        assert reason.endswith(" (OT, 3 images): it is a map beside a result")
+    found = discover([tmp_path / "elsewhere"], None, TAKEN)
+    assert found.studies == ()
+    [reason] = [skip.reason for skip in found.skipped]
+    assert reason.endswith(" (OT, 3 images): it is a map beside a result")

@@ -62,7 +62,7 @@ def test_check_is_content_with_destinations_that_answer(world: NodeWorld) -> Non
     [
         (
             "speed = 3",
-            "[route.T1TOT2] speed is not known; there are allow-uneven, any-modality, blend",
+            "[route.T1TOT2] speed is not known; there are allow-synthetic, allow-uneven",
         ),
         ("overlap = 2.0", "[route.T1TOT2] overlap: "),
         ('channel = ["T1"]', "'T1' is no channel's name and pattern such as T1=*_mprage"),

@@ -339,13 +339,13 @@ def test_as_nifti_a_series_keeps_grid_and_values(tmp_path: Path) -> None:
     assert found.voxels.dtype == volume.voxels.dtype
 
 
-def test_a_study_of_ours_is_not_taken_again(tmp_path: Path) -> None:
+def test_a_study_of_ours_is_known_again(tmp_path: Path) -> None:
     CT.write(tmp_path / "in")
     written(source(tmp_path / "in"), tmp_path / "in" / "result", TO_CT)
     rows = discover([tmp_path / "in"], None).series
-    assert sorted((row.verdict, row.reason) for row in rows) == [
-        ("skipped", "it was made by this program"),
-        ("taken", None),
+    assert sorted((row.folder.name, row.is_result) for row in rows) == [
+        ("in", False),
+        ("result", True),
     ]
     shutil.rmtree(tmp_path / "in" / "result")
 

@@ -1,0 +1,25 @@
+"""Options that can do nothing for what was found, so that a mistake would go unnoticed."""
+
+import typer
+
+from .values import wrong_value
+
+_OF_SERIES = (
+    *("modality", "series", "min_slices", "allow_uneven", "keep_private_tags", "any_modality"),
+)
+"""Parameters that are of DICOM series alone."""
+
+
+def check_applicable(context: typer.Context, *, holds_files_only: bool) -> None:
+    """Raise BadParameter for an option of DICOM series that was typed where none was found.
+
+    holds_files_only: whether scans were found, and none of DICOM. A config file may well say what
+    is for other folders.
+    """
+    for name in _OF_SERIES if holds_files_only else ():
+        source = context.get_parameter_source(name)
+        if source and source.name == "COMMANDLINE":
+            option = f"--{name.replace('_', '-')}"
+            raise wrong_value(
+                option, "it is of DICOM series, and the inputs hold none; leave it out."
+            )
