@@ -186,9 +186,11 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     ] == []
 
 
-def test_the_readme_links_every_page() -> None:
-    linked = set(re.findall(r"\((docs/[a-z0-9-]+\.md)", README.read_text("utf-8")))
-    assert linked == {f"docs/{page.name}" for page in PAGES[1:]}
+def test_the_index_links_every_page_and_the_readme_the_index() -> None:
+    index = ROOT / "docs" / "index.md"
+    linked = re.findall(r"\(([a-z0-9-]+\.md)\)", index.read_text("utf-8"))
+    assert sorted([*linked, index.name]) == [page.name for page in PAGES[1:]]
+    assert "(docs/index.md)" in README.read_text("utf-8")
 
 
 def test_the_page_on_reports_tells_every_field(workplace: Path) -> None:
