@@ -204,6 +204,7 @@ def lets_in_without_a_password(server: queue_postgres.Server) -> bool:
     return True
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kept", ["in the address", "in a file"])
 def test_a_password_in_the_address_or_in_libpqs_own_file_opens_the_queue(
     locked_server: queue_postgres.Server, tmp_path: Path, kept: str, monkeypatch: pytest.MonkeyPatch
