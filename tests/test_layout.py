@@ -123,8 +123,8 @@ MAY_IMPORT = {
     "engine": "",
     "engine.benchmark": (
         "engine.compiler engine.cores engine.cuda engine.cuda.patches engine.errors "
-        "engine.generator engine.network engine.onnxruntime engine.openvino engine.options "
-        "engine.probe"
+        "engine.generator engine.model engine.network engine.onnxruntime engine.openvino "
+        "engine.options engine.probe"
     ),
     "engine.compiler": "engine.errors engine.network engine.options engine.patch_grid",
     "engine.compiler.launches": "engine.compiler engine.network engine.options",

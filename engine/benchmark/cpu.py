@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ..cores import usable_cores
 from ..generator import Generator
+from ..model.reference import relative_error
 from ..network.graph import Network, TensorShape, times, weight_shapes
 from ..network.graph_analysis import flops, layer_flops
 from ..network.layers import FloatArray, Triple
@@ -50,7 +51,8 @@ def measure_on_cpu(
     patch = depth, height, width
     network.graph.check_patch(patch)
     with opening as generator:
-        keep(generator(patches))
+        output = generator(patches)
+        keep(output)
         first = _timed(generator, patches)
         spent = [_timed(generator, patches) for _ in range(budget.runs(first, _FEWEST, _MOST))]
         device = generator.device
@@ -64,9 +66,15 @@ def measure_on_cpu(
         latency=latency,
         call=latency,
         memory=MemoryUse(None, taken()),
+        error=_error(network, patches[:1], output[:1]) if precision == "bf16" else None,
         layers=tuple(_layers(network, precision, patches, patch)) if has_layers else (),
         ceilings=measure_ceilings(usable_cores(), precision) if budget.layers else None,
     )
+
+
+def _error(network: Network, patch: FloatArray, output: FloatArray) -> float:
+    with open_openvino_generator(network, "fp32") as generator:
+        return relative_error(output, generator(patch))
 
 
 def _timed(generator: Generator, patches: FloatArray) -> float:

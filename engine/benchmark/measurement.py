@@ -92,7 +92,8 @@ class Measured:
     device. call: of a run from host memory and back. layers: in order; empty if not asked for.
     flops: of one run. ceilings: None if not asked for, or if there was no room to measure them.
     device: in words. voxels: of one patch. memory: what it held. energy: of the runs of `latency`,
-    None where the card does not count it or they were over too soon.
+    None where the card does not count it or they were over too soon. error: relative L2 of the
+    first patch against fp32; None if that was not compared.
     """
 
     device: str
@@ -105,6 +106,7 @@ class Measured:
     layers: tuple[LayerTime, ...] = ()
     ceilings: Ceilings | None = None
     energy: Energy | None = None
+    error: float | None = None
 
     @property
     def joules_per_patch(self) -> float | None:

@@ -11,7 +11,8 @@ measured    batch (fewer than asked for where memory was short), latency and cal
             p95 (seconds) and runs, of a run on the device, and of one from host memory and back;
             patches_per_second, voxels_per_second, flops of a run; memory: planned (null where
             nothing is) and taken, bytes; ceilings: flops and bandwidth a second, or null;
-            joules_per_patch and average_watts of the card during the runs of latency, or null
+            joules_per_patch and average_watts of the card during the runs of latency, or null;
+            error of bf16 on the CPU from fp32 (relative L2), else null
 layers      in order, each with layer, operation, plan (null: there is no choice), seconds, flops
             and bytes (null: not known)
 others      each with name, and either reason, if it came to nothing, or runs_on, is_pytorch
@@ -88,6 +89,7 @@ def _measured(measured: Measured) -> JsonObject:
         "flops": measured.flops,
         "memory": asdict(measured.memory),
         "ceilings": asdict(measured.ceilings) if measured.ceilings else None,
+        "error": measured.error,
         "joules_per_patch": measured.joules_per_patch,
         "average_watts": measured.energy.watts if measured.energy else None,
     }

@@ -57,6 +57,8 @@ def facts(measured: Measured) -> Iterator[str]:
             f"{quantity(ceilings.flops, 'FLOP/s')} in a matrix product, "
             f"{quantity(ceilings.bandwidth, 'B/s')} in a copy",
         )
+    if measured.error is not None:
+        yield _fact("error", f"{measured.error:.1e} from fp32, relative, with noise as the input")
     yield _fact("memory", _memory(measured))
 
 

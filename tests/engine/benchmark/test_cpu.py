@@ -8,12 +8,14 @@ from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
 from cuda_cyclegan.engine.errors import PatchShapeError
+from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.graph_analysis import flops
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
-from cuda_cyclegan.engine.openvino.properties import is_installed
+from cuda_cyclegan.engine.openvino.generator import open_openvino_generator
+from cuda_cyclegan.engine.openvino.properties import has_bf16, is_installed
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,25 @@ def test_the_table_has_every_layer_and_the_whole_network_s_arithmetic(
     assert found.ceilings is not None
     assert found.memory.taken == 7
     assert found.voxels_per_second == pytest.approx(2 * 16**3 / found.latency.median)
+
+
+@pytest.mark.skipif(not has_bf16(), reason="needs a processor with bf16")
+def test_the_error_of_bf16_is_measured(cpu: ModuleType, network: Network) -> None:
+    patches = np.random.default_rng(0).uniform(-1, 1, (2, 1, 16, 16, 16)).astype(np.float32)
+    kept: list[FloatArray] = []
+    found = cpu.measure_on_cpu(
+        network,
+        open_openvino_generator(network, "bf16"),
+        "bf16",
+        patches,
+        Budget(0.01, layers=False),
+        kept.append,
+        lambda: 0,
+    )
+    with open_cpu_generator(network) as generator:
+        right = generator(patches[:1])
+    assert found.error == pytest.approx(relative_error(kept[0][:1], right), rel=1e-3)
+    assert 1e-4 < found.error < 0.1
 
 
 def test_a_patch_that_does_not_fit_is_refused(cpu: ModuleType, network: Network) -> None:
