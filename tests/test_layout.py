@@ -95,7 +95,7 @@ MAY_IMPORT = {
     "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
         "cli.render.terminal engine.model engine.options io.choice io.files io.formats io.globs "
-        "io.links pipelines.config pipelines.errors pipelines.jobs pipelines.jobs.queue "
+        "io.links pipelines.config pipelines.errors pipelines.jobs.queue "
         "pipelines.model_import pipelines.name_pattern pipelines.node pipelines.request "
         "pipelines.results pipelines.settings"
     ),

@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from ...pipelines.jobs.queue.state import Priority, SchedulingClass
+from ...pipelines.jobs.queue.schedule import Priority, SchedulingClass
 from ..render.terminal.streams import tell
 from .help_panels import QUEUE
 from .values import wrong_value
@@ -75,6 +75,6 @@ def checked_batch(text: str) -> str:
 
 def scheduling_of(priority: Priority, window: str | None) -> SchedulingClass:
     """The scheduling class of these options. Raises SettingsError."""
-    from ...pipelines.jobs.schedule import StartWindow
+    from ...pipelines.jobs.queue.schedule import StartWindow
 
     return SchedulingClass(priority, str(StartWindow.parse(window)) if window else "")

@@ -10,8 +10,7 @@ from ..report.report import BatchReport, Failure, ModelName, StudyReport, Use
 from ..report.study_row import from_json
 from ..stopwatch import STAGES
 from ..timestamps import iso_time
-from .queue.job import StudyJob
-from .queue.state import OPEN, JobRow
+from .queue.job import OPEN, JobRow, StudyJob
 
 
 def report_of(rows: Sequence[JobRow]) -> BatchReport:

@@ -6,7 +6,7 @@ from typing import Self, TypeAlias
 
 from ...io.dicom_network.sending import Peer
 from ..errors import ConfigError
-from ..jobs.queue.state import SchedulingClass
+from ..jobs.queue.schedule import SchedulingClass
 from ..request import Request
 
 AddressRange: TypeAlias = IPv4Network | IPv6Network

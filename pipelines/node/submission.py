@@ -14,9 +14,8 @@ from pathlib import Path, PurePosixPath
 from ...engine.errors import EngineError
 from ...io.channels import other_results
 from ..errors import PipelineError
-from ..jobs.queue.job import StudyJob
+from ..jobs.queue.job import OPEN, Interval, JobRow, StudyJob
 from ..jobs.queue.queue import Queue, QueueLink
-from ..jobs.queue.state import OPEN, Interval, JobRow
 from ..jobs.submission import Submission, jobs_of
 from .events import Failed, Held, LeftOut, NodeEvent, Queued, SeriesTranslated
 from .inbox import Inbox

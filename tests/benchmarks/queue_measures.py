@@ -29,9 +29,8 @@ from support.telling_worker import TELLING_COMMAND
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
-from cuda_cyclegan.pipelines.jobs.queue.rows import NAMES
-from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
-from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables, open_tables
+from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
+from cuda_cyclegan.pipelines.jobs.queue.store import NAMES, QueueTables, open_tables
 from cuda_cyclegan.pipelines.jobs.worker.supervision import HEALTHY_SECONDS
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 

@@ -17,7 +17,7 @@ from support.waiting import eventually
 
 from cuda_cyclegan.io.dicom_network.sending import Peer
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
-from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
+from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
 from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerSettings
 from cuda_cyclegan.pipelines.jobs.worker.process import work
 from cuda_cyclegan.pipelines.node.events import NodeEvent, Sent

@@ -6,8 +6,8 @@ import sqlalchemy as sa
 
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
-from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
-from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
+from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
+from cuda_cyclegan.pipelines.jobs.queue.store import QueueTables
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 NORMAL = SchedulingClass("normal")

@@ -23,8 +23,8 @@ from ...render.terminal.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
+    from ....pipelines.jobs.queue.job import JobRow
     from ....pipelines.jobs.queue.queue import Queue
-    from ....pipelines.jobs.queue.state import JobRow
     from ....pipelines.report.report import BatchReport
 
 

@@ -21,7 +21,7 @@ from ...render.terminal.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
-    from ....pipelines.jobs.queue.state import Submitted
+    from ....pipelines.jobs.queue.job import Submitted
 
 EXAMPLE = """\b
 Examples:
@@ -68,7 +68,7 @@ def submit(
         request = study.request(given.paths(), links=given.links)
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.queue.queue import open_queue
-        from ....pipelines.jobs.schedule import parse_time
+        from ....pipelines.jobs.queue.schedule import parse_time
         from ....pipelines.jobs.submission import jobs_of  # late: a request loads nibabel alone
 
         scheduling = scheduling_of(priority, window)

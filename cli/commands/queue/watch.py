@@ -23,9 +23,8 @@ from ...render.terminal.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
-    from ....pipelines.jobs.arrivals import Complaints
-    from ....pipelines.jobs.queue.state import Submitted
-    from ....pipelines.jobs.submission import Submission
+    from ....pipelines.jobs.queue.job import Submitted
+    from ....pipelines.jobs.submission import Complaints, Submission
 
 EXAMPLE = """\b
 Example:
@@ -73,10 +72,13 @@ def watch(
     """
     with stop_signals() as stop, errors_reported(verbose=False):
         request = study.request((folder,), links="none")
-        from ....pipelines.jobs.arrivals import Arrivals, Complaints
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.queue.queue import QueueLink
-        from ....pipelines.jobs.submission import jobs_of  # late: a request loads nibabel alone
+        from ....pipelines.jobs.submission import (
+            Arrivals,
+            Complaints,
+            jobs_of,  # late: a request loads nibabel alone
+        )
 
         if request.result:
             raise wrong_value("--output", "more than one study may arrive; name a folder.")

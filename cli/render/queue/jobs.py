@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ....pipelines.jobs.queue.state import STATES, BatchCount, JobRow, JobState
+from ....pipelines.jobs.queue.job import STATES, BatchCount, JobRow, JobState
 from ....pipelines.timestamps import iso_time
 from ..terminal.settings import flagged
 from ..terminal.tables import Row, TextTable

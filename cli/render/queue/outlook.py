@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ....pipelines.jobs.queue.state import OPEN, JobRow, OpenJobs
+from ....pipelines.jobs.queue.job import OPEN, JobRow, OpenJobs
 from ..terminal.settings import flagged
 from ..terminal.text import counted, printable
 

@@ -10,8 +10,8 @@ from ..terminal.streams import columns_of, say
 from . import jobs as listing
 
 if TYPE_CHECKING:
+    from ....pipelines.jobs.queue.job import JobRow
     from ....pipelines.jobs.queue.queue import Queue
-    from ....pipelines.jobs.queue.state import JobRow
 
 REFRESH_SECONDS = 1.0
 
@@ -70,7 +70,7 @@ def _rows(jobs: "Queue", batch: str | None) -> "list[JobRow] | None":
 
 
 def _is_open(jobs: "Queue", batch: str | None) -> bool:
-    from ....pipelines.jobs.queue.state import OPEN
+    from ....pipelines.jobs.queue.job import OPEN
 
     return any(
         count.jobs.get(state)

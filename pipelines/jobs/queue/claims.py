@@ -9,11 +9,10 @@ from uuid import uuid4
 import sqlalchemy as sa
 
 from ...worker_processes.retry import is_blamed
-from .queue import ALONE, BEHIND
-from .reading import QueueReader
-from .rows import NAMES, PUT_OFF, payload_of, whole
-from .state import PRIORITIES, Claim, OpenJobs, SchedulingClass
-from .tables import APPLICATION, PAUSED, VERSION, QueueTables
+from .job import Claim, OpenJobs
+from .queue import ALONE, BEHIND, QueueReader
+from .schedule import PRIORITIES, SchedulingClass
+from .store import APPLICATION, NAMES, PAUSED, PUT_OFF, VERSION, QueueTables, payload_of, whole
 
 _IN_FLIGHT: Any = sa.text("status IN ('ENQUEUED', 'PENDING')")
 """In the very words of an index, which SQLite takes only for a query that has them."""

@@ -12,9 +12,8 @@ from ...report.report import Failure, StudyReport
 from ...report.study_row import to_json
 from ...report.writing import program_version
 from ..queue.claims import Claims
-from ..queue.job import StudyJob
-from ..queue.state import Claim, OpenJobs, SchedulingClass
-from ..schedule import StartWindow
+from ..queue.job import Claim, OpenJobs, StudyJob
+from ..queue.schedule import SchedulingClass, StartWindow
 from .messages import JobEnded, JobPutOff, JobStarted, Tell, Waiting, WorkerSettings
 
 PAUSE_SECONDS = 1.0

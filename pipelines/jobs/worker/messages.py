@@ -8,7 +8,7 @@ from ....engine.options import NO_LIMITS, CudaLimits
 from ...progress.events import Remark
 from ...worker_processes.messages import StopWork
 from ...worker_processes.retry import TRIES
-from ..queue.state import OpenJobs
+from ..queue.job import OpenJobs
 
 if TYPE_CHECKING:
     from ...report.report import StudyReport

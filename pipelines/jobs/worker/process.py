@@ -11,7 +11,7 @@ from ...errors import QueueError, QueueLostError
 from ..queue.claims import Claims
 from ..queue.liveness import Membership, membership
 from ..queue.location import QueuePlace
-from ..queue.tables import open_tables
+from ..queue.store import open_tables
 from .client import JobClient, Outage
 from .messages import Tell, WorkerEnd, WorkerSettings
 from .warm_device import WarmDevice

@@ -46,8 +46,8 @@ from ...study.intake import contrast_checked
 from ...study.maps.study_map import maps_asked_for
 from ...study.verification import StudyVerifier, study_verifier
 from ...translate import concurrency_of
-from ..links import refused_link
 from ..queue.job import StudyJob
+from ..submission import refused_link
 from .messages import Tell, WorkerSettings
 from .tuning import tuning_reported
 

@@ -12,7 +12,7 @@ from support.queue_world import QueueWorld
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
-from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
+from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 REASON = "its modality is CT, and the model translates T1 (MR)"

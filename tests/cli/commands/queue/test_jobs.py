@@ -17,8 +17,8 @@ from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
-from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
-from cuda_cyclegan.pipelines.jobs.queue.tables import open_tables
+from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
+from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 from cuda_cyclegan.pipelines.jobs.worker.messages import JobEnded
 
 

@@ -25,7 +25,7 @@ from cuda_cyclegan.pipelines.errors import QueueError
 from cuda_cyclegan.pipelines.jobs.queue.liveness import ServerLocks
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
-from cuda_cyclegan.pipelines.jobs.queue.tables import open_tables
+from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 
 MARK = "Zq7x"
 """Stands in each piece of a password, so that not one of them is to be seen."""

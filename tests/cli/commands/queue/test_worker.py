@@ -13,7 +13,7 @@ from support.queue_world import QueueWorld, child_after, children, handles, spar
 from support.waiting import ENOUGH, eventually, wait_for
 
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
-from cuda_cyclegan.pipelines.jobs.queue.tables import open_tables
+from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 
 
 @pytest.mark.process

@@ -1,7 +1,7 @@
 """What `jobs` prints of batches."""
 
 from cuda_cyclegan.cli.render.queue.jobs import batch_lines
-from cuda_cyclegan.pipelines.jobs.queue.state import BatchCount
+from cuda_cyclegan.pipelines.jobs.queue.job import BatchCount
 
 
 def test_a_queue_without_a_batch_is_called_empty() -> None:

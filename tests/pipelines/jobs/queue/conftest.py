@@ -9,7 +9,7 @@ from support import queue_postgres
 
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
-from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables, open_tables
+from cuda_cyclegan.pipelines.jobs.queue.store import QueueTables, open_tables
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 import dbos
 import pytest
 
-from cuda_cyclegan.pipelines.jobs.queue.dbos_internals import Internals
+from cuda_cyclegan.pipelines.jobs.queue.store import Internals
 
 ROOT = Path(__file__).parents[4]
 

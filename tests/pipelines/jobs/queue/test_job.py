@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuda_cyclegan.pipelines.errors import QueueError
-from cuda_cyclegan.pipelines.jobs.queue.job import VERSION, StudyJob
-from cuda_cyclegan.pipelines.jobs.queue.state import JobRow, Passage, SchedulingClass
+from cuda_cyclegan.pipelines.jobs.queue.job import VERSION, JobRow, Passage, StudyJob
+from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
 from cuda_cyclegan.pipelines.jobs.summary import report_of
 from cuda_cyclegan.pipelines.report.reading import as_stored
 from cuda_cyclegan.pipelines.report.report import StudyReport

@@ -20,7 +20,7 @@ from cuda_cyclegan.pipelines.jobs.queue.liveness import (
     membership,
 )
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
-from cuda_cyclegan.pipelines.jobs.queue.tables import open_tables
+from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 
 
 def test_a_worker_lives_until_it_lets_go_of_its_name(place: QueuePlace) -> None:

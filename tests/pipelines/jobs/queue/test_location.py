@@ -8,7 +8,7 @@ import pytest
 from cuda_cyclegan.pipelines.errors import QueueError
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import check_private, make_private, queue_place
-from cuda_cyclegan.pipelines.jobs.queue.tables import open_tables
+from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from support import queue_postgres
 from support.queue_jobs import NORMAL
 
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
-from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
+from cuda_cyclegan.pipelines.jobs.queue.job import JobRow, Retried, StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
-from cuda_cyclegan.pipelines.jobs.queue.state import JobRow, Retried, SchedulingClass
-from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables, open_tables
+from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
+from cuda_cyclegan.pipelines.jobs.queue.store import QueueTables, open_tables
 from cuda_cyclegan.pipelines.jobs.summary import report_of
 
 STORED = Path(__file__).parents[3] / "fixtures" / "queue"

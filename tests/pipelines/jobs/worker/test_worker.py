@@ -19,10 +19,11 @@ from cuda_cyclegan.pipelines.errors import QueueLostError
 from cuda_cyclegan.pipelines.execution import study_pipeline
 from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
+from cuda_cyclegan.pipelines.jobs.queue.job import Claim
 from cuda_cyclegan.pipelines.jobs.queue.liveness import Membership
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
-from cuda_cyclegan.pipelines.jobs.queue.state import Claim, SchedulingClass
+from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
 from cuda_cyclegan.pipelines.jobs.worker import client, process
 from cuda_cyclegan.pipelines.jobs.worker.messages import (
     JobEnded,

@@ -3,12 +3,34 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
-from typing import Self
+from typing import Literal, Self, TypeAlias, get_args
 
-from ..errors import SettingsError
+from ...errors import SettingsError
 
 NIGHT = "19:00-07:00"
 _WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
+
+
+Priority: TypeAlias = Literal["urgent", "normal", "low"]
+PRIORITIES: tuple[Priority, ...] = get_args(Priority)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingClass:
+    """Jobs of one priority that may start in one window of the day; "" is any time."""
+
+    priority: Priority
+    window: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.priority} {self.window}".rstrip()
+
+    @classmethod
+    def parse(cls, text: str) -> "SchedulingClass":
+        """The class of a name that `str` made; one of another kind counts as normal."""
+        word, _, window = text.partition(" ")
+        known: dict[str, Priority] = {priority: priority for priority in PRIORITIES}
+        return cls(known.get(word, "normal"), window)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,15 +18,60 @@ from typing import Any
 
 import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
+from dbos._migration import get_migration_versions, get_sqlite_migration_versions
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from ....io.files.locks import wait_for_lock
 from ...errors import QueueError, QueueLostError
-from .dbos_internals import Internals
+from .job import JobState, json_object
 from .location import QueuePlace, check_private, make_private
-from .rows import NAMES
-from .state import JobState, SchedulingClass, json_object
+from .schedule import SchedulingClass
+
+STATES: dict[str, JobState] = {
+    "DELAYED": "waiting",
+    "ENQUEUED": "queued",
+    "PENDING": "running",
+    "SUCCESS": "done",
+    "ERROR": "failed",
+    "MAX_RECOVERY_ATTEMPTS_EXCEEDED": "given up",
+    "CANCELLED": "cancelled",
+}
+NAMES = {state: name for name, state in STATES.items()}
+
+PASSED, PUT_OFF = "passages", "put off"
+"""The attributes of a job that hold its passages, and why it was put off the last time."""
+
+
+class Internals:
+    """The database behind a client.
+
+    engine: of SQLAlchemy. jobs, inputs, outputs: the tables `workflow_status`, `workflow_input` and
+    `workflow_output`, each with a row a job.
+    """
+
+    def __init__(self, client: DBOSClient) -> None:
+        self._database: Any = client._sys_db  # pyright: ignore[reportPrivateUsage]
+        self.engine: Any = self._database.engine
+        self.jobs: Any = self._database.tables.workflow_status
+        self.inputs: Any = self._database.tables.workflow_input
+        self.outputs: Any = self._database.tables.workflow_output
+
+    def now(self) -> Any:
+        """The database's clock in milliseconds, as an expression."""
+        return self._database._now_ms_sql()
+
+    def versions(self) -> tuple[int, int]:
+        """Of the tables: the version they have, 0 if there are none, and the one DBOS knows."""
+        schema = self._database.schema
+        if schema is None:  # SQLite has none
+            return get_sqlite_migration_versions(self.engine)
+        return get_migration_versions(self.engine, schema, self._database.use_listen_notify)
+
+    def end(self, job: str, state: str, output: str, token: str) -> bool:
+        """Record a running job's end and output; False, and no record, if the token is not its."""
+        return self._database.update_workflow_outcome(job, state, output=output, owner_xid=token)
+
 
 APPLICATION = "cuda-cyclegan"
 PAUSED = "paused"
@@ -268,3 +313,27 @@ def _alone(file: Path) -> Generator[None]:
 def _read_damaged_text(connection: Any, _record: Any) -> None:
     """Have SQLite give text that is no UTF-8 in place of an error, which would stop all work."""
     connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+
+
+def state_of(status: Any) -> JobState:
+    """A job's state; one that is none of DBOS's is past any help."""
+    return STATES.get(status, "failed")
+
+
+def payload_of(inputs: Any) -> str:
+    """The job's text, as it was submitted; "" if it cannot be read."""
+    match json_object(inputs):
+        case {"positionalArgs": [str(payload), *_]}:
+            return payload
+        case _:
+            return ""
+
+
+def seconds_of(milliseconds: Any) -> float | None:
+    """A moment in seconds since 1970; None if there is none."""
+    return milliseconds / 1000 if isinstance(milliseconds, int | float) else None
+
+
+def whole(number: Any) -> int:
+    """A count; 0 if there is none."""
+    return number if isinstance(number, int) else 0

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuda_cyclegan.pipelines.errors import SettingsError
-from cuda_cyclegan.pipelines.jobs.schedule import StartWindow, parse_time
+from cuda_cyclegan.pipelines.jobs.queue.schedule import StartWindow, parse_time
 
 DAY = datetime(2026, 11, 20)
 
