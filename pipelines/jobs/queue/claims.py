@@ -14,7 +14,7 @@ from .queue import ALONE, BEHIND, QueueReader
 from .schedule import PRIORITIES, SchedulingClass
 from .store import APPLICATION, NAMES, PAUSED, PUT_OFF, VERSION, QueueTables, payload_of, whole
 
-_IN_FLIGHT: Any = sa.text("status IN ('ENQUEUED', 'PENDING')")
+IN_FLIGHT: Any = sa.text("status IN ('ENQUEUED', 'PENDING')")
 """In the very words of an index, which SQLite takes only for a query that has them."""
 
 
@@ -81,7 +81,7 @@ class Claims:
                 jobs.c.queue_name == str(scheduling),
                 jobs.c.status == NAMES["queued"],
                 jobs.c.application_version == VERSION,
-                _IN_FLIGHT,
+                IN_FLIGHT,
             )
             .order_by(jobs.c.priority, jobs.c.created_at)
             .limit(1)
@@ -129,9 +129,20 @@ class Claims:
 
     def end(self, claim: Claim, result: Mapping[str, Any], *, well: bool) -> bool:
         """Record how a job of ours ended; False, and no record, if it is not ours any more."""
-        state = NAMES["done" if well else "failed"]
-        with self._tables.translating_errors():
-            return self._tables.dbos.end(claim.job, state, json.dumps(result), claim.token)
+        values = {
+            "status": NAMES["done" if well else "failed"],
+            "owner_xid": None,
+            "deduplication_id": None,
+            "completed_at": self._tables.now(),
+        }
+        outputs = self._tables.outputs
+        with self._tables.translating_errors(), self._tables.begin() as connection:
+            is_ours = self._tables.change_within(connection, self._running([claim.token]), values)
+            if is_ours:  # and there may be an output of the try before
+                connection.execute(sa.delete(outputs).where(outputs.c.workflow_uuid == claim.job))
+                recorded = {"workflow_uuid": claim.job, "output": json.dumps(result)}
+                connection.execute(sa.insert(outputs).values(recorded))
+        return is_ours > 0
 
     def give_up(self, claim: Claim) -> None:
         """Take a job that ended every worker out of the queue."""
@@ -161,12 +172,11 @@ class Claims:
             "delay_until_epoch_ms": self._tables.now() + int(PUT_OFF_SECONDS * 1000),
         }
         with self._tables.translating_errors():
-            about = self._tables.attributes(claim.job)
+            self._tables.note(claim.job, **{PUT_OFF: why})
             own = {
                 **_NOT_TAKEN,
                 "recovery_attempts": self._one_try_less(),
                 "priority": ALONE if claim.alone else BEHIND,
-                "attributes": {**about, PUT_OFF: why},
             }
             with self._tables.begin() as connection:
                 change = partial(self._tables.change_within, connection)

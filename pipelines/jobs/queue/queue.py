@@ -5,11 +5,11 @@ import secrets
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import sqlalchemy as sa
-from dbos import EnqueueOptions, error
+from dbos import EnqueueOptions, WorkflowStatus, error
 from sqlalchemy.exc import IntegrityError
 
 from ...errors import QueueError
@@ -47,24 +47,35 @@ from .store import (
     whole,
 )
 
+_BATCH_LENGTH = len("20261121-abcdef")
 
-def job_row(row: Sequence[Any]) -> JobRow:
-    """One job as the tables have it; times are in milliseconds."""
-    job, status, queue, attributes, tries, worker = row[:6]
-    submitted, not_before, started, ended, inputs, result = row[6:]
-    about = json_object(attributes)
+ALONE, _WITH_OTHERS, BEHIND = 1, 2, 3
+"""Order within a class: a job that may have killed a worker goes first, and by itself; one that was
+put off goes last, as others may fit onto a disk that has no room for it."""
+
+_SOONER: Mapping[str, Any] = {"status": NAMES["queued"], "delay_until_epoch_ms": None}
+
+_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
+_MANY = 10_000
+"""Jobs that one statement may name; SQLite takes no more than 32,766."""
+
+
+def _job_row(row: WorkflowStatus, inputs: Any, output: Any) -> JobRow:
+    """One job as DBOS lists it; its times are in milliseconds."""
+    about = row.attributes or {}
+    ended = seconds_of(row.completed_at)
     return JobRow(
-        job=job,
-        state=state_of(status),
-        scheduling=SchedulingClass.parse(str(queue or about.get("lane"))),
-        tries=whole(tries),
-        worker=None if worker is None else str(worker),
-        submitted=seconds_of(submitted) or 0.0,
-        not_before=seconds_of(not_before),
-        started=seconds_of(started),
-        ended=seconds_of(ended),
+        job=row.workflow_id,
+        state=state_of(row.status),
+        scheduling=SchedulingClass.parse(str(row.queue_name or about.get("lane"))),
+        tries=whole(row.recovery_attempts),
+        worker=None if row.executor_id is None else str(row.executor_id),
+        submitted=seconds_of(row.created_at) or 0.0,
+        not_before=seconds_of(row.delay_until_epoch_ms),
+        started=seconds_of(row.dequeued_at),
+        ended=ended,
         payload=payload_of(inputs),
-        result=json_object(result) if ended else {},
+        result=json_object(output) if ended else {},
         established=str(about.get("established", NOT_RECORDED)),
         passages=_passages(about.get(PASSED)),
         put_off=str(about.get(PUT_OFF, "")),
@@ -84,13 +95,11 @@ def _passages(found: Any) -> dict[Passage, Interval]:
     return read
 
 
-_BATCH_LENGTH = len("20261121-abcdef")
-
-
 class QueueReader:
     """Looks at a queue and changes nothing.
 
-    All methods raise QueueLostError while the database does not answer.
+    All methods raise QueueLostError while the database does not answer. Counts and keys, which
+    many ask for each second, are SQL: of 10,000 jobs DBOS's listing takes 220 ms, they take 10.
     """
 
     def __init__(self, tables: QueueTables) -> None:
@@ -122,13 +131,19 @@ class QueueReader:
 
         states: only those in one of them, if any is named.
         """
-        return self._rows(self._tables.of_batch(batch, states))
+        with self._tables.translating_errors():
+            listed = self._tables.listed(batch, states)
+            stored = self._stored([row.workflow_id for row in listed])
+        return [_job_row(row, *stored.get(row.workflow_id, ("", ""))) for row in listed]
 
     def put_off(self) -> list[JobRow]:
         """The jobs that wait for something to pass, in their order."""
-        attributes = sa.cast(self._tables.jobs.c.attributes, sa.Text)
-        noted = attributes.contains(json.dumps(PUT_OFF), autoescape=True)
-        rows = self._rows([*self._tables.of_batch("", ["waiting"]), noted])
+        jobs = self._tables.jobs.c
+        noted = sa.cast(jobs.attributes, sa.Text).contains(json.dumps(PUT_OFF), autoescape=True)
+        waiting = [*self._tables.of_batch("", ["waiting"]), noted]
+        with self._tables.translating_errors():
+            found = self._tables.read(sa.select(jobs.workflow_uuid).where(*waiting))
+        rows = (row for (job,) in found for row in self.jobs(job, ["waiting"]))
         return [row for row in rows if row.put_off]
 
     def open_jobs(self, batch: str = "") -> tuple[OpenJobs, ...]:
@@ -173,41 +188,17 @@ class QueueReader:
         """Whether no job may start."""
         return self._tables.is_paused()
 
-    def names(self, where: Sequence[Any]) -> list[str]:
-        """The jobs for which all conditions hold, as `<batch>/<number>`."""
-        query = sa.select(self._tables.jobs.c.workflow_uuid).where(*where)
-        with self._tables.translating_errors():
-            return [job for (job,) in self._tables.read(query)]
-
-    def _rows(self, where: Sequence[Any]) -> list[JobRow]:
-        jobs, inputs, outputs = self._tables.jobs, self._tables.inputs, self._tables.outputs
-        query = (
-            sa.select(
-                *(jobs.c.workflow_uuid, jobs.c.status, jobs.c.queue_name),
-                *(sa.cast(jobs.c.attributes, sa.Text),),
-                *(jobs.c.recovery_attempts, jobs.c.executor_id, jobs.c.created_at),
-                *(jobs.c.delay_until_epoch_ms, jobs.c.started_at_epoch_ms, jobs.c.completed_at),
-                *(inputs.c.inputs, outputs.c.output),
-            )
-            .select_from(jobs)
-            .outerjoin(inputs, inputs.c.workflow_uuid == jobs.c.workflow_uuid)
-            .outerjoin(outputs, outputs.c.workflow_uuid == jobs.c.workflow_uuid)
-            .where(*where)
-            .order_by(jobs.c.workflow_uuid)
+    def _stored(self, jobs: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+        """Inputs and outputs of jobs as text, which nothing unpickles."""
+        inputs, outputs = self._tables.inputs, self._tables.outputs
+        query = sa.select(inputs.c.workflow_uuid, inputs.c.inputs, outputs.c.output).select_from(
+            inputs.outerjoin(outputs, outputs.c.workflow_uuid == inputs.c.workflow_uuid)
         )
-        with self._tables.translating_errors():
-            return list(map(job_row, self._tables.read(query)))
-
-
-ALONE, _WITH_OTHERS, BEHIND = 1, 2, 3
-"""Order within a class: a job that may have killed a worker goes first, and by itself; one that was
-put off goes last, as others may fit onto a disk that has no room for it."""
-
-_SOONER: Mapping[str, Any] = {"status": NAMES["queued"], "delay_until_epoch_ms": None}
-
-_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
-_MANY = 10_000
-"""Jobs that one statement may name; SQLite takes no more than 32,766."""
+        found: dict[str, tuple[Any, Any]] = {}
+        for some in _portions(jobs):
+            rows = self._tables.read(query.where(inputs.c.workflow_uuid.in_(some)))
+            found |= {job: (given, made) for job, given, made in rows}
+        return found
 
 
 @contextmanager
@@ -284,17 +275,15 @@ class Queue(QueueReader):
 
     def note_sent(self, job: str, interval: Interval) -> None:
         """Record from when to when a node sent a job's result on."""
-        jobs = self._tables.jobs.c
-        where = [jobs.workflow_uuid == job]
         with self._tables.translating_errors():
-            about = self._tables.attributes(job)
-            passed = {**about.get(PASSED, {}), "send": interval}
-            self._tables.change(where, {"attributes": {**about, PASSED: passed}})
+            for row in self._tables.listed(job):
+                passed = {**_passages((row.attributes or {}).get(PASSED)), "send": interval}
+                self._tables.note(job, **{PASSED: passed})
 
     def cancel(self, batch: str) -> int:
         """Cancel what is open of a batch, or one job; a running job stops within seconds."""
         with self._tables.translating_errors():
-            ids = self.names(self._tables.of_batch(batch, OPEN))
+            ids = [row.workflow_id for row in self._tables.listed(batch, OPEN)]
             for some in _portions(ids):
                 self._tables.client.cancel_workflows(some)
         return len(ids)
@@ -369,10 +358,10 @@ class Queue(QueueReader):
 
     def prune(self, before: datetime) -> int:
         """Forget jobs that ended before a moment by this host's clock; how many that were."""
-        jobs = self._tables.jobs.c
         with self._tables.translating_errors():
-            ended = jobs.completed_at < self._tables.moment(before)
-            ids = self.names([*self._tables.of_batch(""), ended])
+            moment = datetime.fromtimestamp(self._tables.moment(before) / 1000, UTC)
+            listed = self._tables.listed("", ended_before=moment)
+            ids = [row.workflow_id for row in listed]
             for some in _portions(ids):
                 self._tables.client.delete_workflows(some)
         return len(ids)

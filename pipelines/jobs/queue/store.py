@@ -6,7 +6,6 @@ decoded by DBOS: one may be marked as a pickle, which would be executed.
 """
 
 import logging
-import math
 import os
 import time
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
+from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, WorkflowStatus
 from dbos._migration import get_migration_versions, get_sqlite_migration_versions
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
@@ -43,34 +42,44 @@ PASSED, PUT_OFF = "passages", "put off"
 """The attributes of a job that hold its passages, and why it was put off the last time."""
 
 
-class Internals:
-    """The database behind a client.
+PRIVATE: Mapping[str, Mapping[str, str]] = {
+    "workflow_status": {
+        "workflow_uuid": "the job's name, by which a claim finds it",
+        "status": "a claim, completion or retry sets it in one statement with the rest",
+        "owner_xid": "the claim's token: a worker that was replaced must not end a job",
+        "executor_id": "the worker, whose jobs go back to the queue if it dies",
+        "recovery_attempts": "counts crashes only, so what is handed back is taken off",
+        "priority": "jobs that are tried alone go first, put off ones last",
+        "queue_name": "the scheduling class, which run-now and retry change",
+        "deduplication_id": "the work's key, which a workflow resumed by the client loses",
+        "started_at_epoch_ms": "a claim sets it by the database's clock",
+        "completed_at": "a completion sets it by the database's clock",
+        "updated_at": "a waiting job's time is void if that clock was set back since",
+        "delay_until_epoch_ms": "the client computes it by this host's clock, or job by job",
+        "created_at": "the oldest job of a class goes first",
+        "application_name": "other applications may share the database",
+        "application_version": "DBOS's own runner takes only jobs of its version",
+        "attributes": "batches are counted with their names, without loading each job",
+    },
+    "workflow_input": {
+        "workflow_uuid": "as above",
+        "inputs": "the client unpickles it if the row is marked so, whatever its serializer",
+    },
+    "workflow_output": {
+        "workflow_uuid": "as above",
+        "output": "written with the completion; read as JSON only, as inputs are",
+    },
+}
+"""All of DBOS's tables and columns that SQL of this package names, and why no call of its client
+does: `get_migration_versions` and `get_sqlite_migration_versions`, which tell a queue of a newer
+program, are the only other private names. test_dbos_private_names.py checks each."""
 
-    engine: of SQLAlchemy. jobs, inputs, outputs: the tables `workflow_status`, `workflow_input` and
-    `workflow_output`, each with a row a job.
-    """
+SCHEMA = "dbos"
+"""Of the tables on a server; SQLite has none."""
 
-    def __init__(self, client: DBOSClient) -> None:
-        self._database: Any = client._sys_db  # pyright: ignore[reportPrivateUsage]
-        self.engine: Any = self._database.engine
-        self.jobs: Any = self._database.tables.workflow_status
-        self.inputs: Any = self._database.tables.workflow_input
-        self.outputs: Any = self._database.tables.workflow_output
-
-    def now(self) -> Any:
-        """The database's clock in milliseconds, as an expression."""
-        return self._database._now_ms_sql()
-
-    def versions(self) -> tuple[int, int]:
-        """Of the tables: the version they have, 0 if there are none, and the one DBOS knows."""
-        schema = self._database.schema
-        if schema is None:  # SQLite has none
-            return get_sqlite_migration_versions(self.engine)
-        return get_migration_versions(self.engine, schema, self._database.use_listen_notify)
-
-    def end(self, job: str, state: str, output: str, token: str) -> bool:
-        """Record a running job's end and output; False, and no record, if the token is not its."""
-        return self._database.update_workflow_outcome(job, state, output=output, owner_xid=token)
+_MOST_CONNECTIONS = 5
+_BUSY_MS, _IDLE_MS = 30_000, 60_000
+"""How long SQLite waits for another writer, and a server for a host that froze amid its work."""
 
 
 APPLICATION = "cuda-cyclegan"
@@ -79,6 +88,8 @@ PAUSED = "paused"
 
 SLACK_SECONDS = 60.0
 """Clocks are set back by up to so much without any job counting as due for that."""
+
+_JULIAN_DAY_OF_1970 = 2440587.5
 
 _READ_ONLY = "25006"
 """SQLSTATE of a write to a PostgreSQL server that takes none, as a standby during a failover."""
@@ -104,19 +115,51 @@ def open_tables(place: QueuePlace, *, create: bool) -> Generator["QueueTables"]:
             )
     logging.getLogger("dbos").setLevel(logging.CRITICAL)  # whatever goes wrong is raised too
     with _translating_errors(place):
+        engine = _engine(place)
+    try:
         client = DBOSClient(
-            system_database_url=place.url,
+            system_database_engine=engine,
+            dbos_system_schema=SCHEMA,
             serializer=DBOSPortableJSONSerializer(),
             application_name=APPLICATION,
             lazy=True,
             retry_connection_errors=False,
+            observability_query_timeout_sec=0,  # none: a listing may take its time
         )
-    try:
-        tables = QueueTables(place, client)
+        tables = QueueTables(place, engine, client)
         tables.prepare(create=create)
         yield tables
     finally:
-        client.destroy()
+        engine.dispose()
+
+
+def _engine(place: QueuePlace) -> sa.Engine:
+    """Connections to the database, none of them made yet.
+
+    Damaged text or JSON of one job is read as what can be read of it, else it would stop all work.
+    """
+    url = sa.make_url(place.url)
+    engine = sa.create_engine(
+        url if place.file else url.set(drivername="postgresql+psycopg"),
+        json_deserializer=json_object,
+        pool_size=_MOST_CONNECTIONS,
+        max_overflow=0,
+        pool_pre_ping=True,
+    )
+    event.listen(engine, "connect", _begin_file if place.file else _begin_session)
+    return engine
+
+
+def _begin_file(connection: Any, _record: Any) -> None:
+    connection.isolation_level = "IMMEDIATE"  # one that reads first could not write after another
+    connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+
+
+def _begin_session(connection: Any, _record: Any) -> None:
+    connection.execute(f"SET idle_in_transaction_session_timeout = {_IDLE_MS}")
+    connection.commit()
 
 
 @contextmanager
@@ -142,19 +185,23 @@ def _translating_errors(place: QueuePlace) -> Generator[None]:
 
 
 class QueueTables:
-    """Open tables, made by `open_tables`. jobs, inputs, outputs: with a row a job each."""
+    """Open tables, made by `open_tables`. jobs, inputs, outputs: with a row a job each.
 
-    def __init__(self, place: QueuePlace, client: DBOSClient) -> None:
+    client: DBOS's, for all that it can do.
+    """
+
+    def __init__(self, place: QueuePlace, engine: sa.Engine, client: DBOSClient) -> None:
         self.place = place
         self.client = client
-        self.dbos = Internals(client)
-        self.jobs, self.inputs, self.outputs = self.dbos.jobs, self.dbos.inputs, self.dbos.outputs
-        if place.file:
-            event.listen(self.dbos.engine, "connect", _read_damaged_text)
+        self._engine = engine
+        self.jobs, self.inputs, self.outputs = (
+            sa.table(name, *map(sa.column, columns), schema=None if place.file else SCHEMA)
+            for name, columns in PRIVATE.items()
+        )
 
-    def begin(self) -> AbstractContextManager[Any]:
+    def begin(self) -> AbstractContextManager[sa.Connection]:
         """A connection in a transaction."""
-        return self.dbos.engine.begin()
+        return self._engine.begin()
 
     @contextmanager
     def translating_errors(self) -> Generator[None]:
@@ -167,7 +214,7 @@ class QueueTables:
                 yield
         except QueueLostError:
             if self.place.file is None:
-                self.dbos.engine.dispose()
+                self._engine.dispose()
             raise
 
     def read(self, query: Any) -> Sequence[Any]:
@@ -202,23 +249,47 @@ class QueueTables:
             return 0
         return connection.execute(update, each).rowcount
 
-    def attributes(self, job: str) -> dict[str, Any]:
-        """What is noted about a job, as it was submitted and since; empty if there is none."""
-        about = sa.select(sa.cast(self.jobs.c.attributes, sa.Text))
-        rows = self.read(about.where(self.jobs.c.workflow_uuid == job))
-        return json_object(rows[0][0]) if rows else {}
+    def note(self, job: str, **attributes: Any) -> None:
+        """Add to the attributes of a job, or replace some; nothing if there is no such job.
+
+        The client can merge by itself, but not into a damaged row of SQLite.
+        """
+        for row in self.listed(job):
+            noted = {**(row.attributes or {}), **attributes}
+            self.client.update_workflow_attributes(job, noted)
+
+    def listed(
+        self, batch: str, states: Collection[JobState] = (), ended_before: datetime | None = None
+    ) -> list[WorkflowStatus]:
+        """The jobs of a batch, or the one `<batch>/<number>`, in their order; "" is any batch.
+
+        states: only those in one of them, if any is named. ended_before: by the database's clock.
+        """
+        found = self.client.list_workflows(
+            workflow_ids=[batch] if "/" in batch else None,
+            workflow_id_prefix=f"{batch}/" if batch and "/" not in batch else None,
+            status=[NAMES[state] for state in states] or None,
+            completed_before=ended_before.isoformat() if ended_before else None,
+            application_name=APPLICATION,
+            load_input=False,
+            load_output=False,
+        )
+        return sorted(found, key=lambda row: row.workflow_id)
 
     def now(self) -> Any:
         """The database's clock in milliseconds, for all hosts alike."""
-        return self.dbos.now()
+        if self.place.file:
+            days_since_1970 = sa.func.julianday("now") - _JULIAN_DAY_OF_1970
+            return sa.cast(days_since_1970 * 86_400_000, sa.BigInteger)
+        return sa.cast(sa.func.extract("epoch", sa.func.now()) * 1000, sa.BigInteger)
 
     def moment(self, here: datetime) -> int:
         """Convert a moment by this host's clock to milliseconds by the database's clock.
 
-        Rounded up to whole seconds of difference, as SQLite's clock is truncated to them.
+        Clocks count as different by whole seconds, so that a full minute stays one.
         """
         [(now,)] = self.read(sa.select(self.now()))
-        ahead = math.ceil(now / 1000 - time.time())
+        ahead = round(now / 1000 - time.time())
         return int((here.timestamp() + ahead) * 1000)
 
     def is_due(self) -> Any:
@@ -254,7 +325,8 @@ class QueueTables:
 
     def is_paused(self) -> bool:
         """Whether no job may start."""
-        return PAUSED in self.names()
+        with self.translating_errors():
+            return self.client.retrieve_queue(PAUSED) is not None
 
     def register(self, scheduling: SchedulingClass) -> None:
         """Let workers know of a scheduling class."""
@@ -279,7 +351,7 @@ class QueueTables:
         with self.translating_errors():
             if create and not self._is_made():
                 self._make()
-            made, known = self.dbos.versions()
+            made, known = self._versions()
         if made > known:
             raise QueueError(
                 f"The queue {self.place} was made by a newer version of cuda-cyclegan; update this "
@@ -291,9 +363,15 @@ class QueueTables:
                 "it up to date."
             )
 
+    def _versions(self) -> tuple[int, int]:
+        """Of the tables: the version they have, 0 if there are none, and the one DBOS knows."""
+        if self.place.file:
+            return get_sqlite_migration_versions(self._engine)
+        return get_migration_versions(self._engine, SCHEMA, use_listen_notify=True)
+
     def _is_made(self) -> bool:
         try:
-            made, known = self.dbos.versions()
+            made, known = self._versions()
         except SQLAlchemyError:
             return False  # the server may lack the database itself
         return made >= known
@@ -308,11 +386,6 @@ def _alone(file: Path) -> Generator[None]:
         yield
     finally:
         os.close(turn)
-
-
-def _read_damaged_text(connection: Any, _record: Any) -> None:
-    """Have SQLite give text that is no UTF-8 in place of an error, which would stop all work."""
-    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
 
 
 def state_of(status: Any) -> JobState:

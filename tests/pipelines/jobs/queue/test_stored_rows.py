@@ -1,7 +1,9 @@
 """Rows of a queue: what they hold, and what becomes of damaged ones."""
 
+import base64
 import json
 import os
+import pickle
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -161,7 +163,7 @@ def test_rows_hold_json_and_undecodable_names(
     (tmp_path / name).touch()
     batch = queue.submit([study_job(tmp_path / name)], NORMAL).batch
     [(kind, stored)] = tables.read(
-        sa.select(tables.jobs.c.serialization, tables.inputs.c.inputs).select_from(
+        sa.select(sa.column("serialization"), tables.inputs.c.inputs).select_from(
             tables.jobs.join(tables.inputs, sa.true())
         )
     )
@@ -171,13 +173,46 @@ def test_rows_hold_json_and_undecodable_names(
     assert StudyJob.from_json(row.payload).study == name
 
 
+class _Touch:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mknod, (str(self._file),)
+
+
 def test_a_row_marked_as_a_pickle_is_not_unpickled(
     queue: Queue, tables: QueueTables, tmp_path: Path
 ) -> None:
-    batch = queue.submit(jobs(tmp_path, 1), NORMAL).batch
-    tables.change([tables.jobs.c.workflow_uuid == f"{batch}/00001"], {"serialization": "py_pickle"})
-    assert states(queue, batch) == ["queued"]
-    assert Claims(tables, "one").take(NORMAL)
+    batch, trap = queue.submit(jobs(tmp_path, 2), NORMAL).batch, tmp_path / "unpickled"
+    claims = Claims(tables, "one")
+    claim = claims.take(NORMAL)
+    assert claim
+    assert claims.end(claim, {}, well=False)
+    stored = base64.b64encode(pickle.dumps(_Touch(trap))).decode()
+    table = "workflow_status" if tables.place.file else "dbos.workflow_status"
+    with tables.begin() as connection:
+        connection.execute(sa.text(f"UPDATE {table} SET serialization = 'py_pickle'"))
+        connection.execute(sa.update(tables.inputs).values(inputs=stored))
+        connection.execute(sa.update(tables.outputs).values(output=stored))
+    assert states(queue, batch) == ["failed", "queued"]
+    assert [row.payload for row in queue.jobs(batch)] == ["", ""]
+    claim = claims.take(NORMAL)
+    assert claim
+    claims.put_off(claim, "The disk is full.")
+    assert [row.job for row in queue.put_off()] == [claim.job]
+    assert queue.retry(batch) == Retried(again=2, known=0)
+    claim = claims.take(NORMAL)
+    assert claim
+    assert claims.end(claim, {}, well=True)
+    queue.note_sent(claim.job, (1.0, 2.0))
+    assert queue.cancel(batch) == 1
+    assert len(queue.batches()) == 1
+    assert not trap.exists()
+    tables.client.list_workflows()
+    assert trap.exists(), "DBOS unpickles no such row any more"
 
 
 def test_a_queue_of_a_newer_version_is_refused(place: QueuePlace) -> None:
