@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from ...worker_processes.retry import is_blamed
 from .job import Claim, OpenJobs
-from .queue import ALONE, BEHIND, QueueReader
+from .queue import ALONE, BEHIND, Queue
 from .schedule import PRIORITIES, SchedulingClass
 from .store import APPLICATION, NAMES, PAUSED, PUT_OFF, VERSION, QueueTables, payload_of, whole
 
@@ -22,6 +22,9 @@ _NOT_TAKEN: Mapping[str, Any] = {"owner_xid": None, "started_at_epoch_ms": None}
 
 PUT_OFF_SECONDS = 60.0
 """Between two tries of a job that waits for something to pass, such as a full disk."""
+
+SLACK_SECONDS = 60.0
+"""Clocks are set back by up to so much without any job counting as due for that."""
 
 
 class Claims:
@@ -51,28 +54,22 @@ class Claims:
         return self._tables.is_paused()
 
     def take(self, scheduling: SchedulingClass) -> Claim | None:
-        """The oldest job of a scheduling, which is ours from now on; None if there is none."""
-        token = str(uuid4())
-        with self._tables.translating_errors():
-            job = self._taken(scheduling, token)
-            if job is None:
-                return None
-            tries, priority, inputs = self._row(job)
-        return Claim(
-            job=job,
-            token=token,
-            tries=whole(tries),
-            payload=payload_of(inputs),
-            scheduling=scheduling,
-            alone=priority == ALONE,
-        )
+        """Claim the next job of a scheduling class, or return None.
 
-    def _taken(self, scheduling: SchedulingClass, token: str) -> str | None:
-        """The first job of a class, given to one of those who ask at once; None if there is none.
-
-        One statement: SQLite lets one writer in at a time, and PostgreSQL passes over rows that
-        another transaction is about to take.
+        No other worker gets it: SQLite lets one writer in at a time, and PostgreSQL passes over
+        rows that another transaction is about to take.
         """
+        token, inputs = str(uuid4()), self._tables.inputs.c
+        with self._tables.translating_errors(), self._tables.begin() as connection:
+            taken: Any = connection.execute(self._taking(scheduling, token)).one_or_none()
+            if taken is None:
+                return None
+            job, tries, priority = taken
+            payload = sa.select(inputs.inputs).where(inputs.workflow_uuid == job)
+            stored = connection.execute(payload).scalar()
+        return Claim(job, token, whole(tries), payload_of(stored), scheduling, priority == ALONE)
+
+    def _taking(self, scheduling: SchedulingClass, token: str) -> Any:
         jobs = self._tables.jobs
         first = (
             sa.select(jobs.c.workflow_uuid)
@@ -89,9 +86,9 @@ class Claims:
             .scalar_subquery()
         )
         now = self._tables.now()
-        take = (
+        return (
             sa.update(jobs)
-            .where(jobs.c.workflow_uuid == first, self._tables.are(["queued"]))
+            .where(jobs.c.workflow_uuid == first, jobs.c.status == NAMES["queued"])
             .values(
                 status=NAMES["running"],
                 owner_xid=token,
@@ -100,25 +97,12 @@ class Claims:
                 updated_at=now,
                 recovery_attempts=jobs.c.recovery_attempts + 1,
             )
-            .returning(jobs.c.workflow_uuid)
+            .returning(jobs.c.workflow_uuid, jobs.c.recovery_attempts, jobs.c.priority)
         )
-        with self._tables.begin() as connection:
-            return connection.execute(take).scalar()
 
     def open_jobs(self) -> tuple[OpenJobs, ...]:
         """What has not ended of all that this worker may take."""
-        return QueueReader(self._tables).open_jobs(self._only)
-
-    def _row(self, job: str) -> Any:
-        jobs, inputs = self._tables.jobs, self._tables.inputs
-        query = (
-            sa.select(jobs.c.recovery_attempts, jobs.c.priority, inputs.c.inputs)
-            .select_from(jobs)
-            .outerjoin(inputs, inputs.c.workflow_uuid == jobs.c.workflow_uuid)
-            .where(jobs.c.workflow_uuid == job)
-        )
-        [row] = self._tables.read(query)
-        return row
+        return Queue(self._tables).open_jobs(self._only)
 
     def ours(self, claims: Iterable[Claim]) -> set[str]:
         """The tokens of those that are still ours, neither cancelled nor taken over."""
@@ -137,7 +121,7 @@ class Claims:
         }
         outputs = self._tables.outputs
         with self._tables.translating_errors(), self._tables.begin() as connection:
-            is_ours = self._tables.change_within(connection, self._running([claim.token]), values)
+            is_ours = self._tables.change(self._running([claim.token]), values, within=connection)
             if is_ours:  # and there may be an output of the try before
                 connection.execute(sa.delete(outputs).where(outputs.c.workflow_uuid == claim.job))
                 recorded = {"workflow_uuid": claim.job, "output": json.dumps(result)}
@@ -179,7 +163,7 @@ class Claims:
                 "priority": ALONE if claim.alone else BEHIND,
             }
             with self._tables.begin() as connection:
-                change = partial(self._tables.change_within, connection)
+                change = partial(self._tables.change, within=connection)
                 if change(self._running([claim.token]), {**later, **own}):
                     change(self._tables.of_batch(claim.batch, ["queued"]), later)
 
@@ -207,8 +191,15 @@ class Claims:
         return self._queue_again(tokens, values)
 
     def wake(self) -> None:
-        """Queue the jobs whose time has come."""
-        where = [*self._tables.of_batch("", ["waiting"]), self._tables.is_due()]
+        """Queue the jobs whose time has come.
+
+        Also if more than the whole delay is left, as the database's clock was set back since the
+        job began to wait, which is when it was updated last.
+        """
+        jobs, now = self._tables.jobs.c, self._tables.now()
+        was_set_back = jobs.updated_at > now + int(SLACK_SECONDS * 1000)
+        is_due = sa.or_(jobs.delay_until_epoch_ms <= now, was_set_back)
+        where = [*self._tables.of_batch("", ["waiting"]), is_due]
         with self._tables.translating_errors():
             self._tables.change(where, {"status": NAMES["queued"]})
 

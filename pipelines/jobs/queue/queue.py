@@ -95,8 +95,35 @@ def _passages(found: Any) -> dict[Passage, Interval]:
     return read
 
 
-class QueueReader:
-    """Looks at a queue and changes nothing.
+@contextmanager
+def open_queue(place: QueuePlace, *, create: bool = False) -> Generator["Queue"]:
+    """The queue at a place; create: make it if there is none. Raises QueueError."""
+    with open_tables(place, create=create) as tables:
+        yield Queue(tables)
+
+
+class QueueLink:
+    """The queue at a place, opened whenever it is needed and not open."""
+
+    def __init__(self, place: QueuePlace) -> None:
+        self._place, self._opened = place, ExitStack()
+        self._queue: Queue | None = None
+
+    def queue(self) -> "Queue":
+        """Raises QueueError."""
+        if self._queue is None:
+            opening = open_queue(self._place, create=True)
+            self._queue = self._opened.enter_context(opening)
+        return self._queue
+
+    def close(self) -> None:
+        """Leave the queue; it is opened anew when it is needed."""
+        self._opened.close()
+        self._queue = None
+
+
+class Queue:
+    """What people do with a queue.
 
     All methods raise QueueLostError while the database does not answer. Counts and keys, which
     many ask for each second, are SQL: of 10,000 jobs DBOS's listing takes 220 ms, they take 10.
@@ -133,8 +160,13 @@ class QueueReader:
         """
         with self._tables.translating_errors():
             listed = self._tables.listed(batch, states)
-            stored = self._stored([row.workflow_id for row in listed])
-        return [_job_row(row, *stored.get(row.workflow_id, ("", ""))) for row in listed]
+            ids = [row.workflow_id for row in listed]
+            inputs = self._texts(self._tables.inputs.c.inputs, ids)
+            outputs = self._texts(self._tables.outputs.c.output, ids)
+        return [
+            _job_row(row, inputs.get(job), outputs.get(job))
+            for job, row in zip(ids, listed, strict=True)
+        ]
 
     def put_off(self) -> list[JobRow]:
         """The jobs that wait for something to pass, in their order."""
@@ -187,52 +219,6 @@ class QueueReader:
     def is_paused(self) -> bool:
         """Whether no job may start."""
         return self._tables.is_paused()
-
-    def _stored(self, jobs: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-        """Inputs and outputs of jobs as text, which nothing unpickles."""
-        inputs, outputs = self._tables.inputs, self._tables.outputs
-        query = sa.select(inputs.c.workflow_uuid, inputs.c.inputs, outputs.c.output).select_from(
-            inputs.outerjoin(outputs, outputs.c.workflow_uuid == inputs.c.workflow_uuid)
-        )
-        found: dict[str, tuple[Any, Any]] = {}
-        for some in _portions(jobs):
-            rows = self._tables.read(query.where(inputs.c.workflow_uuid.in_(some)))
-            found |= {job: (given, made) for job, given, made in rows}
-        return found
-
-
-@contextmanager
-def open_queue(place: QueuePlace, *, create: bool = False) -> Generator["Queue"]:
-    """The queue at a place; create: make it if there is none. Raises QueueError."""
-    with open_tables(place, create=create) as tables:
-        yield Queue(tables)
-
-
-class QueueLink:
-    """The queue at a place, opened whenever it is needed and not open."""
-
-    def __init__(self, place: QueuePlace) -> None:
-        self._place, self._opened = place, ExitStack()
-        self._queue: Queue | None = None
-
-    def queue(self) -> "Queue":
-        """Raises QueueError."""
-        if self._queue is None:
-            opening = open_queue(self._place, create=True)
-            self._queue = self._opened.enter_context(opening)
-        return self._queue
-
-    def close(self) -> None:
-        """Leave the queue; it is opened anew when it is needed."""
-        self._opened.close()
-        self._queue = None
-
-
-class Queue(QueueReader):
-    """What people do with a queue.
-
-    All methods raise QueueLostError while the database does not answer.
-    """
 
     def submit(
         self,
@@ -326,6 +312,14 @@ class Queue(QueueReader):
                 sooner += self._tables.change(where, {**_SOONER, "queue_name": str(always)})
         return sooner
 
+    def _texts(self, column: Any, jobs: Sequence[str]) -> dict[str, Any]:
+        """A column of inputs or outputs by job, as text, which nothing unpickles."""
+        job, found = column.table.c.workflow_uuid, dict[str, Any]()
+        for some in _portions(jobs):
+            rows = self._tables.read(sa.select(job, column).where(job.in_(some)))
+            found |= dict(map(tuple, rows))
+        return found
+
     def _wake(self, batch: str) -> int:
         """Queue the waiting jobs of a batch, or one job, before their time."""
         waiting = self._tables.of_batch(batch, ["waiting"])
@@ -354,7 +348,7 @@ class Queue(QueueReader):
             }
             for row in rows
         ]
-        return self._tables.change(where, values, each)
+        return self._tables.change(where, values, each=each)
 
     def prune(self, before: datetime) -> int:
         """Forget jobs that ended before a moment by this host's clock; how many that were."""
@@ -388,7 +382,7 @@ class Queue(QueueReader):
                 self._tables.client.enqueue_in_transaction(connection, options, job.to_json())
             if due is not None:
                 later = {"status": NAMES["waiting"], "delay_until_epoch_ms": due}
-                self._tables.change_within(connection, self._tables.of_batch(batch), later)
+                self._tables.change(self._tables.of_batch(batch), later, within=connection)
 
 
 def _received(received: Mapping[str, Interval] | None, key: str) -> dict[str, Any]:

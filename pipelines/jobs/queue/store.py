@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -86,9 +86,6 @@ APPLICATION = "cuda-cyclegan"
 PAUSED = "paused"
 """While all work is paused, a queue of this name is registered."""
 
-SLACK_SECONDS = 60.0
-"""Clocks are set back by up to so much without any job counting as due for that."""
-
 _JULIAN_DAY_OF_1970 = 2440587.5
 
 _READ_ONLY = "25006"
@@ -116,20 +113,21 @@ def open_tables(place: QueuePlace, *, create: bool) -> Generator["QueueTables"]:
     logging.getLogger("dbos").setLevel(logging.CRITICAL)  # whatever goes wrong is raised too
     with _translating_errors(place):
         engine = _engine(place)
+    client = DBOSClient(
+        system_database_engine=engine,
+        dbos_system_schema=SCHEMA,
+        serializer=DBOSPortableJSONSerializer(),
+        application_name=APPLICATION,
+        lazy=True,
+        retry_connection_errors=False,
+        observability_query_timeout_sec=0,  # none: a listing may take its time
+    )
     try:
-        client = DBOSClient(
-            system_database_engine=engine,
-            dbos_system_schema=SCHEMA,
-            serializer=DBOSPortableJSONSerializer(),
-            application_name=APPLICATION,
-            lazy=True,
-            retry_connection_errors=False,
-            observability_query_timeout_sec=0,  # none: a listing may take its time
-        )
         tables = QueueTables(place, engine, client)
         tables.prepare(create=create)
         yield tables
     finally:
+        client.destroy()
         engine.dispose()
 
 
@@ -226,28 +224,21 @@ class QueueTables:
         self,
         where: Sequence[Any],
         values: Mapping[str, Any],
+        *,
         each: Sequence[Mapping[str, Any]] | None = None,
+        within: sa.Connection | None = None,
     ) -> int:
-        """Update the jobs for which all of `where` holds; how many that were.
+        """Update the jobs that meet all conditions, and return their number.
 
-        each: do so for each of these sets of bound parameters, all in one transaction.
+        each: sets of bound parameters, for each of which the update runs in one transaction.
+        within: a connection whose transaction it becomes part of.
         """
-        with self.begin() as connection:
-            return self.change_within(connection, where, values, each)
-
-    def change_within(
-        self,
-        connection: Any,
-        where: Sequence[Any],
-        values: Mapping[str, Any],
-        each: Sequence[Mapping[str, Any]] | None = None,
-    ) -> int:
-        """As `change`, in a transaction that has begun."""
-        values = {**values, "updated_at": self.now()}
-        update = sa.update(self.jobs).where(*where).values(values)
         if each is not None and not each:
             return 0
-        return connection.execute(update, each).rowcount
+        values = {**values, "updated_at": self.now()}
+        update = sa.update(self.jobs).where(*where).values(values)
+        with nullcontext(within) if within else self.begin() as connection:
+            return connection.execute(update, each).rowcount
 
     def note(self, job: str, **attributes: Any) -> None:
         """Add to the attributes of a job, or replace some; nothing if there is no such job.
@@ -292,19 +283,6 @@ class QueueTables:
         ahead = round(now / 1000 - time.time())
         return int((here.timestamp() + ahead) * 1000)
 
-    def is_due(self) -> Any:
-        """Condition that a waiting job's time has come.
-
-        Also if more than the whole delay is left, as the clock was set back since the job began to
-        wait, which is when it was updated last.
-        """
-        was_set_back = self.jobs.c.updated_at > self.now() + int(SLACK_SECONDS * 1000)
-        return sa.or_(self.jobs.c.delay_until_epoch_ms <= self.now(), was_set_back)
-
-    def are(self, states: Collection[JobState]) -> Any:
-        """The condition that a job is in one of these states."""
-        return self.jobs.c.status.in_([NAMES[state] for state in states])
-
     def of_batch(self, batch: str, states: Collection[JobState] = ()) -> list[Any]:
         """The conditions that a job is of a batch, or the one `<batch>/<number>`; "" is any.
 
@@ -316,7 +294,9 @@ class QueueTables:
             where.append(jobs.workflow_uuid == batch)
         elif batch:
             where.append(jobs.workflow_uuid.startswith(f"{batch}/", autoescape=True))
-        return [*where, self.are(states)] if states else where
+        if states:
+            where.append(jobs.status.in_([NAMES[state] for state in states]))
+        return where
 
     def names(self) -> set[str]:
         """Of the scheduling classes that are registered, and of the pause."""

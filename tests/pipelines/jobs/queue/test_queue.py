@@ -15,13 +15,13 @@ from support import queue_postgres
 from support.queue_jobs import NORMAL, jobs, pass_time, states, study_job
 
 from cuda_cyclegan.pipelines.errors import QueueError, QueueLostError
-from cuda_cyclegan.pipelines.jobs.queue.claims import PUT_OFF_SECONDS, Claims
+from cuda_cyclegan.pipelines.jobs.queue.claims import PUT_OFF_SECONDS, SLACK_SECONDS, Claims
 from cuda_cyclegan.pipelines.jobs.queue.job import Retried, StudyJob, Submitted
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
-from cuda_cyclegan.pipelines.jobs.queue.store import SLACK_SECONDS, QueueTables, open_tables
+from cuda_cyclegan.pipelines.jobs.queue.store import QueueTables, open_tables
 
 YEAR = 365 * 86400.0
 
