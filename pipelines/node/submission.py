@@ -347,7 +347,7 @@ class QueueSync:
     def report_sent(self) -> None:
         """Write these times to the queue, after a restart all of them again. Raises QueueError."""
         for job, interval in list(self._sent.items()):
-            self._link.queue().note_sent(job, interval)
+            self._link.queue().record_sent(job, interval)
             with self._lock:
                 del self._sent[job]
 
@@ -360,7 +360,7 @@ def note_outcomes(
     Raises QueueError.
     """
     still_open = queue.open_keys()
-    put_off = {row.job: row.put_off for row in queue.put_off()}
+    put_off = {row.job: row.deferred for row in queue.deferred()}
     changed: dict[str, list[SeriesRecord]] = defaultdict(list)
     for record in store.present():
         for series in record.series:

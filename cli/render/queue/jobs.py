@@ -124,7 +124,7 @@ def _dated(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _job(row: JobRow) -> dict[str, Any]:
     fields = asdict(row)
-    del fields["payload"], fields["result"], fields["scheduling"], fields["put_off"]
+    del fields["payload"], fields["result"], fields["scheduling"], fields["deferred"]
     return {
         **_dated(fields),
         "priority": row.scheduling.priority,

@@ -19,7 +19,7 @@ def outlook(jobs: "Queue", rows: Sequence[JobRow] | None) -> Iterator[str]:
     """Sentences for below the table; rows: a batch's jobs, or None for all batches."""
     if rows is None:
         yield from map(_at_work, jobs.jobs("", ["running"]))
-        yield from map(_put_off, jobs.put_off())
+        yield from map(_put_off, jobs.deferred())
     left = _open(rows) if rows is not None else jobs.open_jobs()
     if later := list(_later(left)):
         yield f"Later: {', '.join(later)}"
@@ -75,7 +75,7 @@ def _at_work(row: JobRow) -> str:
 
 
 def _put_off(row: JobRow) -> str:
-    return f"Waiting: {row.job} {printable(row.study)}: {printable(flagged(row.put_off))}"
+    return f"Waiting: {row.job} {printable(row.study)}: {printable(flagged(row.deferred))}"
 
 
 def _open(rows: Sequence[JobRow]) -> list[OpenJobs]:

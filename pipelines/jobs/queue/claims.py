@@ -1,4 +1,7 @@
-"""The job queue as its workers see it: take, end, hand back and take over jobs."""
+"""The job queue as workers see it: claim, acknowledge, defer, put back and reclaim jobs.
+
+All times are by the database's clock. `store.PRIVATE` has the reason for each table and column of
+DBOS that is used here."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -12,26 +15,25 @@ from ...worker_processes.retry import is_blamed
 from .job import Claim, OpenJobs
 from .queue import ALONE, BEHIND, Queue
 from .schedule import PRIORITIES, SchedulingClass
-from .store import APPLICATION, NAMES, PAUSED, PUT_OFF, VERSION, QueueTables, payload_of, whole
+from .store import APPLICATION, DEFERRED, NAMES, PAUSED, VERSION, QueueTables, payload_of, whole
 
 IN_FLIGHT: Any = sa.text("status IN ('ENQUEUED', 'PENDING')")
-"""In the very words of an index, which SQLite takes only for a query that has them."""
-
+"""Predicate of DBOS's index for claims, which SQLite uses only for a query with the same words."""
 
 _NOT_TAKEN: Mapping[str, Any] = {"owner_xid": None, "started_at_epoch_ms": None}
 
-PUT_OFF_SECONDS = 60.0
-"""Between two tries of a job that waits for something to pass, such as a full disk."""
+DEFER_SECONDS = 60.0
+"""Delay of a job that waits for a passing hindrance, such as a full disk."""
 
 SLACK_SECONDS = 60.0
-"""Clocks are set back by up to so much without any job counting as due for that."""
+"""How far the database's clock may be set back before waiting jobs count as due."""
 
 
 class Claims:
-    """What a worker does with a queue, under its own name.
+    """Access of one worker to a queue.
 
-    worker: unique among all that live; its holder must own the name's lock (`queue_life`).
-    only: the batch to take jobs of; "" takes those of all.
+    worker: name whose lock the worker holds (`liveness`), so that no other living worker has it.
+    only: batch to take jobs from; "" means all batches.
     All methods raise QueueLostError while the database does not answer.
     """
 
@@ -41,8 +43,8 @@ class Claims:
         self.worker = worker
 
     def scheduling_classes(self) -> list[SchedulingClass]:
-        """Where jobs may stand, the most urgent first; none while all work is paused."""
-        names = self._tables.names()
+        """Return the scheduling classes, most urgent first; none while work is paused."""
+        names = self._tables.queue_names()
         if PAUSED in names:
             return []
         classes = [found for name in names if (found := SchedulingClass.parse(name))]
@@ -50,7 +52,7 @@ class Claims:
         return sorted(classes, key=lambda one: (PRIORITIES.index(one.priority), not one.window))
 
     def is_paused(self) -> bool:
-        """Whether all work is."""
+        """Return whether no job may start."""
         return self._tables.is_paused()
 
     def take(self, scheduling: SchedulingClass) -> Claim | None:
@@ -101,18 +103,18 @@ class Claims:
         )
 
     def open_jobs(self) -> tuple[OpenJobs, ...]:
-        """What has not ended of all that this worker may take."""
+        """Return the jobs that this worker may take and that have not ended."""
         return Queue(self._tables).open_jobs(self._only)
 
-    def ours(self, claims: Iterable[Claim]) -> set[str]:
-        """The tokens of those that are still ours, neither cancelled nor taken over."""
+    def owned(self, claims: Iterable[Claim]) -> set[str]:
+        """Return the tokens of claims that still hold: neither cancelled nor reclaimed."""
         tokens = [claim.token for claim in claims]
         query = sa.select(self._tables.jobs.c.owner_xid).where(*self._running(tokens))
         with self._tables.translating_errors():
             return {found for (found,) in self._tables.read(query)}
 
-    def end(self, claim: Claim, result: Mapping[str, Any], *, well: bool) -> bool:
-        """Record how a job of ours ended; False, and no record, if it is not ours any more."""
+    def acknowledge(self, claim: Claim, result: Mapping[str, Any], *, well: bool) -> bool:
+        """Record how a claimed job ended, or return False if the claim is lost."""
         values = {
             "status": NAMES["done" if well else "failed"],
             "owner_xid": None,
@@ -122,14 +124,14 @@ class Claims:
         outputs = self._tables.outputs
         with self._tables.translating_errors(), self._tables.begin() as connection:
             is_ours = self._tables.change(self._running([claim.token]), values, within=connection)
-            if is_ours:  # and there may be an output of the try before
+            if is_ours:  # an earlier try may have left an output
                 connection.execute(sa.delete(outputs).where(outputs.c.workflow_uuid == claim.job))
                 recorded = {"workflow_uuid": claim.job, "output": json.dumps(result)}
                 connection.execute(sa.insert(outputs).values(recorded))
         return is_ours > 0
 
-    def give_up(self, claim: Claim) -> None:
-        """Take a job that ended every worker out of the queue."""
+    def dead_letter(self, claim: Claim) -> None:
+        """Take a job that crashed every worker out of the queue."""
         values = {
             "status": NAMES["given up"],
             "owner_xid": None,
@@ -141,22 +143,23 @@ class Claims:
         with self._tables.translating_errors():
             self._tables.change(self._running([claim.token]), values)
 
-    def hand_back(self, tokens: Collection[str]) -> None:
-        """Put jobs of ours back to their places in the queue, as if they had never been taken."""
+    def put_back(self, tokens: Collection[str]) -> None:
+        """Put claimed jobs back to their places in the queue, without counting the try."""
         self._queue_again(tokens, {"recovery_attempts": self._one_try_less()})
 
-    def put_off(self, claim: Claim, why: str) -> None:
-        """Let a job of ours wait for a while, as if it had never been taken, and say why.
+    def defer(self, claim: Claim, why: str) -> None:
+        """Delay a claimed job, without counting the try, and record the reason.
 
-        The queued jobs of its batch, whose results are for the same folder, wait along with it, and
-        go before it the next time.
+        The queued jobs of its batch, whose results go to the same folder, are delayed too, and go
+        first the next time.
         """
         later: dict[str, Any] = {
             "status": NAMES["waiting"],
-            "delay_until_epoch_ms": self._tables.now() + int(PUT_OFF_SECONDS * 1000),
+            "delay_until_epoch_ms": self._tables.now() + int(DEFER_SECONDS * 1000),
         }
         with self._tables.translating_errors():
-            self._tables.note(claim.job, **{PUT_OFF: why})
+            for row in self._tables.list_jobs(claim.job):
+                self._tables.annotate(row, **{DEFERRED: why})
             own = {
                 **_NOT_TAKEN,
                 "recovery_attempts": self._one_try_less(),
@@ -167,8 +170,8 @@ class Claims:
                 if change(self._running([claim.token]), {**later, **own}):
                     change(self._tables.of_batch(claim.batch, ["queued"]), later)
 
-    def held(self) -> dict[str, list[str]]:
-        """The tokens of all jobs that were taken and have not ended, by worker, living or dead."""
+    def in_flight(self) -> dict[str, list[str]]:
+        """Return the tokens of all claims by worker, living or dead."""
         jobs = self._tables.jobs.c
         query = sa.select(jobs.executor_id, jobs.owner_xid).where(
             jobs.application_name == APPLICATION, jobs.status == NAMES["running"]
@@ -179,11 +182,11 @@ class Claims:
                 found.setdefault(str(worker), []).append(token)
         return found
 
-    def take_over(self, tokens: Collection[str]) -> int:
-        """Put back what a dead worker held; how many jobs that were.
+    def reclaim(self, tokens: Collection[str]) -> int:
+        """Put back the jobs that a dead worker had claimed, and return their number.
 
-        A job that it had alone is held to be what it died of. Among several nobody can tell, so
-        none of them is blamed, and each is done alone the next time.
+        A job that was the only one in flight counts as the cause. Of several none does, and each
+        runs alone the next time.
         """
         values: dict[str, Any] = {"priority": ALONE}
         if not is_blamed(len(tokens)):
@@ -191,10 +194,10 @@ class Claims:
         return self._queue_again(tokens, values)
 
     def wake(self) -> None:
-        """Queue the jobs whose time has come.
+        """Queue the waiting jobs that are due.
 
-        Also if more than the whole delay is left, as the database's clock was set back since the
-        job began to wait, which is when it was updated last.
+        A job is also due if the database's clock was set back since the job was last updated, which
+        is when its delay began.
         """
         jobs, now = self._tables.jobs.c, self._tables.now()
         was_set_back = jobs.updated_at > now + int(SLACK_SECONDS * 1000)
@@ -209,7 +212,7 @@ class Claims:
             return self._tables.change(self._running(tokens), {**back, **values})
 
     def _running(self, tokens: Collection[str]) -> list[Any]:
-        """The jobs of these tokens; the state, which they imply, has an index."""
+        """Return conditions for the jobs of these tokens; the status is there for its index."""
         jobs = self._tables.jobs.c
         return [jobs.status == NAMES["running"], jobs.owner_xid.in_(tokens)]
 

@@ -22,16 +22,17 @@ ENDED_BADLY: tuple[JobState, ...] = ("failed", "given up", "cancelled")
 
 Passage: TypeAlias = Literal["receive", "send"]
 PASSAGES: tuple[Passage, ...] = get_args(Passage)
-"""What a node does before a worker, and after it."""
+"""Steps of a node, before and after the worker."""
 Interval: TypeAlias = tuple[float, float]
 """Start and end, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCount:
-    """One batch: how many jobs are in which state. submitted: seconds since 1970.
+    """Number of jobs of a batch by state.
 
-    batch: its number. name: that the user gave it. jobs: by state.
+    batch: number of the batch. name: as given by the user. submitted: seconds since 1970. jobs:
+    counts by state.
     """
 
     batch: str
@@ -42,10 +43,10 @@ class BatchCount:
 
 @dataclass(frozen=True, slots=True)
 class OpenJobs:
-    """Jobs of one kind that have not ended. count: how many. state: which they are in.
+    """Number of open jobs of one state and scheduling class.
 
-    window: of the day in which they may start; "" is any time. until: before which none starts, in
-    seconds since 1970; None if they do not wait.
+    count: number of jobs. state: their state. window: of the day in which they may start; "" is any
+    time. until: earliest start, in seconds since 1970; None if they do not wait.
     """
 
     count: int
@@ -55,19 +56,18 @@ class OpenJobs:
 
 
 NOT_RECORDED = "not recorded"
-"""Of jobs that were submitted before it was: by what it is known how a model computes."""
+"""Verification of the model's reading, for jobs that were submitted before it was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """One job as the queue knows it; times are seconds since 1970.
+    """One job in the queue; times are seconds since 1970.
 
-    job: `<batch>/<number>`. tries: as of a `Claim`. worker: the last one that took it. result: what
-    the worker recorded, as `study_row.to_json` makes it; empty until it ended. state: where it
-    stands. scheduling: its class. submitted, started, ended: None before. not_before: None for any
-    time. payload: the job as JSON. established: by what it is known how its model computes.
-    passages: what a node did besides the worker, from when to when. put_off: why it had to wait the
-    last time that a worker took it; "" if it had not.
+    job: `<batch>/<number>`. tries: as in `Claim`. worker: the last one that claimed it. submitted,
+    started, ended: None before. not_before: None for any time. payload: the job as JSON. result:
+    what the worker recorded, as `study_row.to_json` makes it; empty until the job ended.
+    established: how the model's reading was verified. passages: intervals in which a node received
+    the files and sent the result. deferred: why it was last deferred; "" if it was not.
     """
 
     job: str
@@ -83,21 +83,21 @@ class JobRow:
     result: Mapping[str, Any] = field(default_factory=dict[str, Any])
     established: str = NOT_RECORDED
     passages: Mapping[Passage, Interval] = field(default_factory=dict[Passage, Interval])
-    put_off: str = ""
+    deferred: str = ""
 
     @property
     def number(self) -> str:
-        """Which one of its batch."""
+        """Number within the batch."""
         return self.job.partition("/")[2]
 
     @property
     def study(self) -> str:
-        """Place of the result below the output folder."""
+        """Path of the result below the output folder."""
         return str(self.asked.get("study", ""))
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """The job's fields, as far as they can be read; for showing only."""
+        """Fields of the job, as far as they can be read; for display only."""
         return json_object(self.payload)
 
     @property
@@ -108,20 +108,20 @@ class JobRow:
 
     @property
     def was_up_to_date(self) -> bool:
-        """Whether nothing had to be done."""
+        """Whether the result was up to date already."""
         return self.row.get("status") == "up to date"
 
     @property
     def row(self) -> Mapping[str, Any]:
-        """The study's row as recorded; empty until the job ended, or if it cannot be read."""
+        """Recorded row of the study; empty until the job ended, or if it cannot be read."""
         found: Any = self.result.get("row")
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
     @property
     def reason(self) -> str | None:
-        """Why there is no result, or none yet, in one sentence."""
+        """One sentence on why there is no result, or none yet."""
         if self.state == "waiting":
-            return self.put_off or None
+            return self.deferred or None
         if self.state == "given up":
             return f"{self.tries - 1} workers died of it; see their logs, then 'jobs retry'"
         if self.state != "failed":
@@ -134,11 +134,11 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job that a worker took.
+    """A worker's claim on a job.
 
-    token: what makes the worker its owner, until another takes it over. tries: this one, and those
-    that ended with the worker's death. alone: whether it may have been the cause of such a death.
-    job: `<batch>/<number>`. payload: the job as JSON. scheduling: its class.
+    job: `<batch>/<number>`. token: proves the claim, until another worker reclaims the job. tries:
+    this one, and those that ended with a crash of the worker. payload: the job as JSON. alone:
+    whether the job may have caused such a crash, and so runs alone.
     """
 
     job: str
@@ -155,15 +155,16 @@ class Claim:
 
     @property
     def study(self) -> str:
-        """Place of the result below the output folder; "" if that cannot be read."""
+        """Path of the result below the output folder; "" if it cannot be read."""
         return str(json_object(self.payload).get("study", ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What became of a submission. known: jobs for equal work that were open already.
+    """Outcome of a submission.
 
-    batch: its number. added: new jobs. jobs: `<batch>/<number>` of all, by their work's key.
+    batch: number of the batch. added: number of new jobs. known: number of jobs whose work was open
+    already. jobs: all jobs, as `<batch>/<number>`, by the key of their work.
     """
 
     batch: str
@@ -174,9 +175,9 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """What became of a retry. known: jobs left as they are, for equal work is open already.
+    """Outcome of a retry.
 
-    again: jobs that are queued again.
+    again: number of jobs queued again. known: number of jobs whose work was open already.
     """
 
     again: int
@@ -184,7 +185,7 @@ class Retried:
 
 
 def json_object(text: Any) -> dict[str, Any]:
-    """The object that a text holds in JSON; an empty one if it holds none, as in a damaged row."""
+    """Decode a JSON object; return an empty one if the text holds none, as in a damaged row."""
     try:
         found: Any = json.loads(text)
     except (ValueError, TypeError, RecursionError):
@@ -193,15 +194,15 @@ def json_object(text: Any) -> dict[str, Any]:
 
 
 _LISTED = 6
-"""Version of the first worker that heeds what was listed."""
+"""Version of the first worker that checks the listed folders."""
 _IMAGES = 7
-"""Version of the first worker that tells apart series that are stored in the same files."""
+"""Version of the first worker that distinguishes series stored in the same files."""
 _INCOMPLETE = 8
-"""Version of the first worker whose results say that their source is incomplete."""
+"""Version of the first worker that marks results of incomplete sources."""
 _NAMED = 9
 """Version of the first worker whose results may have other names than their scans."""
 VERSION = max(_NAMED, *(version for version in ADDED.values() if version))
-"""The newest job that a worker of this program does right."""
+"""Newest job version that a worker of this program handles."""
 
 _OPTIONS = TranslateOptions.__dataclass_fields__
 
@@ -213,14 +214,13 @@ class _Versioned:
 
 @dataclass(frozen=True, slots=True)
 class StudyJob:
-    """All that a worker needs to know; the paths are absolute and must be the same on every host.
+    """One study to translate; all paths are absolute and must be the same on every host.
 
-    study: place of the result below `output`. files: what the study is stored in. model_sha256:
-    the model file's hash when the job was made. options: with a patch. listed: as of a study, by
-    which images show that came since. images: `Series.images_sha256` of each of its scans, if other
-    series have files of these, too. incomplete: that the files are not the whole scan, in words for
-    its result; mostly empty. mirrored, others: as of a study and of its manifest entry, where
-    results do not mirror the inputs.
+    study: path of the result below `output`. files: files of the study. model_sha256: hash of the
+    model file when the job was made. options: with a patch. listed: folders and their times, as in
+    `Study`, which reveal images that arrived since. images: `Series.images_sha256` of each scan, if
+    other series share its files. incomplete: text for the result if files of the scan are missing.
+    mirrored, others: as in a study and its manifest entry, if results do not mirror the inputs.
     """
 
     study: str
@@ -236,9 +236,9 @@ class StudyJob:
     others: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """The job as text in ASCII, all its fields and options side by side.
+        """Encode the job as ASCII text, with all fields and options in one object.
 
-        Undecodable bytes of a path stand as lone surrogates.
+        Undecodable bytes of a path become lone surrogates.
         """
         fields = asdict(self)
         options: dict[str, Any] = fields.pop("options")
@@ -256,7 +256,7 @@ class StudyJob:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The job that `to_json` wrote. Raises QueueError for one of a newer program."""
+        """Decode what `to_json` wrote. Raises QueueError, also for a job of a newer program."""
         try:
             fields = decode(dict[str, Any], parse(text))
             if decode(_Versioned, fields).version > VERSION:
@@ -282,10 +282,9 @@ class StudyJob:
             raise QueueError(f"This job cannot be read: {error}; submit it again.") from error
 
     def key(self) -> str:
-        """A name that equal work has in common: same files as they stand now, model and settings,
-        whatever else is listed beside the files.
+        """Hash of the work: present state of the files, model and settings.
 
-        Raises OSError for a file that is gone.
+        Raises OSError for a missing file.
         """
         states = [os.stat(file) for file in self.files]  # noqa: PTH116
         marks = [(state.st_size, state.st_mtime_ns) for state in states]
@@ -293,7 +292,7 @@ class StudyJob:
         return hashlib.sha256(json.dumps([work, marks]).encode()).hexdigest()
 
     def is_like(self, other: "StudyJob") -> bool:
-        """Whether another job differs in its study only: same model, settings and folder."""
+        """Return whether another job differs in its study only: same model, settings and folder."""
         own = replace(self, study=other.study, files=other.files)
         own = replace(own, listed=other.listed, images=other.images)
         own = replace(own, mirrored=other.mirrored, others=other.others)
@@ -306,5 +305,5 @@ class StudyJob:
 
     @property
     def target(self) -> Path:
-        """Where the result goes."""
+        """Path of the result."""
         return Path(self.output) / self.study

@@ -1,8 +1,9 @@
-"""The queue's tables: DBOS's durable workflows, in a SQLite file or on PostgreSQL.
+"""The queue's database: DBOS's durable workflows, in a SQLite file or on PostgreSQL.
 
-DBOS's own runner is not used: a worker must decide at each moment whether it may take a job
-(windows of the day, pauses, a busy card, a stop), and the runner claims by itself. Rows are never
-decoded by DBOS: one may be marked as a pickle, which would be executed.
+DBOS's own runner is not used: a worker decides at each moment whether it may take a job (windows of
+the day, pauses, a busy GPU, a stop), but the runner claims by itself, has one concurrency for all
+hosts, and unpickles rows that are marked as pickles. Nothing here does: inputs and outputs are read
+as JSON only.
 """
 
 import logging
@@ -38,9 +39,8 @@ STATES: dict[str, JobState] = {
 }
 NAMES = {state: name for name, state in STATES.items()}
 
-PASSED, PUT_OFF = "passages", "put off"
-"""The attributes of a job that hold its passages, and why it was put off the last time."""
-
+PASSED, DEFERRED = "passages", "put off"
+"""Attributes of a job: the intervals that a node recorded, and why the job was last deferred."""
 
 PRIVATE: Mapping[str, Mapping[str, str]] = {
     "workflow_status": {
@@ -48,8 +48,8 @@ PRIVATE: Mapping[str, Mapping[str, str]] = {
         "status": "a claim, completion or retry sets it in one statement with the rest",
         "owner_xid": "the claim's token: a worker that was replaced must not end a job",
         "executor_id": "the worker, whose jobs go back to the queue if it dies",
-        "recovery_attempts": "counts crashes only, so what is handed back is taken off",
-        "priority": "jobs that are tried alone go first, put off ones last",
+        "recovery_attempts": "counts crashes only, so a claim that is put back is subtracted",
+        "priority": "jobs that are tried alone go first, deferred ones last",
         "queue_name": "the scheduling class, which run-now and retry change",
         "deduplication_id": "the work's key, which a workflow resumed by the client loses",
         "started_at_epoch_ms": "a claim sets it by the database's clock",
@@ -70,36 +70,36 @@ PRIVATE: Mapping[str, Mapping[str, str]] = {
         "output": "written with the completion; read as JSON only, as inputs are",
     },
 }
-"""All of DBOS's tables and columns that SQL of this package names, and why no call of its client
-does: `get_migration_versions` and `get_sqlite_migration_versions`, which tell a queue of a newer
-program, are the only other private names. test_dbos_private_names.py checks each."""
+"""Tables and columns of DBOS that SQL in this package names, each with the reason why the public
+client does not do. The only other private names are `get_migration_versions` and
+`get_sqlite_migration_versions`, which detect the queue of a newer program."""
 
 SCHEMA = "dbos"
-"""Of the tables on a server; SQLite has none."""
+"""Schema of the tables on a server; SQLite has none."""
 
 _MOST_CONNECTIONS = 5
 _BUSY_MS, _IDLE_MS = 30_000, 60_000
-"""How long SQLite waits for another writer, and a server for a host that froze amid its work."""
-
+"""How long SQLite waits for another writer, and a server for a host that froze in a transaction."""
 
 APPLICATION = "cuda-cyclegan"
 PAUSED = "paused"
-"""While all work is paused, a queue of this name is registered."""
+"""Name of the DBOS queue that is registered while all work is paused."""
 
 _JULIAN_DAY_OF_1970 = 2440587.5
 
 _READ_ONLY = "25006"
-"""SQLSTATE of a write to a PostgreSQL server that takes none, as a standby during a failover."""
+"""SQLSTATE of a write to a read-only PostgreSQL server, such as a standby during a failover."""
 
 VERSION = "1"
-"""DBOS lets a worker take only jobs of its own version: this stays the same over our releases."""
+"""Application version in DBOS, which must stay the same over our releases: a DBOS worker takes only
+jobs of its own version."""
 
 
 @contextmanager
 def open_tables(place: QueuePlace, *, create: bool) -> Generator["QueueTables"]:
-    """A queue's tables, with its connections for the block. Raises QueueError.
+    """Open a queue's tables for the block. Raises QueueError.
 
-    create: make the queue if there is none, and bring an older one's tables up to date.
+    create: make the queue if there is none, and migrate an older one.
     """
     if place.file and create:
         make_private(place.file)
@@ -110,7 +110,7 @@ def open_tables(place: QueuePlace, *, create: bool) -> Generator["QueueTables"]:
                 f"There is no queue at {place.file} yet; submit some studies, or name another "
                 "queue with setting queue."
             )
-    logging.getLogger("dbos").setLevel(logging.CRITICAL)  # whatever goes wrong is raised too
+    logging.getLogger("dbos").setLevel(logging.CRITICAL)  # all errors are raised too
     with _translating_errors(place):
         engine = _engine(place)
     client = DBOSClient(
@@ -132,9 +132,9 @@ def open_tables(place: QueuePlace, *, create: bool) -> Generator["QueueTables"]:
 
 
 def _engine(place: QueuePlace) -> sa.Engine:
-    """Connections to the database, none of them made yet.
+    """Create the engine, which connects on first use.
 
-    Damaged text or JSON of one job is read as what can be read of it, else it would stop all work.
+    Damaged text or JSON is decoded as far as possible, so that one damaged job stops no other.
     """
     url = sa.make_url(place.url)
     engine = sa.create_engine(
@@ -149,7 +149,7 @@ def _engine(place: QueuePlace) -> sa.Engine:
 
 
 def _begin_file(connection: Any, _record: Any) -> None:
-    connection.isolation_level = "IMMEDIATE"  # one that reads first could not write after another
+    connection.isolation_level = "IMMEDIATE"  # writers wait for each other
     connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.text_factory = partial(str, encoding="utf-8", errors="replace")
@@ -162,7 +162,7 @@ def _begin_session(connection: Any, _record: Any) -> None:
 
 @contextmanager
 def _translating_errors(place: QueuePlace) -> Generator[None]:
-    """Turn what the database raises in the block into QueueLostError or QueueError."""
+    """Raise database errors of the block as QueueLostError or QueueError."""
     try:
         yield
     except (DBAPIError, SQLAlchemyError, OSError) as error:
@@ -183,9 +183,10 @@ def _translating_errors(place: QueuePlace) -> Generator[None]:
 
 
 class QueueTables:
-    """Open tables, made by `open_tables`. jobs, inputs, outputs: with a row a job each.
+    """Open tables of a queue, made by `open_tables`.
 
-    client: DBOS's, for all that it can do.
+    client: public client of DBOS, for everything that it can do. jobs, inputs, outputs: tables for
+    SQL, with one row per job.
     """
 
     def __init__(self, place: QueuePlace, engine: sa.Engine, client: DBOSClient) -> None:
@@ -198,14 +199,14 @@ class QueueTables:
         )
 
     def begin(self) -> AbstractContextManager[sa.Connection]:
-        """A connection in a transaction."""
+        """Open a connection in a transaction."""
         return self._engine.begin()
 
     @contextmanager
     def translating_errors(self) -> Generator[None]:
-        """Turn what the database raises in the block into QueueLostError or QueueError.
+        """Raise database errors of the block as QueueLostError or QueueError.
 
-        After the former, connections to a server are made anew: another may have taken over.
+        After QueueLostError, connections to a server are made anew: a standby may have taken over.
         """
         try:
             with _translating_errors(self.place):
@@ -216,7 +217,7 @@ class QueueTables:
             raise
 
     def read(self, query: Any) -> Sequence[Any]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         with self.begin() as connection:
             return connection.execute(query).fetchall()
 
@@ -230,8 +231,8 @@ class QueueTables:
     ) -> int:
         """Update the jobs that meet all conditions, and return their number.
 
-        each: sets of bound parameters, for each of which the update runs in one transaction.
-        within: a connection whose transaction it becomes part of.
+        each: sets of bound parameters; the update runs once per set, in one transaction. within:
+        connection whose transaction the update joins.
         """
         if each is not None and not each:
             return 0
@@ -240,24 +241,30 @@ class QueueTables:
         with nullcontext(within) if within else self.begin() as connection:
             return connection.execute(update, each).rowcount
 
-    def note(self, job: str, **attributes: Any) -> None:
-        """Add to the attributes of a job, or replace some; nothing if there is no such job.
+    def annotate(self, row: WorkflowStatus, **attributes: Any) -> None:
+        """Add attributes to a job that `list_jobs` returned, or replace them.
 
-        The client can merge by itself, but not into a damaged row of SQLite.
+        The client can merge attributes itself, but raises for a damaged row of SQLite.
         """
-        for row in self.listed(job):
-            noted = {**(row.attributes or {}), **attributes}
-            self.client.update_workflow_attributes(job, noted)
+        self.client.update_workflow_attributes(
+            row.workflow_id, {**(row.attributes or {}), **attributes}
+        )
 
-    def listed(
-        self, batch: str, states: Collection[JobState] = (), ended_before: datetime | None = None
+    def list_jobs(
+        self,
+        batch: str,
+        states: Collection[JobState] = (),
+        *,
+        among: Sequence[str] = (),
+        ended_before: datetime | None = None,
     ) -> list[WorkflowStatus]:
-        """The jobs of a batch, or the one `<batch>/<number>`, in their order; "" is any batch.
+        """Return the jobs of a batch, or the one `<batch>/<number>`, in order; "" is any batch.
 
-        states: only those in one of them, if any is named. ended_before: by the database's clock.
+        states, among: only jobs in one of these states, or with one of these names, if given.
+        ended_before: by the database's clock.
         """
         found = self.client.list_workflows(
-            workflow_ids=[batch] if "/" in batch else None,
+            workflow_ids=[batch] if "/" in batch else [*among] or None,
             workflow_id_prefix=f"{batch}/" if batch and "/" not in batch else None,
             status=[NAMES[state] for state in states] or None,
             completed_before=ended_before.isoformat() if ended_before else None,
@@ -268,25 +275,25 @@ class QueueTables:
         return sorted(found, key=lambda row: row.workflow_id)
 
     def now(self) -> Any:
-        """The database's clock in milliseconds, for all hosts alike."""
+        """Return an expression for the database's clock, in milliseconds since 1970."""
         if self.place.file:
             days_since_1970 = sa.func.julianday("now") - _JULIAN_DAY_OF_1970
             return sa.cast(days_since_1970 * 86_400_000, sa.BigInteger)
         return sa.cast(sa.func.extract("epoch", sa.func.now()) * 1000, sa.BigInteger)
 
-    def moment(self, here: datetime) -> int:
-        """Convert a moment by this host's clock to milliseconds by the database's clock.
+    def database_time(self, here: datetime) -> int:
+        """Convert a time of this host's clock to milliseconds of the database's clock.
 
-        Clocks count as different by whole seconds, so that a full minute stays one.
+        The difference of the clocks is rounded to seconds, so that a full minute stays one.
         """
         [(now,)] = self.read(sa.select(self.now()))
         ahead = round(now / 1000 - time.time())
         return int((here.timestamp() + ahead) * 1000)
 
     def of_batch(self, batch: str, states: Collection[JobState] = ()) -> list[Any]:
-        """The conditions that a job is of a batch, or the one `<batch>/<number>`; "" is any.
+        """Return conditions for jobs of a batch, or the one `<batch>/<number>`; "" is any batch.
 
-        states: only those in one of them, if any is named.
+        states: only jobs in one of these states, if given.
         """
         jobs = self.jobs.c
         where = [jobs.application_name == APPLICATION]
@@ -298,18 +305,18 @@ class QueueTables:
             where.append(jobs.status.in_([NAMES[state] for state in states]))
         return where
 
-    def names(self) -> set[str]:
-        """Of the scheduling classes that are registered, and of the pause."""
+    def queue_names(self) -> set[str]:
+        """Return the names of the registered scheduling classes, and PAUSED if work is paused."""
         with self.translating_errors():
             return {queue.name for queue in self.client.list_queues()}
 
     def is_paused(self) -> bool:
-        """Whether no job may start."""
+        """Return whether no job may start."""
         with self.translating_errors():
             return self.client.retrieve_queue(PAUSED) is not None
 
     def register(self, scheduling: SchedulingClass) -> None:
-        """Let workers know of a scheduling class."""
+        """Register a scheduling class, so that workers look for its jobs."""
         self.client.register_queue(
             str(scheduling), worker_concurrency=1, on_conflict="never_update"
         )
@@ -327,7 +334,7 @@ class QueueTables:
             DBOS.migrate(self.place.url)
 
     def prepare(self, *, create: bool) -> None:
-        """See that the tables are there, and of this version. Raises QueueError."""
+        """Check that the tables exist in this version. Raises QueueError."""
         with self.translating_errors():
             if create and not self._is_made():
                 self._make()
@@ -344,7 +351,7 @@ class QueueTables:
             )
 
     def _versions(self) -> tuple[int, int]:
-        """Of the tables: the version they have, 0 if there are none, and the one DBOS knows."""
+        """Return the version of the tables, 0 if there are none, and the version DBOS expects."""
         if self.place.file:
             return get_sqlite_migration_versions(self._engine)
         return get_migration_versions(self._engine, SCHEMA, use_listen_notify=True)
@@ -359,7 +366,7 @@ class QueueTables:
 
 @contextmanager
 def _alone(file: Path) -> Generator[None]:
-    """One at a time makes the tables: SQLite does not change its journal beside others."""
+    """Hold the lock for making the tables: SQLite changes its journal mode for one process only."""
     turn = os.open(file.with_name(f"{file.name}.making"), os.O_CREAT | os.O_RDWR, 0o600)
     try:
         wait_for_lock(turn)
@@ -369,12 +376,12 @@ def _alone(file: Path) -> Generator[None]:
 
 
 def state_of(status: Any) -> JobState:
-    """A job's state; one that is none of DBOS's is past any help."""
+    """Return a job's state; an unknown status of DBOS counts as failed."""
     return STATES.get(status, "failed")
 
 
 def payload_of(inputs: Any) -> str:
-    """The job's text, as it was submitted; "" if it cannot be read."""
+    """Return the job's text as submitted, or "" if it cannot be read."""
     match json_object(inputs):
         case {"positionalArgs": [str(payload), *_]}:
             return payload
@@ -383,10 +390,10 @@ def payload_of(inputs: Any) -> str:
 
 
 def seconds_of(milliseconds: Any) -> float | None:
-    """A moment in seconds since 1970; None if there is none."""
+    """Return a time in seconds since 1970, or None if there is none."""
     return milliseconds / 1000 if isinstance(milliseconds, int | float) else None
 
 
 def whole(number: Any) -> int:
-    """A count; 0 if there is none."""
+    """Return a count, or 0 if there is none."""
     return number if isinstance(number, int) else 0

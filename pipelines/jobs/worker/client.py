@@ -111,7 +111,7 @@ class JobClient:
         """
         while (claim := self._claim()) is not None:
             if claim.tries > self._tries:
-                self._record(lambda claim=claim: self._claims.give_up(claim))
+                self._record(lambda claim=claim: self._claims.dead_letter(claim))
                 self._tell(JobEnded(claim.job, claim.study, None))
                 continue
             self._tell(JobStarted(claim.job, claim.study))
@@ -147,7 +147,7 @@ class JobClient:
     def retry_alone(self, jobs: Sequence[TakenJob]) -> None:
         """Put jobs back, one of which has harmed the device; each will be done alone."""
         tokens = [taken.claim.token for taken in jobs]
-        self._record(lambda: self._claims.take_over(tokens))
+        self._record(lambda: self._claims.reclaim(tokens))
         for taken in jobs:
             self._let_go(taken)
 
@@ -176,15 +176,15 @@ class JobClient:
             return
         self._waiting.discard(claim.batch)
         if row.status == "interrupted":
-            self._record(lambda: self._claims.hand_back([claim.token]))
+            self._record(lambda: self._claims.put_back([claim.token]))
         else:
             result = {"row": to_json(row), "program": program_version()}
             well = row.status != "failed"
-            self._record(lambda: self._claims.end(claim, result, well=well))
+            self._record(lambda: self._claims.acknowledge(claim, result, well=well))
         self._tell(JobEnded(claim.job, claim.study, row))
 
     def _put_off(self, claim: Claim, why: str) -> None:
-        self._record(lambda: self._claims.put_off(claim, why))
+        self._record(lambda: self._claims.defer(claim, why))
         is_known = claim.batch in self._waiting
         self._waiting.add(claim.batch)
         self._tell(JobPutOff(claim.job, claim.study, "" if is_known else why))

@@ -60,7 +60,7 @@ def _joined_once(place: QueuePlace, device: str, only: str) -> Generator[tuple[C
     with open_tables(place, create=True) as tables, membership(place, device) as member:
         claims = Claims(tables, member.name, only)
         # The name is ours now, so whoever held jobs under it is dead.
-        claims.take_over(claims.held().get(member.name, ()))
+        claims.reclaim(claims.in_flight().get(member.name, ()))
         claims.wake()  # before it is asked whether anything is left
         yield claims, member
 
@@ -110,17 +110,17 @@ class Watch:
 
     def _mind_jobs(self) -> None:
         in_hand = self._worker.jobs.in_hand()
-        ours = self._claims.ours(taken.claim for taken in in_hand) if in_hand else set[str]()
+        ours = self._claims.owned(taken.claim for taken in in_hand) if in_hand else set[str]()
         for taken in in_hand:
             if taken.claim.token not in ours:
                 self._worker.leave(taken)
 
     def _take_over(self) -> None:
-        held = self._claims.held()
+        held = self._claims.in_flight()
         self._put_back_strays(held.pop(self._membership.name, ()))
         for worker, tokens in held.items():
             if self._membership.is_dead(worker):
-                self._claims.take_over(tokens)
+                self._claims.reclaim(tokens)
 
     def _put_back_strays(self, held: Collection[str]) -> None:
         """held: the tokens of all jobs that are ours by what the queue says."""
@@ -129,4 +129,4 @@ class Watch:
         self._strays = {token: self._strays.get(token, now) for token in set(held) - in_hand}
         lost = [token for token, since in self._strays.items() if now - since >= STRAY_SECONDS]
         if lost:
-            self._claims.hand_back(lost)
+            self._claims.put_back(lost)

@@ -187,7 +187,7 @@ def test_one_study_that_cannot_be_examined_does_not_hold_others_up(
 def test_the_status_tells_why_a_job_waits(
     world: NodeInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "PUT_OFF_SECONDS", 0.0)
+    monkeypatch.setattr(claims, "DEFER_SECONDS", 0.0)
     world.send(slices())
     world.queue_up()
     with open_queue(world.place) as queue:

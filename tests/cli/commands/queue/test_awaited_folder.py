@@ -9,7 +9,7 @@ import pytest
 from support.batch_world import scan
 from support.queue_world import QueueWorld
 
-from cuda_cyclegan.pipelines.jobs.queue.claims import PUT_OFF_SECONDS
+from cuda_cyclegan.pipelines.jobs.queue.claims import DEFER_SECONDS
 from cuda_cyclegan.pipelines.jobs.worker.messages import JobPutOff, NothingLeft, WorkerEvent
 from cuda_cyclegan.pipelines.results.manifest import Manifest
 
@@ -48,11 +48,11 @@ def test_a_full_disk_fails_no_job_and_all_are_done_once_it_has_room(
     assert (row["reason"], row["tries"]) == (first.why, 0)
 
     assert put_off(world.work()) == [], "it is not time yet"
-    world.pass_time(PUT_OFF_SECONDS + 1)
+    world.pass_time(DEFER_SECONDS + 1)
     assert put_off(world.work()), "it is full still"
     assert world.states(batch).count("waiting") == 6 - made
     remount(small_disk, "size=64m")
-    world.pass_time(PUT_OFF_SECONDS + 1)
+    world.pass_time(DEFER_SECONDS + 1)
     assert put_off(world.work()) == []
     assert world.states(batch) == ["done"] * 6
     assert "aiting" not in world.did("jobs", batch)
@@ -67,7 +67,7 @@ def test_a_study_that_never_fits_keeps_no_other_waiting(
     world.scans(8)
     batch = world.submit()
     world.work()
-    world.pass_time(PUT_OFF_SECONDS + 1)
+    world.pass_time(DEFER_SECONDS + 1)
     world.work()
     assert world.states(batch) == ["waiting"] + ["done"] * 8
     assert "the disk is full; make room" in world.jobs(batch)[0]["reason"]
@@ -84,7 +84,7 @@ def test_a_disk_with_no_room_at_all_is_awaited_too(world: QueueWorld, small_disk
     assert told[0].why.endswith("choose another output folder or make room.")
     assert world.states(batch) == ["waiting"] * 2
     remount(small_disk, "nr_inodes=100")
-    world.pass_time(PUT_OFF_SECONDS + 1)
+    world.pass_time(DEFER_SECONDS + 1)
     world.work()
     assert world.states(batch) == ["done"] * 2
 
@@ -96,7 +96,7 @@ def test_jobs_wait_for_a_run_that_has_their_folder(world: QueueWorld) -> None:
         told = put_off(world.work())
     assert [f"Another run is writing to {world.output}" in event.why for event in told] == [True]
     assert world.states(batch) == ["waiting"] * 2
-    world.pass_time(PUT_OFF_SECONDS + 1)
+    world.pass_time(DEFER_SECONDS + 1)
     world.work()
     assert world.states(batch) == ["done"] * 2
 

@@ -69,7 +69,7 @@ def test_a_large_batch_is_watched_by_the_jobs_that_run(world: QueueWorld) -> Non
                 claim = claims.take(SchedulingClass("normal"))
                 assert claim
                 if not claim.job.endswith("20"):
-                    claims.end(claim, {}, well=True)
+                    claims.acknowledge(claim, {}, well=True)
         shown = fitting(queue, batch, 10)
     assert [line.split()[0] for line in shown[2:]] == ["019.nii", "30", "No"]
     assert shown[-2] == "30 jobs: 10 queued, 1 running, 19 done"
@@ -152,7 +152,7 @@ def test_a_job_that_kills_its_workers_is_given_up(world: QueueWorld) -> None:
             taken = claims.take(SchedulingClass("normal"))
             assert taken is not None
             assert taken.job == f"{batch}/00001"
-            claims.take_over(claims.held()[name])
+            claims.reclaim(claims.in_flight()[name])
     told = world.work()
     assert JobEnded(f"{batch}/00001", "000.nii", None) in told
     poison, harmless = world.jobs(batch)

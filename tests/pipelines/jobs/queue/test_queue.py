@@ -15,7 +15,7 @@ from support import queue_postgres
 from support.queue_jobs import NORMAL, jobs, pass_time, states, study_job
 
 from cuda_cyclegan.pipelines.errors import QueueError, QueueLostError
-from cuda_cyclegan.pipelines.jobs.queue.claims import PUT_OFF_SECONDS, SLACK_SECONDS, Claims
+from cuda_cyclegan.pipelines.jobs.queue.claims import DEFER_SECONDS, SLACK_SECONDS, Claims
 from cuda_cyclegan.pipelines.jobs.queue.job import Retried, StudyJob, Submitted
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
@@ -37,9 +37,9 @@ def test_jobs_go_through_the_queue(queue: Queue, tables: QueueTables, tmp_path: 
     assert third
     assert claims.take(NORMAL) is None
     assert {StudyJob.from_json(c.payload) for c in (first, second, third)} == set(asked)
-    assert claims.end(first, {"row": {"status": "translated", "seconds": 2.5}}, well=True)
+    assert claims.acknowledge(first, {"row": {"status": "translated", "seconds": 2.5}}, well=True)
     failure = {"kind": "unreadable", "reason": "It is empty.", "stage": "read"}
-    assert claims.end(second, {"row": {"status": "failed", "failure": failure}}, well=False)
+    assert claims.acknowledge(second, {"row": {"status": "failed", "failure": failure}}, well=False)
     rows = {row.job: row for row in queue.jobs(batch)}
     assert rows[first.job].state == "done"
     assert rows[first.job].seconds == 2.5
@@ -61,7 +61,7 @@ def test_the_same_work_is_queued_once(queue: Queue, tables: QueueTables, tmp_pat
     assert queue.submit(asked, NORMAL).added == 1
     claims = Claims(tables, "one")
     while claim := claims.take(NORMAL):
-        claims.end(claim, {}, well=True)
+        claims.acknowledge(claim, {}, well=True)
     assert queue.submit(asked, NORMAL).added == 3
 
 
@@ -91,7 +91,7 @@ def test_four_workers_claim_every_job_once(place: QueuePlace, tmp_path: Path) ->
                 claims = Claims(tables, name)
                 while claim := claims.take(NORMAL):
                     taken.append(claim.job)
-                    claims.end(claim, {}, well=True)
+                    claims.acknowledge(claim, {}, well=True)
 
         threads = [threading.Thread(target=work, args=(f"worker {n}",)) for n in range(4)]
         for thread in threads:
@@ -160,14 +160,14 @@ def test_a_worker_with_a_wrong_clock_puts_jobs_off_and_wakes_them_by_the_databas
     claims = Claims(tables, "one")
     claim = claims.take(NORMAL)
     assert claim
-    claims.put_off(claim, "The disk is full.")
+    claims.defer(claim, "The disk is full.")
     rows = queue.jobs(batch)
     assert [row.state for row in rows] == ["waiting"] * 2
     for row in rows:
-        assert row.not_before == pytest.approx(now.timestamp() + PUT_OFF_SECONDS, abs=20)
+        assert row.not_before == pytest.approx(now.timestamp() + DEFER_SECONDS, abs=20)
     claims.wake()
     assert claims.take(NORMAL) is None
-    pass_time(tables, PUT_OFF_SECONDS + 1)
+    pass_time(tables, DEFER_SECONDS + 1)
     claims.wake()
     assert claims.take(NORMAL)
 
@@ -201,7 +201,7 @@ def test_a_job_is_due_if_its_time_is_further_off_than_when_it_began_to_wait(
     assert states(queue, batch) == ["queued" if is_due else "waiting"]
     claim = claims.take(NORMAL)
     if claim:
-        claims.put_off(claim, "The disk is full.")
+        claims.defer(claim, "The disk is full.")
         claims.wake()
         assert states(queue, batch) == ["waiting"]
         pass_time(tables, -ahead)
@@ -220,8 +220,8 @@ def test_what_was_put_off_is_tried_at_once_by_a_retry(
     failed, put_off = claims.take(NORMAL), claims.take(NORMAL)
     assert failed
     assert put_off
-    claims.end(failed, {"row": {}}, well=False)
-    claims.put_off(put_off, "The disk is full.")
+    claims.acknowledge(failed, {"row": {}}, well=False)
+    claims.defer(put_off, "The disk is full.")
     assert states(queue, batch) == ["failed", "waiting", "waiting"]
     assert queue.retry(f"{batch}/00003") == Retried(again=1, known=0)
     assert states(queue, batch) == ["failed", "waiting", "queued"]
@@ -245,7 +245,7 @@ def test_jobs_that_wait_for_whatever_may_be_started_now(
     ]
     claim = claims.take(NORMAL)
     assert claim
-    claims.put_off(claim, "The disk is full.")
+    claims.defer(claim, "The disk is full.")
     assert [queue.run_now(f"{batch}/00001") for batch in batches] == [1] * 4
     assert [queue.run_now(batch) for batch in batches] == [1] * 4
     assert [queue.run_now(batch) for batch in batches] == [0] * 4
@@ -256,6 +256,25 @@ def test_jobs_that_wait_for_whatever_may_be_started_now(
     assert all((*low, *normal))
 
 
+def test_a_job_whose_payload_cannot_be_read_now_is_not_claimed(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    batch, claims = queue.submit(jobs(tmp_path, 1), NORMAL).batch, Claims(tables, "one")
+    table = "workflow_input" if tables.place.file else "dbos.workflow_input"
+    with tables.begin() as connection:
+        connection.execute(sa.text(f"ALTER TABLE {table} RENAME TO elsewhere"))
+    with pytest.raises(QueueError):
+        claims.take(NORMAL)
+    with tables.begin() as connection:
+        away = "elsewhere" if tables.place.file else "dbos.elsewhere"
+        connection.execute(sa.text(f"ALTER TABLE {away} RENAME TO workflow_input"))
+    assert claims.in_flight() == {}
+    assert states(queue, batch) == ["queued"]
+    claim = claims.take(NORMAL)
+    assert claim
+    assert claim.tries == 1
+
+
 def test_cancelled_jobs_never_run_and_a_running_one_is_lost(
     queue: Queue, tables: QueueTables, tmp_path: Path
 ) -> None:
@@ -263,11 +282,11 @@ def test_cancelled_jobs_never_run_and_a_running_one_is_lost(
     claims = Claims(tables, "one")
     claim = claims.take(NORMAL)
     assert claim
-    assert claims.ours([claim]) == {claim.token}
+    assert claims.owned([claim]) == {claim.token}
     assert queue.cancel(batch) == 3
-    assert claims.ours([claim]) == set()
-    assert not claims.end(claim, {"row": {}}, well=True)
-    claims.hand_back([claim.token])
+    assert claims.owned([claim]) == set()
+    assert not claims.acknowledge(claim, {"row": {}}, well=True)
+    claims.put_back([claim.token])
     assert claims.take(NORMAL) is None
     assert states(queue, batch) == ["cancelled"] * 3
 
@@ -282,9 +301,9 @@ def test_what_ended_badly_is_done_again_in_its_class(
     assert done
     assert failed
     assert lost
-    claims.end(done, {}, well=True)
-    claims.end(failed, {"row": {}}, well=False)
-    claims.give_up(lost)
+    claims.acknowledge(done, {}, well=True)
+    claims.acknowledge(failed, {"row": {}}, well=False)
+    claims.dead_letter(lost)
     queue.cancel(batch)
     rows = queue.jobs(batch)
     assert sorted(row.state for row in rows) == ["cancelled", "done", "failed", "given up"]
@@ -355,16 +374,16 @@ def test_the_job_of_a_dead_worker_is_done_by_another_and_counted(
     dead, other = Claims(tables, "dead"), Claims(tables, "other")
     lost = dead.take(NORMAL)
     assert lost
-    assert other.held() == {"dead": [lost.token]}
-    assert other.take_over([]) == 0
-    assert other.take_over([lost.token]) == 1
-    assert other.take_over([lost.token]) == 0
+    assert other.in_flight() == {"dead": [lost.token]}
+    assert other.reclaim([]) == 0
+    assert other.reclaim([lost.token]) == 1
+    assert other.reclaim([lost.token]) == 0
     taken = other.take(NORMAL)
     assert taken
     assert (taken.job, taken.tries) == (lost.job, 2)
-    assert dead.ours([lost]) == set()
-    assert not dead.end(lost, {"row": {"status": "translated"}}, well=True)
-    assert other.end(taken, {}, well=True)
+    assert dead.owned([lost]) == set()
+    assert not dead.acknowledge(lost, {"row": {"status": "translated"}}, well=True)
+    assert other.acknowledge(taken, {}, well=True)
 
 
 def test_of_several_jobs_of_a_dead_worker_none_is_blamed_and_each_goes_alone_first(
@@ -375,7 +394,7 @@ def test_of_several_jobs_of_a_dead_worker_none_is_blamed_and_each_goes_alone_fir
     lost = [dead.take(NORMAL) for _ in range(2)]
     assert [claim and (claim.tries, claim.alone) for claim in lost] == [(1, False)] * 2
     assert other.take(NORMAL)  # 00003
-    assert other.take_over(other.held()["dead"]) == 2
+    assert other.reclaim(other.in_flight()["dead"]) == 2
     taken = [other.take(NORMAL) for _ in range(3)]
     found = [claim and (claim.job[-1], claim.tries, claim.alone) for claim in taken]
     assert found == [("1", 1, True), ("2", 1, True), ("4", 1, False)]
@@ -390,8 +409,8 @@ def test_a_job_that_is_handed_back_was_never_taken(
         claim = claims.take(NORMAL)
         assert claim
         assert (claim.tries, claim.alone) == (1, False)
-        claims.hand_back([claim.token])
-        claims.hand_back([claim.token])
+        claims.put_back([claim.token])
+        claims.put_back([claim.token])
     [row] = queue.jobs(batch)
     assert (row.state, row.tries) == ("queued", 0)
 
@@ -403,7 +422,7 @@ def test_pruning_forgets_what_ended_and_nothing_else(
     claims = Claims(tables, "one")
     claim = claims.take(NORMAL)
     assert claim
-    claims.end(claim, {}, well=True)
+    claims.acknowledge(claim, {}, well=True)
     now = datetime.now().astimezone()
     assert queue.prune(now - timedelta(days=1)) == 0
     assert queue.prune(now + timedelta(minutes=1)) == 1
@@ -423,12 +442,12 @@ def test_a_restart_of_the_server_is_told_and_survived(tmp_path: Path) -> None:
             assert claim
             server.stop("immediate")
             with pytest.raises(QueueLostError, match="does not answer"):
-                claims.end(claim, {}, well=True)
+                claims.acknowledge(claim, {}, well=True)
             with pytest.raises(QueueLostError):
                 alive.renew()
             server.start()
             alive.renew()
-            assert claims.end(claim, {}, well=True)
+            assert claims.acknowledge(claim, {}, well=True)
             assert states(queue, batch) == ["done", "queued"]
             with closing(psycopg.connect(server.url)) as other:
                 query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
@@ -450,7 +469,9 @@ def test_a_server_that_only_reads_for_a_while_is_awaited(
         acts = (
             claims.wake,
             partial(claims.take, NORMAL),
-            partial(claims.end, claim, {}, well=True),
+            partial(claims.acknowledge, claim, {}, well=True),
+            partial(claims.defer, claim, "The disk is full."),
+            partial(queue.record_sent, claim.job, (1.0, 2.0)),
             partial(queue.submit, jobs(tmp_path, 1, output="/b"), NORMAL),
             partial(queue.cancel, batch),
             queue.pause,
@@ -462,7 +483,7 @@ def test_a_server_that_only_reads_for_a_while_is_awaited(
         server.let_write("standby", may=True)
         with pytest.raises(QueueLostError, match="read-only"):
             claims.wake()  # by a connection to the server of before
-        assert claims.end(claim, {}, well=True)
+        assert claims.acknowledge(claim, {}, well=True)
         assert queue.cancel(batch) == 1
 
 
@@ -502,11 +523,11 @@ def test_a_queue_that_cannot_grow_says_so_and_goes_on_later(tmp_path: Path) -> N
         result = {"row": {"status": "translated", "notes": ["x" * 100_000]}}
         _limit(tables, 1)
         with pytest.raises(QueueLostError, match="has room"):
-            claims.end(claim, result, well=True)
+            claims.acknowledge(claim, result, well=True)
         with pytest.raises(QueueLostError, match="full"):
             queue.submit(jobs(tmp_path, 900, output="/b"), NORMAL)
         _limit(tables, 1_000_000)
-        assert claims.end(claim, result, well=True)
+        assert claims.acknowledge(claim, result, well=True)
         assert states(queue, batch) == ["done"]
         assert len(queue.batches()) == 1
 

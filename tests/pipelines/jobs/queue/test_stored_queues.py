@@ -103,8 +103,8 @@ def test_what_is_known_of_jobs_is_shown(queue: Queue) -> None:
     [failed] = rows["failed"]
     assert failed.reason
     assert failed.reason.startswith("unreadable: @ROOT@/in/empty.nii ")
-    assert [row.put_off for row in rows["put off"]] == ["output: The disk is full.", ""]
-    assert [row.job for row in queue.put_off()] == [rows["put off"][0].job]
+    assert [row.deferred for row in rows["put off"]] == ["output: The disk is full.", ""]
+    assert [row.job for row in queue.deferred()] == [rows["put off"][0].job]
 
 
 def test_work_goes_on(queue: Queue, tables: QueueTables) -> None:
@@ -112,9 +112,9 @@ def test_work_goes_on(queue: Queue, tables: QueueTables) -> None:
     assert claims.scheduling_classes() == []
     queue.resume()
     assert claims.scheduling_classes() == [AT_NIGHT, URGENT, NORMAL, LOW]
-    [(dead, tokens)] = claims.held().items()
+    [(dead, tokens)] = claims.in_flight().items()
     assert dead.startswith("@HOST@:")
-    assert claims.take_over(tokens) == 1
+    assert claims.reclaim(tokens) == 1
     claims.wake()
     urgent = [claims.take(URGENT), claims.take(URGENT)]
     assert [claim and claim.job for claim in urgent] == [
@@ -129,7 +129,7 @@ def test_work_goes_on(queue: Queue, tables: QueueTables) -> None:
     for claim in (*urgent, alone):
         assert claim
         assert StudyJob.from_json(claim.payload).study == claim.study
-        assert claims.end(claim, {"row": {"status": "translated"}}, well=True)
+        assert claims.acknowledge(claim, {"row": {"status": "translated"}}, well=True)
     assert {row.state for row in queue.jobs("") if row.job == alone.job} == {"done"}
     assert claims.take(LOW) is None  # it waits for the year 2999
 
@@ -146,7 +146,7 @@ def test_jobs_are_queued_again_started_cancelled_and_forgotten(
     assert claims.take(LOW)
     assert claims.take(URGENT)
     assert queue.cancel(batches["queued"]) == 2
-    queue.note_sent(f"{batches['done']}/00001", (5.0, 6.0))
+    queue.record_sent(f"{batches['done']}/00001", (5.0, 6.0))
     assert queue.jobs(batches["done"])[0].passages == {"send": (5.0, 6.0)}
     before = datetime.now().astimezone() + timedelta(days=1)
     assert queue.prune(before) == len(["done", "sent", "queued", "queued"])

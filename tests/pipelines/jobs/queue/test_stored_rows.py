@@ -51,7 +51,7 @@ def test_a_damaged_job_is_taken_shown_and_cancelled_like_others(
         assert claim.payload == ""
         with pytest.raises(QueueError, match="cannot be read"):
             StudyJob.from_json(claim.payload)
-        claims.end(claim, {}, well=False)
+        claims.acknowledge(claim, {}, well=False)
     [first, _, last] = queue.jobs(batch)
     assert first.reason
     assert "cannot be read" in first.reason
@@ -79,7 +79,7 @@ def test_a_job_of_which_something_else_is_damaged_is_done(
     claim = claims.take(NORMAL)
     assert claim
     assert claim.tries in (0, 1)
-    assert claims.end(claim, {}, well=True)
+    assert claims.acknowledge(claim, {}, well=True)
     assert states(queue, batch) == ["done"]
 
 
@@ -94,7 +94,7 @@ def test_a_row_of_an_unknown_state_or_worker_stops_nobody(
     assert queue.batches()[0].jobs == {"failed": 1, "running": 1, "queued": 1}
     claims = Claims(tables, "one")
     with membership(place, "cpu") as alive:
-        for worker in (*claims.held(), "a/b", "\0", "x" * 1000):
+        for worker in (*claims.in_flight(), "a/b", "\0", "x" * 1000):
             assert alive.is_dead(worker) == (place.file is not None)
     assert claims.take(NORMAL)
     assert queue.cancel(batch) == 2
@@ -190,7 +190,7 @@ def test_a_row_marked_as_a_pickle_is_not_unpickled(
     claims = Claims(tables, "one")
     claim = claims.take(NORMAL)
     assert claim
-    assert claims.end(claim, {}, well=False)
+    assert claims.acknowledge(claim, {}, well=False)
     stored = base64.b64encode(pickle.dumps(_Touch(trap))).decode()
     table = "workflow_status" if tables.place.file else "dbos.workflow_status"
     with tables.begin() as connection:
@@ -201,13 +201,13 @@ def test_a_row_marked_as_a_pickle_is_not_unpickled(
     assert [row.payload for row in queue.jobs(batch)] == ["", ""]
     claim = claims.take(NORMAL)
     assert claim
-    claims.put_off(claim, "The disk is full.")
-    assert [row.job for row in queue.put_off()] == [claim.job]
+    claims.defer(claim, "The disk is full.")
+    assert [row.job for row in queue.deferred()] == [claim.job]
     assert queue.retry(batch) == Retried(again=2, known=0)
     claim = claims.take(NORMAL)
     assert claim
-    assert claims.end(claim, {}, well=True)
-    queue.note_sent(claim.job, (1.0, 2.0))
+    assert claims.acknowledge(claim, {}, well=True)
+    queue.record_sent(claim.job, (1.0, 2.0))
     assert queue.cancel(batch) == 1
     assert len(queue.batches()) == 1
     assert not trap.exists()

@@ -252,7 +252,7 @@ def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
 
 def test_a_job_at_work_is_no_stray(world: QueueWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "STRAY_SECONDS", 0.0)
-    rounds = Rounds(monkeypatch, Claims, "held", times=3)
+    rounds = Rounds(monkeypatch, Claims, "in_flight", times=3)
     watch_calls(monkeypatch, "infer_study", lambda _: rounds.wait())
     world.scans(1)
     batch = world.submit()
