@@ -24,7 +24,7 @@ from .queue.job import NOT_RECORDED, StudyJob
 
 
 def refused_link(job: StudyJob) -> Skipped | None:
-    """The first link on the way to the job's files, below its inputs, that may not be followed."""
+    """Return the first link to the job's files, below its inputs, that must not be followed."""
     if job.options.links == "all":
         return None
     root = _inputs_of(job)
@@ -38,9 +38,9 @@ def refused_link(job: StudyJob) -> Skipped | None:
 
 
 def _inputs_of(job: StudyJob) -> Path:
-    """The folder that all inputs shared: a study lies below the results as it lay below that.
+    """Return the common folder of all inputs, from which a study's path below the results derives.
 
-    Of scans in several folders it is the one that these share, which lies within the inputs.
+    For scans in several folders it is the folder that these share, which lies within the inputs.
     """
     folder = Path(os.path.commonpath([os.path.dirname(file) for file in job.files]))  # noqa: PTH120
     above = PurePosixPath(job.mirrored_name).parent.parts
@@ -51,12 +51,12 @@ def _inputs_of(job: StudyJob) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """The jobs of a request, what among its inputs is no study, and studies that cannot be done.
+    """Jobs of a request, and the inputs that become none.
 
-    refused: names of studies and why, in words. skipped: paths and reasons. models: hashes by which
-    results of the model are recorded. words: what they are to say of it. established: by what it is
-    known how it computes, in words. made: the channels that each study becomes. holds_files_only:
-    as of a search.
+    skipped: paths that are no study, with reasons. refused: studies with a blocking error, by name.
+    models: hashes by which results of the model are recorded. words: metadata of the model for the
+    results. established: how the model's reading was verified, in words. made: output channels of
+    each study. holds_files_only: as in a search.
     """
 
     jobs: tuple[StudyJob, ...]
@@ -72,8 +72,8 @@ class Submission:
 def jobs_of(request: Request, search: Search | None = None) -> Submission:
     """Check a request against its model, and find its studies; reads no scan and needs no device.
 
-    What a device must be able to do is judged by the worker. search: what finds its studies;
-    `request.search` without. Raises ModelFileError, PatchShapeError, SettingsError,
+    The worker checks whether its device can do them. search: finds the studies; default:
+    `request.search`. Raises ModelFileError, PatchShapeError, SettingsError,
     OutputFolderError or ScanError.
     """
     if not takes_name(request.output):
@@ -124,14 +124,14 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
 
 
 def _listed(study: Study) -> tuple[tuple[str, int], ...]:
-    """The folders of all its scans, each once."""
+    """Return the folders of all scans, each once."""
     return tuple({str(at): when for scan in study.channels for at, when in scan.listed}.items())
 
 
 def _images(study: Study, stored: "Mapping[Path, int]") -> tuple[str, ...]:
-    """Which images of its files are each of its scans, if some file holds several series.
+    """Return the hash of each scan's images if a file of the study holds several series.
 
-    stored: how many series have a file.
+    stored: number of series per file.
     """
     if all(stored.get(file, 0) < 2 for file in study.files):
         return ()
@@ -139,7 +139,7 @@ def _images(study: Study, stored: "Mapping[Path, int]") -> tuple[str, ...]:
 
 
 def _cycle_check(model: Model, request: Request) -> CycleCheck | None:
-    """As asked for, with a path that is the same everywhere, and the model that is meant."""
+    """Return the requested cycle check with an absolute path and the hash of the reverse model."""
     back = back_model(model, request.options)
     if back is None or request.options.cycle_check is None:
         return None
@@ -148,12 +148,12 @@ def _cycle_check(model: Model, request: Request) -> CycleCheck | None:
 
 
 Marks: TypeAlias = tuple[tuple[str, int, int], ...]
-"""Name, size and change time of every file of a study."""
+"""Name, size and modification time of every file of a study."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """marks: their hash, as a folder is watched for months and a study may have many files."""
+    """State of a study; marks: hash of its `Marks`, as a study may have many files."""
 
     marks: int
     since: float
@@ -161,9 +161,9 @@ class _Seen:
 
 
 class Arrivals:
-    """Remembers what a folder held before.
+    """Studies of a folder, and when each last changed.
 
-    settle: seconds for which nothing of a study may have changed before it counts as complete.
+    settle: quiet period in seconds after which a study counts as complete.
     """
 
     def __init__(self, settle: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -174,11 +174,11 @@ class Arrivals:
     def complete(
         self, jobs: Iterable[StudyJob], models: Collection[str] = (), words: tuple[str, ...] = ()
     ) -> list[StudyJob]:
-        """Jobs whose studies are complete, until `handed_over`, and again once a study changes.
+        """Return jobs of complete studies, until `handed_over`, and again once a study changes.
 
-        Results that are up to date by the manifest, as after a restart, are left out. models:
-        further hashes by which results of the jobs' model are recorded. words: what they are to say
-        of it.
+        Studies whose results are up to date by the manifest, as after a restart, are left out.
+        models: further hashes by which results of the jobs' model are recorded. words: metadata of
+        the model for the results.
         """
         now = self._clock()
         settled: list[tuple[StudyJob, Marks]] = []
@@ -197,15 +197,15 @@ class Arrivals:
         return [job for job, _ in settled if not self._seen[job.study].handed_over]
 
     def handed_over(self, jobs: Iterable[StudyJob]) -> None:
-        """Mark studies of which nothing is left to do until they change."""
+        """Mark studies as handled until they change."""
         for job in jobs:
             self._seen[job.study].handed_over = True
 
 
 class Complaints:
-    """What is wrong with a folder, each told once, and only after it has stood for a while.
+    """Problems of a folder, each reported once, after it has persisted for `settle` seconds.
 
-    What is being copied in is damaged as long as that takes. settle: seconds.
+    A file that is being copied is damaged until the copy ends.
     """
 
     def __init__(self, settle: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -215,7 +215,7 @@ class Complaints:
         self._told: set[str] = set()
 
     def due(self, found: Mapping[str, str]) -> dict[str, str]:
-        """Those of the complaints, by what they are about, that are to be told now."""
+        """Return the problems to report now, by the file or study that they concern."""
         now = self._clock()
         self._since = {each: self._since.get(each, now) for each in found.items()}
         due = {
@@ -235,7 +235,7 @@ def _marks(job: StudyJob) -> Marks:
 def _done(
     settled: Sequence[tuple[StudyJob, Marks]], models: Collection[str], words: tuple[str, ...]
 ) -> list[StudyJob]:
-    """Jobs whose results are up to date by the manifest."""
+    """Return the jobs whose results are up to date by the manifest."""
     if not settled:
         return []
     entries = load(Path(settled[0][0].output))

@@ -14,7 +14,7 @@ from .queue.job import OPEN, JobRow, StudyJob
 
 
 def report_of(rows: Sequence[JobRow]) -> BatchReport:
-    """The report of one batch's rows; jobs that are open count as not reached.
+    """Return the report of one batch's rows; open jobs count as not reached.
 
     Raises QueueError if no job can be read.
     """
@@ -27,8 +27,7 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
     starts = [row.started for row in rows if row.started]
     ends = [row.ended for row in rows if row.ended]
     wall = max(ends) - min(starts) if starts and ends else 0.0
-    # SQLite's clock tells whole seconds, in which a study's own work may have no length, and it may
-    # have been set back.
+    # The database's clock may have been set back, and some of its times are in whole seconds.
     wall = max([wall, *(study.seconds for study in ended)])
     return BatchReport(
         model=ModelName(
@@ -47,7 +46,7 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
 
 
 def _with_passages(study: StudyReport, row: JobRow) -> StudyReport:
-    """The study with what a node did about it before and after the worker."""
+    """Return the study with the steps of a node before and after the worker."""
     spent = {stage: max(stop - start, 0.0) for stage, (start, stop) in row.passages.items()}
     known = {**spent, **study.stages}
     return replace(study, stages={stage: known[stage] for stage in STAGES if stage in known})

@@ -1,4 +1,4 @@
-"""Which workers live: each holds a lock under its name, which its death gives free."""
+"""Living workers: each holds a lock under its name, which is released when it dies."""
 
 import hashlib
 import os
@@ -21,7 +21,8 @@ CLASS = crc32(b"cuda-cyclegan workers") & 0x7FFFFFFF
 _NOTICE_DEATH = b"""
 SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3
 """
-"""Lets the server end the connection of a host that lost its power; its own default is 2 hours."""
+"""Settings by which the server drops the connection of a host that lost its power within 25 s; the
+default is 2 hours."""
 
 _COUNT = (
     "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = "
@@ -31,7 +32,7 @@ _COUNT = (
 
 
 class ServerLocks:
-    """A connection that holds locks; a context manager that owns it.
+    """Advisory locks of a server, and the connection that holds them; a context manager.
 
     url: of the server. Methods raise QueueLostError while it does not answer.
     """
@@ -51,22 +52,22 @@ class ServerLocks:
         self._drop()
 
     def hold(self, name: str) -> bool:
-        """Take a lock, until the connection ends; False if another one has it."""
+        """Take a lock until the connection ends, or return False if another connection has it."""
         taken = bool(self._ask("SELECT pg_try_advisory_lock(%s, %s)", CLASS, _number(name)))
         if taken:
             self._held.add(name)
         return taken
 
     def is_held(self, name: str) -> bool:
-        """Whether any connection has the lock."""
+        """Return whether any connection has the lock."""
         return bool(self._ask(f"{_COUNT} AND objid::bigint = %s", CLASS, _number(name)))
 
     def held(self) -> int:
-        """How many workers have locks, of all connections."""
+        """Return the number of workers that hold locks, over all connections."""
         return self._ask(_COUNT, CLASS)
 
     def holds(self, name: str) -> bool:
-        """Whether the connection that took a lock still stands, and with it the lock."""
+        """Return whether this connection is alive and still has the lock."""
         return self._stands() and name in self._held
 
     def _stands(self) -> bool:
@@ -105,14 +106,14 @@ def _number(name: str) -> int:
 
 SLOTS = 64
 GRACE_SECONDS = 30.0
-"""Longer than a server takes to notice that a connection is lost, and a worker to make another."""
+"""Longer than a server takes to detect a lost connection, and a worker to reconnect."""
 
 
 class Membership:
-    """A name that a worker holds, and its view of the others.
+    """Name that a worker holds, and its view of other workers.
 
-    origin: how the names begin of all whose locks are in `folder`. locks: the server's, None for a
-    queue of one machine.
+    origin: prefix of the names whose locks are in `folder`. locks: locks on the server, or None for
+    a queue of one machine.
     """
 
     def __init__(self, name: str, origin: str, folder: Path, locks: ServerLocks | None) -> None:
@@ -124,9 +125,10 @@ class Membership:
         self._lost_since: float | None = None
 
     def renew(self) -> bool:
-        """Hold the name again if the server forgot it; whether it is held. Raises QueueLostError.
+        """Take the name again if the server lost it, and return whether it is held.
 
-        For a moment it may not be: the server takes its time to give up a lost connection.
+        It may not be for a moment, until the server drops the lost connection. Raises
+        QueueLostError.
         """
         if self._locks is None:
             return True
@@ -142,12 +144,12 @@ class Membership:
         return held
 
     def is_lost(self) -> bool:
-        """Whether the name has been another one's for so long that it stays so."""
+        """Return whether another worker has had the name for GRACE_SECONDS."""
         lost = self._lost_since
         return lost is not None and time.monotonic() - lost >= GRACE_SECONDS
 
     def is_dead(self, worker: str) -> bool:
-        """Whether the holder of a name is gone for sure. Raises QueueLostError."""
+        """Return whether a name's holder is certainly dead. Raises QueueLostError."""
         if worker == self.name:
             return False
         if self._locks is None:
@@ -163,7 +165,7 @@ class Membership:
 
 @contextmanager
 def membership(place: QueuePlace, device: str) -> Generator[Membership]:
-    """Hold a worker's name, the first that is free for its device. Raises QueueError.
+    """Hold the first free worker name of a device for the block. Raises QueueError.
 
     device: its name on the machine. A GPU has one, so that no two workers share it by mistake; the
     CPU has many.
@@ -197,7 +199,7 @@ def membership(place: QueuePlace, device: str) -> Generator[Membership]:
 
 
 def _made_lock_folder(place: QueuePlace) -> Path:
-    """The folder of the names, on whose disk files can be locked. Raises QueueError."""
+    """Create the folder of the locks, and check that it allows locks. Raises QueueError."""
     folder = lock_folder(place)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -212,7 +214,7 @@ def _made_lock_folder(place: QueuePlace) -> Path:
 
 
 def living_workers(place: QueuePlace) -> int:
-    """How many workers of a queue are alive: those of a server on any machine."""
+    """Return the number of living workers of a queue; on a server, of all machines."""
     if place.file is None:
         with ServerLocks(place.url) as locks:
             return locks.held()
@@ -222,15 +224,15 @@ def living_workers(place: QueuePlace) -> int:
 
 
 def lock_folder(place: QueuePlace) -> Path:
-    """Where the names of workers on this machine are locked."""
+    """Return the folder with the locks of this machine's workers."""
     return Path(f"{place.file}.workers") if place.file else own_folder() / "workers"
 
 
 def origin_of(folder: Path) -> str:
-    """How the names of workers begin that lock their files in a folder.
+    """Return the prefix of worker names whose locks are in a folder.
 
-    Host and user are for people to read. What follows is the same for another worker only if it
-    sees the same folder since the same start of the machine, so that its locks are the same files.
+    Host and user are there for readers. The rest is the same for another worker only if it sees the
+    same folder since the same boot of the machine, so that its locks are the same files.
     """
     place = folder.stat()
     mark = f"{start_of_system()}{this_user()}:{place.st_dev}:{place.st_ino}"
@@ -239,7 +241,7 @@ def origin_of(folder: Path) -> str:
 
 
 def _hold(folder: Path, name: str, stack: ExitStack) -> bool:
-    """Lock a name's file until the stack closes; False if another process has it."""
+    """Lock a name's file until the stack closes, or return False if another process has it."""
     file = open_own(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT)
     stack.callback(os.close, file)
     with _while_nobody_looks(folder):
@@ -248,9 +250,9 @@ def _hold(folder: Path, name: str, stack: ExitStack) -> bool:
 
 @contextmanager
 def _while_nobody_looks(folder: Path) -> Generator[None]:
-    """Hold what all hold for a moment who take a name or look whether it is taken.
+    """Hold the guard that serialises taking a name and testing whether it is taken.
 
-    Who looks has to take the lock, and a worker that starts in that moment would be refused.
+    A test takes the lock itself, which would refuse a worker that starts in that moment.
     """
     guard = open_own(folder / "names", os.O_RDWR | os.O_CREAT)
     try:

@@ -1,4 +1,4 @@
-"""Where the queue is: a file of this user on this machine, or a PostgreSQL server for several."""
+"""Location of the queue: a file of this user, or a PostgreSQL server for several machines."""
 
 import os
 import re
@@ -19,7 +19,7 @@ _KEEPALIVE = (
     "keepalives_count=3",
     "tcp_user_timeout=25000",
 )
-"""By these a connection notices within half a minute that the server's host is gone."""
+"""Options by which a connection detects within 30 s that the server's host is gone."""
 
 _URL = re.compile(
     r"postgres(?:ql)?://"
@@ -27,23 +27,23 @@ _URL = re.compile(
     r"(?P<host>\[[^][/?@]+\]|[^][:/?@]*)(?::(?P<port>[0-9]+))?"
     r"/(?P<database>[^/?@]+)(?:\?(?P<query>[^?@]*))?"
 )
-"""Narrower than what SQLAlchemy and libpq take: given a stray `/`, `?` or `@` in a password, each
-divides the URL in its own way, and then names a piece of the password as the server.
+"""Accepted URLs, fewer than SQLAlchemy and libpq accept: given a stray `/`, `?` or `@` in a
+password, each divides the URL in its own way, and then shows a piece of the password as the server.
 """
 
 _SECRETS = ("password", "sslpassword")
-"""What libpq calls them."""
+"""Options of libpq that are passwords."""
 
 _ADDRESS = re.compile(
     r"://|^(?!/[^/]|\.).*(:.*@|\b(password|host|hostaddr|dbname|user|service)\s*=)",
     re.IGNORECASE | re.DOTALL,
 )
-"""What is meant as a server's address, however it is written, and not as a file."""
+"""Pattern of texts that are meant as a server's address, not as a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """A queue's address; file: of an embedded queue, None for a server.
+    """Address of a queue; file: of an embedded queue, None for a server.
 
     url: as SQLAlchemy and libpq take it. It may hold a password: show `str(place)` instead.
     """
@@ -56,7 +56,7 @@ class QueuePlace:
 
 
 def queue_place(asked: str | None) -> QueuePlace:
-    """The place that was asked for, or that the environment names, or else this user's own.
+    """Return the requested place, else that of the environment, else this user's own.
 
     Raises QueueError for an address of another kind.
     """
@@ -75,12 +75,12 @@ def queue_place(asked: str | None) -> QueuePlace:
 
 
 def has_password(asked: str) -> bool:
-    """Whether an address that can be used holds a password."""
+    """Return whether a valid address holds a password."""
     return _is_url(asked) and not _connection(asked).keys().isdisjoint(_SECRETS)
 
 
 def _is_url(text: str) -> bool:
-    """Whether both libraries that take the URL understand it, and understand the same."""
+    """Return whether SQLAlchemy and libpq both accept the URL, and parse it alike."""
     if not _URL.fullmatch(text) or not text.isprintable():
         return False
     from psycopg import ProgrammingError
@@ -93,7 +93,7 @@ def _is_url(text: str) -> bool:
 
 
 def _connection(url: str) -> Mapping[str, object]:
-    """What libpq makes of a URL. Raises ProgrammingError or UnicodeError, which may quote it."""
+    """Parse a URL by libpq. Raises ProgrammingError or UnicodeError, which may quote it."""
     from psycopg.conninfo import conninfo_to_dict
 
     return conninfo_to_dict(url)
@@ -106,7 +106,7 @@ def _alive(url: str) -> str:
 
 
 def _shown(url: str) -> str:
-    """The URL without password and options."""
+    """Return the URL without password and options."""
     parts = _URL.fullmatch(url)
     if parts is None:
         return "on a server"
@@ -137,7 +137,7 @@ def check_private(file: Path) -> None:
 
 
 def _way_to(file: Path) -> Iterator[Path]:
-    """The folders whose writers decide what a name stands for: those of links on the way too."""
+    """Yield the folders whose writers control a path, including those of links on the way."""
     for place in resolutions(file):
         yield (first_link(place) or place).parent
 
@@ -156,7 +156,7 @@ def make_private(file: Path) -> None:
 
 
 def own_folder() -> Path:
-    """Where this user's programs keep what they must remember. Raises QueueError."""
+    """Return the folder for this user's state. Raises QueueError."""
     from platformdirs import user_state_path
 
     folder = folder_of_user(user_state_path)

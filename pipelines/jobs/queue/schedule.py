@@ -1,4 +1,4 @@
-"""Times of day at which jobs may start, by the wall clock of the machine that works."""
+"""Scheduling classes, and times of day at which jobs may start, by the worker's wall clock."""
 
 import re
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class SchedulingClass:
 
     @classmethod
     def parse(cls, text: str) -> "SchedulingClass":
-        """The class of a name that `str` made; one of another kind counts as normal."""
+        """Return the class of a name that `str` made; any other name counts as normal."""
         word, _, window = text.partition(" ")
         known: dict[str, Priority] = {priority: priority for priority in PRIORITIES}
         return cls(known.get(word, "normal"), window)
@@ -35,10 +35,10 @@ class SchedulingClass:
 
 @dataclass(frozen=True, slots=True)
 class StartWindow:
-    """From `opens` up to `closes`, over midnight if that comes first.
+    """Window from `opens` up to `closes`, over midnight if that comes first.
 
-    Judged anew from the wall clock each time, so that neither a restart nor a clock that is set or
-    jumps for daylight saving can leave it open or closed.
+    Evaluated anew from the wall clock each time, so that neither a restart nor a change of the
+    clock or of daylight saving leaves it open or closed.
     """
 
     opens: time
@@ -46,7 +46,7 @@ class StartWindow:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """A window from `HH:MM-HH:MM` or `night`. Raises SettingsError."""
+        """Parse `HH:MM-HH:MM` or `night`. Raises SettingsError."""
         found = _WINDOW.fullmatch(NIGHT if text == "night" else text)
         if found is None or found[1] + found[2] == found[3] + found[4]:
             raise SettingsError(
@@ -60,7 +60,7 @@ class StartWindow:
         return f"{self.opens:%H:%M}-{self.closes:%H:%M}"
 
     def is_open(self, now: datetime) -> bool:
-        """Whether a job may start at `now`, in local time."""
+        """Return whether a job may start at `now`, in local time."""
         clock = now.time().replace(tzinfo=None)
         if self.opens < self.closes:
             return self.opens <= clock < self.closes
@@ -68,7 +68,7 @@ class StartWindow:
 
 
 def parse_time(text: str, now: datetime) -> datetime:
-    """A moment from `HH:MM` (the next such time) or ISO 8601, local unless it names a zone.
+    """Parse `HH:MM` (the next such time) or ISO 8601, local unless it names a zone.
 
     now: with a zone. Raises SettingsError for what is neither, or is past.
     """
