@@ -55,6 +55,15 @@ deferred one goes last, as others may fit onto a disk that has no room for it.""
 
 _SOONER: Mapping[str, Any] = {"status": NAMES["queued"], "delay_until_epoch_ms": None}
 
+_AGAIN: Mapping[str, Any] = {
+    "status": NAMES["queued"],
+    "recovery_attempts": 0,
+    "priority": _WITH_OTHERS,
+    "owner_xid": None,
+    "started_at_epoch_ms": None,
+    "completed_at": None,
+}
+
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
 _MANY = 10_000
 """Most jobs that one statement names; the limit of SQLite is 32,766."""
@@ -286,10 +295,12 @@ class Queue:
         8 s for 1,000 jobs in place of 0.3 s; both drop the key by which equal work is found.
         """
         deferred = {row.job.partition("/")[0] for row in self.deferred()}
-        sooner = self._wake(batch) if batch.partition("/")[0] in deferred else 0
         rows = self.jobs(batch, ENDED_BADLY)
         keys = {row.job: _key(row) for row in rows}
         with self._tables.translating_errors():
+            sooner = 0
+            if batch.partition("/")[0] in deferred:
+                sooner = self._tables.change(self._tables.of_batch(batch, ["waiting"]), _SOONER)
             for scheduling in {row.scheduling for row in rows}:
                 self._tables.register(scheduling)
             while True:
@@ -326,35 +337,27 @@ class Queue:
             found |= dict(map(tuple, rows))
         return found
 
-    def _wake(self, batch: str) -> int:
-        """Queue the waiting jobs of a batch, or one job, at once."""
-        waiting = self._tables.of_batch(batch, ["waiting"])
-        with self._tables.translating_errors():
-            return self._tables.change(waiting, _SOONER)
-
     def _queue_again(self, rows: Sequence[JobRow], keys: Mapping[str, str | None]) -> int:
-        values: dict[str, Any] = {
-            "status": NAMES["queued"],
-            "queue_name": sa.bindparam("to_queue"),
-            "deduplication_id": sa.bindparam("key"),
-            "recovery_attempts": 0,
-            "priority": _WITH_OTHERS,
-            "owner_xid": None,
-            "started_at_epoch_ms": None,
-            "completed_at": None,
-        }
-        jobs = self._tables.jobs.c
-        where = [jobs.workflow_uuid == sa.bindparam("job"), jobs.status == sa.bindparam("was")]
+        if not rows:
+            return 0
+        jobs, bound = self._tables.jobs, sa.bindparam
+        update = (
+            sa.update(jobs)
+            .where(jobs.c.workflow_uuid == bound("job"), jobs.c.status == bound("was"))
+            .values({**_AGAIN, "queue_name": bound("to"), "deduplication_id": bound("key")})
+            .values(updated_at=self._tables.now())
+        )
         each = [
             {
                 "job": row.job,
                 "was": NAMES[row.state],
-                "to_queue": str(row.scheduling),
+                "to": str(row.scheduling),
                 "key": keys[row.job],
             }
             for row in rows
         ]
-        return self._tables.change(where, values, each=each)
+        with self._tables.begin() as connection:
+            return connection.execute(update, each).rowcount
 
     def prune(self, before: datetime) -> int:
         """Delete jobs that ended before a time of this host's clock, and return their number."""

@@ -111,8 +111,7 @@ def open_tables(place: QueuePlace, *, create: bool) -> Generator["QueueTables"]:
                 "queue with setting queue."
             )
     logging.getLogger("dbos").setLevel(logging.CRITICAL)  # all errors are raised too
-    with _translating_errors(place):
-        engine = _engine(place)
+    engine = _engine(place)
     client = DBOSClient(
         system_database_engine=engine,
         dbos_system_schema=SCHEMA,
@@ -160,28 +159,6 @@ def _begin_session(connection: Any, _record: Any) -> None:
     connection.commit()
 
 
-@contextmanager
-def _translating_errors(place: QueuePlace) -> Generator[None]:
-    """Raise database errors of the block as QueueLostError or QueueError."""
-    try:
-        yield
-    except (DBAPIError, SQLAlchemyError, OSError) as error:
-        cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-        said = (error.strerror if isinstance(error, OSError) else None) or str(cause)
-        why = " ".join(said.split())[:200]
-        is_read_only = getattr(cause, "sqlstate", None) == _READ_ONLY
-        is_cut_off = getattr(error, "connection_invalidated", False)
-        if isinstance(error, OperationalError) or is_read_only or is_cut_off:
-            raise QueueLostError(
-                f"The queue {place} does not answer ({why}); see that its disk or server is there, "
-                "has room and locks, and lets this user write."
-            ) from error
-        raise QueueError(
-            f"The queue {place} cannot be used ({why}); put it right, or name another, a file on a "
-            "local disk, with setting queue."
-        ) from error
-
-
 class QueueTables:
     """Open tables of a queue, made by `open_tables`.
 
@@ -209,12 +186,24 @@ class QueueTables:
         After QueueLostError, connections to a server are made anew: a standby may have taken over.
         """
         try:
-            with _translating_errors(self.place):
-                yield
-        except QueueLostError:
-            if self.place.file is None:
-                self._engine.dispose()
-            raise
+            yield
+        except (SQLAlchemyError, OSError) as error:
+            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+            said = (error.strerror if isinstance(error, OSError) else None) or str(cause)
+            why = " ".join(said.split())[:200]
+            is_read_only = getattr(cause, "sqlstate", None) == _READ_ONLY
+            is_cut_off = getattr(error, "connection_invalidated", False)
+            if isinstance(error, OperationalError) or is_read_only or is_cut_off:
+                if self.place.file is None:
+                    self._engine.dispose()
+                raise QueueLostError(
+                    f"The queue {self.place} does not answer ({why}); see that its disk or server "
+                    "is there, has room and locks, and lets this user write."
+                ) from error
+            raise QueueError(
+                f"The queue {self.place} cannot be used ({why}); put it right, or name another, a "
+                "file on a local disk, with setting queue."
+            ) from error
 
     def read(self, query: Any) -> Sequence[Any]:
         """Return all rows of a query."""
@@ -225,21 +214,16 @@ class QueueTables:
         self,
         where: Sequence[Any],
         values: Mapping[str, Any],
-        *,
-        each: Sequence[Mapping[str, Any]] | None = None,
         within: sa.Connection | None = None,
     ) -> int:
         """Update the jobs that meet all conditions, and return their number.
 
-        each: sets of bound parameters; the update runs once per set, in one transaction. within:
-        connection whose transaction the update joins.
+        within: connection whose transaction the update joins.
         """
-        if each is not None and not each:
-            return 0
         values = {**values, "updated_at": self.now()}
         update = sa.update(self.jobs).where(*where).values(values)
         with nullcontext(within) if within else self.begin() as connection:
-            return connection.execute(update, each).rowcount
+            return connection.execute(update).rowcount
 
     def annotate(self, row: WorkflowStatus, **attributes: Any) -> None:
         """Add attributes to a job that `list_jobs` returned, or replace them.
