@@ -1,4 +1,4 @@
-"""The job queue: submission, schedule, arrivals and summaries of durable jobs.
+"""The job queue: submission, arrivals and summaries of durable jobs.
 
 May import execution. Must not be imported by it.
 """

@@ -1,4 +1,4 @@
-"""The queue's tables: submit, claim, end and hand back; DBOS on SQLite or PostgreSQL.
+"""The queue: jobs, schedule, claims and living workers; DBOS on SQLite or PostgreSQL.
 
-May import the job's own record. Must not run jobs.
+May import settings and files. Must not run jobs.
 """
