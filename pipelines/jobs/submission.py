@@ -53,7 +53,8 @@ def _inputs_of(job: StudyJob) -> Path:
 class Submission:
     """Jobs of a request, and the inputs that become none.
 
-    skipped: paths that are no study, with reasons. refused: studies with a blocking error, by name.
+    jobs: one per study. skipped: paths that are no study, with reasons. refused: studies with a
+    blocking error, by name.
     models: hashes by which results of the model are recorded. words: metadata of the model for the
     results. established: how the model's reading was verified, in words. made: output channels of
     each study. holds_files_only: as in a search.

@@ -63,8 +63,9 @@ NOT_RECORDED = "not recorded"
 class JobRow:
     """One job in the queue; times are seconds since 1970.
 
-    job: `<batch>/<number>`. tries: as in `Claim`. worker: the last one that claimed it. submitted,
-    started, ended: None before. not_before: None for any time. payload: the job as JSON. result:
+    job: `<batch>/<number>`. state: waiting, running or ended. scheduling: priority and time window.
+    tries: as in `Claim`. worker: the last one that claimed it. submitted, started, ended: None
+    before. not_before: None for any time. payload: the job as JSON. result:
     what the worker recorded, as `study_row.to_json` makes it; empty until the job ended.
     established: how the model's reading was verified. passages: intervals in which a node received
     the files and sent the result. deferred: why it was last deferred; "" if it was not.
@@ -137,8 +138,8 @@ class Claim:
     """A worker's claim on a job.
 
     job: `<batch>/<number>`. token: proves the claim, until another worker reclaims the job. tries:
-    this one, and those that ended with a crash of the worker. payload: the job as JSON. alone:
-    whether the job may have caused such a crash, and so runs alone.
+    this one, and those that ended with a crash of the worker. payload: the job as JSON. scheduling:
+    priority and time window. alone: whether the job may have caused such a crash and runs alone.
     """
 
     job: str
