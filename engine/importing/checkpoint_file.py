@@ -18,7 +18,8 @@ from ...io.files.regular import open_regular, read_regular
 from ..errors import CheckpointError, ModelFileError, quoted
 from ..network.graph import times
 from ..network.layers import FloatArray
-from .pickles import LONGEST_NAME, Inert, is_pickle
+from .foreign_files import foreign_file, foreign_folder
+from .pickles import LONGEST_NAME, Inert
 from .torch_files import (
     ELEMENT_BYTES,
     ZIP_FAULTS,
@@ -89,20 +90,6 @@ _SAFETENSORS_ELEMENTS = {
     "U8": "uint8",
     "BOOL": "bool",
 }
-_GZIP = b"\x1f\x8b"
-_GZIP_READ, _NIFTI_HEADER = 1 << 16, 348
-_ONNX = re.compile(rb"\x08[\x01-\x20](\x12.{1,64}[\x1a\x22\x3a\x42]|\x3a|\x42)", re.DOTALL)
-"""Start of an ONNX file: its version, then the name of the program that wrote it, or its graph."""
-
-_TEXT_READ = 1 << 16
-_TEXT = re.compile(rb"(\xff\xfe|\xfe\xff).*|[\t\n\v\f\r\x20-\x7e\x80-\xff]*", re.DOTALL)
-"""Text in UTF-16, by its first bytes, or in an encoding that extends ASCII."""
-_FOREIGN = {
-    b"\x89HDF": "a Keras HDF5 file; its layers differ from PyTorch's and are not supported",
-    _GZIP: "gzip-compressed; unpack it first if it holds weights",
-    b"version https://git-lfs": "a Git LFS pointer; fetch the file itself with git lfs pull",
-    b"<": "a web page; the download failed",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +116,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """
     data = _bytes(path)
     try:
-        kind, value, inert = _parsed(data)
+        kind, value, inert = _parsed(path.name, data)
         contents = _contents(value, inert)
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from error
@@ -147,6 +134,8 @@ def _bytes(path: Path) -> bytes:
     try:
         if not path.exists():
             raise CheckpointError(f"{path} does not exist; check the name of the checkpoint.")
+        if path.is_dir() and (what := foreign_folder(path)):
+            raise CheckpointError(f"{path} is {what}.")
         if not path.is_file():
             raise CheckpointError(f"{path} is not a file; name the checkpoint itself.")
         if path.stat().st_size > _LARGEST_FILE:
@@ -159,8 +148,8 @@ def _bytes(path: Path) -> bytes:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _parsed(data: bytes) -> tuple[Kind, object, list[Inert]]:
-    if what := _foreign(data):
+def _parsed(name: str, data: bytes) -> tuple[Kind, object, list[Inert]]:
+    if what := foreign_file(name, data):
         raise CheckpointError(f"This is {what}.")
     if not data:
         raise CheckpointError("The file is empty; copy it again.")
@@ -174,37 +163,6 @@ def _parsed(data: bytes) -> tuple[Kind, object, list[Inert]]:
             "load and save it again with a newer one, or unpack it."
         )
     return "PyTorch legacy", *read_legacy(data)
-
-
-def _foreign(data: bytes) -> str | None:
-    """Return what a known kind of file without PyTorch weights is, or None."""
-    if _is_nifti(data) or (data.startswith(_GZIP) and _is_nifti(_unpacked_start(data))):
-        return "a NIfTI scan, not weights; it is for 'cuda-cyclegan translate'"
-    if is_onnx_start(data):
-        return "an ONNX model, not a checkpoint"
-    for magic, what in _FOREIGN.items():
-        if data.startswith(magic):
-            return what
-    if data and _TEXT.fullmatch(data[:_TEXT_READ]) and not is_pickle(data):
-        return "a text file, not a checkpoint; name the file that training saved its weights in"
-    return None
-
-
-def is_onnx_start(data: bytes) -> bool:
-    """Whether these are the first bytes of an ONNX file."""
-    return _ONNX.match(data) is not None
-
-
-def _is_nifti(start: bytes) -> bool:
-    return start[344:348] in (b"n+1\0", b"ni1\0") or start[4:8] in (b"n+2\0", b"ni2\0")
-
-
-def _unpacked_start(data: bytes) -> bytes:
-    """Return the first bytes of gzip-compressed data; empty if it is damaged."""
-    try:
-        return zlib.decompressobj(wbits=31).decompress(data[:_GZIP_READ], _NIFTI_HEADER)
-    except zlib.error:
-        return b""
 
 
 def _safetensors_entries(data: bytes) -> dict[str, object]:

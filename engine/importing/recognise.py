@@ -13,7 +13,8 @@ from ..model.model_card import Established
 from ..network.architectures import Spec
 from ..network.graph import Network
 from .checkpoint_file import Checkpoint, CheckpointEntry
-from .evidence import BY_ONNX, Evidence, Fact, NetworkChoices, Question, Reading
+from .evidence import Evidence, Fact, NetworkChoices, Question, Reading
+from .foreign_networks import foreign_sentence, unknown_sentence
 from .generator_layers import NetworkTensors, Tensors
 from .layouts import Match, ResNetShape, match_resnet, match_unet
 from .pickles import LONGEST_NAME
@@ -26,6 +27,8 @@ _WRAPPERS = ("module.", "_orig_mod.")
 _DEEPEST_WRAPPING = 4
 _GENERATOR_KEY = re.compile(r"model\.\d+\.|model\.model\.1\.model\.|initial\.\d")
 _BARE_BLOCK = re.compile(r"\d+\.(conv_)?block\.")
+_BARE_LAYER = re.compile(r"\d+\.(weight|parametrizations)")
+_FEWEST_CONVOLUTIONS, _CONVOLUTION = 3, 4
 _GENERATOR_BLOCK = re.compile(r"(^|\.)(conv_block|res_blocks)\.|^model\.model\.1\.model\.")
 _DISCRIMINATOR = re.compile(r"(^|[_/.])(net_?)?d(isc?)?(_|$)|discr|d_model|critic", re.IGNORECASE)
 _HELPER = (
@@ -73,7 +76,7 @@ class Group:
     @property
     def is_network(self) -> bool:
         """Whether the group holds convolutions of any kind."""
-        return self.rank >= 4
+        return self.rank >= _CONVOLUTION
 
     @property
     def floating(self) -> list[str]:
@@ -239,6 +242,14 @@ def _all_groups(checkpoint: Checkpoint) -> list[Group]:
     return list(_groups("", checkpoint.contents))
 
 
+def _states(contents: Mapping[str, CheckpointEntry]) -> Iterator[list[str]]:
+    """Yield the names of the tensors of each state, which may hold several networks."""
+    yield [key for key, item in contents.items() if isinstance(item, StoredTensor)]
+    for item in contents.values():
+        if isinstance(item, Mapping):
+            yield from _states(item)
+
+
 def _groups(name: str, contents: Mapping[str, CheckpointEntry]) -> Iterator[Group]:
     tensors = {key: item for key, item in contents.items() if isinstance(item, StoredTensor)}
     if tensors:
@@ -272,14 +283,21 @@ def _split(group: Group, depth: int) -> list[Group]:
 
 
 def _is_generator(tensors: Tensors) -> bool:
-    return any(_GENERATOR_KEY.match(key) for key in tensors)
+    """Whether the names are those of a whole generator; a block of another network has fewer."""
+    convolutions = sum(len(tensor.shape) >= _CONVOLUTION for tensor in tensors.values())
+    return convolutions >= _FEWEST_CONVOLUTIONS and any(map(_GENERATOR_KEY.match, tensors))
 
 
 def _bare(tensors: Tensors) -> Tensors:
     for wrapper in _WRAPPERS:
         if all(key.startswith(wrapper) for key in tensors):
             return _bare({key.removeprefix(wrapper): item for key, item in tensors.items()})
-    if all(key[:1].isdigit() for key in tensors) and any(_BARE_BLOCK.match(key) for key in tensors):
+    is_numbered = all(key[:1].isdigit() for key in tensors)
+    if (
+        is_numbered
+        and any(map(_BARE_BLOCK.match, tensors))
+        and any(map(_BARE_LAYER.match, tensors))
+    ):
         return {f"model.{key}": item for key, item in tensors.items()}
     return tensors
 
@@ -292,70 +310,6 @@ def _joined(name: str, key: str) -> str:
             "no training names one so."
         )
     return joined
-
-
-_UNDETERMINED = f"whose weights do not tell all of it; {BY_ONNX}"
-_FOREIGN_NETWORKS = {
-    r"(block\d+\.conv\d|first)\.weight$": (
-        "This is already a model of this program; use it as it is."
-    ),
-    r"(.*/)?(enc_content|enc_style)[./]": (
-        "This is MUNIT's generator, of content and style encoders; it makes many images of one, "
-        "and is not supported."
-    ),
-    r"model\.\d+\.(conv\.unit\d|submodule|adn|residual)|model\.0\.residual\.": (
-        f"This is MONAI's UNet of residual units, {_UNDETERMINED}."
-    ),
-    r"(in_tr|down_tr\d+|up_tr\d+|out_tr)\.": (f"This is a V-Net, {_UNDETERMINED}."),
-    r"encoders\..*|out_conv\.": (
-        "This is a MONAI residual U-Net as in cyclegan3d (encoders, decoders, out_conv), "
-        f"{_UNDETERMINED}."
-    ),
-    r"(input_block|bottleneck|upsamples)\.": (f"This is MONAI's DynUNet, {_UNDETERMINED}."),
-    r"(prev_conv|enc_\d+\.featureConv)": (
-        "This generator normalises after its activation and samples only in-plane (prev_conv, "
-        f"enc_N.featureConv), which weights do not tell; {BY_ONNX}."
-    ),
-    r"(in_ab|downs\.\d+\.(down_conv_ab|core)|downconv_ab|upconv_ab|core\.)": (
-        "This is a V-Net or partially invertible ResNet of ganslate; of its checkpoints only those "
-        f"of Resnet3D and Unet3D are read, so {BY_ONNX}."
-    ),
-    r"(conv_block1\.conv1|deconv_block\d|encoder1\.unet_downblock)": (
-        f"This is a U-Net of separate encoder and decoder blocks, {_UNDETERMINED}."
-    ),
-    r".*(attention|attn|transformer|swin)": (
-        "This generator has attention layers, which are not supported."
-    ),
-}
-
-
-def foreign_sentence(names: Iterable[str]) -> str | None:
-    """Return a sentence on a known network that cannot be imported, or None."""
-    names = tuple(names)
-    for pattern, sentence in _FOREIGN_NETWORKS.items():
-        if any(re.match(pattern, name, re.IGNORECASE) for name in names):
-            return sentence
-    return None
-
-
-def unknown_sentence(tensors: Mapping[str, StoredTensor]) -> str:
-    """Return a sentence on a network whose layers match no known generator."""
-    shown = ", ".join(quoted(key) for key in sorted(tensors)[:4])
-    kernels = {tensor.shape[2:] for tensor in tensors.values() if len(tensor.shape) == 5}
-    if kernels == {(1, 1, 1)}:
-        return (
-            f"All convolutions here look at single voxels ({shown}, ...), as a pixel "
-            "discriminator's do; import the file of the generator, usually named ...net_G..."
-        )
-    if all(key.count(".") == 2 and key.startswith("model.") for key in tensors):
-        return (
-            f"This is a plain chain of convolutions ({shown}, ...), as a PatchGAN discriminator "
-            "is; import the file of the generator, usually named ...net_G..."
-        )
-    return (
-        f"The names in this file ({shown}, ...) are not those of a known 3-D CycleGAN generator; "
-        f"if it is a generator, {BY_ONNX}."
-    )
 
 
 _LAYOUTS = (match_resnet, match_unet)
@@ -445,19 +399,15 @@ def _chosen_tensors(checkpoint: Checkpoint, evidence: Evidence) -> Chosen:
     try:
         return generator_tensors(checkpoint, evidence)
     except CheckpointError:
-        names = [
-            f"{group.name}/{key}" if group.name else key
-            for group in networks(checkpoint)
-            for key in group.tensors
-        ]
-        if evidence.choices.generator is None and (sentence := foreign_sentence(names)):
+        states = _states(checkpoint.contents)
+        if evidence.choices.generator is None and (sentence := foreign_sentence(states)):
             raise CheckpointError(sentence) from None
         raise
 
 
 def match_of(tensors: Tensors) -> Match:
     """Match tensors to a layout; raises CheckpointError if there is none."""
-    if sentence := foreign_sentence(tensors):
+    if sentence := foreign_sentence([tensors]):
         raise CheckpointError(sentence)
     modules = NetworkTensors.of(tensors)
     _ = modules.norm_parameters  # raises CheckpointError for invalid norms

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from ..errors import CheckpointError, quoted
 from ..network.graph import LARGEST_WEIGHTS
 from ..network.layers import FloatArray
+from .foreign_files import foreign_archive
 from .pickles import (
     LONGEST_NAME,
     Global,
@@ -355,16 +356,14 @@ class _Archive:
             entries = self._file.infolist()
         except ZIP_FAULTS as error:
             raise _damaged(str(error)) from error
+        if what := foreign_archive([entry.filename for entry in entries]):
+            raise CheckpointError(f"This is {what}.")
         self._data = memoryview(data)
         self._entries = _by_name(entries, len(data))
         self._checked: dict[str, memoryview] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._entries)
 
     def size(self, name: str) -> int:
         return self._entries[name].file_size
@@ -406,14 +405,10 @@ def read_archive(data: bytes) -> tuple[object, list[Inert]]:
     Raises CheckpointError for TorchScript, for archives of another kind and for damaged ones.
     """
     archive = _Archive(data)
-    if "constants.pkl" in archive or any(name.startswith("code/") for name in archive.names):
-        raise CheckpointError(
-            "This is a TorchScript program, not a checkpoint; in the training code run "
-            "torch.save(model.state_dict(), 'generator.pth') and import that file."
-        )
     if "data.pkl" not in archive:
         raise CheckpointError(
-            "This zip archive holds no data.pkl, so it is not a PyTorch checkpoint."
+            "This zip archive holds no data.pkl, so it is not a PyTorch checkpoint; unpack it, and "
+            "name the checkpoint in it."
         )
     if "byteorder" in archive and bytes(archive.read("byteorder")) != b"little":
         raise CheckpointError(
@@ -466,12 +461,13 @@ def _by_name(entries: list[zipfile.ZipInfo], length: int) -> dict[str, zipfile.Z
                 f"The checkpoint has an entry {quoted(entry.filename)} that points outside it; "
                 "it is refused."
             )
-        if entry.header_offset + entry.file_size > length:
+        if entry.header_offset + entry.compress_size > length:
             raise _damaged(f"{quoted(entry.filename)} promises more bytes than the file has")
         folder, _, name = entry.filename.partition("/")
         if folder != top:
             raise CheckpointError(
-                "This zip archive has several top folders, so it is not a PyTorch checkpoint."
+                "This zip archive has several top folders, so it is not a PyTorch checkpoint; "
+                "unpack it, and name the checkpoint in it."
             )
         if name in found:
             raise _damaged(f"{quoted(entry.filename)} occurs twice")

@@ -28,7 +28,7 @@ from onnx import (
 from ....io.files.regular import open_regular, read_regular
 from ...errors import CheckpointError, quoted
 from ...network.graph import LARGEST_WEIGHTS
-from ..checkpoint_file import is_onnx_start
+from ..foreign_files import is_onnx_start
 
 Value = TypeVar("Value")
 

@@ -4,11 +4,13 @@ import argparse
 import enum
 import functools
 import gzip
+import io
 import operator
 import os
 import pickle
 import random
 import struct
+import zipfile
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +26,7 @@ from support.tiers import examples
 
 from cuda_cyclegan.engine.errors import CheckpointError
 from cuda_cyclegan.engine.importing.checkpoint_file import read_checkpoint
+from cuda_cyclegan.engine.importing.foreign_files import is_onnx_start
 from cuda_cyclegan.engine.importing.torch_files import StoredTensor
 
 
@@ -199,15 +202,82 @@ def test_pickled_modules_are_refused_with_advice(
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_torchscript_is_refused_with_advice(tmp_path: Path) -> None:
     torch.jit.script(torch.nn.Conv3d(1, 1, 3)).save(tmp_path / "G.pt")
-    with pytest.raises(CheckpointError, match=r"TorchScript.*state_dict"):
+    with pytest.raises(CheckpointError, match=r"TorchScript.*onnx\.export\(torch\.jit\.load"):
         read_checkpoint(tmp_path / "G.pt")
+
+
+def zipped(*names: str) -> bytes:
+    """An archive whose entries are compressed to less than they hold, as code in TorchScript."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in names:
+            file.writestr(name, b"\0" * 9999)
+    return content.getvalue()
+
+
+ARCHIVES = {
+    "TorchScript": zipped("G/data.pkl", "G/constants.pkl", "G/code/__torch__.py"),
+    r"torch\.export archive.*export\.load": zipped("G/models/model.json", "G/archive_format"),
+    "torch.export archive": zipped("version", "serialized_exported_program.json"),
+    "Keras model": zipped("metadata.json", "config.json", "model.weights.h5"),
+    "NumPy archive": zipped("input.npy", "output.npy"),
+    "unpack it, and name the checkpoint in it": zipped("run/plans.txt", "run/notes.txt"),
+}
+
+
+@pytest.mark.parametrize("phrase", ARCHIVES)
+def test_an_archive_of_another_program_has_its_name(phrase: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=phrase):
+        read(ARCHIVES[phrase], tmp_path)
+
+
+FOLDERS = {
+    "TensorFlow SavedModel.*--saved-model": ["saved_model.pb"],
+    "an nnU-Net model.*ONNX": ["plans.json", "dataset.json"],
+    "a MONAI bundle.*onnx_export": ["configs/inference.json", "models/model.pt"],
+    "name the file in it, such as 'a_net_G.pth'": ["a_net_G.pth", "b_net_G.pth"],
+    "is not a file": ["notes.txt"],
+}
+
+
+@pytest.mark.parametrize("phrase", FOLDERS)
+def test_a_folder_is_named_by_what_it_holds(phrase: str, tmp_path: Path) -> None:
+    for name in FOLDERS[phrase]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"0")
+    with pytest.raises(CheckpointError, match=phrase):
+        read_checkpoint(tmp_path)
+
+
+def test_a_fold_of_nnunet_is_named(tmp_path: Path) -> None:
+    (tmp_path / "fold_0").mkdir()
+    for name in ("plans.json", "dataset.json", "fold_0/checkpoint_final.pth"):
+        (tmp_path / name).write_bytes(b"0")
+    with pytest.raises(CheckpointError, match="an nnU-Net model"):
+        read_checkpoint(tmp_path / "fold_0")
+
+
+def test_a_saved_model_is_no_onnx_file(tmp_path: Path) -> None:
+    graph = b"\x08\x01\x12\x9c\x01\x0a\x10\x22\x06v2.15.\x1a\x3a" + b"0" * 140
+    (tmp_path / "saved_model.pb").write_bytes(graph)
+    assert not is_onnx_start(graph)
+    with pytest.raises(CheckpointError, match="TensorFlow SavedModel"):
+        read_checkpoint(tmp_path / "saved_model.pb")
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "empty"),
-        (b"\x89HDF\r\n\x1a\n", "Keras"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(99) + b"keras_version", r"Keras model.*model\.export\("),
+        (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+        (b"\x1c\0\0\0TFL3\x14\0", r"TensorFlow Lite.*--tflite"),
+        (b"ftrt\0\0\0\0", "TensorRT engine"),
+        (
+            b'<?xml version="1.0"?>\n<net name="G" version="11">\n\t<layers>',
+            "a network of OpenVINO.*the ONNX file or the checkpoint",
+        ),
+        (b'<?xml version="1.0"?>\n<settings/>', "a text file"),
         (b"\x1f\x8b\x08\x00", "gzip"),
         (b"<!DOCTYPE html><html>", "web page"),
         (b"\x08\x09\x12\x07pytorch\x1a\x052.1.0:\x80\x01", "an ONNX model"),

@@ -275,30 +275,12 @@ def state(**shapes: tuple[int, ...]) -> State:
 CUBE = (3, 3, 3)
 REFUSED: dict[str, tuple[State, str]] = {
     "2-D": (state(model__1__weight=(8, 1, 7, 7)), "2-D network"),
-    "cyclegan3d": (state(encoders__0__weight=(8, 1, *CUBE)), "MONAI residual U-Net"),
-    "DynUNet": (state(input_block__conv1__conv__weight=(8, 1, *CUBE)), "DynUNet"),
-    "yingao123": (state(prev_conv__0__weight=(8, 1, *CUBE)), "normalises after its activation"),
-    "ganslate V-Net": (state(in_ab__conv__weight=(8, 1, *CUBE)), "V-Net"),
-    "separate U-Net": (state(conv_block1__conv1__0__weight=(8, 1, *CUBE)), "encoder and decoder"),
-    "own model": (state(first__weight=(8, 1, 7, 7, 7)), "already a model"),
     "no convolution": (state(fc__weight=(8, 4)), "no convolution weights"),
     "unknown": (state(thing__weight=(8, 1, *CUBE)), "not those of a known.* as ONNX"),
     "discriminator": (lambda: made.patch_discriminator().state_dict(), "discriminator"),
     "pixel discriminator": (
         state(net__0__weight=(8, 1, 1, 1, 1), net__2__weight=(16, 8, 1, 1, 1)),
         "pixel discriminator",
-    ),
-    "MONAI UNet": (
-        state(model__0__conv__unit0__conv__weight=(8, 1, *CUBE)),
-        "MONAI's UNet of residual units",
-    ),
-    "V-Net": (state(in_tr__conv1__weight=(16, 1, 5, 5, 5)), "V-Net"),
-    "MUNIT": (
-        state(
-            enc_content__model__0__conv__weight=(8, 1, 7, 7, 7),
-            dec__model__0__conv__weight=(8, 8, *CUBE),
-        ),
-        "MUNIT",
     ),
     "unknown parameter": (state(model__0__gamma=(8, 1, 7, 7, 7)), "'model.0.gamma'"),
 }
@@ -311,6 +293,110 @@ def test_other_networks_are_refused_by_what_they_are(name: str, tmp_path: Path) 
     with pytest.raises(CheckpointError, match=message) as raised:
         recognise(read_checkpoint(tmp_path / "G.pth"), NetworkChoices(unproven=True))
     assert str(tmp_path / "G.pth") in str(raised.value)
+
+
+NAMED: dict[str, tuple[str, str]] = {
+    "own model": ("already a model", "first.weight block0.conv0.weight down0.weight last.weight"),
+    "MUNIT": ("MUNIT", "enc_style.model.0.conv enc_content.model.0.conv dec.model.0 mlp.model.0"),
+    "nnU-Net": (
+        "an nnU-Net",
+        "encoder.stages.0.0.convs.0.conv decoder.stages.0.convs.0.conv decoder.seg_layers.0",
+    ),
+    "MedNeXt": (
+        "a MedNeXt",
+        "stem enc_block_0.0.conv1 down_0.conv1 bottleneck.0.conv1 up_0.conv1 dec_block_0.0.conv1",
+    ),
+    "MONAI's MedNeXt": (
+        "a MedNeXt",
+        "stem enc_stages.0.0.conv1 down_blocks.0.conv1 bottleneck.0.conv1 dec_stages.0.0.conv1",
+    ),
+    "DynUNet": (
+        "MONAI's DynUNet",
+        "input_block.conv1.conv downsamples.0.conv1.conv bottleneck.conv1.conv "
+        "upsamples.0.transp_conv.conv upsamples.0.conv_block.conv1.conv output_block.conv.conv "
+        "skip_layers.downsample.conv1.conv",
+    ),
+    "AttentionUnet": (
+        "MONAI's AttentionUnet",
+        "model.0.conv.0.conv model.1.attention.W_g.0.conv model.1.attention.psi.0.conv "
+        "model.1.upconv.up.conv model.2.conv",
+    ),
+    "UNet of residual units": (
+        "MONAI's UNet of residual units",
+        "model.0.conv.unit0.conv model.0.residual model.1.submodule.0.conv.unit0.conv "
+        "model.2.0.conv model.2.1.conv.unit0.conv",
+    ),
+    "UNet": ("MONAI's UNet,", "model.0.conv model.1.submodule.0.conv model.2.conv"),
+    "BasicUNet": (
+        "MONAI's BasicUNet",
+        "conv_0.conv_0.conv down_1.convs.conv_0.conv upcat_1.upsample.deconv final_conv",
+    ),
+    "SegResNet": (
+        "MONAI's SegResNet",
+        "convInit.conv down_layers.0.1.conv1.conv up_layers.0.0.conv1.conv conv_final.2.conv",
+    ),
+    "AutoEncoder": ("MONAI's AutoEncoder", "encode.encode_0.conv decode.decode_0.conv.conv"),
+    "V-Net": ("a V-Net", "in_tr.conv1 down_tr32.down_conv up_tr256.up_conv out_tr.conv1"),
+    "cyclegan3d": (
+        "MONAI residual U-Net",
+        "encoders.0.0 encoders.1.conv1.conv decoders.0.upsample_conv.0 out_conv.0",
+    ),
+    "vox2vox": (
+        "vox2vox",
+        "down1.model.0 down2.model.0 mid1.model.0 mid2.model.0 up1.model.0 up2.model.0 final.0",
+    ),
+    "yingao123": (
+        "normalises after its activation",
+        "prev_conv.featureConv enc_1.featureConv dec_1.featureConv syn_head.featureConv",
+    ),
+    "ganslate V-Net": (
+        "V-Net",
+        "in_ab.conv1 downs.0.down_conv_ab.0 ups.0.up_conv_ab.0 out_ab.conv1",
+    ),
+    "ganslate Piresnet": ("partially invertible", "downconv_ab.1 core.sequence.0.0 upconv_ab.0"),
+    "a transformer": (
+        "attention layers",
+        "swinViT.patch_embed.proj swinViT.layers1.0.blocks.0.attn",
+    ),
+}
+"""Phrase of the refusal, and names of layers as the network's own code has them."""
+
+
+def layers(names: str, prefix: str = "") -> dict[str, "torch.Tensor"]:
+    keys = (name if name.endswith(".weight") else f"{name}.weight" for name in names.split())
+    return {prefix + key: torch.zeros(8, 8, *CUBE) for key in keys}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("name", NAMED)
+def test_a_known_network_has_its_name(name: str, wrapped: bool, tmp_path: Path) -> None:
+    phrase, names = NAMED[name]
+    held = layers(names, "net.") | layers("loss.0", "") if wrapped else layers(names)
+    torch.save({"state_dict": held, "epoch": 1} if wrapped else held, tmp_path / "G.pth")
+    with pytest.raises(CheckpointError, match=phrase):
+        recognise(read_checkpoint(tmp_path / "G.pth"), UNPROVEN)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "bottleneck.0.conv1 enc.0.conv1 dec.0.conv1",
+        "core.0 head.0 tail.0",
+        "encoders.0 decoders.0 out_conv.0",
+        "input_block.conv1.conv body.conv tail.conv",
+    ],
+)
+def test_a_part_of_its_names_proves_no_network(names: str, tmp_path: Path) -> None:
+    torch.save(layers(names), tmp_path / "G.pth")
+    with pytest.raises(CheckpointError, match="not those of a known"):
+        recognise(read_checkpoint(tmp_path / "G.pth"), UNPROVEN)
+
+
+def test_blocks_of_an_unknown_network_are_no_networks(tmp_path: Path) -> None:
+    names = "first.model.0 second.model.0 stages.0.conv_block.conv1 stages.0.proj last.model.0"
+    torch.save(layers(names), tmp_path / "G.pth")
+    with pytest.raises(CheckpointError, match=r"not those of a known.* as ONNX"):
+        recognise(read_checkpoint(tmp_path / "G.pth"), UNPROVEN)
 
 
 def changed(path: str, shape: tuple[int, ...]) -> State:
