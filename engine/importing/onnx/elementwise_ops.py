@@ -32,6 +32,7 @@ from ...network.layers import (
 from .folding import axes_of, integers, number_attribute
 from .graph_builder import (
     CHANNELS,
+    WHOLE_PATCH,
     Above,
     Builder,
     Centred,
@@ -42,6 +43,7 @@ from .graph_builder import (
     PerChannel,
     ReshapedView,
     Spread,
+    misplaced,
     tensor_of,
     text_attribute,
     viewed_alike,
@@ -139,8 +141,20 @@ def _mean_of(
 ) -> Mean:
     rank = len(value.shape)
     taken = {axis % rank for axis in axes or ()}
+    if isinstance(value, GraphTensor) and 0 in taken:
+        raise operator.refusal(
+            "takes statistics of the batch, as batch norms do in training; export the network in "
+            "eval mode, with norms that keep their statistics"
+        )
+    if isinstance(value, GraphTensor) and {value.axes[at] for at in taken} == {CHANNELS}:
+        raise operator.refusal(
+            "takes a mean over the channels of each voxel, as LayerNorm does, for which there is "
+            "no layer; train the generator with instance or group norm"
+        )
     if not operator.attributes.get("keepdims", 1):
-        raise operator.refusal("takes a mean without keeping its axes, which is not supported")
+        raise operator.refusal(
+            f"takes a mean without keeping its axes, as squeeze and excitation does; {WHOLE_PATCH}"
+        )
     if isinstance(value, ReshapedView):
         groups = _groups_seen(operator, value)
         if taken == set(range(2, rank)):
@@ -420,12 +434,15 @@ def bound(builder: Builder, operator: Operator) -> GraphTensor:
 
 
 def pass_on(builder: Builder, operator: Operator) -> GraphValue:
-    """Return the input of Identity, of a floating-point Cast, and of Dropout outside training."""
+    """Return the input of Identity, of a floating-point cast, and of Dropout outside training."""
     if operator.kind == "Dropout":
         training = builder.array(operator, 2)
         if training is not None and training.any():
             raise operator.refusal("is in training; export the network in eval mode")
-    if operator.kind == "Cast" and operator.attributes.get("to") not in _FLOATING:
+    like = builder.value(operator, 1) if operator.kind == "CastLike" else None
+    if (operator.kind == "Cast" and operator.attributes.get("to") not in _FLOATING) or (
+        isinstance(like, np.ndarray) and like.dtype != np.float32
+    ):
         raise operator.refusal("makes whole numbers of a tensor, which is not supported")
     value = builder.value(operator, 0)
     if value is None:
@@ -526,7 +543,7 @@ def _affine(
     shift: "np.ndarray | float",
 ) -> GraphValue:
     if not isinstance(source, GraphTensor):
-        raise operator.refusal("does what is not supported with intermediate values")
+        raise misplaced(operator, source)
     both = (
         builder.per_channel(operator, np.asarray(one, np.float32), source) for one in (scale, shift)
     )
@@ -537,7 +554,7 @@ def _both(
     builder: Builder, operator: Operator, layer: Layer, first: GraphValue, second: GraphValue
 ) -> GraphTensor:
     if not isinstance(first, GraphTensor) or not isinstance(second, GraphTensor):
-        raise operator.refusal("does what is not supported with intermediate values")
+        raise misplaced(operator, first, second)
     check_alike(operator, first, second)
     if isinstance(layer, Multiply):
         first, second = _gated(builder, first, second)
@@ -560,20 +577,25 @@ def _gated(
 
 
 def power(builder: Builder, operator: Operator) -> GraphValue:
-    """Convert Pow by 2, and by 0.5 and -0.5 as a part of a norm."""
+    """Convert Pow by a small whole number, and by 0.5 and -0.5 as a part of a norm."""
     value, exponent = builder.value(operator, 0), builder.array(operator, 1)
     by = None if exponent is None else single(exponent)
     found: GraphValue | None = None
     if value is not None and not isinstance(value, np.ndarray):
         if by == 2:
             found = squared(value)
-            if found is None and isinstance(value, GraphTensor):
-                found = builder.add(operator, Multiply(), value, value)
+        if found is None and by in _POWERS and isinstance(value, GraphTensor):
+            found = value
+            for _ in range(int(by) - 1):
+                found = builder.add(operator, Multiply(), found, value)
         elif by in (0.5, -0.5) and (deviation := root(value)):
             found = deviation if by == 0.5 else inverse(deviation)
     if found is None:
         raise operator.refusal("takes a power that is no part of a norm, which is not supported")
     return found
+
+
+_POWERS = (2, 3, 4)
 
 
 def part_of_norm(builder: Builder, operator: Operator) -> GraphValue:
@@ -613,6 +635,13 @@ def chosen(builder: Builder, operator: Operator) -> GraphValue:
 
 _STRAIGHT = 17.0
 """Argument above which softplus equals its argument in float32."""
+
+
+def absolute(builder: Builder, operator: Operator) -> GraphTensor:
+    """Convert Abs: the sum of the rectified x and -x."""
+    source = builder.tensor(operator)
+    other = builder.add(operator, Relu(), builder.uniform(operator, source, -1.0, 0.0))
+    return builder.add(operator, Add(), builder.add(operator, Relu(), source), other)
 
 
 def negate(builder: Builder, operator: Operator) -> GraphValue:

@@ -106,9 +106,11 @@ def _limited(
 
 
 def _binary(operator: Operator, inputs: Sequence[Array]) -> Array:
-    first, second = inputs
-    _limited(operator, np.broadcast_shapes(first.shape, second.shape), inputs)
-    return _BINARY[operator.kind](first, second)
+    first, *others = inputs
+    _limited(operator, np.broadcast_shapes(*(array.shape for array in inputs)), inputs)
+    for second in others:
+        first = _BINARY[operator.kind](first, second)
+    return first
 
 
 def _remainder(operator: Operator, inputs: Sequence[Array]) -> Array:
@@ -139,6 +141,11 @@ def _cast(operator: Operator, inputs: Sequence[Array]) -> Array:
     if to in _INTEGER_TYPES:
         return np.trunc(inputs[0]).astype(np.int64)
     return inputs[0].astype(_ELEMENT_TYPES[to])  # type: ignore[index]
+
+
+def _cast_like(_: Operator, inputs: Sequence[Array]) -> Array:
+    whole = inputs[1].dtype.kind == "i"
+    return (np.trunc(inputs[0]) if whole else inputs[0]).astype(inputs[1].dtype)
 
 
 def _constant(operator: Operator, _: Sequence[Array]) -> Array:
@@ -281,6 +288,7 @@ _FOLDS: Mapping[str, _Fold] = {
     "Mod": _remainder,
     "MatMul": _product,
     "Cast": _cast,
+    "CastLike": _cast_like,
     "Constant": _constant,
     "ConstantOfShape": _filled,
     "Reshape": _reshape,

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ...errors import PatchShapeError
+from ...errors import CheckpointError, PatchShapeError
 from ...network.graph import Node, TensorShape, shape_made
 from ...network.layers import ChannelAffine, Conv3d, FloatArray, Layer, Triple
 from .onnx_file import Array, OnnxFile, Operator
@@ -165,11 +165,9 @@ class Builder:
         """Return an input that depends on the patch; in_order: require [N, C, D, H, W]."""
         value = self.value(operator, at)
         if not isinstance(value, GraphTensor):
-            raise operator.refusal(
-                "does what is not supported with intermediate values"
-                if value is not None and not isinstance(value, np.ndarray)
-                else "works on numbers that do not come from the patch"
-            )
+            if value is not None and not isinstance(value, np.ndarray):
+                raise misplaced(operator, value)
+            raise operator.refusal("works on numbers that do not come from the patch")
         if in_order and value.axes != IN_ORDER:
             raise operator.refusal("works on axes in an order that is not supported")
         return value
@@ -242,13 +240,27 @@ class Builder:
         if array.ndim > len(tensor.axes):
             raise operator.refusal("joins a tensor with numbers of more axes")
         shape = (1,) * (len(tensor.axes) - array.ndim) + array.shape
-        whole = [0] * len(shape)
+        whole = [1] * len(IN_ORDER)
         for extent, axis in zip(shape, tensor.axes, strict=True):
             whole[axis] = extent
         channels = whole[1]
         if channels not in (1, tensor.channels) or max(whole[0], *whole[2:]) != 1:
             raise operator.refusal("joins a tensor with numbers that differ from voxel to voxel")
         return np.broadcast_to(array.reshape(-1), tensor.channels).astype(np.float32)
+
+
+def misplaced(operator: Operator, *values: GraphValue | None) -> CheckpointError:
+    """Return an error about an operator that takes a part of a norm, or a view, for a tensor."""
+    if any(isinstance(value, Mean | Centred | Spread | Normal) for value in values):
+        return operator.refusal(f"works on a mean, as squeeze and excitation does; {WHOLE_PATCH}")
+    return operator.refusal("does what is not supported with intermediate values")
+
+
+WHOLE_PATCH = (
+    "it sees the whole patch, so results would differ from patch to patch, and such a generator "
+    "cannot be imported"
+)
+"""Reason for refusing what a patch alone does not tell."""
 
 
 def tensor_of(value: GraphTensor | ReshapedView) -> GraphTensor:

@@ -6,8 +6,9 @@ memory.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -386,26 +387,54 @@ def _dims(value: ValueInfoProto) -> tuple[int | None, ...]:
 
 
 def _operators(graph: GraphProto, reader: TensorReader, known: set[str]) -> tuple[Operator, ...]:
-    """Return the operators; raises CheckpointError if one reads a value before it is written."""
+    """Return the operators in an order in which each value is written before it is read."""
     if len(graph.node) > _MOST_OPERATORS:
         raise CheckpointError(
             f"The network has {len(graph.node)} operators; no generator has so many."
         )
-    found: list[Operator] = []
-    for node in graph.node:
-        operator = _operator(node, reader)
-        if missing := [name for name in operator.inputs if name and name not in known]:
-            raise operator.refusal(
-                f"reads {quoted(missing[0])} before it is made, so the graph is cyclic or damaged"
-            )
+    found = [_operator(node, reader) for node in graph.node]
+    makers: dict[str, int] = {}
+    for at, operator in enumerate(found):
         for name in filter(None, operator.outputs):
-            if name in known:
+            if name in known or name in makers:
                 raise operator.refusal(f"makes {quoted(name)}, which is there already")
-            known.add(name)
-        found.append(operator)
-    if graph.output[0].name not in known:
+            makers[name] = at
+    if graph.output[0].name not in known | makers.keys():
         raise CheckpointError("No operator makes the network's output; the file is damaged.")
-    return tuple(found)
+    return tuple(found[at] for at in _in_order(found, makers, known))
+
+
+def _in_order(
+    operators: Sequence[Operator], makers: Mapping[str, int], known: set[str]
+) -> Iterator[int]:
+    """Yield the indices of operators in a topological order, the file's own if it is one.
+
+    makers: index of the operator that makes each value. known: values that none makes.
+    """
+    readers: dict[int, list[int]] = {}
+    missing: list[int] = []
+    for at, operator in enumerate(operators):
+        names = {name for name in operator.inputs if name and name not in known}
+        missing.append(len(names))
+        for name in names & makers.keys():
+            readers.setdefault(makers[name], []).append(at)
+    ready = [at for at, count in enumerate(missing) if not count]
+    while ready:
+        at = heappop(ready)
+        yield at
+        missing[at] = -1
+        for reader in readers.get(at, ()):
+            missing[reader] -= 1
+            if not missing[reader]:
+                heappush(ready, reader)
+    left = [operator for operator, count in zip(operators, missing, strict=True) if count > 0]
+    for operator in left:
+        unmade = {name for one in left for name in one.outputs}
+        never = [name for name in operator.inputs if name and name not in known | makers.keys()]
+        if awaited := never or [name for name in operator.inputs if name in unmade]:
+            raise operator.refusal(
+                f"reads {quoted(awaited[0])} before it is made, so the graph is cyclic or damaged"
+            )
 
 
 def _operator(node: NodeProto, reader: TensorReader) -> Operator:

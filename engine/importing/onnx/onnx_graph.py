@@ -31,9 +31,11 @@ from ...network.layers import (
     Upsample,
     kind_of,
 )
+from .channel_ops import gather, log_softmax, softmax, squeeze, unsqueeze
 from .elementwise_ops import (
     ACTIVATIONS,
     above,
+    absolute,
     batch_norm,
     bound,
     chosen,
@@ -48,8 +50,16 @@ from .elementwise_ops import (
     reduce_mean,
 )
 from .folding import folded, shape_of
-from .graph_builder import CHANNELS_LAST, IN_ORDER, Builder, GraphTensor, GraphValue
+from .graph_builder import (
+    CHANNELS_LAST,
+    IN_ORDER,
+    WHOLE_PATCH,
+    Builder,
+    GraphTensor,
+    GraphValue,
+)
 from .onnx_file import OnnxFile, Operator
+from .sampling_ops import resize
 from .spatial_ops import (
     concat,
     convolve,
@@ -59,7 +69,6 @@ from .spatial_ops import (
     pad,
     pool,
     reshape,
-    resize,
     split,
     tile,
     transpose,
@@ -288,13 +297,36 @@ RULES: Mapping[str, _Rule] = {
     "Max": bound,
     "Min": bound,
     "Greater": above,
+    "Abs": absolute,
+    "Softmax": softmax,
+    "LogSoftmax": log_softmax,
+    "Gather": gather,
+    "Squeeze": squeeze,
+    "Unsqueeze": unsqueeze,
     "Where": chosen,
     **ACTIVATIONS,
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), join),
     **dict.fromkeys(("Sqrt", "Reciprocal"), part_of_norm),
-    **dict.fromkeys(("Identity", "Cast", "Dropout"), pass_on),
+    **dict.fromkeys(("Identity", "Cast", "CastLike", "Dropout"), pass_on),
 }
 """Rules for ONNX's supported operators."""
+
+_SQUEEZE = f"takes one number of the whole patch, as squeeze and excitation does; {WHOLE_PATCH}"
+_ATTENTION = f"multiplies matrices made of the patch, as attention does; {WHOLE_PATCH}"
+_SINGLE_VOXELS = (
+    "picks voxels by their indices, as exporters write the sampling nearest-exact; write it as "
+    "nearest, which is the same for whole factors"
+)
+_REASONS: Mapping[str, str] = {
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"), _SQUEEZE),
+    **dict.fromkeys(("MatMul", "Gemm", "Einsum", "Attention"), _ATTENTION),
+    "GatherND": _SINGLE_VOXELS,
+    "LayerNormalization": "is not supported, as there is no layer that normalises the channels of "
+    "each voxel; train the generator with instance or group norm",
+    "Exp": "is not supported, as no layer computes it to single precision; export the generator "
+    "without it",
+}
+"""Reasons, with a way forward, for operators that no rule converts."""
 
 _MISFITS = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError)
 """Errors that invalid numbers raise in a rule; they become a CheckpointError."""
@@ -382,6 +414,8 @@ def _network_at(file: OnnxFile, axes: tuple[int, ...], patch: Triple) -> Network
         raise CheckpointError(
             "The file does not say how many channels go in; export it with a fixed number."
         )
+    if picks := [operator for operator in file.operators if operator.kind == "GatherND"]:
+        raise picks[0].refusal(_SINGLE_VOXELS)  # before the arithmetic on its indices is refused
     batch = file.dims[0] or 1
     builder = Builder(file, GraphTensor(INPUT, batch, channels, patch, axes))
     for operator in file.operators:
@@ -414,7 +448,7 @@ def _convert_operator(builder: Builder, operator: Operator) -> None:
         except _MISFITS as error:
             raise operator.refusal("has inputs or attributes that do not fit it") from error
     else:
-        raise operator.refusal("is not supported")
+        raise operator.refusal(_REASONS.get(operator.kind, "is not supported"))
     results = made if isinstance(made, list) else [made]
     builder.values.update(zip(operator.outputs, results, strict=False))
     if extra := [name for name in operator.outputs[len(results) :] if name]:

@@ -1,5 +1,5 @@
-"""Operators that combine voxels or change shapes, as layers: convolution, pooling, padding, slices,
-resizing, and reshapes that move voxels.
+"""Operators that combine voxels or change shapes, as layers: convolution, pooling, padding, slices
+and reshapes that move voxels.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,6 @@ from ...network.layers import (
     PadMode,
     Pool,
     Triple,
-    Upsample,
     triple,
 )
 from .folding import integers, new_shape, number_attribute, slice_places
@@ -34,6 +33,7 @@ from .graph_builder import (
     GraphValue,
     MovedView,
     ReshapedView,
+    misplaced,
     text_attribute,
 )
 from .onnx_file import Array, Operator
@@ -194,7 +194,6 @@ def _cut_ends(
 
 
 _PAD_MODES: dict[str, PadMode] = {"reflect": "reflect", "edge": "replicate"}
-_MOST_SAMPLING = 16
 
 
 def pad(builder: Builder, operator: Operator) -> GraphTensor:
@@ -204,9 +203,11 @@ def pad(builder: Builder, operator: Operator) -> GraphTensor:
     before, after = [0] * 5, [0] * 5
     for place, (low, high) in ends.items():
         before[source.axes[place]], after[source.axes[place]] = low, high
-    if any((*before[:2], *after[:2])):
-        raise operator.refusal("pads the batch or the channels, which is not supported")
     mode = _pad_mode(builder, operator)
+    if before[0] or after[0] or min(before[1], after[1]) < 0:
+        raise operator.refusal("pads the batch or cuts channels, which is not supported")
+    if before[1] or after[1]:
+        source = _more_channels(builder, operator, source, mode, (before[1], after[1]))
     grown = [max(0, voxels) for voxels in (*before[2:], *after[2:])]
     cut = [max(0, -voxels) for voxels in (*before[2:], *after[2:])]
     if any(cut):
@@ -215,6 +216,27 @@ def pad(builder: Builder, operator: Operator) -> GraphTensor:
         return source
     layer = Pad(mode, (grown[0], grown[1], grown[2]), (grown[3], grown[4], grown[5]))
     return builder.add(operator, layer, source)
+
+
+def _more_channels(
+    builder: Builder, operator: Operator, source: GraphTensor, mode: PadMode, ends: tuple[int, int]
+) -> GraphTensor:
+    """Add channels of one number before and after those of a tensor."""
+    if mode in ("reflect", "replicate") or sum(ends) > _MOST_CHANNELS:
+        raise operator.refusal(f"pads channels by {max(ends)} in a mode that is not supported")
+    value = mode.value if isinstance(mode, Constant) else 0.0
+    made = source
+    for at, count in enumerate(ends):
+        left = count
+        while left:
+            some = channels_of(builder, operator, source, 0, min(left, source.channels))
+            empty = builder.uniform(operator, some, 0.0, value)
+            made = builder.add(operator, Concat(), *((made, empty) if at else (empty, made)))
+            left -= some.channels
+    return made
+
+
+_MOST_CHANNELS = 4096
 
 
 def _cropped(
@@ -264,15 +286,16 @@ def cut(builder: Builder, operator: Operator) -> GraphTensor:
         if step != 1 or (axis == 0 and (first, last) != (0, extent)):
             raise operator.refusal("cuts in a way that is not supported")
         if axis == CHANNELS:
-            tensor = _channels(builder, operator, tensor, first, last - first)
+            tensor = channels_of(builder, operator, tensor, first, last - first)
         elif axis > CHANNELS:
             ends[axis - 2], ends[axis + 1] = first, extent - last
     return _cropped(builder, operator, tensor, ends)
 
 
-def _channels(
+def channels_of(
     builder: Builder, operator: Operator, source: GraphTensor, first: int, count: int
 ) -> GraphTensor:
+    """Add the channels from `first` on; return the tensor itself if they are all of it."""
     if count < 1:
         raise operator.refusal("leaves no channel")
     if (first, count) == (0, source.channels):
@@ -298,7 +321,7 @@ def split(builder: Builder, operator: Operator) -> list[GraphTensor]:
         raise operator.refusal("has parts that the channels do not make")
     starts = accumulate(sizes[:-1], initial=0)
     return [
-        _channels(builder, operator, source, first, count)
+        channels_of(builder, operator, source, first, count)
         for first, count in zip(starts, sizes, strict=True)
     ]
 
@@ -344,98 +367,6 @@ def pool(builder: Builder, operator: Operator) -> GraphTensor:
     return builder.add(operator, Pool("mean", kernel, window.stride, window.before, counts), source)
 
 
-def resize(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert Resize and Upsample by integer factors, at positions that PyTorch supports."""
-    source = builder.tensor(operator)
-    factors = _factors(builder, operator, source)
-    if factors == (1, 1, 1):
-        return source
-    mode = text_attribute(operator, "mode", "nearest")
-    is_old = operator.kind == "Upsample" or builder.opset < 11
-    positions = text_attribute(
-        operator, "coordinate_transformation_mode", "asymmetric" if is_old else "half_pixel"
-    )
-    if operator.attributes.get("antialias"):
-        raise operator.refusal("filters, which is not supported")
-    if mode == "nearest":
-        rounding = text_attribute(
-            operator, "nearest_mode", "floor" if is_old else "round_prefer_floor"
-        )
-        if all(_takes_nearest(factor, positions, rounding) for factor in factors):
-            return builder.add(operator, Upsample("nearest", factors), source)
-    elif mode == "linear" and positions in ("half_pixel", "pytorch_half_pixel"):
-        return builder.add(operator, Upsample("trilinear", factors), source)
-    elif mode == "linear" and positions == "align_corners":
-        return builder.add(operator, Upsample("trilinear", factors, align_corners=True), source)
-    raise operator.refusal(
-        f"samples in the mode {mode} at positions {positions}, which is not supported"
-    )
-
-
-def _takes_nearest(factor: int, positions: str, rounding: str) -> bool:
-    """Whether each voxel is repeated `factor` times, as in PyTorch."""
-    made = np.arange(6 * factor, dtype=np.float64)
-    match positions:
-        case "asymmetric":
-            read = made / factor
-        case "half_pixel" | "pytorch_half_pixel":
-            read = (made + 0.5) / factor - 0.5
-        case "tf_half_pixel_for_nn":
-            read = (made + 0.5) / factor
-        case _:
-            return False
-    match rounding:
-        case "floor":
-            taken = np.floor(read)
-        case "ceil":
-            taken = np.ceil(read)
-        case "round_prefer_floor":
-            taken = np.ceil(read - 0.5)
-        case "round_prefer_ceil":
-            taken = np.floor(read + 0.5)
-        case _:
-            return False
-    return np.array_equal(np.clip(taken, 0, 5), made // factor)
-
-
-def _factors(builder: Builder, operator: Operator, source: GraphTensor) -> Triple:
-    shape = source.shape
-    named = operator.attributes.get("axes")
-    axes = integers(named) if named is not None else tuple(range(5))
-    whole = [1.0] * 5
-    for place, factor in zip(axes, _scales(builder, operator, shape, axes), strict=True):
-        whole[source.axes[place]] = factor
-    if any(
-        factor != round(factor) or not 1 <= factor <= _MOST_SAMPLING for factor in whole
-    ) or whole[:2] != [1, 1]:
-        raise operator.refusal(
-            "samples by other factors than whole ones of D, H and W, which is not supported"
-        )
-    return round(whole[2]), round(whole[3]), round(whole[4])
-
-
-def _scales(
-    builder: Builder, operator: Operator, shape: tuple[int, ...], axes: tuple[int, ...]
-) -> list[float]:
-    scales: Array | None = None
-    sizes: Array | None = None
-    if operator.kind == "Upsample" or builder.opset < 11:
-        given = operator.attributes.get("scales")
-        scales = builder.array(operator, 1) if given is None else np.asarray(given)
-    else:
-        scales, sizes = builder.array(operator, 2), builder.array(operator, 3)
-    if any(not -5 <= axis < 5 for axis in axes):
-        raise operator.refusal("names axes that are not there")
-    if sizes is not None and sizes.size == len(axes):
-        if text_attribute(operator, "keep_aspect_ratio_policy", "stretch") != "stretch":
-            raise operator.refusal("keeps an aspect ratio, which is not supported")
-        wanted = zip(integers(sizes), axes, strict=True)
-        return [size / shape[axis] for size, axis in wanted]
-    if scales is None or scales.size != len(axes):
-        raise operator.refusal("does not say by how much each axis grows")
-    return [float(factor) for factor in scales.reshape(-1)]
-
-
 _MOST_CELL = 8
 
 
@@ -444,7 +375,7 @@ def reshape(builder: Builder, operator: Operator) -> GraphValue:
     value = builder.value(operator, 0)
     asked = operator.attributes.get("shape", builder.array(operator, 1))
     if not isinstance(value, GraphTensor | ReshapedView | MovedView) or asked is None:
-        raise operator.refusal("does what is not supported with intermediate values")
+        raise misplaced(operator, value)
     if isinstance(value, MovedView):
         seen = tuple(value.shape[axis] for axis in value.order)
         return _moved(builder, operator, value, new_shape(operator, seen, integers(asked)))
@@ -463,8 +394,9 @@ def transpose(builder: Builder, operator: Operator) -> GraphValue:
         order = integers(operator.attributes.get("perm", tuple(range(rank))[::-1]))
         return MovedView(value.of, value.shape, order)
     source = builder.tensor(operator)
-    order = integers(operator.attributes.get("perm", tuple(range(5))[::-1]))
-    if sorted(order) != list(range(5)):
+    places = range(len(source.axes))
+    order = integers(operator.attributes.get("perm", tuple(places)[::-1]))
+    if sorted(order) != list(places):
         raise operator.refusal("does not name each axis once")
     axes = tuple(source.axes[place] for place in order)
     return GraphTensor(source.node, source.batch, source.channels, source.extents, axes)

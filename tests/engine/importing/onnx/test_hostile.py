@@ -58,6 +58,12 @@ def cyclic() -> ModelProto:
     return proto
 
 
+def unmade() -> ModelProto:
+    proto = tiny()
+    proto.graph.node[2].input[0] = "nothing"
+    return proto
+
+
 def filled(shape: list[int]) -> ModelProto:
     fill = node("ConstantOfShape", "shape", "z")
     return model([fill, node("Add", "x z", "y")], {"shape": np.array(shape)})
@@ -148,6 +154,14 @@ CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
     "tensor of text": (lambda: with_tensor([1], TensorProto.STRING), "an element type"),
     "negative shape": (lambda: with_tensor([-4]), "a shape that makes no sense"),
     "cycle": (cyclic, "reads 'd' before it is made, so the graph is cyclic or damaged"),
+    "a value that nothing makes": (unmade, "Operator LeakyRelu (node 'c') reads 'nothing' before"),
+    "endless voxels": (
+        lambda: model(
+            [node("Resize", "x none none size", "y", mode="nearest")],
+            {"none": np.zeros(0, np.float32), "size": np.array([1, 1, 1 << 40, 2, 2])},
+        ),
+        "or more than 65536",
+    ),
     "huge constant": (
         lambda: filled([1 << 20, 1 << 20]),
         "makes more numbers than any generator needs",

@@ -1,16 +1,19 @@
 """Each operator of ONNX computes what ONNX Runtime does with it, or is refused in a sentence."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import NodeProto
+from support.lazy_modules import torch
 from support.onnx_files import model, node
-from support.onnx_judge import ARRAYS, ended, kinds, vector, written_down
+from support.onnx_judge import ARRAYS, WIDE, ended, kinds, vector, written_down
 
 from cuda_cyclegan.engine.errors import CheckpointError
-from cuda_cyclegan.engine.network.layers import LeakyRelu
+from cuda_cyclegan.engine.network.layers import LeakyRelu, kind_of
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 FIGURES = {
     "p": vector(1.5, -2.5, 0.5, 3.0),
@@ -121,6 +124,9 @@ ACTIVATIONS: dict[str, tuple[NodeProto, int]] = {
     "Selu": (node("Selu", "a", "b"), 17),
     "Selu of another alpha": (node("Selu", "a", "b", alpha=1.2, gamma=0.8), 17),
     "Celu": (node("Celu", "a", "b", alpha=0.7), 17),
+    "Abs": (node("Abs", "a", "b"), 17),
+    "Softmax over channels": (node("Softmax", "a", "b", axis=1), 17),
+    "LogSoftmax over channels": (node("LogSoftmax", "a", "b", axis=1), 17),
 }
 
 
@@ -138,6 +144,7 @@ def test_a_prelu_of_one_slope_has_the_slope_that_an_export_has(tmp_path: Path) -
 
 CHANNELWISE = {"c": np.array([0.5, -1, 2, 3], np.float32).reshape(1, 4, 1, 1, 1)}
 CHANGED = ["conv", "channel_affine", "conv"]
+FILLED, PICKED = ["channel_affine", "concat"], ["channels", "channels", "concat"]
 LAYERS: dict[str, tuple[list[NodeProto], list[str]]] = {
     "numbers less a tensor": ([node("Sub", "c a", "b")], CHANGED),
     "a tensor less numbers": ([node("Sub", "a c", "b")], CHANGED),
@@ -198,6 +205,44 @@ LAYERS: dict[str, tuple[list[NodeProto], list[str]]] = {
         [node("Conv", "a one1", "o"), node("Sub", "o a", "b")],
         ["conv", "conv", "conv", "subtract", "conv"],
     ),
+    "channels of zeros": (
+        [node("Pad", "a wider", "p"), node("Slice", "p one five one", "b")],
+        ["conv", *["channels", "channel_affine", "concat"] * 2, "channels", "conv"],
+    ),
+    "more channels of a number than there are": (
+        [node("Pad", "a widest number", "p"), node("Slice", "p one five one", "b")],
+        ["conv", *FILLED, *FILLED, "channels", *FILLED, "channels", "conv"],
+    ),
+    "single channels that are stacked": (
+        [
+            node("Gather", "a last", "l", axis=1),
+            node("Gather", "a begin", "f", axis=1),
+            node("Mul", "l square", "m"),
+            node("Unsqueeze", "m one", "u"),
+            node("Unsqueeze", "f one", "v1"),
+            node("Squeeze", "v1 one", "s"),
+            node("Unsqueeze", "s one", "v2"),
+            node("Concat", "u v2 u v2", "b", axis=1),
+        ],
+        ["conv", "channels", "channels", "channel_affine", "concat", "concat", "concat", "conv"],
+    ),
+    "channels in another order": (
+        [node("Gather", "a shuffled", "b", axis=1)],
+        ["conv", *["channels"] * 4, *["concat"] * 3, "conv"],
+    ),
+    "a type like another's": ([node("CastLike", "a square", "b")], ["conv", "conv"]),
+    "its fourth power": (
+        [node("Pow", "a fourth", "b")],
+        ["conv", "multiply", "multiply", "multiply", "conv"],
+    ),
+    "two channels that are weighed": (
+        [
+            node("Gather", "a pair", "p", axis=1),
+            node("Softmax", "p", "q", axis=1),
+            node("Concat", "q p", "b", axis=1),
+        ],
+        ["conv", *PICKED, *PICKED, "subtract", "sigmoid", "concat", "conv"],
+    ),
     "what is grown and cut": (
         [node("Pad", "a ends", "p"), node("Pad", "p fewer", "b")],
         ["conv", "pad", "crop", "conv"],
@@ -212,6 +257,16 @@ OTHERS = {
     "times": np.array([1, 4, 1, 1, 1]),
     "ends": np.array([0, 0, 1, 1, 1, 0, 0, 1, 1, 1]),
     "fewer": np.array([0, 0, -1, -1, -1, 0, 0, -1, -1, -1]),
+    "wider": np.array([0, 1, 0, 0, 0, 0, 1, 0, 0, 0]),
+    "widest": np.array([0, 0, 0, 0, 0, 0, 9, 0, 0, 0]),
+    "number": np.float32(0.5),
+    "one": np.array([1]),
+    "five": np.array([5]),
+    "begin": np.array(0),
+    "last": np.array(-1),
+    "pair": np.array([3, 0]),
+    "shuffled": np.array([2, 0, -1, 1]),
+    "fourth": np.float32(4),
 }
 
 
@@ -248,6 +303,90 @@ def test_voxels_are_repeated(
     assert kinds(proto, tmp_path) == ["conv", "pool", "upsample", "conv"]
 
 
+EXACT = {POSITIONS: "half_pixel", "nearest_mode": "round_prefer_ceil"}
+PYTORCH = {POSITIONS: "asymmetric", "nearest_mode": "floor"}
+
+
+@pytest.mark.parametrize("attributes", [EXACT, PYTORCH], ids=["nearest-exact", "nearest"])
+def test_voxels_are_sampled_by_other_than_whole_factors(
+    attributes: dict[str, Any], tmp_path: Path
+) -> None:
+    nodes = [
+        node("Resize", "a none wide", "r", **attributes),
+        node("Resize", "r none narrow", "b", **attributes),
+    ]
+    for one in nodes:
+        one.input[1] = ""
+    arrays = {"wide": vector(1, 1, 1.5, 2.5, 0.5), "narrow": vector(1, 1, 2 / 3, 0.4, 2)}
+    proto = model(ended(*nodes), ARRAYS | arrays)
+    assert written_down(proto, tmp_path).network.graph.patch is None
+    assert "upsample" in kinds(proto, tmp_path)
+
+
+@pytest.mark.parametrize("attributes", [EXACT, PYTORCH], ids=["nearest-exact", "nearest"])
+def test_voxels_are_sampled_to_a_size(attributes: dict[str, Any], tmp_path: Path) -> None:
+    nodes = [
+        node("Resize", "a none none wide", "r", **attributes),
+        node("Resize", "r none none narrow", "b", **attributes),
+    ]
+    for one in nodes:
+        one.input[1:3] = ["", ""]
+    arrays = {"wide": np.array([1, 4, 12, 3, 25]), "narrow": np.array([1, 4, 8, 6, 10])}
+    made = kinds(model(ended(*nodes), ARRAYS | arrays, (1, 1, 8, 6, 10)), tmp_path)
+    assert set(made) == {"conv", "conv_transpose", "upsample"}
+
+
+PYTORCH_FUNCTIONS: dict[str, tuple[list[NodeProto], Callable[[Any], Any]]] = {
+    "softmax": ([node("Softmax", "a", "y", axis=1)], lambda a: a.softmax(1)),
+    "log_softmax": ([node("LogSoftmax", "a", "y", axis=1)], lambda a: a.log_softmax(1)),
+    "abs": ([node("Abs", "a", "y")], lambda a: a.abs()),
+    "gelu by tanh": (
+        [
+            node("Pow", "a three", "cube"),
+            node("Mul", "cube cubed", "bent"),
+            node("Add", "a bent", "sum"),
+            node("Mul", "sum slope", "line"),
+            node("Tanh", "line", "curve"),
+            node("Add", "curve one", "twice"),
+            node("Mul", "a twice", "whole"),
+            node("Mul", "whole half", "y"),
+        ],
+        lambda a: torch.nn.functional.gelu(a, approximate="tanh"),
+    ),
+}
+
+
+@pytest.mark.parametrize("spread", [1, 10])
+@pytest.mark.parametrize("name", PYTORCH_FUNCTIONS)
+def test_layers_compute_what_pytorch_does(name: str, spread: int, tmp_path: Path) -> None:
+    nodes, function = PYTORCH_FUNCTIONS[name]
+    numbers = {"three": 3, "cubed": 0.044715, "slope": (2 / np.pi) ** 0.5, "one": 1, "half": 0.5}
+    arrays = ARRAYS | {key: np.float32(value) for key, value in numbers.items()}
+    arrays["w"] = spread * arrays["w"]
+    network = written_down(model([*WIDE, *nodes], arrays), tmp_path).network
+    patch = np.random.default_rng(0).normal(size=(1, 1, 8, 6, 10)).astype(np.float32)
+    weight, bias = (torch.from_numpy(arrays[key]) for key in ("w", "w.bias"))
+    single = torch.nn.functional.conv3d(torch.from_numpy(patch), weight, bias, padding=1)
+    double = torch.nn.functional.conv3d(
+        torch.from_numpy(patch).double(), weight.double(), bias.double(), padding=1
+    )
+    exact = function(double).numpy()
+    with open_cpu_generator(network, threads=1) as generator:
+        made = generator(patch)
+    allowed = max(5e-6, 1.5 * float(np.abs(function(single).numpy() - exact).max()))
+    assert np.abs(made - exact).max() < allowed
+
+
+def test_operators_come_in_any_order(tmp_path: Path) -> None:
+    proto = model(ended(node("Relu", "a", "c"), node("Tanh", "c", "b")), ARRAYS)
+    meant = kinds(proto, tmp_path)
+    nodes = list(proto.graph.node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes[::-1])
+    read = written_down(proto, tmp_path).network
+    assert [kind_of(one.layer) for one in read.graph.nodes] == meant
+
+
 def resized(sizes: str = "", scales: str = "scales", **attributes: Any) -> NodeProto:
     made = node("Resize", "a", "b", **attributes)
     made.input[:] = ["a", "", scales, sizes]
@@ -256,7 +395,9 @@ def resized(sizes: str = "", scales: str = "scales", **attributes: Any) -> NodeP
 
 POOL = {"kernel_shape": [2] * 3}
 REFUSED: dict[str, tuple[NodeProto, str]] = {
-    "padded channels": (node("Pad", "a wider", "b"), "pads the batch or the channels"),
+    "a padded batch": (node("Pad", "a batch", "b"), "pads the batch or cuts channels"),
+    "fewer channels": (node("Pad", "a thinner", "b"), "pads the batch or cuts channels"),
+    "mirrored channels": (node("Pad", "a wider", "b", mode="edge"), "in a mode that is not"),
     "padding of some axes": (node("Pad", "a two", "b"), "does not say by how much each axis"),
     "padding by a mode": (node("Pad", "a ends", "b", mode="wrap"), "has the mode wrap"),
     "every second voxel": (node("Slice", "a zero four two step", "b"), "cuts in a way"),
@@ -275,7 +416,10 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
         "has windows that lie in the padding",
     ),
     "filtered sampling": (resized(antialias=1, mode="linear"), "filters, which is not"),
-    "sampling by halves": (resized(scales="halves"), "by other factors than whole ones"),
+    "sampling by halves": (resized(scales="halves", mode="linear"), "by other factors than whole"),
+    "sampling without a pattern": (resized("uneven", ""), "repeats in no pattern of up to 16"),
+    "endless voxels": (resized("endless", ""), "or more than 65536"),
+    "sampled channels": (resized("doubled", ""), "samples the batch or the channels"),
     "cubic sampling": (resized(mode="cubic"), "samples in the mode cubic"),
     "unknown positions": (resized(**{POSITIONS: "tf_crop_and_resize"}), "samples in the mode"),
     "unknown rounding": (resized(nearest_mode="odd"), "samples in the mode nearest"),
@@ -289,7 +433,20 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
     "whole numbers": (node("Cast", "a", "b", to=7), "makes whole numbers of a tensor"),
     "dropout in training": (node("Dropout", "a half yes", "b"), "is in training"),
     "a sum of one": (node("Sum", "a", "b"), "joins fewer than two tensors"),
-    "a cube": (node("Pow", "a p3", "b"), "takes a power that is no part of a norm"),
+    "a power": (node("Pow", "a half", "b"), "takes a power that is no part of a norm"),
+    "weights of voxels": (node("Softmax", "a", "b", axis=2), "as attention does"),
+    "a mean of voxels": (node("GlobalMaxPool", "a", "b"), "squeeze and excitation does; it sees"),
+    "a mean of channels": (node("ReduceMean", "a one", "b"), "as LayerNorm does"),
+    "a mean of the batch": (node("ReduceMean", "a zero", "b"), "export the network in eval mode"),
+    "matrices": (node("MatMul", "a a", "b"), "as attention does; it sees the whole patch"),
+    "a norm of channels": (node("LayerNormalization", "a p", "b"), "instance or group norm"),
+    "an exponential": (node("Exp", "a", "b"), "export the generator without it"),
+    "picked voxels": (node("GatherND", "a ends", "b"), "write it as nearest"),
+    "picked planes": (node("Gather", "a one", "b", axis=2), "picks voxels by their indices"),
+    "channels that are not there": (node("Gather", "a four", "b", axis=1), "are not there"),
+    "a stack": (node("Unsqueeze", "a one", "b"), "as deep supervision does"),
+    "a lost axis": (node("Squeeze", "a one", "b"), "other axes than a single channel"),
+    "whole numbers like others": (node("CastLike", "a one", "b"), "makes whole numbers"),
     "a root": (node("Sqrt", "a", "b"), "is no part of a norm"),
     "compared voxels": (node("Greater", "a half", "b"), "compares voxels"),
     "chosen voxels": (node("Where", "a a a", "b"), "chooses between voxels"),
@@ -299,7 +456,12 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
     "a slope of no number": (node("LeakyRelu", "a", "b", alpha="x"), "has no number for alpha"),
 }
 NUMBERS = OTHERS | {
-    "wider": np.array([0, 1, 0, 0, 0, 0, 1, 0, 0, 0]),
+    "batch": np.array([1, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+    "thinner": np.array([0, -1, 0, 0, 0, 0, 0, 0, 0, 0]),
+    "uneven": np.array([1, 4, 65, 65, 65]),
+    "endless": np.array([1, 4, 1 << 40, 64, 64]),
+    "doubled": np.array([1, 8, 64, 64, 64]),
+    "voxels": np.array([2, 3, 4]),
     "two": np.array([2]),
     "zero": np.array([0]),
     "one": np.array([1]),

@@ -259,7 +259,19 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
     ),
     "a lonely mean": (
         [node("ReduceMean", "a", "m", axes=[1]), node("Add", "a m", "b")],
+        "Operator ReduceMean (node 'm') takes a mean over the channels of each voxel, as LayerNorm",
+    ),
+    "a mean of planes": (
+        [node("ReduceMean", "a", "m", axes=[2]), node("Add", "a m", "b")],
         "Operator ReduceMean (node 'm') takes a mean over other axes",
+    ),
+    "squeeze and excitation": (
+        [
+            node("ReduceMean", "a", "m", axes=[2, 3, 4]),
+            node("Sigmoid", "m", "s"),
+            node("Mul", "a s", "b"),
+        ],
+        "Operator Sigmoid (node 's') works on a mean, as squeeze and excitation does",
     ),
     "a sum of other channels": (
         [node("Concat", "a a", "t", axis=1), node("Add", "t a", "b")],
@@ -271,7 +283,7 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
     ),
     "weights of channels made of the patch": (
         [node("GlobalAveragePool", "a", "m"), node("Mul", "a m", "b")],
-        "Operator GlobalAveragePool (node 'm') is not supported",
+        "Operator GlobalAveragePool (node 'm') takes one number of the whole patch, as squeeze",
     ),
     "training": (
         [node("BatchNormalization", "a gamma gamma gamma gamma", "b", training_mode=1)],
