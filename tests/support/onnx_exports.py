@@ -67,6 +67,15 @@ FEATURES = (
 """Names in support.network_features, stored in opset 17."""
 
 
+TRACKED = "tracked norms"
+STORED, OF_PATCH = f"{TRACKED}, stored", f"{TRACKED}, of the patch"
+RECIPES = ((OF_PATCH, "older"), (OF_PATCH, "newer"), (STORED, "newer"))
+"""Networks whose norms track statistics, and the recipe of docs/import.md that exported each."""
+
+FOLLOWED = FOLDER / "recipes.txt"
+"""The recipes as they were when the files were made."""
+
+
 def extract(folder: Path) -> None:
     """Put every stored file into a folder, named by `file_of`."""
     with tarfile.open(ARCHIVE) as archive:

@@ -96,6 +96,33 @@ class Expanded(nn.Module):
         return torch.tanh(self.leave(wide * gate.expand_as(wide) - x))
 
 
+class Tracked(nn.Module):
+    """Norms as in davidiommi's generators, which track statistics that its test never uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        norm: dict[str, Any] = {"affine": False, "track_running_stats": True}
+        self.model = nn.Sequential(
+            *(nn.ReplicationPad3d(1), nn.Conv3d(1, 4, 3), nn.InstanceNorm3d(4, **norm), nn.ReLU()),
+            *(nn.Conv3d(4, 6, 3, 2, 1), nn.InstanceNorm3d(6, **norm), nn.ReLU()),
+            *(nn.ConvTranspose3d(6, 4, 3, 2, 1, 1), nn.InstanceNorm3d(4, **norm), nn.ReLU()),
+            *(nn.Conv3d(4, 1, 1), nn.Tanh()),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x)
+
+
+def tracked() -> nn.Module:
+    """One that has seen some patches."""
+    torch.manual_seed(0)
+    module = Tracked().train()
+    with torch.no_grad():
+        for _ in range(20):
+            module(2 * torch.randn(2, 1, 8, 8, 8) + 1)
+    return rounded(module)
+
+
 class ShallowBasicUNet(nn.Module):
     """MONAI's BasicUNet of two of its four levels, each of which is exported alike."""
 
@@ -173,7 +200,7 @@ def rounded(module: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def silent() -> Iterator[None]:
     """Exporters warn and log of themselves."""
     logging.disable(logging.WARNING)
     try:
@@ -200,6 +227,6 @@ def exported(
         axes = {"x": {0: "n", 2: "d", 3: "h", 4: "w"}}
         options |= {"dynamo": False, "opset_version": int(how.split()[1])}
         options["dynamic_axes"] = None if is_fixed else axes
-    with _silent(), torch.no_grad():
+    with silent(), torch.no_grad():
         torch.onnx.export(module, (patch,), str(path), **options)
     return path

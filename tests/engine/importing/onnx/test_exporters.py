@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support import onnx_exports as stored
 from support.described_cards import H200
+from support.export_recipes import followed, recipes
 from support.onnx_exports import BLOCK, CUBE, LARGE, file_of, output_of, patch_of
 from support.step_interpreter import interpret
 
@@ -61,6 +62,41 @@ def test_a_file_of_one_patch_is_of_that_patch(name: str, exporter: str, exports:
     assert distance(found, patch, output_of(name, patch)) < NEAR
     with pytest.raises(PatchShapeError, match="patches of 8x8x8 alone"):
         found.graph.check_patch((24, 16, 16))
+
+
+@pytest.mark.parametrize(("name", "recipe"), stored.RECIPES)
+def test_a_recipe_of_the_guide_exports_tracked_norms(name: str, recipe: str, exports: Path) -> None:
+    found = imported(exports / file_of(name, recipe))
+    assert found.graph.patch is None
+    patch = patch_of(*CUBE)
+    assert distance(found, patch, output_of(name, patch)) < NEAR
+
+
+def test_the_stored_files_are_made_by_the_recipes_of_the_guide() -> None:
+    """After a change of a recipe, make.py in the folder of the stored files is due."""
+    assert "\n".join(recipes()) == stored.FOLLOWED.read_text()
+
+
+def test_statistics_of_the_patch_and_stored_ones_differ() -> None:
+    patch = patch_of(*CUBE)
+    stored_ones, of_patch = (output_of(name, patch) for name in (stored.STORED, stored.OF_PATCH))
+    assert np.linalg.norm(stored_ones - of_patch) > 0.01 * np.linalg.norm(of_patch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "recipe"), stored.RECIPES)
+def test_a_recipe_works_with_the_pytorch_that_is_installed(
+    name: str, recipe: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("monai")
+    pytest.importorskip("onnxscript")
+    from support.onnx_networks import tracked
+
+    older, newer, norms = recipes()
+    steps = [*([norms] if name == stored.OF_PATCH else []), older if recipe == "older" else newer]
+    live = imported(followed(tracked(), *steps, folder=tmp_path))
+    patch = patch_of(*CUBE)
+    assert distance(live, patch, output_of(name, patch)) < NEAR
 
 
 @pytest.mark.parametrize("name", stored.FEATURES)
