@@ -80,7 +80,8 @@ _NETWORKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (_GANSLATE, (r"in_ab\.", r"downs\.0\.down_conv_ab\.", r"out_ab\.")),
     (_GANSLATE, (r"downconv_ab\.", r"core\.", r"upconv_ab\.")),
     (
-        "This generator has attention layers, which see the whole patch and are not supported.",
+        f"This generator has attention layers; if they are gates of convolutions, {BY_ONNX}, but "
+        "those that weigh all voxels of a patch are not supported.",
         (r"(?i:.*(attention|attn|transformer|swin))",),
     ),
 )

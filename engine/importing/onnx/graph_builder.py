@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ...errors import CheckpointError, PatchShapeError
-from ...network.graph import Node, TensorShape, shape_made
+from ...network.graph import MOST_NODES, Node, TensorShape, shape_made
 from ...network.layers import ChannelAffine, Conv3d, FloatArray, Layer, Triple
 from .onnx_file import Array, OnnxFile, Operator
 
@@ -194,6 +194,8 @@ class Builder:
 
     def add(self, operator: Operator, layer: Layer, *inputs: GraphTensor) -> GraphTensor:
         """Add a node with a layer; its output has the axes of the first input."""
+        if len(self.nodes) >= MOST_NODES:
+            raise operator.refusal("makes more layers than any generator has")
         name = str(len(self.nodes))
         shapes = [TensorShape(one.channels, one.extents) for one in inputs]
         try:

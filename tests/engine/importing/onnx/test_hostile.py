@@ -64,6 +64,13 @@ def unmade() -> ModelProto:
     return proto
 
 
+def padded(count: int) -> ModelProto:
+    """Operators that become thousands of layers each."""
+    pads = [node("Pad", "x ends", f"v{at}") for at in range(count)]
+    arrays = {"ends": np.array([0, 0, 0, 0, 0, 0, 4000, 0, 0, 0])}
+    return model([*pads, node("Relu", "x", "y")], arrays, (1, 1, 8, 8, 8))
+
+
 def filled(shape: list[int]) -> ModelProto:
     fill = node("ConstantOfShape", "shape", "z")
     return model([fill, node("Add", "x z", "y")], {"shape": np.array(shape)})
@@ -162,6 +169,7 @@ CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
         ),
         "or more than 65536",
     ),
+    "endless layers": (lambda: padded(50), "makes more layers than any generator has"),
     "huge constant": (
         lambda: filled([1 << 20, 1 << 20]),
         "makes more numbers than any generator needs",

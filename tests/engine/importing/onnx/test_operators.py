@@ -444,7 +444,7 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
     "picked voxels": (node("GatherND", "a ends", "b"), "write it as nearest"),
     "picked planes": (node("Gather", "a one", "b", axis=2), "picks voxels by their indices"),
     "channels that are not there": (node("Gather", "a four", "b", axis=1), "are not there"),
-    "a stack": (node("Unsqueeze", "a one", "b"), "as deep supervision does"),
+    "a stack": (node("Unsqueeze", "a one", "b"), "as deep supervision stacks"),
     "a lost axis": (node("Squeeze", "a one", "b"), "other axes than a single channel"),
     "whole numbers like others": (node("CastLike", "a one", "b"), "makes whole numbers"),
     "a root": (node("Sqrt", "a", "b"), "is no part of a norm"),
