@@ -33,7 +33,7 @@ _CUDA_ITSELF = 640 << 20
 class Device:
     """A device that is there. note: why "auto" took it, for the user; None if it was asked for.
 
-    index: which of the CUDA devices. bus: its PCI address. limits: how a CUDA device is used. kind:
+    index: which of the CUDA devices. bus: its PCI address. limits: of what it may take. kind:
     CPU, CUDA or another execution provider of ONNX Runtime. provider: which one.
     default_precision, precisions: of the network's arithmetic here.
     """
@@ -75,23 +75,24 @@ def choose_devices(
     cannot be used raises DeviceUnavailableError.
     """
     if asked == "cpu":
-        return (_on_cpu(),)
+        return (_on_cpu(limits),)
     if asked.startswith(_PROVIDER):
         return (_on_provider(asked.removeprefix(_PROVIDER)),)
     obstacle = None if cards else why_no_cuda()
     if obstacle is None:
         return _cuda(asked, limits, cards or cuda_devices())
     if asked == "auto":
-        return (_on_cpu(f"no CUDA device is used: {obstacle}"),)
+        return (_on_cpu(limits, f"no CUDA device is used: {obstacle}"),)
     raise DeviceUnavailableError(
         f"Device {asked} cannot be used: {obstacle}; use setting device=cpu."
     )
 
 
-def _on_cpu(note: str | None = None) -> Device:
+def _on_cpu(limits: CudaLimits, note: str | None = None) -> Device:
     from .openvino.properties import has_bf16
 
-    return Device("cpu", "fp32", ("fp32", "bf16") if has_bf16() else ("fp32",), note)
+    precisions: tuple[Precision, ...] = ("fp32", "bf16") if has_bf16() else ("fp32",)
+    return Device("cpu", "fp32", precisions, note, limits=limits)
 
 
 def other_providers() -> tuple[Device, ...]:
@@ -180,10 +181,10 @@ def open_generator(
     if precision != "fp32" or pays(network.graph, patch):
         from .openvino.generator import open_openvino_generator
 
-        return open_openvino_generator(network, precision)
+        return open_openvino_generator(network, precision, device.limits.threads)
     from .onnxruntime.session import open_cpu_generator
 
-    return open_cpu_generator(network)
+    return open_cpu_generator(network, device.limits.threads)
 
 
 def _check_precision(device: Device, precision: Precision) -> None:
@@ -242,7 +243,7 @@ def open_volume_generator(
         return open_cuda_volume_generator(network, options)
     from .onnxruntime.slabs.generator import open_cpu_volume_generator
 
-    return open_cpu_volume_generator(network, host_room())
+    return open_cpu_volume_generator(network, host_room(), device.limits.threads)
 
 
 def plan_volume(

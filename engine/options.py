@@ -20,17 +20,19 @@ TUNING_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CudaLimits:
-    """What a program on a card may take. Nothing here changes a voxel beyond rounding.
+    """What a program on a device may take. Nothing here changes a voxel beyond rounding.
 
     vram: bytes, without the CUDA context of about half a GiB; None for all that is free.
     tune: how hard to look for the fastest plans where none are known yet, and tune_seconds: for how
-    long. batch: patches in one run at most; None for what pays.
+    long. batch: patches in one run at most; None for what pays. threads: of a network on the CPU;
+    None for one per core that this process may use.
     """
 
     vram: int | None = None
     tune: Effort = "full"
     tune_seconds: float = TUNING_SECONDS
     batch: int | None = None
+    threads: int | None = None
 
 
 _DEVICE = re.compile(r"auto|cpu|(?:cuda|gpu)(?::(\d+(?:,\d+)*))?|(\d+(?:,\d+)*)|onnxruntime:\w+")

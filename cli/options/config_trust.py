@@ -26,7 +26,7 @@ _ALIKE: Final = {
         "data-range device dry-run exclude fail-on-error format include inference json levels "
         "min-slices modality model name nan-to ngf only output-type overlap patch patience "
         "precision preview priority protocol quiet resample-channels scan seam-score seconds "
-        "series settle sidecar spread "
+        "series settle sidecar spread threads "
         "status strict strict-input sweep tries tune tune-seconds until-empty verify volume "
         "vram-limit wait window yield-load yield-memory yield-to-others"
     ),

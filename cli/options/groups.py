@@ -15,6 +15,7 @@ from .translate import (
     BatchSize,
     DeviceName,
     FollowLinks,
+    Threads,
     Tune,
     TuneSeconds,
     VramLimit,
@@ -58,13 +59,14 @@ class DeviceOptions:
 
     device: DeviceName = "auto"
     vram_limit: VramLimit = None
+    threads: Threads = None
     batch: BatchSize = "auto"
     tune: Tune = "full"
     tune_seconds: TuneSeconds = TUNING_SECONDS
 
     def limits(self) -> CudaLimits:
-        """What a program on a card may take. Raises BadParameter."""
-        return cuda_limits(self.vram_limit, self.tune, self.tune_seconds, self.batch)
+        """What a program on a device may take. Raises BadParameter."""
+        return cuda_limits(self.vram_limit, self.tune, self.tune_seconds, self.batch, self.threads)
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -13,7 +13,7 @@ _RARE = {
     *("volume", "nan_to", "channel", "resample_channels", "strict_input", "follow_links"),
     *("any_contrast", "allow_synthetic"),
     *("blend", "seam_score", "verify", "cycle_check", "cycle_map", "spread", "vram_limit"),
-    *("batch", "tune", "tune_seconds", "min_slices", "series", "any_modality"),
+    *("threads", "batch", "tune", "tune_seconds", "min_slices", "series", "any_modality"),
     *("keep_private_tags", "output_type", "trace", "verbose", "result_name", "bids_suffix"),
     "sidecar",
 }

@@ -44,6 +44,15 @@ VramLimit: TypeAlias = Annotated[
         rich_help_panel=SPEED,
     ),
 ]
+Threads: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Threads of the network on the CPU.  [default: one per usable core]",
+        rich_help_panel=SPEED,
+    ),
+]
 BatchSize: TypeAlias = Annotated[
     str,
     typer.Option(

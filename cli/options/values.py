@@ -96,9 +96,16 @@ def parsed_size(option: str, text: str | None) -> int | None:
     return size
 
 
-def cuda_limits(vram: str | None, tune: Effort, tune_seconds: float, batch: str) -> CudaLimits:
-    """What --vram-limit, --tune, --tune-seconds and --batch ask for together."""
-    return CudaLimits(parsed_size("--vram-limit", vram), tune, tune_seconds, _parsed_batch(batch))
+def cuda_limits(
+    vram: str | None,
+    tune: Effort,
+    tune_seconds: float,
+    batch: str,
+    threads: int | None = None,
+) -> CudaLimits:
+    """What --vram-limit, --tune, --tune-seconds, --batch and --threads ask for together."""
+    size, patches = parsed_size("--vram-limit", vram), _parsed_batch(batch)
+    return CudaLimits(size, tune, tune_seconds, patches, threads)
 
 
 def _parsed_batch(text: str) -> int | None:

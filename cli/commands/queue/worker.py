@@ -10,7 +10,7 @@ from ....pipelines.errors import QueueLostError
 from ....pipelines.worker_processes.retry import TRIES
 from ...errors import Exit, complain, errors_reported, sentence, status
 from ...options.queue import QueueOption, checked_batch
-from ...options.translate import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit
+from ...options.translate import DEVICES, BatchSize, Threads, Tune, TuneSeconds, VramLimit
 from ...options.values import checked_device, cuda_limits, wrong_value
 from ...render.terminal.settings import flagged
 from ...render.terminal.streams import log
@@ -59,6 +59,7 @@ def worker(
         typer.Option(metavar="N", min=1, help="Give a job up when this many workers died of it."),
     ] = TRIES,
     vram_limit: VramLimit = None,
+    threads: Threads = None,
     batch: BatchSize = "auto",
     tune: Tune = "full",
     tune_seconds: TuneSeconds = TUNING_SECONDS,
@@ -93,7 +94,7 @@ def worker(
     if wait and not until_empty:
         raise wrong_value("--wait", "it is for --until-empty.")
     asked = checked_device(device)
-    limits = cuda_limits(vram_limit, tune, tune_seconds, batch)
+    limits = cuda_limits(vram_limit, tune, tune_seconds, batch, threads)
     with errors_reported(verbose=False):
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.worker.messages import WorkerSettings, YieldLimits

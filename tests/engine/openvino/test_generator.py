@@ -23,6 +23,7 @@ from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.openvino import generator as openvino_generator
 from cuda_cyclegan.engine.openvino.generator import OpenVinoGenerator, open_openvino_generator
 from cuda_cyclegan.engine.openvino.properties import has_bf16, is_installed, pays
+from cuda_cyclegan.engine.options import CudaLimits
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="no wheel of OpenVINO for this machine")
 needs_bf16 = pytest.mark.skipif(not has_bf16(), reason="the processor has no bf16")
@@ -138,6 +139,16 @@ def test_large_patches_are_computed_by_it_and_small_ones_by_onnx_runtime() -> No
         assert pays(network.graph, extents) == (runtime == "OpenVINO")
         with devices.open_generator(network, device, "fp32", extents) as generator:
             assert runtime in generator.device
+
+
+@pytest.mark.parametrize("extents", [(64, 64, 64), (16, 16, 16)])
+def test_a_network_takes_no_more_threads_than_it_may(extents: tuple[int, int, int]) -> None:
+    network = zero_network(build(ResNetSpec(1, 1, 16, 2)))
+    device = devices.choose_device("cpu", CudaLimits(threads=1))
+    with devices.open_generator(network, device, "fp32", extents) as generator:
+        assert generator.device.startswith("CPU, 1 threads, ")
+    with devices.open_volume_generator(network, device, "fp32", lambda: 1 << 30) as whole:
+        assert whole.device.startswith("CPU, 1 threads, ")
 
 
 @needs_bf16
