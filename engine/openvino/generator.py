@@ -5,6 +5,7 @@ import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from threading import Lock
 from types import ModuleType
@@ -32,6 +33,17 @@ def openvino() -> Any:
     os.environ.setdefault("HWLOC_HIDE_ERRORS", "2")
     sys.modules.setdefault("openvino_telemetry", cast(ModuleType, None))
     return import_module("openvino")
+
+
+@cache
+def openvino_core() -> Any:
+    """Return this process's only Core, which is never closed.
+
+    A Core gives its thread a signal stack, and at its end the one that was there before. Of two
+    that overlap, the last one leaves a stack that is gone, and the next signal, such as Ctrl-C, is
+    a segmentation fault (OpenVINO 2026.4.1).
+    """
+    return openvino().Core()
 
 
 @contextmanager
@@ -64,7 +76,7 @@ class OpenVino:
     def __init__(self, precision: Precision, threads: int, *, profiled: bool = False) -> None:
         self.precision: Precision = precision
         self.threads = threads
-        self._core = openvino().Core()
+        self._core = openvino_core()
         known = self._core.get_property(_CPU, "OPTIMIZATION_CAPABILITIES")
         if precision == "bf16" and "BF16" not in known:
             raise DeviceUnavailableError(

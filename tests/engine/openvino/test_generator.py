@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +27,7 @@ from cuda_cyclegan.engine.openvino.properties import has_bf16, is_installed, pay
 from cuda_cyclegan.engine.options import CudaLimits
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="no wheel of OpenVINO for this machine")
+TESTS = Path(__file__).parents[2]
 needs_bf16 = pytest.mark.skipif(not has_bf16(), reason="the processor has no bf16")
 
 
@@ -123,8 +125,7 @@ def test_device_names_threads_and_runtime() -> None:
 
 def test_bf16_is_refused_on_a_processor_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     core = SimpleNamespace(get_property=lambda *_: ["FP32", "INT8"])
-    package = SimpleNamespace(Core=lambda: core)
-    monkeypatch.setattr(openvino_generator, "openvino", lambda: package)
+    monkeypatch.setattr(openvino_generator, "openvino_core", lambda: core)
     with (
         pytest.raises(DeviceUnavailableError, match="no bf16 arithmetic"),
         open_openvino_generator(small_network(), "bf16"),
@@ -149,6 +150,32 @@ def test_a_network_takes_no_more_threads_than_it_may(extents: tuple[int, int, in
         assert generator.device.startswith("CPU, 1 threads, ")
     with devices.open_volume_generator(network, device, "fp32", lambda: 1 << 30) as whole:
         assert whole.device.startswith("CPU, 1 threads, ")
+
+
+_SIGNAL = """
+import os, signal, numpy
+from support.zero_weights import zero_network
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.openvino.generator import open_openvino_generator
+network = zero_network(build(ResNetSpec(1, 1, 4, 1)))
+patch = numpy.zeros((1, 1, 16, 16, 16), numpy.float32)
+first = open_openvino_generator(network)
+first.__enter__()(patch)
+with open_openvino_generator(network) as second:
+    second(patch)
+    first.__exit__(None, None, None)
+del first, second
+signal.signal(signal.SIGTERM, lambda *_: print("heard"))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.process
+def test_a_signal_is_handled_after_two_networks_were_open_at_a_time() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _SIGNAL], capture_output=True, text=True, check=False, cwd=TESTS
+    )
+    assert (done.returncode, done.stdout) == (0, "heard\n"), done.stderr
 
 
 @needs_bf16
