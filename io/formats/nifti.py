@@ -299,8 +299,10 @@ def affine_of(header: Header, path: Path) -> Affine:
     with np.errstate(over="ignore", invalid="ignore"):  # a NaN may signal
         affine: Affine = np.asarray(header.get_best_affine(), dtype=np.float64)
         affine[:3] *= MILLIMETRES[unit_of(header)]
+        squares = np.square(affine[:3, :3]).sum(axis=0)  # 0 or infinite of absurd edges
     scale = np.abs(affine[:3, :3]).max()
-    if not np.isfinite(affine).all() or np.linalg.matrix_rank(affine[:3, :3] / (scale or 1)) < 3:
+    rank = np.linalg.matrix_rank(affine[:3, :3] / (scale or 1)) if np.isfinite(affine).all() else 0
+    if rank < 3 or not (np.isfinite(squares) & (squares > 0)).all():
         raise UnreadableScanError(
             f"{path} does not say where its voxels lie: its affine cannot be inverted; "
             "repair the header's sform or qform."
