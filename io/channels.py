@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
 from .discovery import Discovery
-from .search import SUFFIXES, Skipped, suffix_of
+from .search import Skipped, scan_stem
 from .volume import Obstacle, Study
 
 SessionKey: TypeAlias = tuple[Path | str, ...]
@@ -36,7 +36,7 @@ class ChannelName:
         if scan.format == "dicom":
             return self._session_of_series(scan)
         file = scan.files[0]
-        stem = file.with_name(file.name[: len(file.name) - len(suffix_of(file))])
+        stem = file.with_name(scan_stem(file))
         if not self.pattern:
             before, _, word = stem.name.rpartition("_")
             return (stem.parent, before) if self._is_named(word) else None
@@ -132,8 +132,8 @@ def _with_word(name: PurePosixPath, word: str) -> PurePosixPath:
 
 def name_parts(name: PurePosixPath) -> tuple[str, str]:
     """A result's name without the suffix of a file of scans, and that; a series has none."""
-    length = len(suffix_of(Path(name))) if suffix_of(Path(name)) in SUFFIXES else 0
-    return name.name[: len(name.name) - length], name.name[len(name.name) - length :]
+    stem = scan_stem(name)
+    return stem, name.name[len(stem) :]
 
 
 def _joined(

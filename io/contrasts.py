@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Self
 
-from .search import suffix_of
-from .sidecars import read_sidecar
+from .search import scan_stem
+from .sidecars import read_sidecar, sidecar_of
 from .volume import Study
 
 _WORDS = {
@@ -95,15 +95,14 @@ class Told:
 def told_beside(study: Study) -> Iterator[Told]:
     """What the JSON beside a file says, as BIDS and dcm2niix have it, and what its name says."""
     file = study.files[0]
-    stem = file.name.removesuffix(file.name[-len(suffix_of(file)) :])
-    sidecar = read_sidecar(file.with_name(f"{stem}.json"))
+    sidecar = read_sidecar(sidecar_of(file))
     for key in ("Modality", "SeriesDescription"):
         text = sidecar.get(key)
         named = Contrasts.named_in(text if isinstance(text, str) else "")
         words = sorted(named.weightings or named.modalities)
         # The text itself may name a patient.
         yield Told(f"the JSON beside it says {', '.join(words)}", named, named)
-    yield _told_by_name(stem)
+    yield _told_by_name(scan_stem(file))
 
 
 def _told_by_name(stem: str) -> Told:

@@ -7,7 +7,6 @@ anything about a patient. `read_mark` finds them in files that other programs wr
 
 import json
 import re
-import struct
 import unicodedata
 import zlib
 from collections.abc import Iterator
@@ -15,7 +14,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast, get_args
 
+from .files.header_limits import GZIP_MAGIC
 from .files.regular import open_regular
+from .header_start import HeaderStart, gzip_unpacker
 from .maps import MapKind
 from .volume import NOTICE, SyntheticMark
 
@@ -49,12 +50,9 @@ _FIRST_BYTES, _MOST_BYTES = 2048, 1 << 15
 """Bytes of a NIfTI file that are looked at: a header with an extension as it mostly is, and with
 the longest names."""
 _LONGEST_TEXT_HEADER = 16 << 20
-_GZIP = b"\x1f\x8b"
-_UNPACK_GZIP = 31
 _DESCRIP = {348: slice(148, 228), 540: slice(240, 320)}
 """By the size of a header: that of NIfTI-1 and Analyze, and that of NIfTI-2."""
 _AUX_FILE = 24
-_MAGIC = {348: slice(344, 348), 540: slice(4, 8)}
 _OFFSET = {348: ("f", 108), 540: ("q", 168)}
 _EXTENSION_HEADER_BYTES = 8
 _FIELD = re.compile(rb"\s*[A-Za-z]+\s*[=:]")
@@ -168,9 +166,8 @@ def read_mark(path: Path) -> SyntheticMark | None:
     """
     try:
         with open_regular(path) as file:
-            start = _start_of(file.read(_MOST_BYTES))
-            if (order := _order_of(start)) is not None:
-                texts = _texts_of_nifti(start, order)
+            if header := HeaderStart.of(_start_of(file.read(_MOST_BYTES))):
+                texts = _texts_of_nifti(header)
             else:
                 file.seek(0)
                 texts = _texts_of_lines(file)
@@ -181,11 +178,11 @@ def read_mark(path: Path) -> SyntheticMark | None:
 
 def _start_of(stored: bytes) -> bytes:
     """The first bytes of a file, unpacked if it is gzip: up to the voxels if these come soon."""
-    if not stored.startswith(_GZIP):
+    if not stored.startswith(GZIP_MAGIC):
         return stored
-    unpacker = zlib.decompressobj(_UNPACK_GZIP)
+    unpacker = gzip_unpacker()
     start = unpacker.decompress(stored, _FIRST_BYTES)
-    if (order := _order_of(start)) and _end_of_header(start, order) > _FIRST_BYTES:
+    if (header := HeaderStart.of(start)) and _end_of_header(header) > _FIRST_BYTES:
         start += unpacker.decompress(unpacker.unconsumed_tail, _MOST_BYTES - _FIRST_BYTES)
     return start
 
@@ -197,30 +194,22 @@ def _whole_mark(texts: Iterator[str]) -> SyntheticMark | None:
     return next((mark for mark in found if mark != UNREADABLE_MARK), found[0] if found else None)
 
 
-def _order_of(start: bytes) -> str | None:
-    """The byte order of a NIfTI or Analyze header; None of anything else."""
-    for order in "<>":
-        (size,) = struct.unpack(f"{order}i", start[:4].ljust(4, b"\0"))
-        if size in _DESCRIP and len(start) >= size:
-            return order
-    return None
-
-
-def _texts_of_nifti(start: bytes, order: str) -> Iterator[str]:
+def _texts_of_nifti(header: HeaderStart) -> Iterator[str]:
     """Extensions, the description, and what follows that."""
-    (size,) = struct.unpack_from(f"{order}i", start)
-    yield from _extensions(start, order, size)
-    for field in (_DESCRIP[size], slice(_DESCRIP[size].stop, _DESCRIP[size].stop + _AUX_FILE)):
-        yield start[field].partition(b"\0")[0].decode("ascii", "replace")
+    yield from _extensions(header)
+    description = _DESCRIP[header.size]
+    for field in (description, slice(description.stop, description.stop + _AUX_FILE)):
+        yield header.start[field].partition(b"\0")[0].decode("ascii", "replace")
 
 
-def _extensions(start: bytes, order: str, size: int) -> Iterator[str]:
-    if not start[_MAGIC[size]].startswith(b"n") or not start[size : size + 1].strip(b"\0"):
+def _extensions(header: HeaderStart) -> Iterator[str]:
+    start, size = header.start, header.size
+    if not header.magic.startswith(b"n") or not start[size : size + 1].strip(b"\0"):
         return
-    end = min(_end_of_header(start, order), len(start))
+    end = min(_end_of_header(header), len(start))
     at = size + 4
     while at + _EXTENSION_HEADER_BYTES <= end:
-        length, _ = struct.unpack_from(f"{order}ii", start, at)
+        length, _ = header.numbers("ii", at)
         if length < _EXTENSION_HEADER_BYTES:
             return
         content = start[at + _EXTENSION_HEADER_BYTES : min(at + length, end)]
@@ -228,13 +217,11 @@ def _extensions(start: bytes, order: str, size: int) -> Iterator[str]:
         at += length
 
 
-def _end_of_header(start: bytes, order: str) -> int:
+def _end_of_header(header: HeaderStart) -> int:
     """Where the voxels begin, if they follow in the same file; else more than is looked at."""
-    (size,) = struct.unpack_from(f"{order}i", start)
-    code, place = _OFFSET[size]
-    (offset,) = struct.unpack_from(f"{order}{code}", start, place)
-    is_single = start[_MAGIC[size]].startswith(b"n+")
-    return int(offset) if is_single and size < offset < _MOST_BYTES else _MOST_BYTES
+    (offset,) = header.numbers(*_OFFSET[header.size])
+    is_single = header.magic.startswith(b"n+")
+    return int(offset) if is_single and header.size < offset < _MOST_BYTES else _MOST_BYTES
 
 
 def _texts_of_lines(file: BinaryIO) -> Iterator[str]:

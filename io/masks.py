@@ -1,14 +1,15 @@
 """Masks, segmentations and what else is no scan: by their names, and by what their headers say."""
 
 import re
-import struct
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from .files.header_limits import GZIP_MAGIC
 from .files.regular import open_regular
 from .formats.nifti import NO_SCANS
-from .search import suffix_of
+from .header_start import HeaderStart, gzip_unpacker
+from .search import scan_stem
 
 _WORDS = {
     *("mask", "masks", "brainmask", "brainmasks", "seg", "segs", "dseg", "probseg", "aseg"),
@@ -18,13 +19,10 @@ _WORDS = {
 
 _INTENT = {348: ("h", 68), 540: ("i", 504)}
 """Type and place of the intent code by the size of the header."""
-_MAGIC = {348: slice(344, 348), 540: slice(4, 8)}
 _NIFTI = (b"n+1\0", b"ni1\0", b"n+2\0", b"ni2\0")
 _SEGMENTS = b"\nSegment0_ID:="
 """What 3D Slicer writes into the NRRD file of a segmentation."""
 _START_BYTES = 1 << 13
-_GZIP = b"\x1f\x8b"
-_UNPACK_GZIP = 31
 
 
 def mask_told(file: Path) -> str | None:
@@ -44,8 +42,7 @@ def takes_masks(words: Iterable[str]) -> bool:
 
 
 def _last_word(file: Path) -> str:
-    stem = file.name[: len(file.name) - len(suffix_of(file))]
-    words = re.split(r"[^a-z0-9]+", stem.lower())
+    words = re.split(r"[^a-z0-9]+", scan_stem(file).lower())
     return next((word for word in reversed(words) if word and not word.isdecimal()), "")
 
 
@@ -53,12 +50,11 @@ def _kind_in(start: bytes) -> str | None:
     """What the first bytes of a file say that its voxels are; None if they may be a scan's."""
     if start.startswith(b"NRRD"):
         return "segments" if _SEGMENTS in start else None
-    for order in "<>" if len(start) >= min(_INTENT) else "":
-        size = struct.unpack_from(f"{order}i", start)[0]
-        if size in _INTENT and len(start) >= size and start[_MAGIC[size]] in _NIFTI:
-            code, place = _INTENT[size]
-            return NO_SCANS.get(struct.unpack_from(order + code, start, place)[0])
-    return None
+    header = HeaderStart.of(start)
+    if header is None or header.magic not in _NIFTI:
+        return None
+    (intent,) = header.numbers(*_INTENT[header.size])
+    return NO_SCANS.get(intent)
 
 
 def _start_of(file: Path) -> bytes:
@@ -66,8 +62,7 @@ def _start_of(file: Path) -> bytes:
     try:
         with open_regular(file) as opened:
             start = opened.read(_START_BYTES)
-            if start.startswith(_GZIP):
-                return zlib.decompressobj(_UNPACK_GZIP).decompress(start, _START_BYTES)
-            return start
+            is_packed = start.startswith(GZIP_MAGIC)
+            return gzip_unpacker().decompress(start, _START_BYTES) if is_packed else start
     except (OSError, zlib.error):
         return b""

@@ -4,7 +4,7 @@ import os
 import stat
 from collections import deque
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TypeAlias
 
 from .choice import SkipKind
@@ -255,10 +255,16 @@ _TOO_MANY_NAMES = (
 )
 
 
-def suffix_of(path: Path) -> str:
+def suffix_of(path: PurePath) -> str:
     """The last suffix in small letters, with the one before it where the file is gzip."""
     last = path.suffix.lower()
-    return Path(path.stem).suffix.lower() + last if last == ".gz" else last
+    return PurePath(path.stem).suffix.lower() + last if last == ".gz" else last
+
+
+def scan_stem(path: PurePath) -> str:
+    """Return the name without the suffix of a file of scans; that of a series has none."""
+    suffix = suffix_of(path)
+    return path.name[: len(path.name) - len(suffix)] if suffix in SUFFIXES else path.name
 
 
 def is_folder(path: Path) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from .files.own_files import NO_LINK
-from .search import SUFFIXES, suffix_of
+from .search import scan_stem
 
 LARGEST_SIDECAR_BYTES = 1 << 20
 DATASET_DESCRIPTION = "dataset_description.json"
@@ -42,13 +42,13 @@ class BidsName:
     @classmethod
     def of_scan(cls, file: Path) -> Self | None:
         """The parts of a scan's name; None unless it names its subject."""
-        name = cls.parse(_stem(file))
+        name = cls.parse(scan_stem(file))
         return name if name and "sub" in name.entities else None
 
 
 def sidecar_of(scan: Path) -> Path:
     """Where the JSON file of a scan or of a result stands."""
-    return scan.with_name(f"{_stem(scan)}.json")
+    return scan.with_name(f"{scan_stem(scan)}.json")
 
 
 def read_sidecar(sidecar: Path) -> dict[str, Any]:
@@ -108,8 +108,3 @@ def _applicable(scan: Path, name: BidsName) -> Iterator[Path]:
             ):
                 found.append((len(other.entities), sidecar))
         yield from (sidecar for _, sidecar in sorted(found))
-
-
-def _stem(file: Path) -> str:
-    suffix = suffix_of(file)
-    return file.name[: len(file.name) - len(suffix)] if suffix in SUFFIXES else file.name

@@ -17,7 +17,7 @@ from .formats.nifti import as_nifti, image_beside, is_single_file
 from .formats.nrrd_metaimage import VOXELS_BESIDE, read_text_header, step_of, voxels_beside
 from .formats.spm import MAT_SUFFIX, mat_beside
 from .maps import MapKind, map_name
-from .search import SUFFIXES, suffix_of
+from .search import SUFFIXES, scan_stem, suffix_of
 from .volume import AnyArray, Derivation, Format, Study, Volume
 
 
@@ -155,5 +155,5 @@ def map_beside(target: Path, kind: MapKind) -> Path:
 
     No result can have its place, as `discover` takes nothing of such a name for a scan.
     """
-    suffix = target.name[-len(found) :] if (found := suffix_of(target)) in SUFFIXES else ""
-    return target.with_name(map_name(target.name.removesuffix(suffix), kind, suffix))
+    stem = scan_stem(target)
+    return target.with_name(map_name(stem, kind, target.name[len(stem) :]))

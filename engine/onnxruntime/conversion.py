@@ -284,19 +284,11 @@ class _Converter:
             last = [max(phase.last for phase in axis) for axis in phases]
             yield self._phase(node, conv, kernel, shared, [-first for first in low] + last)
             parts = [] if low == high else [f"{name}.part{n}" for n in range(len(positions))]
-            axes = self._constant(node, "axes", np.arange(1, 5))
             for number, part in enumerate(parts):
                 first = [phase.first for phase in positions[number]]
                 starts = [number * outputs, *np.subtract(first, low)]
-                ends = [starts[0] + outputs, *np.subtract(first, high)]  # from behind
-                bounds = [
-                    self._constant(node, f"{key}{number}", np.array(numbers, np.int64))
-                    for key, numbers in (
-                        ("starts", starts),
-                        ("ends", [end or _TO_THE_END for end in ends]),
-                    )
-                ]
-                yield helper.make_node("Slice", [shared, *bounds, axes], [part], part)
+                stops = [starts[0] + outputs, *np.subtract(first, high)]
+                yield self._cut(shared, part, (1, 2, 3, 4), starts, stops)
         else:
             parts = [f"{name}.part{number}" for number in range(len(positions))]
             for at, kernel, part in zip(positions, kernels, parts, strict=True):
@@ -343,19 +335,30 @@ class _Converter:
         yield _made(node, "Reshape", [mixed, shapes[1]])
 
     def _slice(self, node: Node, piece: Crop | Channels) -> NodeProto:
-        """Ends are counted from behind, so that any extents will do."""
         if isinstance(piece, Channels):
             axes, starts, stops = [1], [piece.first], [piece.first + piece.count]
         else:
             axes = [axis for axis in range(3) if piece.before[axis] or piece.after[axis]]
             starts = [piece.before[axis] for axis in axes]
-            stops = [-piece.after[axis] or _TO_THE_END for axis in axes]
+            stops = [-piece.after[axis] for axis in axes]
             axes = [2 + axis for axis in axes]
-        names = [
-            self._constant(node, key, np.array(numbers, np.int64))
-            for key, numbers in (("starts", starts), ("stops", stops), ("axes", axes))
-        ]
-        return _made(node, "Slice", [*node.inputs, *names])
+        return self._cut(node.inputs[0], node.name, axes, starts, stops)
+
+    def _cut(
+        self,
+        source: str,
+        made: str,
+        axes: Sequence[int],
+        starts: Sequence[int],
+        stops: Sequence[int],
+    ) -> NodeProto:
+        """Stops of 0 and below are counted from behind, so that any extents will do."""
+        names: list[str] = []
+        ends = [stop or _TO_THE_END for stop in stops]
+        for key, numbers in (("starts", starts), ("stops", ends), ("axes", axes)):
+            names.append(f"{made}.{key}")
+            self.constants[names[-1]] = np.array(numbers, np.int64)
+        return helper.make_node("Slice", [source, *names], [made], made)
 
     def _clip(self, node: Node, low: float | None, high: float | None) -> NodeProto:
         ends = [

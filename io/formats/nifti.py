@@ -31,6 +31,7 @@ from ..files.streams import (
     read_exactly,
     skip,
 )
+from ..header_start import MAGIC_PLACES
 from ..marks import json_of, line_of, mark_in_text
 from ..volume import Affine, AnyArray, Empty, Grid, Study, SyntheticMark, Volume
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
@@ -50,7 +51,6 @@ _log.addHandler(logging.NullHandler())
 _UNITS = {1: "m", 2: "mm", 3: "um"}
 """By the code in xyzt_units."""
 
-_PLACE_IN_START = {348: slice(344, 348), 540: slice(4, 8)}
 _HEADERS = {
     (348, b"n+1\0", True): nibabel.Nifti1Header,
     (348, b"ni1\0", False): nibabel.nifti1.Nifti1PairHeader,
@@ -386,9 +386,9 @@ def scaling_of(header: Header, path: Path) -> tuple[float, float]:
 def _class_of(start: bytes, single: bool, path: Path) -> Any:
     for order in "<>":
         (size,) = struct.unpack(f"{order}i", start[:4])
-        if size not in _PLACE_IN_START:
+        if size not in MAGIC_PLACES:
             continue
-        magic = start[_PLACE_IN_START[size]]
+        magic = start[MAGIC_PLACES[size]]
         if (size, magic, single) in _HEADERS:
             return _HEADERS[size, magic, single]
         if (size, magic, not single) in _HEADERS:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from ...io.dicom.series import Series
 from ...io.discovery import Discovery, discover, is_result
 from ...io.files.documents import read_document
-from ...io.search import SUFFIXES, Skipped, suffix_of
+from ...io.search import Skipped, scan_stem
 from ...io.volume import Study
 from ..errors import PairsFileError
 from ..results.earlier_results import with_mirrored_names
@@ -185,8 +185,7 @@ class _Named:
 
 
 def _stem(name: PurePosixPath) -> PurePosixPath:
-    suffix = suffix_of(Path(name))
-    return name.with_name(name.name[: -len(suffix)]) if suffix in SUFFIXES else name
+    return name.with_name(scan_stem(name))
 
 
 def _acquired(name: PurePosixPath) -> Iterator[PurePosixPath]:

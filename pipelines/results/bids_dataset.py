@@ -15,6 +15,7 @@ from ...engine.model.model_card import ModelCard
 from ...io.errors import WriteError
 from ...io.files.atomic import whole_file
 from ...io.files.regular import read_regular
+from ...io.marks import PROGRAM
 from ...io.sidecars import DATASET_DESCRIPTION, BidsName, dataset_root, read_sidecar
 from ...io.volume import NOTICE, Study
 from ..errors import OutputFolderError
@@ -24,7 +25,6 @@ from .bids_names import SUFFIXES_OF_BIDS, bids_suffixes
 from .manifest import load
 
 BIDS_VERSION: Final = "1.10.0"
-PROGRAM: Final = "cuda-cyclegan"
 IGNORED: Final = ("*.preview.png", "*.map-*")
 """Previews and maps, which have no place in BIDS."""
 

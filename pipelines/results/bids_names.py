@@ -51,8 +51,7 @@ def bids_suffixes(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:
 
     Raises SettingsError.
     """
-    made = card.output_channels
-    targets = made if len(made) > 1 else (card.target,)
+    targets = card.targets
     if asked:
         if len(asked) != len(targets):
             raise SettingsError(

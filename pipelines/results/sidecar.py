@@ -70,24 +70,20 @@ class SidecarMaker:
 
     def made(self, study: Study, program: str) -> tuple[bytes, ...]:
         """The sidecar of each result of a study; program: version that made them."""
-        name, source, target = self.card.words
-        names = self.card.output_channels
-        targets = names if len(names) > 1 else (target,)
         sources = [_source(scan) for scan in study.channels]
         inherited = self._inherited(study.channels[0].files[0], sources[0])
-        made = generated_by((name, source, target), self.model_sha256, program)
+        made = generated_by(self.card.words, self.model_sha256, program)
+        texts = (f"{NOTICE} {target} made from {self.card.source}." for target in self.card.targets)
         return tuple(
             _encoded(
                 {
-                    "Description": " ".join(
-                        filter(None, (f"{NOTICE} {each} made from {source}.", study.incomplete))
-                    ),
+                    "Description": f"{text} {study.incomplete}".rstrip(),
                     "GeneratedBy": [made],
                     "Sources": sources,
                     **inherited,
                 }
             )
-            for each in targets
+            for text in texts
         )
 
     def _inherited(self, scan: Path, source: str) -> dict[str, Any]:
