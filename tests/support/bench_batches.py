@@ -17,7 +17,7 @@ from cuda_cyclegan.engine.model.model_card import (
 )
 from cuda_cyclegan.engine.model.model_file import encode_model
 from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
-from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import Triple
 
@@ -52,8 +52,14 @@ def tissue(shape: Triple, seed: int) -> "np.ndarray[Any, Any]":
 def write_model(
     path: Path, width: int, blocks: int, patch: Triple, intensity: IntensityMap | None = None
 ) -> Path:
-    """A ResNet generator of random weights."""
-    spec = ResNetSpec(1, 1, width, blocks)
+    """Write a ResNet generator of random weights."""
+    return write_generator(path, ResNetSpec(1, 1, width, blocks), patch, intensity)
+
+
+def write_generator(
+    path: Path, spec: Spec, patch: Triple, intensity: IntensityMap | None = None
+) -> Path:
+    """Write a generator of random weights."""
     graph, random = build(spec), np.random.default_rng(0)
     weights = {
         name: random.normal(0, 1 / np.sqrt(max(1, np.prod(shape[1:]))), shape).astype(np.float32)
