@@ -70,10 +70,14 @@ class KernelSpec:
     in_blocks: bool = False
     fits: Callable[[Convolution], bool] | None = None
 
+    def runs_on(self, precision: Precision, capability: tuple[int, int]) -> bool:
+        """Return whether a GPU may launch the kernels in a precision."""
+        is_on_chip = not self.needs_wgmma or capability == WGMMA_CAPABILITY
+        return precision in self.precisions and is_on_chip
+
     def instances_for(self, precision: Precision, capability: tuple[int, int]) -> tuple[str, ...]:
         """Return the C++ names of all instances that a GPU may launch."""
-        is_on_chip = not self.needs_wgmma or capability == WGMMA_CAPABILITY
-        return (*self.instances.values(),) if precision in self.precisions and is_on_chip else ()
+        return (*self.instances.values(),) if self.runs_on(precision, capability) else ()
 
 
 KERNELS: Mapping[str, KernelSpec] = {

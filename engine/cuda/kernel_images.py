@@ -1,4 +1,4 @@
-"""The own kernels on one card, compiled and loaded when first asked for."""
+"""The custom kernels on one GPU, loaded when first needed from an archive, or else compiled."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -8,9 +8,11 @@ from typing import Any, Self
 from ..compiler.card_properties import CardProperties
 from ..compiler.kernels import KERNELS
 from ..compiler.launches.launch import Launch
+from ..errors import CudaError
 from ..options import Precision
 from .driver import CudaModule, Stream, resident_blocks
-from .nvrtc import compiled, image_key
+from .kernel_archive import KernelArchive
+from .nvrtc import Image, compiled, image_key
 
 
 class Kernels:
@@ -34,6 +36,9 @@ class Kernels:
         self._modules: dict[tuple[str, str | None, bool], tuple[CudaModule, Mapping[str, str]]] = {}
         self._kernels: dict[tuple[str, str, bool], Any] = {}
         self._opened = ExitStack()
+        self._archive = KernelArchive.open(precision, card.capability)
+        if self._archive:
+            self._opened.enter_context(self._archive)
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +72,9 @@ class Kernels:
         )
 
     def image_key(self, source: str) -> str:
-        """Changes with the machine code of kernels/SOURCE.cu on this card."""
+        """Return a key that changes with the machine code of kernels/SOURCE.cu on this GPU."""
+        if self._archive:
+            return self._archive.key
         return image_key(source, self.precision, self.card.capability)
 
     def kernel(self, source: str, name: str, *, in_blocks: bool = False) -> Any:
@@ -88,14 +95,32 @@ class Kernels:
     ) -> tuple[CudaModule, Mapping[str, str]]:
         key = source, instance, in_blocks
         if key not in self._modules:
-            image = compiled(
-                source,
-                self.precision,
-                self.card.capability,
-                self._cache,
-                instances=(instance,) if instance else (),
-                in_blocks=in_blocks,
-            )
-            module = self._opened.enter_context(CudaModule(image.code, self.card))
-            self._modules[key] = module, image.symbols
+            self._modules[key] = self._from_archive(*key) or self._loaded(self._compiled(*key))
         return self._modules[key]
+
+    def _from_archive(
+        self, source: str, instance: str | None, in_blocks: bool
+    ) -> tuple[CudaModule, Mapping[str, str]] | None:
+        """Load an image of the archive; None without one, or if the driver is too old for it."""
+        image = self._archive and self._archive.image(source, instance, in_blocks=in_blocks)
+        if not image:
+            return None
+        try:
+            return self._loaded(image)
+        except CudaError:
+            self._archive = None
+            return None
+
+    def _loaded(self, image: Image) -> tuple[CudaModule, Mapping[str, str]]:
+        module = self._opened.enter_context(CudaModule(image.code, self.card))
+        return module, image.symbols
+
+    def _compiled(self, source: str, instance: str | None, in_blocks: bool) -> Image:
+        return compiled(
+            source,
+            self.precision,
+            self.card.capability,
+            self._cache,
+            instances=(instance,) if instance else (),
+            in_blocks=in_blocks,
+        )

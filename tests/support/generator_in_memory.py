@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.cudnn_stand_in import frontend
 from support.gpu_networks import random_network
-from support.nvrtc_stand_in import compiled
+from support.nvrtc_stand_in import replace_nvrtc
 
 from cuda_cyclegan.engine.errors import DeviceMemoryError, PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
@@ -27,7 +27,6 @@ NETWORK = random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
 def main() -> None:
     """Arguments: a folder for the cache. Prints what was found."""
     sys.modules["cudnn"] = frontend()
-    from cuda_cyclegan.engine.cuda import kernel_images
     from cuda_cyclegan.engine.cuda.driver import Context
     from cuda_cyclegan.engine.cuda.patches.generator import (
         CudaOptions,
@@ -35,7 +34,7 @@ def main() -> None:
         planned,
     )
 
-    kernel_images.compiled = compiled
+    replace_nvrtc()
     options = CudaOptions(PATCH, batch=2, cache=Path(sys.argv[1]))
     with Context(0) as context:
 

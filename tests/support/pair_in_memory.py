@@ -13,7 +13,7 @@ import pytest
 from support.cudnn_stand_in import frontend
 from support.generator_in_memory import run_window
 from support.model_pair import random_model
-from support.nvrtc_stand_in import compiled
+from support.nvrtc_stand_in import replace_nvrtc
 
 from cuda_cyclegan.engine.devices import Device, with_half_the_memory
 from cuda_cyclegan.engine.errors import DeviceMemoryError
@@ -26,11 +26,10 @@ from cuda_cyclegan.pipelines.settings import TranslateOptions
 def main() -> None:
     """Arguments: a folder. Prints what was found."""
     sys.modules["cudnn"] = frontend()
-    from cuda_cyclegan.engine.cuda import kernel_images
     from cuda_cyclegan.engine.cuda.driver import Context
     from cuda_cyclegan.engine.cuda.patches.generator import CudaGenerator
 
-    kernel_images.compiled = compiled
+    replace_nvrtc()
     folder = Path(sys.argv[1])
     forth = load_model(random_model(folder / "a.safetensors"))
     back = load_model(random_model(folder / "b.safetensors", "T2", "T1", 1))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support.batch_world import tiny_model
 from support.cudnn_stand_in import frontend
-from support.nvrtc_stand_in import compiled
+from support.nvrtc_stand_in import replace_nvrtc
 
 import cuda_cyclegan as cc
 from cuda_cyclegan.engine.devices import Device
@@ -22,10 +22,9 @@ COUNT = 100
 def main() -> None:
     """Arguments: a folder for the cache. Prints bytes that are held while open, and when closed."""
     sys.modules["cudnn"] = frontend()
-    from cuda_cyclegan.engine.cuda import kernel_images
     from cuda_cyclegan.engine.cuda.driver import Context
 
-    kernel_images.compiled = compiled
+    replace_nvrtc()
     folder = Path(sys.argv[1])
     folder.mkdir()
     model = cc.load_model(tiny_model(folder / "m.safetensors"))

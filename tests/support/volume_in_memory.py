@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support.cudnn_stand_in import frontend
 from support.gpu_networks import random_network
-from support.nvrtc_stand_in import compiled
+from support.nvrtc_stand_in import replace_nvrtc
 
 from cuda_cyclegan.engine.errors import DeviceMemoryError, PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
@@ -36,7 +36,7 @@ def main() -> None:
     """
     sys.modules["cudnn"] = frontend()
     os.environ["DEVICE_PAGE"] = str(2 << 20)
-    from cuda_cyclegan.engine.cuda import kernel_check, kernel_images
+    from cuda_cyclegan.engine.cuda import kernel_check
     from cuda_cyclegan.engine.cuda.driver import Context
     from cuda_cyclegan.engine.cuda.volume import held_memory
     from cuda_cyclegan.engine.cuda.volume.generator import (
@@ -46,7 +46,7 @@ def main() -> None:
         planned_volume,
     )
 
-    kernel_images.compiled = compiled
+    replace_nvrtc()
     kernel_check._wrong_statistics = lambda *_: None  # of kernels that do not run
     cache = Path(sys.argv[1])
     found: dict[str, Any] = {}

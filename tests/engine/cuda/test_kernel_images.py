@@ -1,6 +1,7 @@
 """Kernels of one GPU are found by their file, name and kind of patches."""
 
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,12 +10,12 @@ from support.described_cards import H200
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
-from cuda_cyclegan.engine.cuda import kernel_images
+from cuda_cyclegan.engine.cuda import kernel_archive, kernel_images
 from cuda_cyclegan.engine.cuda.kernel_images import Kernels
 
 
 def test_kernels_are_found_by_file_name_and_kind_of_patches(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     made: list[tuple[str, tuple[str, ...], bool]] = []
 
@@ -28,6 +29,7 @@ def test_kernels_are_found_by_file_name_and_kind_of_patches(
     def module(code: str, _: object) -> Any:
         return nullcontext(SimpleNamespace(kernel=lambda name: f"{name} of {code}"))
 
+    monkeypatch.setattr(kernel_archive, "ARCHIVES", tmp_path)
     monkeypatch.setattr(kernel_images, "compiled", image)
     monkeypatch.setattr(kernel_images, "CudaModule", module)
     with Kernels("fp16", H200, None) as kernels:

@@ -23,6 +23,7 @@ from cuda_cyclegan.engine.compiler.kernel_source import structure
 from cuda_cyclegan.engine.compiler.kernels import KERNELS as TABLE
 from cuda_cyclegan.engine.compiler.tensors import ELEMENTS
 from cuda_cyclegan.engine.cuda import nvrtc
+from cuda_cyclegan.engine.cuda.kernel_archive import KernelArchive, write_archive
 from cuda_cyclegan.engine.cuda.nvrtc import FOLDER, Image, compiled, image_key
 from cuda_cyclegan.engine.errors import CudaError
 from cuda_cyclegan.engine.options import Precision
@@ -381,6 +382,21 @@ def test_headers_in_the_working_directory_are_none_of_the_kernels(tmp_path, monk
 @pytest.mark.parametrize("name", KERNELS)
 def test_what_compiles_for_fp32_is_the_program_of_tf32(name):
     assert image_key(name, "tf32", (9, 0)) == image_key(name, "fp32", (9, 0))
+
+
+LARGEST_ARCHIVE = 1800 << 10
+"""Bytes: three archives for each of the CHIPS stay below 40 MB in a wheel."""
+
+
+@pytest.mark.slow
+def test_an_archive_holds_what_its_kernels_compile_to(tmp_path: Path) -> None:
+    path = write_archive(tmp_path, "fp16", DISASSEMBLED)
+    assert path.stat().st_size < LARGEST_ARCHIVE
+    archive = KernelArchive.open("fp16", DISASSEMBLED, tmp_path)
+    assert archive is not None
+    with archive:
+        image = archive.image("pack", None, in_blocks=True)
+        assert image == compiled("pack", "fp16", DISASSEMBLED, in_blocks=True)
 
 
 def test_a_kept_kernel_is_read_without_the_compiler(tmp_path, monkeypatch):
