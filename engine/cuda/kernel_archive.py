@@ -13,7 +13,6 @@ import json
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +108,8 @@ def _member(source: str, instance: str | None, in_blocks: bool) -> str:
 
 def main(capabilities: list[str]) -> None:
     """Write the archives of compute capabilities such as "9.0", in parallel."""
+    from concurrent.futures import ProcessPoolExecutor  # late: loads multiprocessing
+
     elements: Mapping[str, Precision] = {element: each for each, element in ELEMENTS.items()}
     chips = [tuple(map(int, text.split("."))) for text in capabilities]
     tasks: list[tuple[Precision, tuple[int, int]]] = [
