@@ -288,7 +288,7 @@ def test_evaluation_is_as_near_to_other_programs_as_its_page_says() -> None:
 
 
 def test_a_spread_foretells_what_its_page_says() -> None:
-    page = (ROOT / "docs" / "translation.md").read_text("utf-8")
+    page = (ROOT / "docs" / "spread.md").read_text("utf-8")
     found = json.loads((RESULTS / "spread_of_the_sample.json").read_text())["flips"]
     for count in ("2", "4", "8"):
         flips = found[count]

@@ -1,4 +1,4 @@
-"""Which programs keep the mark of a result that they write again, as docs/translation.md has it."""
+"""Which programs keep the mark of a result that they write again, as docs/results.md has it."""
 
 import subprocess
 from collections.abc import Callable
