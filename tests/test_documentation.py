@@ -366,17 +366,17 @@ def test_the_node_is_as_fast_as_its_page_says() -> None:
         f"{server['series']} series with the queue on PostgreSQL, whose server was killed "
         f"{server['kills of the database']} times for at least 3 s, the node "
         f"{server['kills']['node']} times and the worker {server['kills']['worker']} times: "
-        f"{server['derived series']} derived series, each once. Results came again at most "
-        f"{server['seconds until the next result, longest']} s after",
+        f"{server['derived series']} derived series, each once. Results continued at most "
+        f"{server['seconds until the next result, longest']} s after the server",
         f"through the node and back took "
         f"{cost['from Orthanc through the node and back, seconds']} s",
-        f"one after the other, {cost['submit and worker, seconds']} s",
+        f"`submit` and then `worker` for the same files {cost['submit and worker, seconds']} s",
         f"Of {late['series']} series sent one at a time, 95 % were back in Orthanc within "
         f"{late['p95']} s",
-        f"{disk[0]} MB/s over one association and {disk[1]} MB/s over four, where writing and "
+        f"{disk[0]} MB/s over one association and {disk[1]} MB/s over four, while writing and "
         f"syncing alone reached {rate['MB/s of writing and syncing alone on the disk']} MB/s; "
         f"{rate['MB/s on a RAM disk, associations: 1']} MB/s on a RAM disk",
-        f"syncs nothing: {rate['MB/s of storescp, which syncs nothing']} MB/s",
+        f"does not sync: {rate['MB/s of storescp, which syncs nothing']} MB/s",
         f"took {hostile['seconds for one, median']} s meanwhile, at most "
         f"{hostile['seconds for one, longest']} s",
         f"from {hostile['resident MiB before']} to "
