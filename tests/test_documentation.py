@@ -30,7 +30,7 @@ from cuda_cyclegan.engine.model.model_card import CycleReference, Percentiles, T
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-LONG = {"README.md", "benchmarks.md", "checks.md", "gpu.md", "import.md", "queue.md"}
+LONG = {"README.md", "benchmarks.md", "checks.md", "gpu.md", "import.md", "onnx.md", "queue.md"}
 """Pages whose examples take a second or more. tests/test_sample.py runs the README's first one."""
 SAMPLE = ROOT / "sample_data"
 RESULTS = ROOT / "tests" / "benchmarks" / "results"

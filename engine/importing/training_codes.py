@@ -1,7 +1,7 @@
 """Known training repositories: what their generators compute, and in which file.
 
 Each row was read from the repository's own source and is compared in the tests with PyTorch modules
-written from it. docs/import.md shows the table.
+written from it. docs/training-codes.md shows the table.
 """
 
 from collections.abc import Iterator

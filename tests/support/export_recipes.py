@@ -1,16 +1,16 @@
-"""The recipes of docs/import.md for an ONNX file, run as they stand there."""
+"""The recipes of docs/onnx.md for an ONNX file, run as they stand there."""
 
 import re
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[2] / "docs" / "import.md"
+PAGE = Path(__file__).parents[2] / "docs" / "onnx.md"
 
 
 def recipes() -> tuple[str, str, str]:
     """Export by the older exporter, by the newer one, and what tracked norms need before."""
-    section = PAGE.read_text().partition("\n## From ONNX\n")[2].partition("\n## ")[0]
+    section = PAGE.read_text().partition("\n## Export\n")[2].partition("\n## ")[0]
     older, newer, norms = re.findall(r"```text\n(.*?)```", section, re.DOTALL)
     return older, newer, norms
 

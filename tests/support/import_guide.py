@@ -1,4 +1,4 @@
-"""The table of docs/import.md as the program's own table of training codes makes it.
+"""The table of docs/training-codes.md as the program's own table of training codes makes it.
 
 Run it to print the table: PYTHONPATH=tests python -m support.import_guide
 """

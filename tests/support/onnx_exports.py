@@ -70,7 +70,7 @@ FEATURES = (
 TRACKED = "tracked norms"
 STORED, OF_PATCH = f"{TRACKED}, stored", f"{TRACKED}, of the patch"
 RECIPES = ((OF_PATCH, "older"), (OF_PATCH, "newer"), (STORED, "newer"))
-"""Networks whose norms track statistics, and the recipe of docs/import.md that exported each."""
+"""Networks whose norms track statistics, and the recipe of docs/onnx.md that exported each."""
 
 FOLLOWED = FOLDER / "recipes.txt"
 """The recipes as they were when the files were made."""

@@ -19,7 +19,7 @@ from cuda_cyclegan.engine.importing.evidence import NetworkChoices
 from cuda_cyclegan.engine.importing.recognise import recognise
 from cuda_cyclegan.engine.importing.training_codes import CODES, code_named
 
-GUIDE = Path(__file__).parents[3] / "docs" / "import.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "training-codes.md"
 
 
 def identity(_: int) -> "torch.nn.Module":
