@@ -200,7 +200,7 @@ def test_the_page_on_reports_tells_every_field(workplace: Path) -> None:
     more += ["--cycle-check", "t2-to-t1.safetensors"]
     assert run([*asked.split(), *more], workplace).exit_code == 1
     report: dict[str, Any] = json.loads((workplace / "r.json").read_text())
-    page = (ROOT / "docs" / "reports.md").read_text("utf-8").partition("| field |")[2]
+    page = (ROOT / "docs" / "report-json.md").read_text("utf-8").partition("| field |")[2]
     cells = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
     told = re.findall(r"`([^`]+)`", " ".join(cells))
     assert sorted(told) == sorted({*fields(report)})

@@ -35,7 +35,7 @@ def test_another_byte_is_another_hash(contents: list[bytes]) -> None:
 
 
 def test_the_script_in_the_documentation_gives_the_same(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "reports.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "report-json.md").read_text()
     [line] = [line for line in page.splitlines() if line.startswith("sha256sum ")]
     folder = tmp_path / line.split()[1].removesuffix("/*")
     folder.mkdir(parents=True)
