@@ -22,15 +22,7 @@ from .opening import shared_network
 from .report.report import Failure
 from .settings import TranslateOptions
 from .stopwatch import Stopwatch
-from .study.translation import (
-    OpenModel,
-    PreparedStudy,
-    ignore_tiles,
-    infer_study,
-    plan_read_study,
-    prepare_study,
-    read_study,
-)
+from .study.translator import PreparedStudy, StudyTranslator
 from .study.voxels.input_figures import InputFigures, expectations
 
 
@@ -55,17 +47,13 @@ class Translation:
     back_translator: BackTranslator
 
     def cycle_error(self, study: PreparedStudy, watch: Stopwatch) -> float:
-        """Of a study, in network intensity. Raises EngineError and PreparationError."""
-        model, options = self.back_translator.model, self.back_translator.options
-        precision = options.settings().precision
-        outcome = self.generator.do(
-            lambda network: infer_study(
-                study, OpenModel(model, network, options), watch, ignore_tiles
-            ),
-            precision,
-        )
-        made = self.back_translator.translate_back(outcome.result, precision, watch, ignore_tiles)
-        error = made.compared(watch).error
+        """Return the cycle error of a study in network intensity.
+
+        Raises EngineError and PreparationError.
+        """
+        there, back = self.back_translator.model, self.back_translator
+        inferred = StudyTranslator(there, back.options, watch).infer(study, self.generator)
+        error = back.translate_back(inferred, watch).compared(watch).error
         return error.error / error.unit
 
 
@@ -118,13 +106,11 @@ def calibrate(
             f"Model {model.card.name} takes {len(model.card.input_channels)} channels, and only "
             "models of one can be calibrated."
         )
-    # What an earlier calibration expected is of no interest.
-    plain = replace(model, card=replace(model.card, expected=None))
 
     def measured(study: Study, watch: Stopwatch) -> _ReferenceStudy:
-        scans = read_study(study, options, watch)
-        plan = plan_read_study(scans, plain, options, watch)
-        prepared = prepare_study(scans, plan, plain, options, watch)
+        translator = StudyTranslator(model, options, watch)
+        scans = translator.read(study)
+        prepared = translator.prepare(scans, translator.plan(scans), is_compared=False)
         cycle = translation and translation.cycle_error(prepared, watch)
         return _ReferenceStudy(prepared.prepared.figures(), cycle)
 

@@ -38,7 +38,7 @@ from .study.plan import StudyPlan
 from .study.preparation import network_room
 from .study.sliding_window import window_grid
 from .study.tiling import Tiling
-from .study.translation import foresee_study, plan_read_study, read_study
+from .study.translator import StudyTranslator
 from .study.unread import look_at_study
 from .study.verification import tiles_again, volume_again_bytes
 from .study.volumes import StudyVolumes, notes_of_volumes
@@ -185,18 +185,18 @@ class _CostEstimator:
         job, watch, notes = self._job, Stopwatch(), planned.study.notes
         study, noted = planned.study, list[tuple[int, str]]()
         verify, name, again = job.options.verify, str(study.name), 0
-        volumes = None
+        volumes, translator = None, StudyTranslator(job.model, job.options, watch)
         try:
             reading_bytes = look_at_study(study, job.options).reading_bytes
             volumes = StudyVolumes(study, job.options)
             while True:
-                scans = read_study(study, job.options, watch, series=volumes)
+                scans = translator.read(study, volumes)
                 noted += [(volumes.number, note) for note in scans.notes]
-                plan = plan_read_study(scans, job.model, job.options, watch)
+                plan = translator.plan(scans)
                 noted += [
                     (volumes.number, note) for note in volumes.notes_of(scans.volumes[0], plan)
                 ]
-                given, told = foresee_study(scans, plan, job.model, job.options, watch)
+                given, told = translator.foresee(scans, plan)
                 noted += [(volumes.number, note) for note in told]
                 again += tiles_again(plan, given, verify, name)
                 if not volumes.left:

@@ -9,7 +9,6 @@ import numpy as np
 from ..engine.devices import Device, with_half_the_memory
 from ..engine.generator import SharedGenerator
 from ..engine.model.model_file import Model
-from ..engine.options import Inference
 from ..io.volume import Study
 from .one_by_one import one_by_one
 from .opening import shared_network
@@ -17,16 +16,7 @@ from .report.report import Failure
 from .settings import TranslateOptions
 from .stopwatch import Stopwatch
 from .study.seams import seam_score
-from .study.translation import (
-    InferredStudy,
-    OpenModel,
-    PreparedStudy,
-    ignore_tiles,
-    infer_study,
-    plan_read_study,
-    prepare_study,
-    read_study,
-)
+from .study.translator import InferredStudy, PreparedStudy, StudyTranslator
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +61,7 @@ def compare_inference(
 
         def way(how: TranslateOptions) -> _Way:
             opening = shared_network(model.network, shared, how.settings().opened_for)
-            return _Way(model, opened.enter_context(opening), how)
+            return _Way(StudyTranslator(model, how), opened.enter_context(opening))
 
         both = way(patches), way(volume)
         yield from one_by_one(studies, lambda study, watch: _compared(study, both, watch), tell)
@@ -79,36 +69,26 @@ def compare_inference(
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    model: Model
+    translator: StudyTranslator
     generator: SharedGenerator
-    options: TranslateOptions
-
-    @property
-    def inference(self) -> Inference:
-        return self.options.settings().inference
 
     def translated(self, study: PreparedStudy) -> tuple[InferredStudy, OneWay]:
-        plan = replace(study.prepared.plan, inference=self.inference)
+        options, watch = self.translator.options, Stopwatch()
+        settings = options.settings()
+        plan = replace(study.prepared.plan, inference=settings.inference)
         study = replace(study, prepared=replace(study.prepared, plan=plan))
-        watch = Stopwatch()
-        self.generator.open(self.options.settings().precision)
-        outcome = self.generator.do(
-            lambda network: infer_study(
-                study, OpenModel(self.model, network, self.options), watch, ignore_tiles
-            ),
-            self.options.settings().precision,
-        )
-        made = outcome.result.made.target.values
-        seams = seam_score(study.prepared.given.values, made, plan.tiling, self.options.blend)
-        return outcome.result, OneWay(seams.worst, watch.total())
+        self.generator.open(settings.precision)
+        inferred = replace(self.translator, watch=watch).infer(study, self.generator)
+        made = inferred.made.target.values
+        seams = seam_score(study.prepared.given.values, made, plan.tiling, options.blend)
+        return inferred, OneWay(seams.worst, watch.total())
 
 
 def _compared(study: Study, ways: tuple[_Way, _Way], watch: Stopwatch) -> ComparedStudy:
-    first = ways[0]
-    scans = read_study(study, first.options, watch)
-    plan_read_study(scans, first.model, ways[1].options, watch)  # which may refuse it
-    plan = plan_read_study(scans, first.model, first.options, watch)
-    prepared = prepare_study(scans, plan, first.model, first.options, watch)
+    patchwise, whole = (replace(way.translator, watch=watch) for way in ways)
+    scans = patchwise.read(study)
+    whole.plan(scans)  # which may refuse it
+    prepared = patchwise.prepare(scans, patchwise.plan(scans))
     watch.stage = "infer"
     (one, patches), (other, volume) = (way.translated(prepared) for way in ways)
     here, there = (each.made.target.values for each in (one, other))

@@ -268,7 +268,7 @@ def _remember(
 ) -> None:
     """Keep how fast this batch went, for plans of the next."""
     cache = RateCache(cache_folder())
-    at_once = job.settings.opened_for is None
+    at_once = job.settings.inference == "volume"
     if verify := VerifyRates.measured(rows, at_once=at_once):
         cache.put(verify, job.verify_key)
     if opening.seconds is not None and (

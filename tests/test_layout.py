@@ -245,8 +245,8 @@ MAY_IMPORT = {
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.cycle": (
         "engine.cores engine.cuda engine.errors engine.generator engine.model engine.network "
-        "engine.options io.volume pipelines.errors pipelines.settings pipelines.stopwatch "
-        "pipelines.study pipelines.study.maps pipelines.study.voxels"
+        "io.volume pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study "
+        "pipelines.study.maps pipelines.study.voxels"
     ),
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
@@ -279,9 +279,8 @@ MAY_IMPORT = {
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.inference_comparison": (
-        "engine.devices engine.generator engine.model engine.options io.volume "
-        "pipelines.one_by_one pipelines.opening pipelines.report pipelines.settings "
-        "pipelines.stopwatch pipelines.study"
+        "engine.devices engine.generator engine.model io.volume pipelines.one_by_one "
+        "pipelines.opening pipelines.report pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.jobs": (
         "engine.decoding engine.model io.discovery io.files io.links io.search io.volume "

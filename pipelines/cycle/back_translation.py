@@ -17,16 +17,22 @@ from ...engine.cuda.plan_cache import Progress
 from ...engine.generator import SharedGenerator
 from ...engine.model.model_file import Model
 from ...engine.network.layers import FloatArray
-from ...engine.options import Precision
 from ...io.volume import Empty, Volume
 from ..errors import PreparationError
 from ..settings import CycleCheck, TranslateOptions
 from ..stopwatch import Stopwatch
 from ..study.finishing import finish
 from ..study.maps.study_map import StudyMap, cycle_mark
-from ..study.plan import StudyPlan, check_volume, plan_study
-from ..study.preparation import Prepared, prepare
-from ..study.translation import InferredStudy, OnTiles, OpenModel, PreparedStudy, infer_study
+from ..study.plan import StudyPlan
+from ..study.preparation import Prepared
+from ..study.translator import (
+    InferredStudy,
+    OnTiles,
+    PreparedStudy,
+    Scans,
+    StudyTranslator,
+    ignore_tiles,
+)
 from ..study.voxels.foreground import level_of
 from ..study.voxels.planes import Slab, rows, slabs
 from .back_model import back_options, cycle_rule
@@ -102,19 +108,16 @@ class BackTranslator:
     def translate_back(
         self,
         inferred: InferredStudy,
-        precision: Precision,
         watch: Stopwatch,
-        on_tiles: OnTiles,
+        on_tiles: OnTiles = ignore_tiles,
         empty: Empty = np.empty,
     ) -> BackTranslated:
-        """Finish a study's result and translate it back.
-
-        precision: to begin with. Raises EngineError and PreparationError.
-        """
+        """Finish a study's result and translate it back. Raises EngineError, PreparationError."""
         _scan_of(inferred)
         with watch.time("finish"):
             [result] = finish(inferred.study.prepared, inferred.made, empty)
-        made, notes = self._translated_back(result, precision, watch, on_tiles, empty)
+        made = self._translated_back(result, watch, on_tiles, empty)
+        notes = tuple(f"On the way back: {note}" for note in made.notes)
         return BackTranslated(self, replace(inferred, finished=(result,)), made, notes)
 
     @property
@@ -129,35 +132,19 @@ class BackTranslator:
         return scan.with_voxels(empty(scan.shape[::-1], np.float32).transpose())
 
     def _translated_back(
-        self,
-        result: Volume,
-        precision: Precision,
-        watch: Stopwatch,
-        on_tiles: OnTiles,
-        empty: Empty,
-    ) -> tuple[InferredStudy, tuple[str, ...]]:
+        self, result: Volume, watch: Stopwatch, on_tiles: OnTiles, empty: Empty
+    ) -> InferredStudy:
         options = back_options(self.options, self.back)
+        translator = StudyTranslator(self.back, options, watch, empty)
         with watch.time("prepare"):
-            plan = plan_back(result, self.back, self.options)
-            try:
-                prepared = prepare([result], plan, self.back.card, empty)
-            except PreparationError as error:
-                raise PreparationError(
-                    f"The result cannot be translated back, which setting cycle-check asks for: "
-                    f"{error}"
-                ) from error
-        outcome = self.generator.do(
-            lambda network: infer_study(
-                PreparedStudy(prepared, ()),
-                OpenModel(self.back, network, options),
-                watch,
-                on_tiles,
-                empty,
-            ),
-            precision,
-        )
-        told = (*outcome.notes, *outcome.result.notes)
-        return outcome.result, tuple(f"On the way back: {note}" for note in told)
+            plan = translator.plan_volumes([result], in_network=True)
+        try:
+            study = translator.prepare(Scans((result,), ()), plan, is_compared=False)
+        except PreparationError as error:
+            raise PreparationError(
+                f"The result cannot be translated back, which setting cycle-check asks for: {error}"
+            ) from error
+        return translator.infer(study, self.generator, on_tiles)
 
     def error(
         self, scan: Volume, prepared: Prepared, made: InferredStudy, shown: Volume | None
@@ -189,12 +176,9 @@ def opened_back_translator(
 
 
 def plan_back(volume: Volume, back: Model, options: TranslateOptions) -> StudyPlan:
-    """How a result on a volume's grid is translated back. Raises PreparationError."""
-    settings = back_options(options, back).settings()
-    graph = back.network.graph
-    plan = plan_study([volume], back.card, settings, graph.stride, in_network=True)
-    check_volume(plan, graph)
-    return plan
+    """Plan the back-translation of a result on a volume's grid. Raises PreparationError."""
+    translator = StudyTranslator(back, back_options(options, back))
+    return translator.plan_volumes([volume], in_network=True)
 
 
 def host_bytes(scan: Volume, forward: StudyPlan, back: StudyPlan, options: TranslateOptions) -> int:

@@ -61,7 +61,7 @@ class StudyPipeline:
         self._stages = StudyStages(
             task, WeightedSemaphore(concurrency.host_bytes), self._events.tell, self._commits
         )
-        self._is_announced = task.settings.opened_for is not None
+        self._is_announced = task.settings.inference == "patches"
         self._reading, self._storing = concurrency.readers, concurrency.writers
         self._counting = threading.Lock()
         self._open = ExitStack()

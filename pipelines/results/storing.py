@@ -18,7 +18,7 @@ from ..cycle.cycle_error import CycleError
 from ..errors import OccupiedError
 from ..program import program_version
 from ..study.maps.study_map import StudyMap
-from ..study.translation import Translated
+from ..study.translator import Translated
 from .manifest import FileState, ManifestEntry, MapRecord, Recipe
 from .record_folder import OutputPlace
 from .resume import PlannedStudy, files_of, map_places

@@ -3,39 +3,29 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-from ...engine.model.model_card import ModelCard
 from ...io.choice import Choice
 from ...io.discovery import discover
 from ...io.errors import UnreadableScanError
 from ...io.reading import read
-from ...io.volume import Empty, Study
+from ...io.volume import Study
 from ...io.writing import map_beside
-from ..settings import TranslateOptions
-from ..stopwatch import Stopwatch
 from .maps.study_map import is_shown, maps_asked_for
 from .pictures.slices import mid_slices
-from .translation import read_study
+from .translator import StudyTranslator
 from .unread import first_index
 
 
 def preview_from_files(
-    study: Study,
-    targets: Sequence[Path],
-    card: ModelCard,
-    options: TranslateOptions,
-    watch: Stopwatch,
-    empty: Empty = np.empty,
-    warning: str = "",
+    translator: StudyTranslator, study: Study, targets: Sequence[Path], warning: str = ""
 ) -> bytes:
-    """A PNG of a study's scans, of its results at `targets` and of the maps beside the first that
-    the options ask for, one of which is held at a time.
+    """Return a PNG of a study's scans, its results at `targets` and the maps next to the first
+    that the options request, reading one volume at a time.
 
-    warning: what it is to say besides. Raises ScanError and PreparationError.
+    warning: shown in it. Raises ScanError and PreparationError.
     """
-    given = [*map(mid_slices, read_study(study, options, watch, empty).volumes)]
-    with watch.time("read"):
+    options, empty = translator.options, translator.empty
+    given = [*map(mid_slices, translator.read(study).volumes)]
+    with translator.watch.time("read"):
         results = [_result_at(target) for target in targets]
         made = [mid_slices(read(result, first_index(result, options), empty)) for result in results]
         maps = [
@@ -43,10 +33,10 @@ def preview_from_files(
             for mark in maps_asked_for(options)
             if is_shown(mark)
         ]
-    with watch.time("finish"):
-        from .pictures.preview import draw_preview  # late, as it takes a library for pictures
+    with translator.watch.time("finish"):
+        from .pictures.preview import draw_preview  # late, as it takes a picture library
 
-        return draw_preview(given, made, card, maps, warning)
+        return draw_preview(given, made, translator.model.card, maps, warning)
 
 
 def _result_at(target: Path) -> Study:

@@ -34,8 +34,8 @@ class UnreadStudy:
 
 
 def look_at_study(study: Study, options: TranslateOptions) -> UnreadStudy:
-    """A study that `read_study` would read. Raises ScanError, and PreparationError for scans that
-    hold different numbers of volumes where every one is asked for.
+    """Return a study as `StudyTranslator.read` would read it. Raises ScanError, and
+    PreparationError for scans with different numbers of volumes if every one is requested.
     """
     every = options.every_volume
     scans = [look_at(scan, options.volume_index, every_volume=every) for scan in study.channels]

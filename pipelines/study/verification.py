@@ -36,7 +36,7 @@ from .plan import StudyPlan
 from .row_figures import Verified
 from .sliding_window import Cutter
 from .tiling import Box, Tile, Tiling
-from .translation import InferredStudy
+from .translator import InferredStudy
 
 _SPREAD = 0.1
 """Of the scan's range: in tiles with less, such as air alone, normalisations enlarge rounding."""

@@ -1,12 +1,13 @@
 """Cards, volumes and cheap generators for the tests of preparation, tiling and blending."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from cuda_cyclegan.engine.generator import Generator
+from cuda_cyclegan.engine.generator import AnyGenerator, Generator, SharedGenerator
 from cuda_cyclegan.engine.model.model_card import (
     Identity,
     ModelCard,
@@ -84,6 +85,11 @@ def translated(
 ) -> FloatArray:
     """An array [C, D, H, W] through a generator, tile by tile."""
     return through(array, generator, SlidingWindow(tiling, blend, padding))
+
+
+def shared(generator: AnyGenerator) -> SharedGenerator:
+    """The generator as threads share it, in any precision."""
+    return SharedGenerator(lambda _: nullcontext(generator), (), ExitStack())
 
 
 def through(

@@ -18,7 +18,6 @@ from support.model_pair import WINDOW, random_model
 from support.queue_world import QueueWorld
 
 from cuda_cyclegan.engine.devices import choose_device
-from cuda_cyclegan.engine.generator import Generator
 from cuda_cyclegan.engine.model.model_file import Model, decode_model, encode_model, load_model
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.io.discovery import discover
@@ -29,15 +28,7 @@ from cuda_cyclegan.pipelines.cycle.back_translation import host_bytes, plan_back
 from cuda_cyclegan.pipelines.host.arrays import HostArrays
 from cuda_cyclegan.pipelines.settings import CycleCheck, TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
-from cuda_cyclegan.pipelines.study.translation import (
-    InferredStudy,
-    OpenModel,
-    ignore_tiles,
-    infer_study,
-    plan_read_study,
-    prepare_study,
-    read_study,
-)
+from cuda_cyclegan.pipelines.study.translator import StudyTranslator
 
 nibabel: Any = _nibabel
 LARGE = (64, 128, 128)
@@ -154,20 +145,15 @@ def test_a_study_holds_no_more_host_memory_than_was_told(tmp_path: Path, dtype: 
         held.append(arrays.held)
         return made
 
-    scans = read_study(discover([scan], None).studies[0], options, watch, empty)
+    translator = StudyTranslator(forth, options, watch, empty)
+    scans = translator.read(discover([scan], None).studies[0])
     [volume] = scans.volumes
-    plan = plan_read_study(scans, forth, options, watch)
+    plan = translator.plan(scans)
     told = host_bytes(volume, plan, plan_back(volume, back, options), options)
-    study = prepare_study(scans, plan, forth, options, watch, empty)
+    study = translator.prepare(scans, plan)
     with opened_translation(forth, back, choose_device("cpu"), options) as both:
-
-        def infer(network: Generator) -> InferredStudy:
-            return infer_study(
-                study, OpenModel(forth, network, options), watch, ignore_tiles, empty
-            )
-
-        inferred = both.generator.do(infer, "fp32").result
-        made = both.back_translator.translate_back(inferred, "fp32", watch, ignore_tiles, empty)
+        inferred = translator.infer(study, both.generator)
+        made = both.back_translator.translate_back(inferred, watch, empty=empty)
         checked = made.compared(watch, empty)
     assert checked.error.error == pytest.approx(0, abs=1e-3)
     assert max(held) <= told <= 2 * max(held)

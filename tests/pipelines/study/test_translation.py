@@ -7,7 +7,7 @@ import nibabel
 import numpy as np
 import pytest
 import SimpleITK
-from support.numerics_models import FunctionGenerator, card, prepared_scan
+from support.numerics_models import FunctionGenerator, card, prepared_scan, shared
 
 from cuda_cyclegan.engine.model.model_card import (
     Identity,
@@ -24,16 +24,8 @@ from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Format, Study, Volume
 from cuda_cyclegan.io.writing import write
 from cuda_cyclegan.pipelines.settings import TranslateOptions
-from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.finishing import Canvas, finish, note_of_cut_values
-from cuda_cyclegan.pipelines.study.plan import plan_study
-from cuda_cyclegan.pipelines.study.translation import (
-    OpenModel,
-    finish_study,
-    infer_study,
-    prepare_study,
-    read_study,
-)
+from cuda_cyclegan.pipelines.study.translator import StudyTranslator
 
 OBLIQUE = np.array(
     [[-0.9, 0.2, 0.1, 40], [0.25, 0.8, -0.4, -31], [0.1, 0.3, 1.9, 12], [0, 0, 0, 1]]
@@ -60,14 +52,12 @@ def translate_unchanged(
     generator = FunctionGenerator()
     model = Model(of, Network(generator.graph, {}), empty, empty, "")
     options = TranslateOptions((8, 8, 8), 0.25, precision="fp32")
-    translator = OpenModel(model, generator, options)
+    translator = StudyTranslator(model, options)
     study = Study(PurePosixPath(scan.name), (scan,), form)
-    watch = Stopwatch()
-    scans = read_study(study, options, watch)
-    plan = plan_study(scans.volumes, of, options.settings(), generator.graph.stride)
-    prepared = prepare_study(scans, plan, model, options, watch)
-    inferred = infer_study(prepared, translator, watch, lambda *_: None)
-    translated = finish_study(inferred, model, options, watch)
+    scans = translator.read(study)
+    prepared = translator.prepare(scans, translator.plan(scans))
+    inferred = translator.infer(prepared, shared(generator))
+    translated = translator.finish(inferred)
     write(translated.volumes[0], result)
     return translated.notes
 

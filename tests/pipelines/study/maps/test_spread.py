@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.numerics_models import FunctionGenerator, card, through, volume
+from support.numerics_models import FunctionGenerator, card, shared, through, volume
 
 from cuda_cyclegan.engine.model.model_card import Identity, MinMax, ModelCard, Window
 from cuda_cyclegan.engine.model.model_file import Model
@@ -16,21 +16,15 @@ from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.scaling import Scaling, Stored
 from cuda_cyclegan.io.volume import Empty, Volume
 from cuda_cyclegan.pipelines.settings import TranslateOptions
-from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.maps.flips import flipped, flips
 from cuda_cyclegan.pipelines.study.maps.spread import SpreadMoments, mean_in_foreground
 from cuda_cyclegan.pipelines.study.preparation import prepare
 from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow
-from cuda_cyclegan.pipelines.study.translation import (
+from cuda_cyclegan.pipelines.study.translator import (
     InferredStudy,
-    OpenModel,
     Scans,
+    StudyTranslator,
     Translated,
-    finish_study,
-    infer_spread,
-    infer_study,
-    plan_read_study,
-    prepare_study,
 )
 
 PATCH = (8, 8, 8)
@@ -48,26 +42,25 @@ class Study:
     """A scan on its way through a generator. calls: how many patches it was given."""
 
     def __init__(self, scan: Volume, of: ModelCard, flip_count: int, function: Any = bent) -> None:
-        generator = FunctionGenerator(function)
-        self.scan, self.flips, self.watch = scan, flip_count, Stopwatch()
-        self.model = Model(of, Network(generator.graph, {}), EMPTY, EMPTY, "")
+        self.generator = FunctionGenerator(function)
+        self.scan, self.flips = scan, flip_count
+        self.model = Model(of, Network(self.generator.graph, {}), EMPTY, EMPTY, "")
         self.options = TranslateOptions(PATCH, precision="fp32", spread=flip_count)
-        self.opened = OpenModel(self.model, generator, self.options)
-        self.plan = plan_read_study(Scans((scan,), ()), self.model, self.options, self.watch)
+        self.plan = StudyTranslator(self.model, self.options).plan(Scans((scan,), ()))
         self.told: list[tuple[int, int]] = []
 
     def inferred(self, empty: Empty = np.empty) -> InferredStudy:
-        prepared = prepare_study(
-            Scans((self.scan,), ()), self.plan, self.model, self.options, self.watch, empty
+        translator = StudyTranslator(self.model, self.options, empty=empty)
+        prepared = translator.prepare(Scans((self.scan,), ()), self.plan)
+        return translator.infer(
+            prepared, shared(self.generator), lambda *done: self.told.append(done)
         )
-        mirrored = None
-        arguments = prepared, self.opened, self.watch, lambda *done: self.told.append(done), empty
-        if self.flips:
-            mirrored = infer_spread(*arguments)
-        return infer_study(*arguments, mirrored)
 
     def translated(self, empty: Empty = np.empty) -> Translated:
-        return finish_study(self.inferred(empty), self.model, self.options, self.watch, empty)
+        return self.finished(self.inferred(empty), empty)
+
+    def finished(self, inferred: InferredStudy, empty: Empty = np.empty) -> Translated:
+        return StudyTranslator(self.model, self.options, empty=empty).finish(inferred)
 
     def each(self) -> list[FloatArray]:
         """What comes out of each flip by itself, in network intensity on the model's grid."""
@@ -252,7 +245,7 @@ def test_large_arrays_are_those_that_were_foreseen(dtype: str, out: Any, spacing
     scan = study.scan.voxels.nbytes if is_given else 0
     blended = 2 * min(8, extents[0]) * extents[1] * extents[2] * 4
     assert foreseen.translated == scan + sum(asked) + blended
-    finish_study(inferred, study.model, study.options, study.watch, empty)
+    study.finished(inferred, empty)
     assert foreseen.finished == scan + sum(asked)
     alone = Study(study.scan, study.model.card, 0).plan.footprint
     assert foreseen.peak > alone.peak
