@@ -75,9 +75,9 @@ MAY_IMPORT = {
         "cli.render.terminal cli.signals engine.importing engine.model engine.options "
         "engine.startup io.choice io.discovery io.errors io.files io.formats pipelines.calibration "
         "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
-        "pipelines.evaluation pipelines.host pipelines.inference_comparison pipelines.model_import "
-        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
-        "pipelines.translate pipelines.worker_processes"
+        "pipelines.evaluation pipelines.host pipelines.model_import pipelines.progress "
+        "pipelines.report pipelines.results pipelines.settings pipelines.study pipelines.translate "
+        "pipelines.worker_processes"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
@@ -102,17 +102,17 @@ MAY_IMPORT = {
     "cli.render": (
         "cli.render.terminal engine.decoding engine.importing engine.model engine.network "
         "engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery io.errors "
-        "io.file_headers io.files io.links io.search io.volume pipelines.cycle pipelines.dry_run "
-        "pipelines.host pipelines.model_import pipelines.progress pipelines.report "
-        "pipelines.results pipelines.stopwatch"
+        "io.file_headers io.files io.links io.search io.volume pipelines.dry_run pipelines.host "
+        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
+        "pipelines.stopwatch pipelines.study"
     ),
     "cli.render.bench": (
         "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
         "pipelines.timestamps pipelines.report"
     ),
     "cli.render.evaluation": (
-        "cli.render cli.render.html cli.render.terminal pipelines.evaluation "
-        "pipelines.inference_comparison pipelines.report pipelines.study.voxels"
+        "cli.render cli.render.html cli.render.terminal pipelines.calibration pipelines.evaluation "
+        "pipelines.report pipelines.study"
     ),
     "cli.render.html": "cli.render cli.render.terminal pipelines.report pipelines.stopwatch",
     "cli.render.queue": (
@@ -230,7 +230,7 @@ MAY_IMPORT = {
         "io.discovery io.errors io.files io.globs io.single_scan io.volume pipelines.decisions "
         "pipelines.errors pipelines.model_import pipelines.opening pipelines.progress "
         "pipelines.report pipelines.request pipelines.results pipelines.settings "
-        "pipelines.stopwatch pipelines.study pipelines.study.voxels pipelines.translate"
+        "pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -239,14 +239,13 @@ MAY_IMPORT = {
     ),
     "pipelines.calibration": (
         "engine.cuda engine.devices engine.generator engine.model engine.options io.volume "
-        "pipelines.cycle pipelines.errors pipelines.one_by_one pipelines.opening pipelines.report "
-        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.study.voxels"
+        "pipelines.cycle pipelines.errors pipelines.opening pipelines.report pipelines.settings "
+        "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.cycle": (
         "engine.cores engine.cuda engine.errors engine.generator engine.model engine.network "
-        "io.volume pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study "
-        "pipelines.study.maps pipelines.study.voxels"
+        "io.volume pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
@@ -265,9 +264,9 @@ MAY_IMPORT = {
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
-        "engine.cores io.dicom io.discovery io.file_headers io.files io.reading "
-        "io.search io.volume pipelines.errors pipelines.execution pipelines.host pipelines.report "
-        "pipelines.results pipelines.study.pictures pipelines.study.voxels"
+        "engine.cores io.dicom io.discovery io.file_headers io.files io.reading io.search "
+        "io.volume pipelines.errors pipelines.execution pipelines.host pipelines.report "
+        "pipelines.results pipelines.study"
     ),
     "pipelines.program": "",
     "pipelines.timestamps": "",
@@ -278,10 +277,6 @@ MAY_IMPORT = {
         "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
-    "pipelines.inference_comparison": (
-        "engine.devices engine.generator engine.model io.volume pipelines.one_by_one "
-        "pipelines.opening pipelines.report pipelines.settings pipelines.stopwatch pipelines.study"
-    ),
     "pipelines.jobs": (
         "engine.decoding engine.model io.discovery io.files io.links io.search io.volume "
         "pipelines.cycle pipelines.decisions pipelines.errors pipelines.jobs.queue "
@@ -298,7 +293,7 @@ MAY_IMPORT = {
         "io.files io.reading io.volume pipelines.cycle pipelines.decisions pipelines.errors "
         "pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.opening "
         "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
-        "pipelines.study.maps pipelines.translate pipelines.worker_processes"
+        "pipelines.translate pipelines.worker_processes"
     ),
     "pipelines.model_import": (
         "engine.errors engine.importing engine.importing.onnx engine.model engine.network "
@@ -309,7 +304,6 @@ MAY_IMPORT = {
         "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
         "pipelines.request pipelines.results"
     ),
-    "pipelines.one_by_one": "io.volume pipelines.report pipelines.stopwatch",
     "pipelines.opening": (
         "engine.cuda engine.devices engine.generator engine.network engine.options "
         "engine.whole_volume pipelines.host"
@@ -320,19 +314,19 @@ MAY_IMPORT = {
     ),
     "pipelines.report": (
         "engine.cores engine.decoding engine.errors engine.options engine.probe io.errors io.files "
-        "pipelines.cycle pipelines.errors pipelines.host pipelines.program pipelines.settings "
-        "pipelines.stopwatch pipelines.study"
+        "pipelines.errors pipelines.host pipelines.program pipelines.settings pipelines.stopwatch "
+        "pipelines.study"
     ),
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.request": (
         "engine.model engine.options io.choice io.discovery pipelines.results pipelines.settings "
-        "pipelines.study pipelines.study.maps"
+        "pipelines.study"
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.files "
         "io.globs io.maps io.marks io.passing_over io.reading io.search io.sidecars io.volume "
-        "io.writing pipelines.cycle pipelines.errors pipelines.name_pattern pipelines.program "
-        "pipelines.report pipelines.settings pipelines.study pipelines.study.maps"
+        "io.writing pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
+        "pipelines.settings pipelines.study"
     ),
     "pipelines.settings": "engine.options io.choice io.links",
     "pipelines.stopwatch": "",
@@ -340,27 +334,14 @@ MAY_IMPORT = {
         "engine.cores engine.errors engine.generator engine.model engine.network "
         "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.patch_grid "
         "engine.scaling engine.whole_volume io.channels io.choice io.contrasts io.discovery "
-        "io.errors io.file_headers io.masks io.passing_over io.reading io.unread io.volume "
-        "io.writing pipelines.errors pipelines.program pipelines.settings pipelines.stopwatch "
-        "pipelines.study.maps pipelines.study.pictures pipelines.study.voxels"
-    ),
-    "pipelines.study.maps": (
-        "engine.cores engine.network engine.scaling io.maps io.volume pipelines.settings "
-        "pipelines.study.voxels"
-    ),
-    "pipelines.study.pictures": (
-        "engine.model engine.network io.maps io.volume pipelines.study.voxels"
-    ),
-    "pipelines.study.voxels": (
-        "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors "
-        "pipelines.settings"
+        "io.errors io.file_headers io.maps io.masks io.passing_over io.reading io.unread io.volume "
+        "io.writing pipelines.errors pipelines.program pipelines.settings pipelines.stopwatch"
     ),
     "pipelines.translate": (
-        "engine.cores engine.cuda engine.devices engine.model engine.probe io.discovery "
-        "io.errors io.files io.volume pipelines.cycle pipelines.decisions pipelines.execution "
-        "pipelines.host pipelines.opening pipelines.progress pipelines.report "
-        "pipelines.request pipelines.results pipelines.settings pipelines.study.maps "
-        "pipelines.timestamps pipelines.worker_processes"
+        "engine.cores engine.cuda engine.devices engine.model engine.probe io.discovery io.errors "
+        "io.files io.volume pipelines.cycle pipelines.decisions pipelines.execution pipelines.host "
+        "pipelines.opening pipelines.progress pipelines.report pipelines.request pipelines.results "
+        "pipelines.settings pipelines.study pipelines.timestamps pipelines.worker_processes"
     ),
     "pipelines.worker_processes": (
         "engine.cuda engine.errors engine.generator engine.model engine.options engine.probe "

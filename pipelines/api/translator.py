@@ -29,10 +29,10 @@ from ..progress.events import DeviceOpened, Listen, TilesDone, opening_event, un
 from ..results.earlier_results import discover_scans
 from ..settings import Blend, TranslateOptions
 from ..stopwatch import Stopwatch
-from ..study.intake import contrast_checked, studies_for, without_masks
 from ..study.plan import check_count
+from ..study.prepare import without_nan
+from ..study.selection import contrast_checked, studies_for, without_masks
 from ..study.translator import Scans, StudyTranslator
-from ..study.voxels.missing import without_nan
 from .arguments import listener, mapping_of, model_of, paths_of, record, typed
 from .folder import ignore_event
 

@@ -17,7 +17,7 @@ from ...io.errors import ScanError
 from ...io.file_headers import read_grid
 from ...io.volume import Volume
 from ...io.writing import map_beside
-from ..cycle.back_translation import BackTask, BackTranslated, BackTranslator, host_bytes, plan_back
+from ..cycle import BackTask, BackTranslated, BackTranslator, host_bytes, plan_back
 from ..errors import PreparationError
 from ..host.arrays import HostArrays
 from ..opening import maps_memory
@@ -31,6 +31,7 @@ from ..results.resume import ADDS, PlannedStudy, result_files
 from ..results.storing import Store
 from ..settings import TranslateOptions, TranslateSettings
 from ..study.finished_preview import preview_from_files
+from ..study.inference import make_ready
 from ..study.plan import StudyPlan, model_extents
 from ..study.translator import (
     InferredStudy,
@@ -39,15 +40,14 @@ from ..study.translator import (
     StudyTranslator,
     Translated,
 )
-from ..study.unread import look_at_study
-from ..study.verification import (
+from ..study.verify import (
     StudyVerifier,
     check_verified,
     study_verifier,
+    verified_together,
     volume_again_bytes,
 )
-from ..study.volume_at_once import make_ready
-from ..study.volumes import StudyVolumes, verified_together
+from ..study.volumes import StudyVolumes, look_at_study
 from .concurrency import CommitBarrier, WeightedSemaphore, running_in_background
 from .network_opening import ShareGenerator
 from .under_way import StudiesUnderWay, StudyProgress

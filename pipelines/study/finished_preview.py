@@ -9,10 +9,10 @@ from ...io.errors import UnreadableScanError
 from ...io.reading import read
 from ...io.volume import Study
 from ...io.writing import map_beside
-from .maps.study_map import is_shown, maps_asked_for
-from .pictures.slices import mid_slices
+from .geometry import mid_slices
+from .maps import is_shown, maps_asked_for
 from .translator import StudyTranslator
-from .unread import first_index
+from .volumes import first_index
 
 
 def preview_from_files(
@@ -34,7 +34,7 @@ def preview_from_files(
             if is_shown(mark)
         ]
     with translator.watch.time("finish"):
-        from .pictures.preview import draw_preview  # late, as it takes a picture library
+        from .preview import draw_preview  # late, as it takes a picture library
 
         return draw_preview(given, made, translator.model.card, maps, warning)
 

@@ -1,4 +1,4 @@
-"""What is decided about a study once its header is read, and followed to its result."""
+"""Plan of a study from its headers: grids, tiles, voxel types, memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +15,9 @@ from ...engine.whole_volume import padded_extents
 from ...io.volume import Affine, Volume, spacing_of
 from ..errors import PreparationError
 from ..settings import OutputType, TranslateSettings
-from .tiling import Tiling, tile
-from .voxels.orientation import Orientation, orientation
-from .voxels.resampling import Resampling, resampling
-from .voxels.voxel_type import VoxelType, foreseen_voxel_type, voxel_type_of
+from .geometry import Orientation, Resampling, orientation, resampling
+from .tiles import Tiling, tile
+from .voxel_type import VoxelType, foreseen_voxel_type, voxel_type_of
 
 _INTENSITY = np.dtype(np.float32).itemsize
 _MAPS = 2

@@ -1,13 +1,12 @@
-"""How visible the borders between tiles are in a translated volume."""
+"""Visibility of the borders between tiles in a translated volume."""
 
 import numpy as np
 import numpy.typing as npt
 
 from ...engine.network.layers import FloatArray, triple
 from ..settings import Blend
-from .blending import patch_weights
-from .row_figures import SeamScore
-from .tiling import Tiling
+from .figures import SeamScore
+from .tiles import Tiling, patch_weights
 
 Steps = npt.NDArray[np.float64]
 

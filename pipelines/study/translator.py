@@ -20,7 +20,8 @@ from ..errors import UnexpectedInputError
 from ..program import program_version
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
-from .finishing import (
+from .figures import SeamScore, SpreadFigures
+from .finish import (
     Canvas,
     canvas,
     finish,
@@ -29,20 +30,21 @@ from .finishing import (
     note_of_cut_values,
     note_of_one_value,
 )
-from .maps.flips import UNFLIPPED, Flip, flips
-from .maps.spread import SpreadMoments, mean_in_foreground
-from .maps.study_map import StudyMap, is_shown, spread_marks
-from .pictures.slices import Slice, mid_slices
+from .geometry import Slice, mid_slices, on_one_grid
+from .inference import (
+    SlidingWindow,
+    SpreadMoments,
+    mean_in_foreground,
+    translate_array,
+    translate_at_once,
+)
+from .maps import StudyMap, is_shown, spread_marks
 from .plan import StudyPlan, check_scale, check_volume, plan_study
-from .preparation import Prepared, fit_scans, prepare, unfilled
-from .row_figures import SeamScore, SpreadFigures
+from .prepare import Prepared, fit_scans, prepare, unfilled, without_nan
 from .seams import seam_score
-from .sliding_window import SlidingWindow, translate_array
-from .volume_at_once import translate_at_once
+from .statistics import differences
+from .tiles import UNFLIPPED, Flip, flips
 from .volumes import StudyVolumes
-from .voxels.alignment import on_one_grid
-from .voxels.input_figures import differences
-from .voxels.missing import without_nan
 
 BeginToStore: TypeAlias = Callable[[Volume], Callable[[int], None]]
 """Called with the result before its voxels are computed; returns a callback that is called with
@@ -361,7 +363,7 @@ class StudyTranslator:
                 maps, figures = _finish_spread(prepared, inferred.spread, self.empty)
             maps = *maps, *inferred.maps
             if options.preview:
-                from .pictures.preview import draw_preview  # late, as it takes a picture library
+                from .preview import draw_preview  # late, as it takes a picture library
 
                 shown = [
                     (map_.mark, mid_slices(map_.volume)) for map_ in maps if is_shown(map_.mark)

@@ -1,19 +1,84 @@
-"""The volumes of a study over time, which are translated one by one into one result."""
+"""Scans of a study: their headers before reading, and their volumes one after another."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from re import sub
 
 import numpy as np
 
+from ...io.file_headers import differing_counts
 from ...io.reading import read, read_each
+from ...io.unread import UnreadScan, look_at
 from ...io.volume import Empty, Study, Volume
+from ...io.writing import as_at
+from ..errors import PreparationError
 from ..settings import TranslateOptions
+from .geometry import grid_difference
 from .plan import StudyPlan
-from .row_figures import Verified
-from .unread import first_index, look_at_study
+
+_FLOAT = np.dtype(np.float32)
+_COPIES_OF_SCAN, _COPIES_OF_RESULT = 3, 2
+"""Of values in float32 while a channel is resampled: what it is made of, and what becomes of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadStudy:
+    """What reading a study gives, and takes.
+
+    volumes: as of Scans, each with one voxel in the place of all. reading_bytes: of memory, held at
+    most until all of them are there. count: how many volumes each scan holds that are translated
+    one by one.
+    """
+
+    volumes: tuple[Volume, ...]
+    reading_bytes: int
+    count: int = 1
+
+
+def look_at_study(study: Study, options: TranslateOptions) -> UnreadStudy:
+    """Return a study as `StudyTranslator.read` would read it. Raises ScanError, and
+    PreparationError for scans with different numbers of volumes if every one is requested.
+    """
+    every = options.every_volume
+    scans = [look_at(scan, options.volume_index, every_volume=every) for scan in study.channels]
+    counts = [scan.volumes for scan in scans]
+    if every and (difference := differing_counts(counts)):
+        raise PreparationError(f"The study cannot be translated: {difference}.")
+    first = scans[0].volume
+    moved = first.with_voxels(np.broadcast_to(np.zeros((), _FLOAT), first.shape))
+    volumes, resampling = list[Volume](), 0
+    for scan in scans:
+        is_moved = grid_difference(scan.volume, first) is not None
+        volumes.append(moved if is_moved else scan.volume)
+        if is_moved:
+            copies = (
+                _COPIES_OF_SCAN * scan.volume.voxels.size + _COPIES_OF_RESULT * moved.voxels.size
+            )
+            resampling += copies * _FLOAT.itemsize
+    volumes[0] = as_at(Path(study.name), volumes[0])
+    read = sum(scan.volume.voxels.nbytes for scan in scans)
+    reading = max(_one_after_another(scans), read + resampling)
+    return UnreadStudy(tuple(volumes), reading, counts[0] if every else 1)
+
+
+def first_index(scan: Study, options: TranslateOptions) -> int | None:
+    """The number of the volume of a scan that is read first. Those of a DICOM series cannot all be
+    read, so that one of several is refused.
+    """
+    return 0 if options.every_volume and scan.format != "dicom" else options.volume_index
+
+
+def _one_after_another(scans: Sequence[UnreadScan]) -> int:
+    """Bytes held at most while scans are read, all of which stay."""
+    stay = most = 0
+    for scan in scans:
+        most = max(most, stay + scan.reading_bytes)
+        stay += scan.volume.voxels.nbytes
+    return most
 
 
 class StudyVolumes:
@@ -97,17 +162,3 @@ def notes_of_volumes(noted: Sequence[tuple[int, str]], count: int) -> Iterator[s
             yield f"volume {first}: {text}"
         else:
             yield f"volume {first}: {text}; likewise {len(numbers) - 1} more of {count} volumes"
-
-
-def verified_together(before: Verified | None, verified: Verified) -> Verified:
-    """What second computations of volumes came to: the worst error, and all that was compared."""
-    if before is None:
-        return verified
-    worst = max((before, verified), key=lambda one: one.error / one.allowed)
-    return Verified(
-        places=before.places + verified.places,
-        tiles=before.tiles + verified.tiles,
-        error=worst.error,
-        allowed=worst.allowed,
-        seconds=before.seconds + verified.seconds,
-    )

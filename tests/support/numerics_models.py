@@ -22,10 +22,10 @@ from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Empty, Volume
 from cuda_cyclegan.pipelines.settings import Blend, TranslateSettings
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.study.plan import plan_study
-from cuda_cyclegan.pipelines.study.preparation import Prepared, prepare
-from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.tiling import Tiling
+from cuda_cyclegan.pipelines.study.prepare import Prepared, prepare
+from cuda_cyclegan.pipelines.study.tiles import Tiling
 
 SETTINGS = TranslateSettings((8, 8, 8))
 CARD = ModelCard(
