@@ -36,9 +36,10 @@ def one_by_one(
     work: Callable[[Study, Stopwatch], Made],
     tell: Callable[[int, int], None],
 ) -> Iterator[tuple[str, Made | Failure]]:
-    """Name after name with what came of the study, or why nothing did.
+    """Yield the name of each study with the output of `work`, or its failure.
 
-    work: counts its stages. tell: is told how many of all studies are done.
+    work: records its stages in the stopwatch. tell: called with the number of finished and of all
+    studies.
     """
     for done, study in enumerate(studies):
         tell(done, len(studies))
@@ -57,8 +58,8 @@ def one_by_one(
 class Calibration:
     """A calibrated model.
 
-    content: bytes of its file, of the same identity, so that results stay up to date. card: what
-    it says now. failures: of scans that do not count, by their names.
+    content: bytes of its file, of the same identity, so that results stay up to date. card: its new
+    card. failures: of scans that do not count, by their names.
     """
 
     content: bytes
@@ -68,7 +69,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """Both generators of a pair, open. generator: the first. back_translator: the other."""
+    """A pair of models, open. generator: the forward one. back_translator: the reverse one."""
 
     generator: SharedGenerator
     back_translator: BackTranslator
@@ -88,7 +89,7 @@ class Translation:
 def opened_translation(
     model: Model, back: Model, device: Device, options: TranslateOptions
 ) -> Yields[Translation]:
-    """A pair of generators on a device. Raises EngineError."""
+    """Open a pair of models on a device. Raises EngineError."""
     shared = with_half_the_memory(device)
 
     def opening(one: Model, how: TranslateOptions) -> AbstractContextManager[SharedGenerator]:
@@ -105,7 +106,7 @@ def opened_translation(
 
 @dataclass(frozen=True, slots=True)
 class _ReferenceStudy:
-    """A scan of the set; cycle: its error in network intensity, if that was asked for."""
+    """A scan of the set; figures: of it. cycle: its error in network intensity, if requested."""
 
     figures: InputFigures
     cycle: float | None
@@ -122,11 +123,11 @@ def calibrate(
 ) -> Calibration:
     """Learn from a reference set what the model's scans are like.
 
-    options: with none left open. translation: by which their cycle errors are learnt too; without
-    one those that the model knows stay. tell: is told how many of all studies are done.
-    mark_beyond: by so many standard deviations of the cycle error above its mean a study is marked
-    from now on; None marks none. inference: what the card is to say of it; None leaves that.
-    Raises SettingsError for a model of several channels, and if too few scans can be taken.
+    options: all resolved. translation: measures their cycle errors too; without it those of the
+    model's card stay. tell: called with the number of finished and of all studies. mark_beyond:
+    number of standard deviations of the cycle error above its mean beyond which a study is marked;
+    None marks none. inference: new setting of the card; None keeps the old. Raises SettingsError
+    for a model of several channels, and if too few scans are usable.
     """
     if len(model.card.input_channels) > 1:
         raise SettingsError(
@@ -172,7 +173,7 @@ def _too_few(count: int, failures: dict[str, Failure]) -> str:
 @dataclass(frozen=True, slots=True)
 class OneWay:
     """A study translated in one of the ways. seam: the worst score at the borders of patches, None
-    where one patch covers the volume. seconds: of the network and what goes with it.
+    if one patch covers the volume. seconds: of the network and its copies.
     """
 
     seam: float | None
@@ -200,9 +201,11 @@ def compare_inference(
     options: TranslateOptions,
     tell: Callable[[int, int], None],
 ) -> Iterator[tuple[str, ComparedStudy | Failure]]:
-    """Translate studies both ways: the name of each, and what came of it.
+    """Translate studies by patches and by whole-volume inference; yield name and comparison of
+    each.
 
-    options: with none left open but inference. tell: is told how many of all studies are done.
+    options: all resolved but inference. tell: called with the number of finished and of all
+    studies.
     """
     shared = with_half_the_memory(device)
     patches = replace(options, inference="patches", seam_score=True)

@@ -1,8 +1,8 @@
 """Cycle check: the reverse model, back-translation of results, and their error against the scan.
 
-It starts from the finished result, as it is stored: it is blended, in the target's unit and of its
-voxel type, so it is what a user would translate. Tiles of it could be translated back at once, but
-they are no part of any result, and the seams that blending removes would count.
+Back-translation starts from the finished result, as it is stored: blended, in the target's unit and
+of its voxel type, so it is what a user would translate. Tiles of it could be translated back
+directly, but they are no part of any result, and the seams that blending removes would count.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -42,10 +42,10 @@ from .study.translator import (
 
 
 def back_model(model: Model, options: TranslateOptions) -> Model | None:
-    """The model that is to translate back, if one is asked for.
+    """Load the reverse model, if one is requested.
 
-    Raises ModelFileError if its file is none or another than was meant, and SettingsError if it is
-    no counterpart of `model`.
+    Raises ModelFileError if its file is unreadable or another than was meant, and SettingsError if
+    it is no counterpart of `model`.
     """
     asked = options.cycle_check
     if asked is None:
@@ -70,13 +70,13 @@ def check_counterpart(card: ModelCard, back: ModelCard) -> None:
 
 
 def cycle_rule(card: ModelCard, back: str) -> CycleRule:
-    """How errors of a model's results are judged; back: identity of what leads them back."""
+    """Return how errors of a model's results are judged; back: identity of the reverse model."""
     known = card.cycle
     return CycleRule(back, known.limit if known and known.back == back else None)
 
 
 def check_read(options: TranslateOptions, back: Model | None) -> TranslateOptions:
-    """The options with the model that is meant, by its hash."""
+    """Complete the options with the hash of the reverse model."""
     asked = options.cycle_check
     if asked is None or back is None:
         return options
@@ -84,7 +84,7 @@ def check_read(options: TranslateOptions, back: Model | None) -> TranslateOption
 
 
 def back_options(options: TranslateOptions, back: Model) -> TranslateOptions:
-    """With what a result is translated back: as forward, on tiles of that model if on tiles."""
+    """Return the options for back-translation: as forward, with the patch of that model."""
     return replace(
         options,
         patch=back.card.patch,
@@ -123,7 +123,7 @@ def _plain(words: str) -> str:
 
 
 def _spacing(card: ModelCard) -> dict[str, float] | None:
-    """Millimetres by anatomical axis, as axes may stand in another order."""
+    """Return millimetres by anatomical axis, as axes may come in another order."""
     if card.spacing is None:
         return None
     axes = {letter: pair for pair in ("RL", "AP", "SI") for letter in pair}
@@ -143,15 +143,15 @@ def _mm(card: ModelCard) -> str:
 
 
 _Sums: TypeAlias = tuple[float, int]
-"""Of absolute differences, and over how many voxels."""
+"""Sum of absolute differences, and number of voxels in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackTask:
-    """What translates results back.
+    """How a batch translates results back.
 
-    model: the counterpart. share_generator: lets the threads of a batch have it, open beside the
-    other; it is told of the search for plans.
+    model: the reverse model. share_generator: opens it for the threads of a batch; takes a callback
+    for the progress of tuning.
     """
 
     model: Model
@@ -162,7 +162,7 @@ class BackTask:
 class CycleChecked:
     """A study whose result was translated back and compared with its scan.
 
-    inferred: it, with the map of the error if that is asked for. error: of the cycle.
+    inferred: it, with the map of the error if requested. error: of the cycle.
     """
 
     inferred: InferredStudy
@@ -171,10 +171,10 @@ class CycleChecked:
 
 @dataclass(frozen=True, slots=True)
 class BackTranslated:
-    """A study whose result was translated back: to compare it with its scan takes no network.
+    """A study whose result was translated back; comparing it with its scan takes no network.
 
-    translator: by which. inferred: it, with the result finished. made: what came back. notes: on
-    how that was computed.
+    translator: of the back-translation. inferred: the study, with its result finished. made: the
+    back-translation. notes: for the user, on how it was computed.
     """
 
     translator: "BackTranslator"
@@ -183,7 +183,7 @@ class BackTranslated:
     notes: tuple[str, ...]
 
     def compared(self, watch: Stopwatch, empty: Empty = np.empty) -> CycleChecked:
-        """The error of what came back, and its map if that is asked for."""
+        """Compute the error of the back-translation, and its map if requested."""
         inferred, translator = self.inferred, self.translator
         scan = _scan_of(inferred)
         with watch.time("finish"):
@@ -195,9 +195,9 @@ class BackTranslated:
 
 @dataclass(frozen=True, slots=True)
 class BackTranslator:
-    """The second generator, open; threads may use it at the same time.
+    """The reverse model, open; threads may use it at the same time.
 
-    model: the first. back: its counterpart. generator: of that. options: of the batch.
+    model: the forward model. back: the reverse model. generator: of that. options: of the batch.
     """
 
     model: Model
@@ -206,7 +206,7 @@ class BackTranslator:
     options: TranslateOptions
 
     def plan(self, study: PreparedStudy) -> StudyPlan:
-        """How the result of a study is translated back. Raises PreparationError."""
+        """Plan the back-translation of a study. Raises PreparationError."""
         return plan_back(study.prepared.source, self.back, self.options)
 
     def translate_back(
@@ -226,11 +226,11 @@ class BackTranslator:
 
     @property
     def asked(self) -> CycleCheck:
-        """What is asked for."""
+        """The requested cycle check."""
         return self.options.cycle_check or CycleCheck("")
 
     def blank_map(self, scan: Volume, empty: Empty) -> Volume | None:
-        """New voxels on the scan's grid for the error of each, if that is asked for."""
+        """Allocate the map of the error on the scan's grid, if requested."""
         if not self.asked.has_map:
             return None
         return scan.with_voxels(empty(scan.shape[::-1], np.float32).transpose())
@@ -253,7 +253,7 @@ class BackTranslator:
     def error(
         self, scan: Volume, prepared: Prepared, made: InferredStudy, shown: Volume | None
     ) -> CycleError:
-        """Of what came back of a scan; shown: is filled with that of each voxel."""
+        """Return the cycle error of a scan; shown: filled with that of each voxel."""
         unit = abs(prepared.fit.inward[0].radius)
         mean = mean_difference(scan, prepared, made, shown)
         return cycle_rule(self.model.card, self.back.identity).judged(mean * unit, unit)
@@ -270,7 +270,7 @@ def _scan_of(inferred: InferredStudy) -> Volume:
 def opened_back_translator(
     task: BackTask | None, model: Model, options: TranslateOptions, progress: Progress
 ) -> Generator[BackTranslator | None]:
-    """What translates a batch's results back, with its network open; None where nothing does."""
+    """Open the reverse model of a batch; None if there is none."""
     if task is None:
         yield None
         return
@@ -286,9 +286,10 @@ def plan_back(volume: Volume, back: Model, options: TranslateOptions) -> StudyPl
 
 
 def host_bytes(scan: Volume, forward: StudyPlan, back: StudyPlan, options: TranslateOptions) -> int:
-    """Bytes that a study holds at most that is translated back: its scan is kept, and its result.
+    """Return the peak bytes of a study with back-translation, during which its scan and its result
+    are kept.
 
-    A little more than is needed where several of its arrays are not there at the same time.
+    A little more than needed if several of its arrays do not coexist.
     """
     kept = 0 if forward.is_given_as_stored else scan.voxels.nbytes
     if options.cycle_check and options.cycle_check.has_map:
@@ -301,10 +302,11 @@ def host_bytes(scan: Volume, forward: StudyPlan, back: StudyPlan, options: Trans
 def mean_difference(
     scan: Volume, prepared: Prepared, made: InferredStudy, shown: Volume | None = None
 ) -> float:
-    """Mean absolute difference in network intensity, in the foreground of the scan on its own grid.
+    """Return the mean absolute difference in network intensity over the foreground of the scan, on
+    its own grid.
 
     The scan is taken as the network takes it, so what its intensity map clips is no difference.
-    made: the back-translation, in network intensities. shown: is filled with the difference of each
+    made: the back-translation, in network intensities. shown: filled with the difference of each
     voxel, in the scan's unit.
     """
     plan = made.study.prepared.plan

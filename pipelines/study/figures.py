@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SeamScore:
-    """Scores along the model's D, H and W: 1.0 where no seam shows, above it where one does.
+    """Seam score along the model's D, H and W: 1.0 where no seam shows, above it where one does.
 
-    None along an axis without borders, or without any steps to compare.
-
-    axes: those scores.
+    axes: the scores; None along an axis without borders or without any steps to compare.
     """
 
     axes: tuple[float | None, float | None, float | None]
@@ -25,10 +23,11 @@ class SeamScore:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """places: parts of the result that were compared; tiles: those computed again for them.
+    """Result of a verification.
 
-    error: relative, of the place that is worst by what is allowed there. allowed: what precision
-    and voxel type explain. seconds: what it took.
+    places: parts of the result that were compared. tiles: computed again for them. error: relative,
+    of the place that is worst by what is allowed there. allowed: what precision and voxel type
+    explain. seconds: of the verification.
     """
 
     places: int
@@ -39,14 +38,16 @@ class Verified:
 
     @property
     def passed(self) -> bool:
-        """Whether the result is what the second computation gives, but for rounding."""
+        """Whether the error is within what rounding explains."""
         return self.error <= self.allowed
 
 
 @dataclass(frozen=True, slots=True)
 class SpreadFigures:
-    """flips: ways in which patches were mirrored, none of them counted too. deviation: mean over
-    the foreground of the standard deviation between them, in the unit of the result.
+    """Figures of a TTA spread.
+
+    flips: ways in which patches were mirrored, unmirrored patches included. deviation: standard
+    deviation between them in the unit of the result, as a mean over the foreground.
     """
 
     flips: int
@@ -55,12 +56,11 @@ class SpreadFigures:
 
 @dataclass(frozen=True, slots=True)
 class CycleError:
-    """How far a result that is translated back lies from its scan.
+    """Distance of a back-translated result from its scan.
 
-    error: mean absolute difference in the foreground of the scan, in its unit. unit: what 1 of
-    network intensity is in that unit. back: identity of the model that translated back. limit:
-    above which the study is marked, in the scan's unit; None where a calibration with `back` did
-    not set one.
+    error: mean absolute difference in the foreground of the scan, in its unit. unit: size of 1 in
+    network intensity in that unit. back: identity of the reverse model. limit: error above which
+    the study is marked, in the scan's unit; None if no calibration with `back` set one.
     """
 
     error: float
@@ -70,19 +70,19 @@ class CycleError:
 
     @property
     def is_marked(self) -> bool:
-        """Whether it lies beyond what the reference set lets expect."""
+        """Whether the error exceeds the limit of the reference set."""
         return self.limit is not None and self.error > self.limit
 
     @property
     def warning(self) -> str:
-        """What a picture of a marked study says; nothing of others."""
+        """Text in the picture of a marked study; empty for others."""
         if self.limit is None or not self.is_marked:
             return ""
         return f"cycle error {self.error:.3g}, beyond its limit {self.limit:.3g}"
 
     @property
     def note(self) -> str:
-        """What is to be said of a marked study; nothing of others."""
+        """Note on a marked study; empty for others."""
         if self.limit is None or not self.is_marked:
             return ""
         return (
@@ -95,17 +95,17 @@ class CycleError:
 class CycleRule:
     """How cycle errors are judged.
 
-    back: identity of the model that translates back. limit: of the error in network intensity; None
-    where a calibration with `back` did not set one.
+    back: identity of the reverse model. limit: of the error in network intensity; None if no
+    calibration with `back` set one.
     """
 
     back: str
     limit: float | None = None
 
     def judged(self, error: float, unit: float) -> CycleError:
-        """An error in the scan's unit; unit: what 1 of network intensity is in it."""
+        """Judge an error in the scan's unit; unit: size of 1 in network intensity in it."""
         return CycleError(error, unit, self.back, None if self.limit is None else self.limit * unit)
 
     def judged_again(self, known: CycleError) -> CycleError:
-        """An error of an earlier run by the limit of today."""
+        """Judge an error of an earlier run by the current limit."""
         return self.judged(known.error, known.unit)

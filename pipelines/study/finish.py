@@ -16,15 +16,15 @@ from .statistics import Range, extremes
 from .voxel_type import ENOUGH_STEPS, Demand, VoxelType, choose_voxel_type, voxel_type_of
 
 _MAP_VOXELS = VoxelType(np.dtype(np.float32))
-"""Of every map: what integers of the result would round away is what it is about."""
+"""Voxel type of every map: integers of the result would round away what it shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """What a translation is made in.
+    """Memory for a translation.
 
-    target: what the network fills, [C, D, H, W]. volume: the one result, of which the target is a
-    view; None where network intensities are made first, as something is left to be done with them.
+    target: filled by the network, [C, D, H, W]. volume: the one result, of which the target is a
+    view; None if network intensities come first and more is left to do with them.
     """
 
     target: Stored
@@ -32,7 +32,7 @@ class Canvas:
 
 
 def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
-    """An empty one from `empty`: the result's own voxels if the plan says so."""
+    """Allocate a canvas: the result's own voxels if the plan says so."""
     results = prepared.plan.results
     if prepared.plan.is_made_as_stored and (voxel_type := results[0].voxel_type):
         volume, target = _blank(prepared, 0, voxel_type, empty)
@@ -41,7 +41,7 @@ def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
 
 
 def map_canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
-    """An empty one for network intensities of a map: a volume's own voxels on the scan's grid."""
+    """Allocate a canvas for network intensities of a map: its own voxels if on the scan's grid."""
     if prepared.plan.resampling is None:
         volume, target = _blank(prepared, 0, _MAP_VOXELS, empty)
         return Canvas(Stored(target.values), volume)
@@ -51,7 +51,7 @@ def map_canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
 def finish_map(
     prepared: Prepared, made: Canvas, scaling: Scaling, empty: Empty = np.empty
 ) -> Volume:
-    """A map as a volume of float32 on exactly the scan's grid; scaling: to the map's values."""
+    """Return a map as float32 on exactly the scan's grid; scaling: to the map's values."""
     volume, target = made.volume, made.target
     if volume is None:
         volume, target = _blank(prepared, 0, _MAP_VOXELS, empty)
@@ -60,7 +60,8 @@ def finish_map(
 
 
 def finish(prepared: Prepared, made: Canvas, empty: Empty = np.empty) -> tuple[Volume, ...]:
-    """What the network has made as a volume a channel, on exactly the grid of the first scan.
+    """Return the network's output as a volume for each channel, on exactly the grid of the first
+    scan.
 
     Raises PrecisionOverflowError if the voxel type cannot hold a value.
     """
@@ -73,11 +74,11 @@ def finish(prepared: Prepared, made: Canvas, empty: Empty = np.empty) -> tuple[V
 
 
 _EVERY = 16
-"""Along each axis, voxels that are looked at first: hardly any image is the same in all of them."""
+"""Step along each axis of a first look: hardly any image is the same in all of these voxels."""
 
 
 def note_of_one_value(made: Volume) -> str:
-    """That a result has one value throughout, as of a generator that collapsed; or nothing."""
+    """Return a note if a result has one value throughout, as of a collapsed generator; else ""."""
     voxels = made.voxels
     first = voxels[0, 0, 0]
     if (voxels[::_EVERY, ::_EVERY, ::_EVERY] != first).any() or (voxels != first).any():
@@ -89,12 +90,12 @@ def note_of_one_value(made: Volume) -> str:
 def note_of_cut_values(
     made: Volume, outward: Scaling, network: NetworkRange, asked: OutputType | None = None
 ) -> str:
-    """That a result may have been cut off at an end of its voxel type, which is the scan's or was
-    asked for; or nothing, as where all that the network makes has room in it.
+    """Return a note if a result may be clipped at an end of its voxel type; else "".
 
-    outward: from the network's values to those of the result. network: its range. The lowest number
-    of an unsigned type is not counted, as it is the background of most scans that have one, unless
-    a type was asked for that cannot hold values below it.
+    The type is the scan's or was requested. outward: from the network's values to those of the
+    result. network: its range, which may exclude clipping. asked: the requested type. The lowest
+    number of an unsigned type does not count, as it is the background of most scans that have one,
+    unless a type was requested that cannot hold values below it.
     """
     dtype = made.voxels.dtype
     if dtype.kind not in "iu":
@@ -128,7 +129,7 @@ def _finished(prepared: Prepared, channel: int, network: FloatArray, empty: Empt
 
 
 def _voxel_type(network: FloatArray, channel: int, prepared: Prepared) -> VoxelType:
-    """As planned, or else by what the network has made."""
+    """Return the planned voxel type, or choose one by the network's output."""
     result = prepared.plan.results[channel]
     if result.voxel_type:
         return result.voxel_type
@@ -143,7 +144,9 @@ def _voxel_type(network: FloatArray, channel: int, prepared: Prepared) -> VoxelT
 def _blank(
     prepared: Prepared, channel: int, voxel_type: VoxelType, empty: Empty
 ) -> tuple[Volume, Stored]:
-    """A volume of new voxels on the first scan's grid, and these as the network sees them."""
+    """Allocate a volume on the first scan's grid; return it and its voxels as the network sees
+    them.
+    """
     voxels = empty(prepared.source.shape[::-1], voxel_type.dtype).transpose()
     slope, intercept = voxel_type.slope, voxel_type.intercept
     scaling = prepared.fit.outward[channel].of_stored(slope, intercept)

@@ -27,18 +27,22 @@ _FLATTEST = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Orientation:
-    """order: which scan axis becomes D, H and W. flips: which of these three run backwards."""
+    """Order of axes and flips. order: which scan axis becomes D, H and W. flips: which of these
+    three run backwards.
+    """
 
     order: tuple[int, int, int]
     flips: tuple[bool, bool, bool]
 
     def oriented(self, voxels: AnyArray) -> AnyArray:
-        """The voxels [i, j, k] seen as [D, H, W]; a view, through which they can be written."""
+        """View the voxels [i, j, k] as [D, H, W]; writing to the view changes them."""
         steps = tuple(slice(None, None, -1 if flip else None) for flip in self.flips)
         return voxels.transpose(self.order)[steps]
 
     def place(self, voxel: Triple, extents: Triple) -> Triple:
-        """Where a voxel (i, j, k) of a scan of these extents is found among the oriented ones."""
+        """Return where a voxel (i, j, k) of a scan of these extents lies among the
+        oriented ones.
+        """
         return triple(
             extents[axis] - 1 - voxel[axis] if flip else voxel[axis]
             for axis, flip in zip(self.order, self.flips, strict=True)
@@ -50,7 +54,7 @@ class Orientation:
 
 
 def orientation(affine: Affine, axes: str) -> Orientation:
-    """How a scan's axes become `axes` ("RAS": D towards the right, H anterior, W superior).
+    """Return how a scan's axes become `axes` ("RAS": D towards the right, H anterior, W superior).
 
     An oblique scan takes the nearest such orientation (nibabel's io_orientation) and keeps its own
     rotation. Raises PreparationError if the affine does not span three directions.
@@ -65,7 +69,7 @@ def orientation(affine: Affine, axes: str) -> Orientation:
 
 
 def memory_order(array: AnyArray) -> Triple:
-    """The axes of a 3D array from the slowest in memory to the fastest."""
+    """Return the axes of a 3D array from the slowest in memory to the fastest."""
     return triple(sorted(range(3), key=lambda axis: -abs(array.strides[axis])))
 
 
@@ -88,12 +92,13 @@ def _spans_space(affine: Affine) -> bool:
 Slab: TypeAlias = tuple[slice, ...]
 
 _VOXELS = 1 << 19
-"""Handled at once; a few times their float64 copy is all the memory that a step takes, and that
-stays near a processor's caches."""
+"""Voxels of a slab: a few times their float64 copy is all the memory that a step takes, and stays
+near a processor's caches.
+"""
 
 
 def slabs(source: AnyArray) -> Iterator[Slab]:
-    """Parts of what is read, along whichever of its axes is the slowest in memory."""
+    """Split an array along whichever of its axes is the slowest in memory."""
     axis = memory_order(source)[0]
     extent = source.shape[axis]
     count = max(_VOXELS * extent // source.size, 1)
@@ -102,7 +107,7 @@ def slabs(source: AnyArray) -> Iterator[Slab]:
 
 
 def rows(extents: Triple, voxels: int = _VOXELS) -> Iterator[tuple[int, int]]:
-    """First plane along the first axis, and the one behind the last, of each part of a volume.
+    """Split a volume along its first axis; yield first and last plane (exclusive) of each part.
 
     voxels: of a part, unless a plane has more.
     """
@@ -113,16 +118,16 @@ def rows(extents: Triple, voxels: int = _VOXELS) -> Iterator[tuple[int, int]]:
 
 VoxelSpacing: TypeAlias = tuple[float, float, float]
 ResampledRows: TypeAlias = Callable[[int, int], FloatArray]
-"""Rows [start, stop) along D of some volume, as [rows, H, W]."""
+"""Callback that returns rows [start, stop) along D of a volume, as [rows, H, W]."""
 
 SAME_SPACING = 1e-3
-"""Spacings that differ relatively by no more are one: headers round to float32 and decimals."""
+"""Relative difference up to which spacings are equal: headers round to float32 and decimals."""
 
 LARGEST = 1 << 32
-"""Voxels of the largest grid that is made; 16 GiB of intensities, so the header must be wrong."""
+"""Voxels of the largest resampled grid; 16 GiB of intensities, so the header must be wrong."""
 
 FINEST = 512
-"""Voxels made of one, at most: an eighth of its edge each way, far beyond what it can tell."""
+"""Most voxels made of one: an eighth of its edge each way, far beyond its information."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +135,11 @@ class Resampling:
     """Linear interpolation from one grid onto another with the same centre.
 
     Linear, because it stays within the intensities of its neighbours (a spline overshoots at bone
-    and air), and because it is what the common training pipelines use. Coordinates are voxel
-    indices, not millimetres, so a sheared or otherwise non-orthonormal affine is of no concern.
+    and air), and because the common training pipelines use it. Coordinates are voxel indices, not
+    millimetres, so a sheared or otherwise non-orthonormal affine does not matter.
 
-    extents: of the grid that is read. target: of the grid that is made, [D, H, W] both.
-    steps: voxels of the read grid from one made voxel to the next.
+    extents: of the input grid, [D, H, W]. target: of the output grid, [D, H, W]. steps: voxels of
+    the input grid from one output voxel to the next.
     """
 
     extents: Triple
@@ -143,11 +148,11 @@ class Resampling:
 
     @property
     def inverse(self) -> "Resampling":
-        """From the made grid back onto the read one."""
+        """From the output grid back onto the input grid."""
         return Resampling(self.target, self.extents, triple(1 / step for step in self.steps))
 
     def rows(self, read: ResampledRows, start: int, stop: int) -> FloatArray:
-        """Rows [start, stop) of the made grid; `read` is asked for those rows they lie between.
+        """Return rows [start, stop) of the output grid; read: returns the input rows around them.
 
         Beyond the outermost voxel centres the outermost values continue.
         """
@@ -171,17 +176,17 @@ class Resampling:
         return sitk.GetArrayFromImage(resampled)
 
     def _origin(self, axis: int) -> float:
-        """Where voxel 0 of the made grid lies in the read one."""
+        """Return the input coordinate of output voxel 0."""
         return (self.extents[axis] - 1 - (self.target[axis] - 1) * self.steps[axis]) / 2
 
 
 def resampling(
     extents: Triple, spacing: VoxelSpacing, wanted: VoxelSpacing | None
 ) -> Resampling | None:
-    """How a scan comes to the wanted spacing; None if it has it, or if none is wanted.
+    """Return how a scan comes to the wanted spacing; None if it has it, or if none is wanted.
 
     The new grid has exactly the wanted spacing and covers the whole field of view, so along each
-    axis it may reach beyond it by less than one of its voxels. Raises PreparationError if the grid
+    axis it may extend beyond it by less than one of its voxels. Raises PreparationError if the grid
     would be absurdly large.
     """
     if wanted is None:
@@ -218,11 +223,13 @@ def _edges(spacing: VoxelSpacing) -> str:
 nibabel: Any = _nibabel  # typed only in part
 
 MOST_APART = 0.01
-"""Of the smallest edge of a voxel, between corners of two grids that are one: headers round."""
+"""Largest distance between corners of equal grids, in smallest voxel edges: headers round."""
 
 
 def grid_difference(one: Volume, other: Volume) -> str | None:
-    """What differs between two grids, with the figures of both; None for one and the same grid."""
+    """Describe the difference between two grids, with the figures of both; None if
+    they are equal.
+    """
     if one.shape != other.shape:
         return f"{_sizes(one.shape)} voxels against {_sizes(other.shape)}"
     apart = _farthest_corners(one.shape, one.affine, other.affine)
@@ -238,7 +245,7 @@ def grid_difference(one: Volume, other: Volume) -> str | None:
 
 
 def _farthest_corners(extents: tuple[int, int, int], one: Affine, other: Affine) -> float:
-    """In millimetres, between equal corners of two grids."""
+    """Return the largest distance in millimetres between equal corners of two grids."""
     ends = [(0, extent - 1) for extent in extents]
     corners = np.array([(*corner, 1) for corner in product(*ends)])
     return float(np.linalg.norm((corners @ (one - other).T)[:, :3], axis=1).max())
@@ -256,11 +263,11 @@ def _sizes(sizes: tuple[float, ...]) -> str:
 def on_one_grid(
     volumes: Sequence[Volume], names: Sequence[str], *, resample: bool
 ) -> tuple[tuple[Volume, ...], tuple[str, ...]]:
-    """The scans on the grid of the first, and what was done to which, in words.
+    """Return the scans on the grid of the first, and a line for each that was resampled.
 
     names: of their channels. resample: whether scans on other grids are resampled, by trilinear
-    interpolation where the headers say that they lie. Raises PreparationError for grids that
-    differ, and for a scan that does not lie where the first does.
+    interpolation at their positions in space. Raises PreparationError for grids that differ, and
+    for a scan that does not overlap the first.
     """
     first, reference = volumes[0], names[0]
     aligned, done = [first], list[str]()
@@ -288,7 +295,7 @@ def _in_words(done: str, difference: str, share: float) -> str:
 
 
 def _resampled(volume: Volume, first: Volume, name: str) -> tuple[Volume, float]:
-    """The scan on the grid of the first, and the share of that which lies within the scan."""
+    """Return the scan on the grid of the first, and the share of that grid within the scan."""
     check_affine(volume.affine)
     steps = np.linalg.inv(volume.affine) @ first.affine  # from the first's voxels to the scan's
     share = _share_within(volume, first, steps)
@@ -302,7 +309,7 @@ def _resampled(volume: Volume, first: Volume, name: str) -> tuple[Volume, float]
 
 
 def _share_within(volume: Volume, first: Volume, steps: Affine) -> float:
-    """Of the first scan's voxels, those that lie between centres of the other's."""
+    """Return the share of the first scan's voxels that lie between voxel centres of the other's."""
     inside = 0
     i, j = np.meshgrid(*map(np.arange, first.shape[:2]), indexing="ij")
     ends = np.array(volume.shape) - 1
@@ -314,11 +321,11 @@ def _share_within(volume: Volume, first: Volume, steps: Affine) -> float:
 
 
 _EDGE = 0.5
-"""Voxels beyond the outermost centres that are still a scan's own."""
+"""Voxels beyond the outermost centres that are still part of a scan."""
 
 
 def _interpolated(volume: Volume, first: Volume, steps: Affine) -> FloatArray:
-    """Values [i, j, k] on the first scan's grid; beyond its edges the scan is as dark as it gets.
+    """Return values [i, j, k] on the first scan's grid; beyond the scan's edges its lowest value.
 
     Both images are given in voxel coordinates, so that an affine need not be orthonormal.
     """
@@ -341,9 +348,9 @@ def _interpolated(volume: Volume, first: Volume, steps: Affine) -> FloatArray:
 class Slice:
     """A plane through the patient: values [row, column], the first row on top.
 
-    edges: letters of the patient's sides at the left, right, top and bottom (radiological
-    convention: the patient's right is on the left). extents: millimetres along rows and columns.
-    name: of the plane.
+    name: of the plane. edges: letters of the patient's sides at the left, right, top and bottom
+    (radiological convention: the patient's right is on the left). extents: millimetres along rows
+    and columns.
     """
 
     name: str
@@ -353,18 +360,18 @@ class Slice:
 
 
 def mid_slices(volume: Volume) -> tuple[Slice, Slice, Slice]:
-    """As `slices_through`, through the middle of the grid."""
+    """Return slices as `slices_through`, through the middle of the grid."""
     return slices_through(volume)
 
 
 def slices_through(
     volume: Volume, voxel: tuple[int, int, int] | None = None
 ) -> tuple[Slice, Slice, Slice]:
-    """Axial, coronal and sagittal slice, in the scan's unit.
+    """Return the axial, coronal and sagittal slice, in the scan's unit.
 
-    voxel: [i, j, k], through which they go; None takes the middle of the grid. An oblique scan is
-    shown along its own axes, under the letters of the nearest patient axes. Raises PreparationError
-    if the affine is unusable.
+    voxel: [i, j, k] on all three; None takes the middle of the grid. An oblique scan is shown along
+    its own axes, under the letters of the nearest patient axes. Raises PreparationError if the
+    affine is unusable.
     """
     turned = orientation(volume.affine, "RAS")
     seen = turned.oriented(volume.voxels)

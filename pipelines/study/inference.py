@@ -50,10 +50,11 @@ _STAGES: dict[Phase, Stage] = {
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
-    """How an array is gone over; padding: how one smaller than the patch grows.
+    """How patches are cut from an array and blended.
 
-    tiling: where the tiles lie. blend: their weights where they overlap. flip: how each patch is
-    mirrored before the network, and back after it; where it lies stays the same.
+    tiling: positions of the tiles. blend: their weights where they overlap. padding: of an array
+    smaller than the patch. flip: how each patch is mirrored before the network, and back after it;
+    its position stays the same.
     """
 
     tiling: Tiling
@@ -70,13 +71,13 @@ def translate_array(
     watch: Stopwatch,
     on_tiles: Callable[[int], None],
 ) -> tuple[str, ...]:
-    """Fill `target` with what the generator makes of `source`, both [C, D, H, W].
+    """Fill `target` with the generator's output for `source`, both [C, D, H, W].
 
-    A generator that can cut and blend on its device does so where there is room for it; to others
-    the tiles are handed one by one. on_tiles: told how many more tiles are done. Returns what a
-    user should know of how it was done: why a device that could blend did not. What the generator
-    raises passes through, and so does an interrupt; nothing is left behind. Raises PreparationError
-    if a generator made values that are not finite and did not say so itself.
+    A generator that can cut and blend on its device does so if memory suffices; others get the
+    tiles one by one. on_tiles: called with the number of tiles just done. Returns notes for the
+    user: why a device that could blend did not. Errors of the generator pass through, and so does
+    an interrupt; nothing is left behind. Raises PreparationError if a generator made values that
+    are not finite and did not report it.
     """
     tiling = window.tiling
     for array in (source.values, target.values):
@@ -143,7 +144,7 @@ def _stream(
 
 
 def count_timing(watch: Stopwatch, timing: Timing) -> None:
-    """Count what a device was busy with."""
+    """Record the time of a device in the stopwatch."""
     track = timing.part if "copy" in timing.part else "card"
     watch.add(_STAGES[timing.part], track, timing.start, timing.stop)
 
@@ -164,7 +165,7 @@ def _patch_window(array: VoxelArray, window: SlidingWindow) -> PatchWindow:
 
 
 def window_grid(array: VoxelArray, tiling: Tiling) -> PatchGrid:
-    """Tiles of an array [C, D, H, W] along its axes as they lie in memory."""
+    """Return the tiles of an array [C, D, H, W] along its axes as they lie in memory."""
     axes = memory_order(array[0])
     flips = triple(array.strides[1 + axis] < 0 for axis in range(3))
     origins = [
@@ -188,7 +189,7 @@ def window_grid(array: VoxelArray, tiling: Tiling) -> PatchGrid:
 
 
 def _as_it_lies(array: VoxelArray, grid: PatchGrid) -> VoxelArray:
-    """[C, ...] along the axes of a grid, so that nothing is transposed or turned on the host."""
+    """View as [C, ...] along the axes of a grid, so that the host neither transposes nor flips."""
     steps = tuple(slice(None, None, -1 if flip else None) for flip in grid.flips)
     return array.transpose(0, *(1 + axis for axis in grid.axes))[:, *steps]
 
@@ -198,7 +199,7 @@ def _picked(values: Sequence[Value], axes: Triple) -> tuple[Value, Value, Value]
 
 
 def _store(slab: BlendedSlab, target: Stored) -> None:
-    """Row by row, so that no second slab is needed."""
+    """Store a slab row by row, so that no second slab is needed."""
     if not extremes(slab.values).is_finite:
         raise PreparationError(
             "The generator made values that are not finite; "
@@ -222,7 +223,7 @@ class Cutter:
         )
 
     def cut(self, tile: Tile) -> FloatArray:
-        """A patch [1, C, D, H, W] of network intensity, of its own memory."""
+        """Return a patch [1, C, D, H, W] of network intensity in its own memory."""
         part = self._tiling.within_patch(tile)
         stored = self._source.values[:, *self._tiling.within_volume(tile)]
         inside = self._source.scaling.forward(stored, np.empty(stored.shape, np.float32))
@@ -246,10 +247,10 @@ def translate_at_once(
     watch: Stopwatch,
     on_percent: Callable[[int], None],
 ) -> None:
-    """Fill `target` with what the generator makes of `source`, both [C, D, H, W].
+    """Fill `target` with the output of whole-volume inference for `source`, both [C, D, H, W].
 
-    flip: how the volume is mirrored before the network, and back after it. on_percent: told how
-    many more percent are done. What the generator raises passes through.
+    flip: how the volume is mirrored before the network, and back after it. on_percent: called with
+    the percent just done. Errors of the generator pass through.
     """
     told = 0
 
@@ -269,7 +270,7 @@ def translate_at_once(
 
 
 def make_ready(generator: AnyGenerator, extents: Triple) -> None:
-    """Let a generator that can take the memory for a volume (D, H, W) before that is there."""
+    """Let a generator that can allocate memory for a volume (D, H, W) beforehand do so."""
     if isinstance(generator, ReadyBeforehand):
         generator.make_ready(extents)
 
@@ -284,11 +285,11 @@ def _mirrored(array: VoxelArray, flip: Flip) -> VoxelArray:
 class SpreadMoments:
     """Mean and standard deviation of arrays that come one after another, in memory for two.
 
-    They are kept up to date array by array (West, Comm. ACM 22, 1979): where all arrays agree, the
-    mean is their value and the deviation 0 to the last bit. The deviation is that of a sample: the
-    squares are divided by one less than the number of arrays.
+    They are updated array by array (West, Comm. ACM 22, 1979): where all arrays agree, the mean is
+    their value and the deviation 0 to the last bit. The deviation is that of a sample: the squares
+    are divided by one less than the number of arrays.
 
-    mean, deviation: [D, H, W], what is to hold them, its values whatever they were.
+    mean, deviation: [D, H, W], memory for them with any values.
     """
 
     def __init__(self, mean: FloatArray, deviation: FloatArray) -> None:
@@ -296,7 +297,7 @@ class SpreadMoments:
         self.count = 0
 
     def add(self, made: FloatArray) -> None:
-        """One more array [D, H, W]; until `end`, the deviation holds sums of squares."""
+        """Add an array [D, H, W]; until `end`, the deviation holds sums of squares."""
         self.count += 1
 
         def fill(slab: Slab) -> None:
@@ -313,7 +314,7 @@ class SpreadMoments:
         beside_each_other(fill, slabs(made))
 
     def end(self) -> None:
-        """All arrays were added, two or more."""
+        """Finish after two or more arrays."""
 
         def fill(slab: Slab) -> None:
             deviation = self.deviation[slab]
@@ -324,9 +325,9 @@ class SpreadMoments:
 
 
 def mean_in_foreground(map_values: FloatArray, given: Stored) -> float:
-    """Mean of a map [D, H, W] where the first scan of a study is not air.
+    """Return the mean of a map [D, H, W] over the foreground of the first scan of a study.
 
-    given: the scans [C, D, H, W] as the network takes them.
+    given: the network's input [C, D, H, W].
     """
     view = given.values[0]
     level = level_of(Stored(given.values[:1], given.scaling))

@@ -11,26 +11,28 @@ _LIKE_RESULTS: tuple[MapKind, ...] = ("spread-mean",)
 
 @dataclass(frozen=True, slots=True)
 class StudyMap:
-    """mark: what it is. volume: its values on the scan's grid, in the format of the result."""
+    """A map of a study. mark: its kind and recipe. volume: on the scan's grid, in the result's
+    format.
+    """
 
     mark: MapMark
     volume: Volume
 
 
 def is_shown(mark: MapMark) -> bool:
-    """Whether a preview shows the map beside the result; one that looks like it tells nothing."""
+    """Whether a preview shows the map; one that looks like the result adds nothing."""
     return mark.kind not in _LIKE_RESULTS
 
 
 def maps_asked_for(options: TranslateOptions) -> tuple[MapMark, ...]:
-    """The maps that each study has beside its result, in the order in which they are made."""
+    """Return the marks of the maps that the options request, in the order of computation."""
     spread = spread_marks(options.spread) if options.spread else ()
     check = options.cycle_check
     return (*spread, cycle_mark(check.sha256)) if check and check.has_map else spread
 
 
 def spread_marks(count: int) -> tuple[MapMark, MapMark]:
-    """Of the mean of so many translations, and of the standard deviation between them."""
+    """Return the marks of mean and standard deviation over `count` translations."""
     recipe = f"{count} flips"
     return (
         MapMark("spread-mean", f"mean of {recipe}", recipe),
@@ -39,5 +41,5 @@ def spread_marks(count: int) -> tuple[MapMark, MapMark]:
 
 
 def cycle_mark(back: str) -> MapMark:
-    """Of the cycle error of each voxel; back: hash of the model that translates back."""
+    """Return the mark of the cycle error of each voxel; back: hash of the reverse model."""
     return MapMark("cycle", "cycle error", back)

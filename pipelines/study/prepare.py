@@ -36,10 +36,10 @@ from .statistics import (
 
 
 def without_nan(volume: Volume, value: float | None) -> Volume:
-    """The volume with `value`, in its own unit, for every NaN, and a note of how many there were.
+    """Replace every NaN by `value`, in the volume's unit, and note how many there were.
 
-    None changes nothing, and neither is anything else replaced: an infinite value says that
-    something overflowed. The voxels are changed in place where they may be written.
+    None changes nothing. Infinite values stay: they mean that something overflowed. The voxels are
+    changed in place if they are writeable.
     """
     if value is None or volume.voxels.dtype.kind != "f" or not volume.voxels.size:
         return volume
@@ -63,10 +63,10 @@ def without_nan(volume: Volume, value: float | None) -> Volume:
 def fit(
     intensity: IntensityMap, volume: Volume, measured: Range, onto: NetworkRange = USUAL_RANGE
 ) -> Scaling:
-    """A card's map with the numbers that it takes from a study, measured on the scan's own grid.
+    """Fit a card's intensity map to a study, measured on the scan's own grid.
 
     measured: the study's `study_range`. onto: the network's range. Raises PreparationError if the
-    asked percentiles are equal.
+    requested percentiles are equal.
     """
     match intensity:
         case Window(low, high):
@@ -89,11 +89,11 @@ def fit(
 
 
 FEWEST_STEPS = 255
-"""Steps of 32-bit floats that a scan's values span at least where no map brings them near 0."""
+"""Least steps of 32-bit floats in a scan's range if no map brings its values near 0."""
 
 
 def check_told_apart(intensity: IntensityMap, measured: Range) -> None:
-    """Raise PreparationError if values that go in as they are would be rounded to each other."""
+    """Raise PreparationError if unmapped values would be rounded to each other."""
     if not isinstance(intensity, Identity):
         return
     largest = np.float32(max(abs(measured.low), abs(measured.high)))
@@ -106,11 +106,11 @@ def check_told_apart(intensity: IntensityMap, measured: Range) -> None:
 
 
 WHOLE_NUMBERS = 1 << 24
-"""Up to here 32-bit floats have all of them."""
+"""Up to here 32-bit floats represent every whole number."""
 
 
 def notes_of_rounding(volume: Volume, measured: Range) -> tuple[str, ...]:
-    """A note on whole numbers that a network's 32-bit floats round."""
+    """Return a note if whole numbers are rounded by a network's 32-bit floats."""
     ends = (measured.low, measured.high)
     largest = max(abs((end - volume.intercept) / volume.slope) for end in ends)
     if volume.voxels.dtype.kind not in "iu" or largest <= WHOLE_NUMBERS:
@@ -123,15 +123,17 @@ def notes_of_rounding(volume: Volume, measured: Range) -> tuple[str, ...]:
 
 
 LEAST_SHOWN = 0.01
-"""Of a fixed window, or of a scan's voxels: with less, the scan seems to be in another unit."""
+"""Least share of a fixed window or of the voxels; with less, the scan seems to be in
+another unit.
+"""
 
 
 def notes_of_window(
     intensity: IntensityMap, volume: Volume, measured: Range, onto: NetworkRange = USUAL_RANGE
 ) -> tuple[str, ...]:
-    """A note on a scan of which a fixed window shows hardly anything, as of one in another unit.
+    """Return a note if a fixed window covers hardly any of a scan, as of one in another unit.
 
-    Raises PreparationError if it shows nothing.
+    Raises PreparationError if it covers nothing.
     """
     if not isinstance(intensity, Window) or onto == "open":
         return ()
@@ -162,11 +164,11 @@ def _between(ends: Range, onto: NetworkRange, *, clips: bool = False) -> Scaling
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How intensities of a study's scans are mapped, by what was measured of them.
+    """Fitted intensity maps of a study.
 
-    inward: from each scan's values to network intensities. outward: from the first scan's, for each
-    channel that comes out. steps: how many steps of its voxel type the first scan's own values
-    span. notes: what a user should know of how the scans fit the model's intensity maps.
+    inward: from each scan's values to network intensities. outward: from the first scan's values,
+    for each output channel. steps: number of steps of its voxel type in the first scan's range.
+    notes: for the user, on how the scans fit the model's intensity maps.
     """
 
     inward: tuple[Scaling, ...]
@@ -177,12 +179,12 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The scans of a study as the network takes them, and how results come back from that.
+    """Scans of a study as the network takes them, and how results come back from that.
 
-    given: [C, D, H, W], the one scan's own voxels seen along the model's axes where they can be
-    taken as they are stored; otherwise network intensities. source: the first scan without the
-    memory of its voxels. fit: of their intensities. plan: by which they were prepared. marks: of
-    the results of all channels.
+    plan: by which they were prepared. given: [C, D, H, W], the one scan's own voxels seen along the
+    model's axes if they can be taken as stored; otherwise network intensities. source: the first
+    scan without the memory of its voxels. fit: of their intensities. marks: of the results of all
+    channels.
     """
 
     plan: StudyPlan
@@ -192,7 +194,7 @@ class Prepared:
     marks: tuple[SyntheticMark, ...] = ()
 
     def figures(self) -> InputFigures:
-        """What the scan is like for the model."""
+        """Return figures of the scan as the model sees it."""
         plan = self.plan
         spacing = plan.orientation.sorted_spacing(self.source.spacing)
         steps = plan.resampling.steps if plan.resampling else (1.0, 1.0, 1.0)
@@ -203,12 +205,12 @@ class Prepared:
 def prepare(
     volumes: Sequence[Volume], plan: StudyPlan, card: ModelCard, empty: Empty = np.empty
 ) -> Prepared:
-    """Measure, and where need be map and resample scans as their plan and a model's card demand.
+    """Measure scans, and map and resample them if their plan and a model's card require it.
 
     volumes: in the model's order of channels, all on one grid. Before resampling the intensity map
-    comes first, so its clipping keeps metal from smearing over its neighbours. Memory beside the
-    volumes: nothing where voxels are taken as they are stored; else the array from `empty`, 4 bytes
-    a voxel of the model's grid and channel, and a few slabs.
+    comes first, so its clipping keeps metal from smearing over its neighbours. Additional memory:
+    none if voxels are taken as stored; else the array from `empty`, 4 bytes per voxel of the
+    model's grid and channel, and a few slabs.
 
     Raises PreparationError as `fit_scans`.
     """
@@ -225,10 +227,10 @@ def prepare(
 
 
 def fit_scans(volumes: Sequence[Volume], card: ModelCard) -> Fit:
-    """Measure scans, in the model's order of channels, and find the maps that a card demands.
+    """Measure scans, in the model's order of channels, and fit the maps of a card to them.
 
     Raises PreparationError if a scan is constant, flat or not finite, lies outside its window as a
-    whole, or 32-bit floats cannot tell its values apart.
+    whole, or 32-bit floats cannot separate its values.
     """
     ranges = [_range_of(volume, channel, card) for channel, volume in enumerate(volumes)]
     for intensity, measured in zip(card.maps_in, ranges, strict=True):
@@ -249,7 +251,7 @@ def fit_scans(volumes: Sequence[Volume], card: ModelCard) -> Fit:
 
 
 def unfilled(volumes: Sequence[Volume], plan: StudyPlan) -> Stored:
-    """What the network will be given, of that type and so laid out in memory; no voxel is set."""
+    """Return the network's input in type and memory layout, without values."""
     view = plan.orientation.oriented(volumes[0].voxels)
     if plan.is_given_as_stored:
         return Stored(view[None])
@@ -259,14 +261,14 @@ def unfilled(volumes: Sequence[Volume], plan: StudyPlan) -> Stored:
 def network_room(
     view: AnyArray, channels: int, resample: Resampling | None, empty: Empty
 ) -> FloatArray:
-    """New memory [C, D, H, W] for the network intensities of scans that are seen as a 3D array."""
+    """Allocate [C, D, H, W] for the network intensities of scans seen as a 3D array."""
     if resample:
         return empty((channels, *resample.target), np.float32)
     return lying_alike(view, channels, empty)
 
 
 def lying_alike(view: AnyArray, channels: int, empty: Empty) -> FloatArray:
-    """New memory [C, D, H, W] of the shape of a 3D array, its axes in the same order there."""
+    """Allocate [C, D, H, W] with the shape and the memory order of axes of a 3D array."""
     order = memory_order(view)
     extents = tuple(view.shape[axis] for axis in order)
     axes = (0, *(1 + int(axis) for axis in np.argsort(order)))
@@ -279,7 +281,7 @@ def _range_of(volume: Volume, channel: int, card: ModelCard) -> Range:
 
 
 def _notes(volumes: Sequence[Volume], ranges: Sequence[Range], card: ModelCard) -> Iterator[str]:
-    """On each scan, with the channel's name where there are several."""
+    """Yield notes on each scan, with the channel's name if there are several."""
     for channel, (volume, measured) in enumerate(zip(volumes, ranges, strict=True)):
         name = "" if len(volumes) == 1 else f"{card.input_channels[channel]}: "
         with _named(channel, card):
@@ -289,7 +291,7 @@ def _notes(volumes: Sequence[Volume], ranges: Sequence[Range], card: ModelCard) 
 
 @contextmanager
 def _named(channel: int, card: ModelCard) -> Generator[None]:
-    """What is wrong with one of several scans is told with the channel's name."""
+    """Add the channel's name to errors on one of several scans."""
     try:
         yield
     except PreparationError as error:
@@ -299,7 +301,7 @@ def _named(channel: int, card: ModelCard) -> Generator[None]:
 
 
 def _in_network(scans: Sequence[Stored], resample: Resampling | None, empty: Empty) -> Stored:
-    """Network intensities of all scans, on the grid that they are resampled to if they are."""
+    """Return network intensities of all scans, resampled if required."""
     array = network_room(scans[0].values[0], len(scans), resample, empty)
     for scan, channel in zip(scans, array, strict=True):
         if resample is None:

@@ -21,8 +21,9 @@ from .statistics import Range
 Rgb: TypeAlias = npt.NDArray[np.uint8]
 
 _OUTLIERS = 0.5
-"""Percent of pixels left outside a window at either end, so that one bright vessel does not
-darken all the rest."""
+"""Percent of pixels outside a window at either end, so that one bright vessel does not darken the
+rest.
+"""
 
 _LESS = np.array([64, 156, 255], np.float32)
 _MORE = np.array([255, 140, 40], np.float32)
@@ -30,7 +31,7 @@ _MORE = np.array([255, 140, 40], np.float32)
 
 @dataclass(frozen=True, slots=True)
 class Shades:
-    """A window of values, shown from black to white or, if signed, from blue over black to orange.
+    """Window of values, shown from black to white or, if signed, from blue over black to orange.
 
     A signed window is symmetric about 0.
     """
@@ -39,12 +40,12 @@ class Shades:
     signed: bool = False
 
     def level(self, values: DoubleArray) -> DoubleArray:
-        """From 0 to 1 where values lie within the window, and 0 or 1 outside of it."""
+        """Map the window to 0 to 1, and values outside of it to 0 or 1."""
         low, high = self.window.low, self.window.high
         return np.clip((values - low) / (high - low), 0, 1)
 
     def rgb(self, level: FloatArray) -> Rgb:
-        """Levels as colours, [..., 3]."""
+        """Convert levels to colours, [..., 3]."""
         level = level[..., None]
         if not self.signed:
             return np.rint(np.repeat(level, 3, axis=-1) * 255).astype(np.uint8)
@@ -53,19 +54,19 @@ class Shades:
 
 
 def grey_shades(planes: Sequence[DoubleArray], fixed: Range | None = None) -> Shades:
-    """A grey window: a fixed one, or one that all but the outliers of the planes lie within."""
+    """Return a grey window: a fixed one, or the range of the planes without outliers."""
     return Shades(fixed or inner_range(planes))
 
 
 def difference_shades(planes: Sequence[DoubleArray]) -> Shades:
-    """A signed window that all but the outliers of the planes lie within."""
+    """Return a signed window around the range of the planes without outliers."""
     spread = inner_range(planes)
     largest = max(abs(spread.low), abs(spread.high))
     return Shades(Range(-largest, largest), signed=True)
 
 
 def inner_range(planes: Sequence[DoubleArray]) -> Range:
-    """What all but the outliers of some planes lie within; never empty."""
+    """Return the range of some planes without outliers; never empty."""
     every = np.concatenate([plane.ravel() for plane in planes])
     low, high = (float(end) for end in np.percentile(every, [_OUTLIERS, 100 - _OUTLIERS]))
     return Range(low, high) if low < high else Range(low - 0.5, low + 0.5)
@@ -81,7 +82,7 @@ _LARGE, _SMALL = 17, 14
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A title, the planes below it, and the shades that these are shown in."""
+    """A title, the planes below it, and their shades."""
 
     title: str
     planes: Sequence[DoubleArray]
@@ -89,9 +90,10 @@ class Column:
 
 
 def drawn(given: Sequence[Slice], columns: Sequence[Column], warning: str = "") -> bytes:
-    """A PNG with a row a direction, marked synthetic; given: where the columns' planes lie.
+    """Return a PNG with a row for each direction, marked synthetic; given: positions of the
+    columns' planes.
 
-    warning: stands above them in another colour.
+    warning: printed above them in another colour.
     """
     scale = _LONGEST / max(max(plane.extents) for plane in given)
     sizes = [_pixels(plane, scale) for plane in given]
@@ -189,13 +191,14 @@ def draw_preview(
     maps: Sequence[tuple[MapMark, Sequence[Slice]]] = (),
     warning: str = "",
 ) -> bytes:
-    """A PNG with a row a direction and columns for input, output and difference, marked synthetic.
+    """Return a PNG with a row for each direction and columns for input, output and difference,
+    marked synthetic.
 
-    given, made: slices of each channel, all of one grid; where there are several, none is the one
-    to tell a difference from. maps: slices of it, a column each. warning: stands above them in
-    another colour. Proportions are the patient's own, and each column has its window of values
-    written below. Where the output is in the input's unit both share a window and the difference is
-    in that unit; elsewhere it is one of grey values, in percent.
+    given, made: slices of each channel, all of one grid; with several channels, no difference is
+    shown. maps: their slices, a column each. warning: printed above them in another colour.
+    Proportions are the patient's own, and each column has its window of values written below. If
+    the output is in the input's unit both share a window and the difference is in that unit;
+    otherwise it is one of grey values, in percent.
     """
     before, after = ([[s.values for s in slices] for slices in each] for each in (given, made))
     if len(before) == len(after) == 1:
@@ -226,7 +229,7 @@ def _columns(
 
 
 def _of_map(mark: MapMark, planes: Sequence[DoubleArray]) -> Column:
-    """From 0, where all is as it should be, to white."""
+    """Return the column of a map, from black at 0 to white."""
     largest = max(inner_range(planes).high, _DARKEST)
     return Column(mark.words, planes, grey_shades(planes, Range(0.0, largest)))
 
@@ -250,6 +253,6 @@ def _fixed(intensity: IntensityMap) -> Range | None:
 
 
 def _short(name: str) -> str:
-    """A name with the letters that the font has, and no longer than there is room."""
+    """Return a name in ASCII letters, cut to the width of a column."""
     known = name.encode("ascii", "replace").decode()
     return known if len(known) <= _LONGEST_NAME else f"{known[: _LONGEST_NAME - 3]}..."

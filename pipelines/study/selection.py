@@ -22,12 +22,12 @@ def studies_for(
     patterns: Sequence[tuple[str, str]] = (),
     known: KnownHeaders | None = None,
 ) -> Discovery:
-    """A search whose scans are joined to the studies that a model takes, as `in_channels` does.
+    """Join the scans of a search to the studies that a model takes, as `in_channels` does.
 
-    Masks and scans of another contrast than the model's source are passed over, or refused if they
-    were named. card: of the model; without one, only masks are. takes: kinds that are taken all the
-    same. patterns: of channels by name. known: what earlier searches read.
-    Raises SettingsError for a pattern of a channel that the model has not, or has twice.
+    Masks and scans of another contrast than the model's source are skipped, or refused if they were
+    named. card: of the model; without one, only masks are. takes: kinds accepted anyway. patterns:
+    of channels by name. known: headers read by earlier searches. Raises SettingsError for a pattern
+    of a channel that the model does not have, or has twice.
     """
     found = without_masks(found, card, takes, known)
     if card is None:
@@ -42,21 +42,22 @@ def without_masks(
     takes: Collection[SkipKind] = (),
     known: KnownHeaders | None = None,
 ) -> Discovery:
-    """The search without masks, unless the model takes some."""
+    """Return the search without masks, unless the model takes some."""
     return passed_over(found, partial(_mask_doubts, card=card, known=known), takes)
 
 
 def contrast_checked(study: Study, card: ModelCard, takes: Collection[SkipKind] = ()) -> Study:
-    """The study, with an obstacle if it is of another contrast than the model's source."""
+    """Return the study, with a blocking error if its contrast is not the model's source."""
     return judged(study, partial(contrast_doubts, card=card), takes)
 
 
 def joined_for_model(
     found: Discovery, card: ModelCard, patterns: Sequence[tuple[str, str]] = ()
 ) -> Discovery:
-    """A search whose scans are joined to the studies that a model takes, as `in_channels` does.
+    """Join the scans of a search to the studies that a model takes, as `in_channels` does.
 
-    patterns: of channels by name. Raises SettingsError for one that the model has not, or twice.
+    patterns: of channels by name. Raises SettingsError for one that the model does not have, or has
+    twice.
     """
     known, told = card.input_channels, dict(patterns)
     unknown = [name for name in told if name not in known]
@@ -79,10 +80,11 @@ def _mask_doubts(
 
 
 def contrast_doubts(study: Study, card: ModelCard) -> Sequence[Doubt]:
-    """What speaks against a study, or for a look at it, by its contrast; none with an obstacle.
+    """Return doubts about the contrast of a study, which block it or become notes.
 
-    A DICOM series is judged by its Modality, and a file by its name and the JSON beside it. What
-    these leave open is for the user to know, unless names and patterns made it a channel.
+    A DICOM series is judged by its Modality, and a file by its name and the JSON next to it. The
+    user is told what these leave open, unless names and patterns made it a channel. A study with a
+    blocking error has none.
     """
     if study.obstacle:
         return ()
@@ -114,7 +116,7 @@ def _doubts_of_series(scan: Study, source: str) -> Iterator[Doubt]:
 
 
 def _doubts_of_file(scan: Study, source: str) -> Iterator[Doubt]:
-    """What speaks against a file is a note if something else speaks for it."""
+    """Yield doubts about a file; one is only a note if something else confirms the contrast."""
     takes = Contrasts.named_in(source)
     told = list(told_beside(scan))
     is_met = any(takes.is_met_by(each.contrasts) for each in told)
@@ -131,6 +133,6 @@ def _unknown(source: str) -> str:
 
 
 def _in_words(source: str) -> str:
-    """A source with its modality, where that is another word."""
+    """Name a source with its modality, if that is another word."""
     modality = Contrasts.named_in(source).modality
     return source if modality in (None, source) else f"{source} ({modality})"

@@ -17,19 +17,21 @@ from .geometry import VoxelSpacing
 
 _SAMPLE = 1 << 17
 _DEVIATIONS = 4
-"""By how many standard deviations of a random sample's ranks the bounds are set apart."""
+"""Standard deviations of a random sample's ranks between the bounds and the rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """lower_half: whether fewer values lie below the bounds than above."""
+    """Bounds of an order statistic. lower_half: whether fewer values lie below the bounds than
+    above.
+    """
 
     low: Any
     high: Any
     lower_half: bool
 
     def pick(self, chunk: AnyArray) -> tuple[int, AnyArray]:
-        """How many are below, and what lies between, without a copy where that is one value."""
+        """Return how many values are below, and those between; no copy if these are one value."""
         if self.low == self.high:
             below = int(np.count_nonzero(chunk < self.low))
             equal = int(np.count_nonzero(chunk == self.low))
@@ -43,12 +45,12 @@ class _Bounds:
 
 
 def order_statistics(flat: AnyArray, groups: Sequence[Sequence[int]]) -> list[list[Any]]:
-    """The values that stand at ranks, from 0, of a one-dimensional array in ascending order.
+    """Return the values at ranks, from 0, of a one-dimensional array in ascending order.
 
-    groups: of ranks, ascending and near each other. A sample gives bounds that hold them but for
-    bad luck, and only what lies between is sorted (Floyd and Rivest, Expected time bounds for
+    groups: of ranks, ascending and near each other. A sample gives bounds that almost surely hold
+    them, and only what lies between is sorted (Floyd and Rivest, Expected time bounds for
     selection, 1975): a tenth of the time of numpy.partition, which many equal values slow down, and
-    no copy of the array. The result is exact; where the bounds miss, numpy.partition finds it.
+    no copy of the array. The result is exact; if the bounds miss, numpy.partition finds it.
     """
     sample = np.sort(flat[:: max(flat.size // _SAMPLE, 1) | 1])
     bounds = [_bounds(sample, flat.size, ranks) for ranks in groups]
@@ -81,12 +83,12 @@ def _at(
 
 
 _CHUNK = 1 << 20
-"""Voxels handled at once; their float64 copy stays within a processor's caches."""
+"""Voxels per step; their float64 copy stays within a processor's caches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Lowest and highest value of something, in the scan's unit.
+    """Lowest and highest value, in the scan's unit.
 
     low, high: those values.
     """
@@ -101,7 +103,7 @@ class Range:
 
 
 def extremes(values: AnyArray) -> Range:
-    """Lowest and highest of some values; both NaN if one of them is."""
+    """Return lowest and highest value; both NaN if one value is."""
 
     def measure(part: AnyArray) -> tuple[Any, Any]:
         with np.errstate(invalid="ignore"):
@@ -112,10 +114,10 @@ def extremes(values: AnyArray) -> Range:
 
 
 def study_range(volume: Volume) -> Range:
-    """Lowest and highest value.
+    """Return lowest and highest value.
 
-    Raises PreparationError if one of the voxels is NaN or infinite (also if only the background is:
-    what a network makes of it reaches the anatomy), all are equal, or they are too large for 32-bit
+    Raises PreparationError if one of the voxels is NaN or infinite (even if only in the background:
+    the network spreads it into the anatomy), all are equal, or they are too large for 32-bit
     floats.
     """
     stored = extremes(volume.voxels)
@@ -148,7 +150,7 @@ def _not_finite(voxels: AnyArray) -> str:
 
 
 def percentiles(volume: Volume, low: float, high: float) -> Range:
-    """Values below which `low` and `high` percent lie, interpolated as numpy.percentile does."""
+    """Return the percentiles `low` and `high`, interpolated as numpy.percentile does."""
     flips = volume.slope < 0
     asked = [100 - high, 100 - low] if flips else [low, high]
     flat = _flat(volume.voxels)
@@ -157,7 +159,7 @@ def percentiles(volume: Volume, low: float, high: float) -> Range:
 
 
 def mean_and_deviation(volume: Volume) -> tuple[float, float]:
-    """Mean and (population) standard deviation, summed in float64."""
+    """Return mean and (population) standard deviation, summed in float64."""
     size = volume.voxels.size
     mean = sum(float(part.sum(dtype=np.float64)) for part in _chunks(volume.voxels)) / size
     squares = sum(
@@ -167,7 +169,7 @@ def mean_and_deviation(volume: Volume) -> tuple[float, float]:
 
 
 def share_between(volume: Volume, ends: Range) -> float:
-    """About which share of the voxels has a value between two, and neither of them."""
+    """Estimate the share of the voxels with a value strictly between two."""
     flat = _flat(volume.voxels)
     values = flat[:: max(flat.size // _SAMPLE, 1) | 1] * volume.slope + volume.intercept
     return float(np.mean((values > ends.low) & (values < ends.high)))
@@ -187,7 +189,7 @@ def _scaled(volume: Volume, stored: float) -> float:
 
 
 def _flat(voxels: AnyArray) -> AnyArray:
-    """One-dimensional, in the order of memory, so that a whole array is not copied."""
+    """View as one-dimensional, in the order of memory, so that a whole array is not copied."""
     return voxels.ravel(order="K")
 
 
@@ -198,15 +200,15 @@ def _chunks(voxels: AnyArray) -> Iterator[AnyArray]:
 
 _BINS = 256
 _SAMPLED = 96
-"""Planes along each axis that are looked at, at most: enough for percentiles to the third digit."""
+"""Most planes sampled along each axis: enough for percentiles to the third digit."""
 
 _COVERED = 0.98
-"""Of the foreground, so that single bright voxels of the background do not count."""
+"""Share of the foreground that counts, so that single bright voxels of the background do not."""
 
 
 def sample_of(given: Stored) -> tuple[FloatArray, Triple]:
-    """Some of the network intensities [D, H, W] of a scan of one channel, and each how manieth of
-    its planes they are, along each axis.
+    """Sample the network intensities [D, H, W] of a scan of one channel; return them and the step
+    between sampled planes along each axis.
     """
     [view] = given.values
     d, h, w = (ceil(extent / _SAMPLED) for extent in view.shape)
@@ -214,16 +216,16 @@ def sample_of(given: Stored) -> tuple[FloatArray, Triple]:
 
 
 def level_of(given: Stored) -> float:
-    """The network intensity above which a scan of one channel is foreground."""
+    """Return the network intensity above which a scan of one channel is foreground."""
     return foreground_level(sample_of(given)[0])
 
 
 def foreground_level(values: FloatArray) -> float:
-    """The level above which intensities are foreground, by Otsu's method.
+    """Return the level above which intensities are foreground, by Otsu's method.
 
-    It parts the values into two classes such that the variance between them is the largest (Otsu,
+    It splits the values into two classes such that the variance between them is the largest (Otsu,
     IEEE Trans. Syst. Man Cybern. 9, 1979): air and body of a CT, or background and head of an MR.
-    values: of any shape, finite. Where all are equal, as in a sample beside a single bright voxel,
+    values: of any shape, finite. If all are equal, as in a sample next to a single bright voxel,
     the level is just below, and all is foreground.
     """
     low, high = float(values.min()), float(values.max())
@@ -241,7 +243,7 @@ def foreground_level(values: FloatArray) -> float:
 
 
 def extents_of(inside: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> Triple:
-    """Voxels along each axis of a 3D mask, from plane to plane, that hold nearly all of it."""
+    """Return the voxels along each axis, from plane to plane, that hold nearly all of a 3D mask."""
     return triple(
         _covered(np.count_nonzero(inside, axis=tuple(n for n in range(3) if n != axis)))
         for axis in range(3)
@@ -257,12 +259,13 @@ def _covered(planes: "np.ndarray[tuple[int, ...], np.dtype[np.int_]]") -> int:
 
 _FINEST_INTENSITY, _FINEST_LENGTH = 0.025, 0.05
 """Smallest standard deviations that count, of network intensity and as a share of a length. In a
-set from one scanner all spacings are equal, and any other would lie beyond every limit."""
+set from one scanner all spacings are equal, and any other would exceed every limit.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class InputFigures:
-    """What a scan is like for a model.
+    """Figures of a scan as the model sees it.
 
     intensity: of the network, in the foreground, at PERCENTILES. extent: millimetres along D, H and
     W that hold 98 % of it. spacing: millimetres along D, H and W.
@@ -275,9 +278,9 @@ class InputFigures:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """The figure of one kind that lies furthest from what is usual.
+    """Figure of one kind that lies furthest from the usual.
 
-    words: what it is, and what is usual. far: how many standard deviations lie between.
+    words: the figure and the usual one. far: number of standard deviations between them.
     """
 
     words: str
@@ -285,7 +288,7 @@ class Deviation:
 
 
 def input_figures(given: Stored, edges: VoxelSpacing, spacing: VoxelSpacing) -> InputFigures:
-    """Figures of a scan as a network takes it, of one channel, from a part of its voxels.
+    """Compute figures of a network input of one channel from a part of its voxels.
 
     edges: millimetres from voxel to voxel of `given`. spacing: of the scan itself.
     """
@@ -300,7 +303,7 @@ def input_figures(given: Stored, edges: VoxelSpacing, spacing: VoxelSpacing) -> 
 
 
 def expectations(studies: Sequence[InputFigures]) -> Expectations:
-    """What scans of a reference set are like; of two studies or more."""
+    """Summarise the scans of a reference set; of two studies or more."""
     p5, p25, p50, p75, p95 = _over([study.intensity for study in studies])
     extent = triple(_over([study.extent for study in studies]))
     spacing = triple(_over([study.spacing for study in studies]))
@@ -308,14 +311,14 @@ def expectations(studies: Sequence[InputFigures]) -> Expectations:
 
 
 def differences(found: InputFigures, expected: Expectations) -> tuple[str, ...]:
-    """In words, what of a scan lies too far from what a model expects; nothing if all is well."""
+    """Describe the figures of a scan that lie too far from a model's expectations; usually none."""
     return tuple(each.words for each in deviations(found, expected) if each.far > DEVIATIONS)
 
 
 def deviations(
     found: InputFigures, expected: Expectations
 ) -> tuple[Deviation, Deviation, Deviation]:
-    """How far a scan lies from what a model expects: in intensity, in extent and in spacing."""
+    """Return how far a scan lies from a model's expectations: in intensity, extent and spacing."""
     finest = [_FINEST_INTENSITY] * len(PERCENTILES)
     at, far = _furthest(found.intensity, expected.intensity, finest)
     intensity = Deviation(
@@ -336,7 +339,7 @@ def _of_lengths(words: str, own: VoxelSpacing, usual: Sequence[Typical]) -> Devi
 def _furthest(
     own: Sequence[float], usual: Sequence[Typical], finest: Sequence[float]
 ) -> tuple[int, float]:
-    """Which of some figures lies furthest from what is usual, and how many deviations."""
+    """Return the index of the figure that lies furthest from the usual, and the deviations."""
     far = [
         each.deviations(value, least) for value, each, least in zip(own, usual, finest, strict=True)
     ]

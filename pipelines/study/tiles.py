@@ -18,7 +18,7 @@ Origins: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One place of the patch; origin (D, H, W) is that of its first voxel in the padded volume."""
+    """One position of the patch; origin (D, H, W): of its first voxel in the padded volume."""
 
     origin: Triple
 
@@ -48,11 +48,11 @@ class Tiling:
 
     @property
     def before(self) -> Triple:
-        """Voxels of padding before the volume; an odd one goes behind, as in MONAI."""
+        """Voxels of padding before the volume; an odd one goes after it, as in MONAI."""
         return triple((n - e) // 2 for n, e in zip(self.padded, self.extents, strict=True))
 
     def within_volume(self, tile: Tile) -> Box:
-        """The part of the volume that a tile covers."""
+        """Return the part of the volume that a tile covers."""
         starts = [o - b for o, b in zip(tile.origin, self.before, strict=True)]
         return triple(
             slice(max(start, 0), min(start + p, e))
@@ -60,7 +60,7 @@ class Tiling:
         )
 
     def within_patch(self, tile: Tile) -> Box:
-        """The part of a tile's patch that lies in the volume; the rest is padding."""
+        """Return the part of a tile's patch that lies in the volume; the rest is padding."""
         starts = [o - b for o, b in zip(tile.origin, self.before, strict=True)]
         return triple(
             slice(covered.start - start, covered.stop - start)
@@ -69,19 +69,18 @@ class Tiling:
 
 
 def tile(extents: Triple, patch: Triple, overlap: float, stride: Triple = (1, 1, 1)) -> Tiling:
-    """Tiles that cover a volume, as few as the overlap demands and evenly spread.
+    """Cover a volume with tiles, as few as the overlap requires and evenly spread.
 
-    extents: of the volume (D, H, W). overlap: least share of a patch edge that neighbours share,
-    0 <= overlap < 1. stride: the network's, see `Graph.stride`.
+    extents: of the volume (D, H, W). overlap: least share of a patch edge that neighbours share, 0
+    <= overlap < 1. stride: the network's, see `Graph.stride`.
 
-    The count is that of MONAI's `sliding_window_inference`. Where its regular grid fits the volume
-    the origins, and so the result, are its own; elsewhere it pulls the last tile back onto the one
+    The count is that of MONAI's `sliding_window_inference`. If its regular grid fits the volume the
+    origins, and so the result, are its own; otherwise it pulls the last tile back onto the one
     before, and this spreads all of them. (Given MONAI's own origins, a `Tiling` gives its result.)
 
-    A network that shrinks its maps gives other results when its input moves by less than its
-    stride (Majurski and Bajcsy, J. Res. NIST 126, 2021). So origins are multiples of the stride
-    where that costs no tile and keeps the overlap; the last one, fixed by the volume's end, need
-    not be.
+    A network that shrinks its maps gives other results when its input moves by less than its stride
+    (Majurski and Bajcsy, J. Res. NIST 126, 2021). So origins are multiples of the stride where that
+    costs no tile and keeps the overlap; the last one, fixed by the volume's end, need not be.
     """
     if not 0 <= overlap < 1:
         raise ValueError(f"overlap {overlap} is not in [0, 1)")
@@ -95,7 +94,7 @@ def tile(extents: Triple, patch: Triple, overlap: float, stride: Triple = (1, 1,
 
 
 def _origins(extent: int, patch: int, interval: int, stride: int) -> Origins:
-    """Origins from 0 to the last that fits, neighbours at most `interval` apart."""
+    """Return origins from 0 to the last that fits, neighbours at most `interval` apart."""
     last = max(extent - patch, 0)
     gaps = _ceil_div(last, interval)
     aligned = interval // stride * stride
@@ -110,16 +109,16 @@ def _ceil_div(numerator: int, denominator: int) -> int:
 
 
 Flip: TypeAlias = tuple[bool, bool, bool]
-"""Along which of a patch's D, H and W it is mirrored."""
+"""Axes D, H and W along which a patch is mirrored."""
 
 UNFLIPPED: Flip = (False, False, False)
 
 _SIDES = ("LR", "AP", "SI")
-"""Of the patient, the pair first that anatomy makes most alike."""
+"""Axes of the patient, the one with the most symmetric anatomy first."""
 
 
 def flips(count: int, axes: str) -> Iterator[Flip]:
-    """So many of the 8 ways to mirror a patch, from none at all.
+    """Yield `count` of the 8 ways to mirror a patch, unmirrored first.
 
     axes: anatomical directions of D, H and W, as on a model's card. Left and right change places in
     every second way, front and back in two of four, head and feet in the last four: 2 ways are
@@ -131,13 +130,13 @@ def flips(count: int, axes: str) -> Iterator[Flip]:
 
 
 def flipped(patches: FloatArray, flip: Flip) -> FloatArray:
-    """Patches [N, C, D, H, W] mirrored so, or back; a view."""
+    """View patches [N, C, D, H, W] mirrored, or mirrored back."""
     steps = tuple(slice(None, None, -1 if each else None) for each in flip)
     return patches[:, :, *steps]
 
 
 def flipped_in_memory(patches: FloatArray, flip: Flip) -> FloatArray:
-    """The same in C order, as a network takes it; the patches themselves if nothing is mirrored."""
+    """Return mirrored patches in C order, as a network takes them; unmirrored ones unchanged."""
     return np.ascontiguousarray(flipped(patches, flip))
 
 
@@ -145,15 +144,15 @@ _SIGMA = 0.125
 """Standard deviation of the gaussian as a share of the patch edge (MONAI, nnU-Net)."""
 
 _LOWEST = 1e-3
-"""Floor of the gaussian, whose peak is 1; without it a patch's corners would hold nothing."""
+"""Floor of the gaussian, whose peak is 1; without it a patch's corners would count nothing."""
 
 
 def patch_weights(tiling: Tiling, blend: Blend, axes: Triple = (0, 1, 2)) -> FloatArray:
-    """Weight of each voxel of a patch, positive and not yet normalised, not to be written to.
+    """Return the weight of each voxel of a patch, positive and not normalised, read-only.
 
-    gaussian: MONAI's importance map. linear: rises over the voxels shared with the neighbour and
-    is flat between. constant: the mean of all patches. axes: which of D, H and W come first to
-    last, in memory too. For like studies it is the same array.
+    gaussian: MONAI's importance map. linear: rises over the voxels shared with the neighbour and is
+    flat between. constant: the mean of all patches. axes: which of D, H and W come first to last,
+    in memory too. Like studies share one array.
     """
     steps = tiling.patch
     if blend == "linear":
@@ -178,7 +177,7 @@ def _weights(patch: Triple, steps: Triple, blend: Blend, axes: Triple) -> FloatA
 
 
 def _farthest(edge: int, origins: Origins) -> int:
-    """The most voxels from one patch to the next."""
+    """Return the most voxels from one patch to the next."""
     return int(max(np.diff(origins), default=edge))
 
 
@@ -188,7 +187,9 @@ def _gaussian(edge: int) -> FloatArray:
 
 
 def _ramps(edge: int, step: int) -> FloatArray:
-    """Two neighbours' ramps add up to 1 where they are `step` voxels apart."""
+    """Return weights such that two neighbours' ramps add up to 1 if they are `step`
+    voxels apart.
+    """
     shared = edge - step
     from_border = np.minimum(np.arange(edge), np.arange(edge)[::-1]) + 1
     return np.minimum(from_border / (shared + 1), 1).astype(np.float32)
@@ -211,8 +212,8 @@ class Blender:
 
     It holds as many rows as a patch is deep, never the volume. Tiles come in the tiling's order.
 
-    The mean is kept up to date patch by patch (West, Comm. ACM 22, 1979) instead of as a sum to be
-    divided at the end: where all patches agree, the result is their value to the last bit.
+    The mean is updated patch by patch (West, Comm. ACM 22, 1979) instead of dividing a sum at the
+    end: where all patches agree, the result is their value to the last bit.
     """
 
     def __init__(self, tiling: Tiling, channels: int, blend: Blend) -> None:
@@ -227,7 +228,7 @@ class Blender:
         self._tiles = iter(tiling)
 
     def add(self, tile: Tile, patch: FloatArray) -> BlendedSlab | None:
-        """Add a translated patch [C, D, H, W]; a slab comes back once no later tile touches it.
+        """Add a translated patch [C, D, H, W]; return a slab once no later tile touches it.
 
         The slab's values are overwritten by the next `add`.
         """

@@ -1,11 +1,13 @@
-"""Some tiles of a study computed a second time, by ONNX Runtime on the CPU, or its volume.
+"""Verification: some tiles of a study, or its whole volume, computed again by ONNX Runtime on the
+CPU.
 
-What is compared is the result itself: around the middle of a tile, up to the next border of any, it
-is the weighted mean of the same few tiles throughout. These are computed again.
+The result itself is compared: around the middle of a tile, up to the next border of any, it is the
+weighted mean of the same few tiles throughout. These are computed again.
 
-No part of a volume that is translated at once can be computed by itself, as normalisations take the
-whole of it. So all of it is computed again; it is compared part by part, as what is wrong in one
-would hardly show in all."""
+No part of a volume can be computed by itself in whole-volume inference, as normalisations use all
+of it. So all of it is computed again; it is compared part by part, as an error in one part would
+hardly show in the whole.
+"""
 
 import threading
 from collections import abc
@@ -37,14 +39,17 @@ from .tiles import Box, Tile, Tiling, patch_weights
 from .translator import InferredStudy
 
 _SPREAD = 0.1
-"""Of the scan's range: in tiles with less, such as air alone, normalisations enlarge rounding."""
+"""Share of the scan's range: in tiles with less, such as air alone, normalisations enlarge
+rounding.
+"""
 
 _LEAST_SIZE = 0.25
-"""Of the network's range: a part that is smaller, such as air at 0, is measured by this, as
-rounding comes from the sums before and is no smaller where they come to nothing."""
+"""Share of the network's range: a smaller part, such as air at 0, is measured by this, as rounding
+comes from the sums before and is no smaller where they come to nothing.
+"""
 
 _EVERY = 4
-"""Along each axis, voxels that are looked at to tell a range."""
+"""Step along each axis between the voxels from which a range is estimated."""
 
 _PART = 64
 """Edge of the parts by which a volume is compared."""
@@ -57,16 +62,16 @@ _Judged: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A box of the volume, and all tiles that have a share in it."""
+    """A box of the volume, and all tiles that contribute to it."""
 
     box: Box
     tiles: tuple[Tile, ...]
 
 
 def chosen_places(given: Stored, tiling: Tiling, count: int, name: str) -> tuple[Place, ...]:
-    """So many places at random, the same each time for a study's name, with something in them.
+    """Choose places at random, the same each time for a study's name, with content in them.
 
-    Any will do if there is nothing in any.
+    Any are chosen if none has content.
     """
     tiles = list(tiling)
     Random(name).shuffle(tiles)
@@ -77,31 +82,31 @@ def chosen_places(given: Stored, tiling: Tiling, count: int, name: str) -> tuple
 
 
 def tiles_again(plan: StudyPlan, given: Stored, count: int, name: str) -> int:
-    """How many tiles `--verify` computes again; a volume that is translated at once is one."""
+    """Return how many tiles `--verify` computes again; whole-volume inference counts as one."""
     if not count or plan.inference == "volume":
         return min(count, 1)
     return sum(len(place.tiles) for place in chosen_places(given, plan.tiling, count, name))
 
 
 def volume_again_bytes(plan: StudyPlan, count: int) -> int:
-    """Bytes of the host that a volume takes which `--verify` computes again, without maps."""
+    """Return the host bytes of a volume that `--verify` computes again, without feature maps."""
     is_due = count and plan.inference == "volume"
     return _FLOAT * len(plan.results) * prod(plan.tiling.extents) if is_due else 0
 
 
 @contextmanager
 def study_verifier(model: Model, maps_memory: Callable[[], int]) -> abc.Generator["StudyVerifier"]:
-    """The one owner of the model on the CPU, which opens with the first study.
+    """Own the model on the CPU, which opens with the first study.
 
-    maps_memory: bytes of the host that maps of a volume may take now.
+    maps_memory: returns the host bytes available for feature maps of a volume.
     """
     with ExitStack() as opened:
         yield StudyVerifier(model, maps_memory, opened)
 
 
 class StudyVerifier:
-    """Computes places of studies again, for threads to share: one study at a time, as each takes
-    all cores and much memory. opened: closes the model at last.
+    """Recomputes places of studies, for threads to share: one study at a time, as each takes all
+    cores and much memory. opened: closes the model at last.
     """
 
     def __init__(self, model: Model, maps_memory: Callable[[], int], opened: ExitStack) -> None:
@@ -112,7 +117,7 @@ class StudyVerifier:
     def verify(
         self, inferred: InferredStudy, options: TranslateOptions, name: str, watch: Stopwatch
     ) -> Verified:
-        """Compute places again, as the options ask; the study must not be finished yet.
+        """Compute places again, as the options request; the study must not be finished yet.
 
         Raises EngineError.
         """
@@ -164,7 +169,7 @@ class StudyVerifier:
 
 
 def check_verified(verified: Verified) -> None:
-    """Raise VerificationError if the result is something else."""
+    """Raise VerificationError if the result differs by more than rounding."""
     if not verified.passed:
         raise VerificationError(
             f"The result is not what the CPU computes: it is {verified.error:.1e} off where it was "
@@ -174,7 +179,7 @@ def check_verified(verified: Verified) -> None:
 
 
 def verified_together(before: Verified | None, verified: Verified) -> Verified:
-    """What second computations of volumes came to: the worst error, and all that was compared."""
+    """Combine verifications of volumes: the worst error, and all that was compared."""
     if before is None:
         return verified
     worst = max((before, verified), key=lambda one: one.error / one.allowed)
@@ -195,7 +200,7 @@ def _range(given: Stored, box: Box) -> float:
 
 
 def _busy_parts(given: Stored, extents: Triple) -> list[Box]:
-    """Parts of a volume with something in them; all, if there is nothing in any."""
+    """Return the parts of a volume with content; all, if none has any."""
     ends = [[slice(at, min(at + _PART, edge)) for at in range(0, edge, _PART)] for edge in extents]
     whole = slice(None)
     least = _SPREAD * _range(given, (whole, whole, whole))
@@ -204,7 +209,7 @@ def _busy_parts(given: Stored, extents: Triple) -> list[Box]:
 
 
 def _ignore_share(_share: float) -> None:
-    """Progress that nobody wants to hear of."""
+    """Progress callback that does nothing."""
 
 
 def _place(tiling: Tiling, tile: Tile) -> Place:
@@ -222,7 +227,9 @@ def _place(tiling: Tiling, tile: Tile) -> Place:
 def _around_the_middle(
     origins: Sequence[int], patch: int, origin: int
 ) -> tuple[int, int, tuple[int, ...]]:
-    """Along one axis, from border to border, and the origins of all tiles that cover it."""
+    """Return the interval along one axis from border to border, and the origins of
+    all tiles on it.
+    """
     middle = origin + patch // 2
     sharing = tuple(one for one in origins if one <= middle < one + patch)
     ended = (one + patch for one in origins if one + patch <= middle)
@@ -238,7 +245,7 @@ def _error(
     cutter: Cutter,
     reference: Generator,
 ) -> tuple[float, float]:
-    """That of the result in a place."""
+    """Return the error of the result in a place, and what rounding explains of it."""
     tiling, target = inferred.study.prepared.plan.tiling, inferred.made.target
     total, expected = 0.0, 0.0
     for tile, part in _shares(tiling, place):
@@ -249,11 +256,12 @@ def _error(
 
 
 def deviation(target: Stored, wanted: FloatArray, box: Box) -> tuple[float, float]:
-    """How far a part of a result is off, and how far rounding to whole numbers may put it.
+    """Return the error of a part of a result, and how much of it rounding to whole numbers
+    explains.
 
-    The root mean square of the difference, by that of what it should be (wanted, in network
-    intensities [C, D, H, W]), but by a quarter of the network's range at least. Infinite where
-    either is no number.
+    The root mean square of the difference, relative to that of what it should be (wanted, in
+    network intensities [C, D, H, W]), but to a quarter of the network's range at least. Infinite if
+    either is NaN or infinite.
     """
     least = _LEAST_SIZE * (1 - target.scaling.lowest)
     size = max(_mean_square_root(wanted), least) * abs(target.scaling.radius)
@@ -271,7 +279,7 @@ def _mean_square_root(values: VoxelArray) -> float:
 
 
 def _shares(tiling: Tiling, place: Place) -> Iterator[tuple[Tile, Box]]:
-    """The tiles of a place, and where it lies in each."""
+    """Yield the tiles of a place, and where it lies in each."""
     for tile in place.tiles:
         moves = [before - origin for before, origin in zip(tiling.before, tile.origin, strict=True)]
         boxes = zip(place.box, moves, strict=True)

@@ -22,16 +22,15 @@ from .plan import StudyPlan
 
 _FLOAT = np.dtype(np.float32)
 _COPIES_OF_SCAN, _COPIES_OF_RESULT = 3, 2
-"""Of values in float32 while a channel is resampled: what it is made of, and what becomes of it."""
+"""Float32 copies of the values while a channel is resampled: of the scan, and of the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadStudy:
-    """What reading a study gives, and takes.
+    """A study as its headers describe it.
 
-    volumes: as of Scans, each with one voxel in the place of all. reading_bytes: of memory, held at
-    most until all of them are there. count: how many volumes each scan holds that are translated
-    one by one.
+    volumes: as in Scans, each with one voxel in the place of all. reading_bytes: peak memory of
+    reading all of them. count: volumes in each scan that are translated one by one.
     """
 
     volumes: tuple[Volume, ...]
@@ -66,14 +65,14 @@ def look_at_study(study: Study, options: TranslateOptions) -> UnreadStudy:
 
 
 def first_index(scan: Study, options: TranslateOptions) -> int | None:
-    """The number of the volume of a scan that is read first. Those of a DICOM series cannot all be
-    read, so that one of several is refused.
+    """Return the index of the first volume to read; None refuses scans of several. Those of a DICOM
+    series cannot all be read.
     """
     return 0 if options.every_volume and scan.format != "dicom" else options.volume_index
 
 
 def _one_after_another(scans: Sequence[UnreadScan]) -> int:
-    """Bytes held at most while scans are read, all of which stay."""
+    """Return the peak bytes of reading scans one after another, all of which stay."""
     stay = most = 0
     for scan in scans:
         most = max(most, stay + scan.reading_bytes)
@@ -82,13 +81,13 @@ def _one_after_another(scans: Sequence[UnreadScan]) -> int:
 
 
 class StudyVolumes:
-    """Reads the scans of a study volume by volume, where every volume is asked for.
+    """Reader of the scans of a study, volume by volume if every volume is requested.
 
     Files stay open from the first volume to the last, so that packed ones are unpacked once. No
-    volume is held here. One thread at a time may call.
+    volume is kept here. One thread at a time may call.
 
-    count: how many volumes there are; 1 where one is asked for. number: of the volume that was read
-    last, counted from 0. unchanged: entered whenever something is read.
+    count: number of volumes; 1 if one is requested. number: index of the volume that was read last.
+    unchanged: context entered for each reading.
     """
 
     def __init__(
@@ -112,21 +111,23 @@ class StudyVolumes:
 
     @property
     def at_hand(self) -> str:
-        """The volume that was read last, in words; empty where there is but one."""
+        """The volume that was read last, in words; empty if there is only one."""
         return f"volume {self.number} of its {self.count}" if self.is_series else ""
 
     @property
     def left(self) -> int:
-        """How many volumes are still to be read."""
+        """Number of volumes still to be read."""
         return self.count - 1 - self.number
 
     def next(self) -> Iterator[Volume]:
-        """The next volume of each scan; raises what `read` raises."""
+        """Read the next volume of each scan; raises what `read` raises."""
         self.number += 1
         return map(next, self._each)
 
     def notes_of(self, scan: Volume, plan: StudyPlan) -> tuple[str, ...]:
-        """A note where later volumes may need another voxel type than the first, which decides."""
+        """Return a note if later volumes may need another voxel type than the first,
+        which decides.
+        """
         open_types = [kind for kind in plan.results if kind.voxel_type is None]
         is_open = any(kind.asked or scan.voxels.dtype.kind != "f" for kind in open_types)
         if self.number or not (self.is_series and is_open):
@@ -146,9 +147,10 @@ def _alone(options: TranslateOptions, scan: Study, empty: Empty) -> Iterator[Vol
 
 
 def notes_of_volumes(noted: Sequence[tuple[int, str]], count: int) -> Iterator[str]:
-    """Notes on volumes of a series, with the number of each, as notes on all `count` of them.
+    """Join notes on volumes of a series, each with its volume's index, to notes on all `count` of
+    them.
 
-    What is said of several volumes, but for its figures, is said once.
+    Notes on several volumes that differ only in their figures appear once.
     """
     alike: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
     for number, note in dict.fromkeys(noted):

@@ -12,7 +12,7 @@ from ..settings import OutputType
 from .statistics import Range
 
 ENOUGH_STEPS = 255
-"""Steps of an 8-bit image: what a result has at least between its lowest and highest value."""
+"""Steps of an 8-bit image: the least between the lowest and highest value of a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,10 @@ class VoxelType:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a result asks of its voxel type: to hold a range in at least so many steps.
+    """Requirement on the voxel type of a result.
 
-    Where the range is the result's own, fewer are enough if the scan used fewer itself.
+    range: of values to hold. steps: least number of steps in it; for the result's own range, fewer
+    are enough if the scan used fewer itself.
     """
 
     range: Range
@@ -51,10 +52,10 @@ def foreseen_voxel_type(
     made: NetworkRange = USUAL_RANGE,
     asked: OutputType | None = None,
 ) -> VoxelType | None:
-    """The voxel type of a result, as far as it is known before there is one.
+    """Return the voxel type of a result if it is known in advance, else None.
 
-    One that was asked for is the scan's own, or float32, or follows `whole_numbers`, for which
-    the range of the result must be known. Where none was asked for:
+    A requested type is the scan's own, or float32, or follows `whole_numbers`, for which the range
+    of the result must be known. Otherwise:
 
     1. If the result is in the scan's own unit (the output map is measured on the study itself), it
        is stored as the scan was: same type, slope and intercept.
@@ -77,7 +78,7 @@ def foreseen_voxel_type(
 
 
 def _foreseen_demand(intensity_out: IntensityMap, made: NetworkRange) -> Demand | None:
-    """What a result asks of its voxel type, where that does not depend on the study."""
+    """Return the demand of a result if it does not depend on the study."""
     match intensity_out:
         case Window(low, high) if made != "open":
             return Demand(Range(low, high))
@@ -98,11 +99,11 @@ def _asked_for(asked: OutputType, source: VoxelType, demand: Demand | None) -> V
 
 
 def whole_numbers(dtype: "np.dtype[Any]", demand: Demand) -> VoxelType:
-    """An integer type for a range of values, without an intercept, so that 0 is stored as 0.
+    """Return an integer type for a range of values, without an intercept, so that 0 is stored as 0.
 
-    The slope is 1 if the type then holds the range in enough steps. Else it is the smallest power
-    of two with which the type holds the value that is farthest from 0. Values below 0 are left out
-    of account for an unsigned type, which cannot hold them.
+    The slope is 1 if the type then holds the range in enough steps. Otherwise it is the smallest
+    power of two with which the type holds the value farthest from 0. Values below 0 are ignored for
+    an unsigned type, which cannot hold them.
     """
     limits, values = np.iinfo(dtype), demand.range
     ends = [(values.high, limits.max), *([(values.low, limits.min)] if limits.min else [])]
@@ -117,11 +118,11 @@ def whole_numbers(dtype: "np.dtype[Any]", demand: Demand) -> VoxelType:
 def choose_voxel_type(
     source: VoxelType, demand: Demand, asked: OutputType | None = None
 ) -> VoxelType:
-    """The voxel type of a result that is not in the scan's own unit.
+    """Return the voxel type of a result that is not in the scan's own unit.
 
-    One that was asked for is found as by `foreseen_voxel_type`. Where none was:
-    A floating-point scan stays what it is. Else the result is stored as the scan was if that holds
-    its whole range in enough steps; else as int16 without slope if that does; else as float32.
+    A requested type is found as by `foreseen_voxel_type`. Otherwise a floating-point scan stays
+    what it is; any other result is stored as the scan was if that holds its whole range in enough
+    steps, else as int16 without slope if that does, else as float32.
     """
     if asked and (voxel_type := _asked_for(asked, source, demand)):
         return voxel_type
@@ -132,8 +133,8 @@ def choose_voxel_type(
 
 
 def voxel_type_of(volume: Volume) -> VoxelType:
-    """How values in the unit of a scan are stored in the format of its result, in this machine's
-    byte order: as the scan is, or in a type that holds its values where a format has no scale.
+    """Return the voxel type for values in the unit of a scan, in native byte order: that of the
+    scan, or one that holds its values if the result's format has no scale.
     """
     stored = VoxelType(volume.voxels.dtype.newbyteorder("="), volume.slope, volume.intercept)
     if volume.format not in NO_SCALE or stored == VoxelType(stored.dtype):
