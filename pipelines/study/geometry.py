@@ -75,18 +75,13 @@ def memory_order(array: AnyArray) -> Triple:
 
 def check_affine(affine: Affine) -> None:
     """Raise PreparationError unless an affine spans three directions."""
-    if not _spans_space(affine):
+    columns = affine[:3, :3]
+    lengths = np.linalg.norm(columns, axis=0)
+    is_flat = not np.isfinite(affine).all() or not lengths.all()
+    if is_flat or np.linalg.matrix_rank(columns / lengths, tol=_FLATTEST) != 3:
         raise PreparationError(
             "The scan's affine does not give three directions in space; repair its header."
         )
-
-
-def _spans_space(affine: Affine) -> bool:
-    columns = affine[:3, :3]
-    lengths = np.linalg.norm(columns, axis=0)
-    if not np.isfinite(affine).all() or not lengths.all():
-        return False
-    return int(np.linalg.matrix_rank(columns / lengths, tol=_FLATTEST)) == 3
 
 
 Slab: TypeAlias = tuple[slice, ...]

@@ -1,6 +1,6 @@
 """A prepared array through the network, by patches or as a whole, and the spread over flips."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from typing import TypeVar
@@ -135,7 +135,18 @@ def _stream(
     watch: Stopwatch,
     on_tiles: Callable[[int], None],
 ) -> None:
-    plan = _patch_window(source.values, window)
+    grid = window_grid(source.values, window.tiling)
+    plan = PatchWindow(
+        extents=grid.extents,
+        patch=grid.patch,
+        origins=grid.origins,
+        axes=grid.axes,
+        flips=grid.flips,
+        voxel_bytes=grid.voxel_bytes,
+        weights=patch_weights(window.tiling, window.blend, grid.axes),
+        padding=window.padding,
+        mirrored=window.flip,
+    )
     seen, made = (
         replace(array, values=_as_it_lies(array.values, plan)) for array in (source, target)
     )
@@ -147,21 +158,6 @@ def count_timing(watch: Stopwatch, timing: Timing) -> None:
     """Record the time of a device in the stopwatch."""
     track = timing.part if "copy" in timing.part else "card"
     watch.add(_STAGES[timing.part], track, timing.start, timing.stop)
-
-
-def _patch_window(array: VoxelArray, window: SlidingWindow) -> PatchWindow:
-    grid = window_grid(array, window.tiling)
-    return PatchWindow(
-        extents=grid.extents,
-        patch=grid.patch,
-        origins=grid.origins,
-        axes=grid.axes,
-        flips=grid.flips,
-        voxel_bytes=grid.voxel_bytes,
-        weights=patch_weights(window.tiling, window.blend, grid.axes),
-        padding=window.padding,
-        mirrored=window.flip,
-    )
 
 
 def window_grid(array: VoxelArray, tiling: Tiling) -> PatchGrid:
@@ -336,9 +332,5 @@ def mean_in_foreground(map_values: FloatArray, given: Stored) -> float:
         inside = given.scaling.forward(view[slab]) > level
         return int(np.count_nonzero(inside)), float(map_values[slab][inside].sum(dtype=np.float64))
 
-    return _mean(beside_each_other(measure, slabs(view)))
-
-
-def _mean(parts: Iterable[tuple[int, float]]) -> float:
-    counts, sums = zip(*parts, strict=True)
+    counts, sums = zip(*beside_each_other(measure, slabs(view)), strict=True)
     return fsum(sums) / max(sum(counts), 1)

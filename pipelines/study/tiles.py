@@ -157,7 +157,7 @@ def patch_weights(tiling: Tiling, blend: Blend, axes: Triple = (0, 1, 2)) -> Flo
     steps = tiling.patch
     if blend == "linear":
         pairs = zip(tiling.patch, tiling.origins, strict=True)
-        steps = triple(_farthest(edge, origins) for edge, origins in pairs)
+        steps = triple(int(max(np.diff(row), default=edge)) for edge, row in pairs)
     return _weights(tiling.patch, steps, blend, axes)
 
 
@@ -174,11 +174,6 @@ def _weights(patch: Triple, steps: Triple, blend: Blend, axes: Triple) -> FloatA
     laid = np.ascontiguousarray(weights.transpose(axes))
     laid.setflags(write=False)
     return laid
-
-
-def _farthest(edge: int, origins: Origins) -> int:
-    """Return the most voxels from one patch to the next."""
-    return int(max(np.diff(origins), default=edge))
 
 
 def _gaussian(edge: int) -> FloatArray:
