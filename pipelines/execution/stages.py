@@ -30,7 +30,6 @@ from ..results.manifest import content_of
 from ..results.resume import ADDS, PlannedStudy, result_files
 from ..results.storing import Store
 from ..settings import TranslateOptions, TranslateSettings
-from ..study.finished_preview import preview_from_files
 from ..study.inference import make_ready
 from ..study.plan import StudyPlan, model_extents
 from ..study.translator import (
@@ -169,7 +168,7 @@ class StudyStages:
         """The preview of a result that is there, from its files."""
         self._take_memory(progress)
         planned, translator = progress.planned, self._translator(progress)
-        return preview_from_files(translator, planned.study, planned.targets, progress.row.warning)
+        return translator.preview_stored(planned.study, planned.targets, progress.row.warning)
 
     def make_ready(self, planned: PlannedStudy, generator: SharedGenerator | None) -> None:
         """Let the network take the memory for a volume while that is read.

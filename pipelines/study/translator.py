@@ -13,9 +13,12 @@ from ...engine.model.model_card import ModelCard
 from ...engine.model.model_file import Model
 from ...engine.options import Precision
 from ...engine.scaling import Scaling, Stored
-from ...io.reading import as_one_study
+from ...io.choice import Choice
+from ...io.discovery import discover
+from ...io.errors import UnreadableScanError
+from ...io.reading import as_one_study, read
 from ...io.volume import NO_SCALE, Empty, Study, SyntheticMark, Volume
-from ...io.writing import as_at, check_voxel_type, notes_of_result
+from ...io.writing import as_at, check_voxel_type, map_beside, notes_of_result
 from ..errors import UnexpectedInputError
 from ..program import program_version
 from ..settings import TranslateOptions
@@ -38,13 +41,13 @@ from .inference import (
     translate_array,
     translate_at_once,
 )
-from .maps import StudyMap, is_shown, spread_marks
+from .maps import StudyMap, is_shown, maps_asked_for, spread_marks
 from .plan import StudyPlan, check_scale, check_volume, plan_study
 from .prepare import Prepared, fit_scans, prepare, unfilled, without_nan
 from .seams import seam_score
 from .statistics import differences
 from .tiles import UNFLIPPED, Flip, flips
-from .volumes import StudyVolumes
+from .volumes import StudyVolumes, first_index
 
 BeginToStore: TypeAlias = Callable[[Volume], Callable[[int], None]]
 """Called with the result before its voxels are computed; returns a callback that is called with
@@ -376,6 +379,38 @@ class StudyTranslator:
             tiles = options.passes * prepared.plan.tiles
             notes = tuple(_notes_of_values(volumes, prepared, model.card))
             return Translated(volumes, tiles, preview, seams, maps, figures, study.resampled, notes)
+
+    def preview_stored(self, study: Study, targets: Sequence[Path], warning: str = "") -> bytes:
+        """Return the preview of a stored result, reading one volume at a time: its scans, the
+        results at `targets` and the maps next to the first.
+
+        warning: shown in it. Raises ScanError and PreparationError.
+        """
+        options, empty = self.options, self.empty
+        given = [*map(mid_slices, self.read(study).volumes)]
+        with self.watch.time("read"):
+            results = [_result_at(target) for target in targets]
+            made = [
+                mid_slices(read(result, first_index(result, options), empty)) for result in results
+            ]
+            maps = [
+                (mark, mid_slices(read(_result_at(map_beside(targets[0], mark.kind)), None, empty)))
+                for mark in maps_asked_for(options)
+                if is_shown(mark)
+            ]
+        with self.watch.time("finish"):
+            from .preview import draw_preview  # late, as it takes a picture library
+
+            return draw_preview(given, made, self.model.card, maps, warning)
+
+
+def _result_at(target: Path) -> Study:
+    found = discover([target], None, Choice(take_maps=True, fewest_slices=2))
+    if len(found.studies) != 1:
+        raise UnreadableScanError(
+            f"{target} cannot be read as a result; make it anew with setting overwrite."
+        )
+    return next(iter(found.studies))
 
 
 def _marks(model: Model) -> tuple[SyntheticMark, ...]:
