@@ -2,8 +2,7 @@
 from them, and how whole-volume inference compares with patches.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Generator as Yields
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -88,7 +87,7 @@ class Translation:
 @contextmanager
 def opened_translation(
     model: Model, back: Model, device: Device, options: TranslateOptions
-) -> Yields[Translation]:
+) -> Generator[Translation]:
     """Open a pair of models on a device. Raises EngineError."""
     shared = with_half_the_memory(device)
 

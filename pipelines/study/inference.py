@@ -11,7 +11,7 @@ from ...engine.cores import beside_each_other
 from ...engine.errors import DeviceMemoryError
 from ...engine.generator import (
     AnyGenerator,
-    Generator,
+    PatchGenerator,
     ReadyBeforehand,
     VolumeGenerator,
     WindowStreaming,
@@ -66,7 +66,7 @@ class SlidingWindow:
 def translate_array(
     source: Stored,
     target: Stored,
-    generator: Generator,
+    generator: PatchGenerator,
     window: SlidingWindow,
     watch: Stopwatch,
     on_tiles: Callable[[int], None],
@@ -107,7 +107,7 @@ def translate_array(
 def _tile_by_tile(
     source: Stored,
     target: Stored,
-    generator: Generator,
+    generator: PatchGenerator,
     window: SlidingWindow,
     watch: Stopwatch,
     on_tiles: Callable[[int], None],

@@ -8,7 +8,7 @@ from typing import TypeAlias, cast
 
 import numpy as np
 
-from ...engine.generator import AnyGenerator, Generator, SharedGenerator, VolumeGenerator
+from ...engine.generator import AnyGenerator, PatchGenerator, SharedGenerator, VolumeGenerator
 from ...engine.model.model_card import ModelCard
 from ...engine.model.model_file import Model
 from ...engine.options import Precision
@@ -348,7 +348,9 @@ class StudyTranslator:
             return ()
         padding = self.model.card.small_volume_padding
         window = SlidingWindow(plan.tiling, self.options.blend, padding, one.flip)
-        return translate_array(given, target, cast("Generator", network), window, watch, on_more)
+        return translate_array(
+            given, target, cast("PatchGenerator", network), window, watch, on_more
+        )
 
     def finish(self, inferred: InferredStudy, warning: str = "") -> Translated:
         """Bring a translation and its maps back onto the scans' grid; make preview and seam score

@@ -10,8 +10,7 @@ hardly show in the whole.
 """
 
 import threading
-from collections import abc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice, product
@@ -22,7 +21,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...engine.generator import Generator
+from ...engine.generator import PatchGenerator
 from ...engine.model.model_file import Model
 from ...engine.model.reference import tolerance
 from ...engine.network.layers import FloatArray, Triple, triple
@@ -95,7 +94,7 @@ def volume_again_bytes(plan: StudyPlan, count: int) -> int:
 
 
 @contextmanager
-def study_verifier(model: Model, maps_memory: Callable[[], int]) -> abc.Generator["StudyVerifier"]:
+def study_verifier(model: Model, maps_memory: Callable[[], int]) -> Generator["StudyVerifier"]:
     """Own the model on the CPU, which opens with the first study.
 
     maps_memory: returns the host bytes available for feature maps of a volume.
@@ -111,7 +110,7 @@ class StudyVerifier:
 
     def __init__(self, model: Model, maps_memory: Callable[[], int], opened: ExitStack) -> None:
         self._model, self._maps_memory, self._opened = model, maps_memory, opened
-        self._reference: Generator | None = None
+        self._reference: PatchGenerator | None = None
         self._turn = threading.Lock()
 
     def verify(
@@ -161,7 +160,7 @@ class StudyVerifier:
         judged = [(error, explained + steps) for error, steps in errors]
         return judged, sum(len(place.tiles) for place in places)
 
-    def _opened_reference(self) -> Generator:
+    def _opened_reference(self) -> PatchGenerator:
         if self._reference is None:
             opening = open_cpu_generator(self._model.network)
             self._reference = self._opened.enter_context(opening)
@@ -243,7 +242,7 @@ def _error(
     weights: FloatArray,
     place: Place,
     cutter: Cutter,
-    reference: Generator,
+    reference: PatchGenerator,
 ) -> tuple[float, float]:
     """Return the error of the result in a place, and what rounding explains of it."""
     tiling, target = inferred.study.prepared.plan.tiling, inferred.made.target

@@ -25,7 +25,7 @@ from support.bench_command import keep, options
 from support.numerics_models import shared
 
 from cuda_cyclegan.engine.devices import choose_device, open_generator
-from cuda_cyclegan.engine.generator import Generator
+from cuda_cyclegan.engine.generator import PatchGenerator
 from cuda_cyclegan.engine.model.model_file import Model, load_model
 from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.network.layers import FloatArray
@@ -90,7 +90,7 @@ class Case:
     results: Path
     seconds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
 
-    def run(self, generator: Generator, name: str) -> tuple[Use, list[Span]]:
+    def run(self, generator: PatchGenerator, name: str) -> tuple[Use, list[Span]]:
         """All studies with this generator in the network's place."""
         timeline, spans = Timeline(time.perf_counter()), list[Span]()
 
@@ -176,7 +176,7 @@ def together(*works: Callable[[], None]) -> None:
         raise failures[0]
 
 
-def quiet_stages(case: Case, generator: Generator) -> dict[str, float]:
+def quiet_stages(case: Case, generator: PatchGenerator) -> dict[str, float]:
     """Seconds a study of each stage in the network's turn, nothing else running; and its wall."""
     translator = StudyTranslator(case.model, case.options)
     scans = Scans((read(study(case.scans[0]), None),), ())
@@ -200,7 +200,7 @@ def covered(spans: Sequence[Span]) -> float:
     return total
 
 
-def measure(case: Case, generator: Generator, rounds: int) -> dict[str, Any]:
+def measure(case: Case, generator: PatchGenerator, rounds: int) -> dict[str, Any]:
     shares, added, stages = list[float](), list[float](), dict[str, list[float]]()
     case.run(generator, "warm-up")
     quiet = quiet_stages(case, generator)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda_cyclegan.engine.generator import AnyGenerator, Generator, SharedGenerator
+from cuda_cyclegan.engine.generator import AnyGenerator, PatchGenerator, SharedGenerator
 from cuda_cyclegan.engine.model.model_card import (
     Identity,
     ModelCard,
@@ -78,7 +78,7 @@ class FunctionGenerator:
 
 def translated(
     array: FloatArray,
-    generator: Generator,
+    generator: PatchGenerator,
     tiling: Tiling,
     blend: Blend = "gaussian",
     padding: SmallVolumePadding = "edge",
@@ -94,7 +94,7 @@ def shared(generator: AnyGenerator) -> SharedGenerator:
 
 def through(
     array: FloatArray,
-    generator: Generator,
+    generator: PatchGenerator,
     window: SlidingWindow,
     on_tiles: Callable[[int], object] = lambda _: None,
     watch: Stopwatch | None = None,

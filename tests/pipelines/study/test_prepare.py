@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, card, prepared_scan, small_resnet, volume
 from support.tiers import examples
 
-from cuda_cyclegan.engine.generator import Generator
+from cuda_cyclegan.engine.generator import PatchGenerator
 from cuda_cyclegan.engine.model.model_card import (
     Identity,
     IntensityMap,
@@ -44,7 +44,7 @@ def identity_run(study: Volume, of: ModelCard) -> Volume:
 
 
 def run(
-    study: Volume, of: ModelCard, generator: Generator, patch: Triple, overlap: float
+    study: Volume, of: ModelCard, generator: PatchGenerator, patch: Triple, overlap: float
 ) -> Volume:
     asked = TranslateSettings(patch, overlap)
     prepared = prepared_scan(study, of, settings=asked, stride=generator.graph.stride)
