@@ -3,25 +3,31 @@ which of them are one scan under several names, as links give them.
 """
 
 import os
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from .choice import EVERYTHING, Choice, OutputFormat
-from .dicom.discovery import KnownHeaders, dicom_studies, find_series, without_directory
-from .errors import ScanError
+from .dicom.file_starts import Unreadable, content_of, has_dicom_suffix, naming
+from .dicom.header_scan import Headers, KnownHeaders, scan
+from .errors import ScanError, UnreadableScanError, UnsupportedScanError
 from .files.own_files import identity
+from .files.regular import is_folder, is_there, open_regular
 from .formats.nifti import image_beside
 from .formats.nrrd_metaimage import read_text_header
 from .formats.spm import mat_beside
 from .links import LinkRule
-from .search import SUFFIXES, FileSearch, Skipped, is_folder, is_there, suffix_of
+from .search import IMAGE_SUFFIXES, SUFFIXES, FileSearch, Skipped, suffix_of
 from .volume import Format, Obstacle, Study
 from .writing import places_for
 
 if TYPE_CHECKING:
     from .dicom.series import Series
+
+DIRECTORY = "DICOMDIR"
+START_BYTES = 4096
+"""Of a file that should be DICOM, by which it is told what it is instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,3 +248,125 @@ def _series_of(scan: Study) -> "Series | None":
     from .dicom.series import Series
 
     return scan.series if isinstance(scan.series, Series) else None
+
+
+def find_series(search: FileSearch, choice: Choice, known: KnownHeaders | None) -> "list[Series]":
+    """All DICOM series among the files without a telling name; all others are accounted for."""
+    headers = scan(sorted(search.unnamed), known)
+    namings = _namings(headers) if headers.others or search.unopened else frozenset[str]()
+    unreadable = [each for each in headers.unreadable if each.may_be_slice]
+    search.ignored += len(headers.directories)
+    search.skipped += [
+        Skipped(each.file, each.reason) for each in headers.unreadable if not each.may_be_slice
+    ]
+    for path in headers.others:
+        if naming(path) in namings:
+            unreadable.append(Unreadable(path, _content_of(path)))
+        elif path in search.by_name:
+            kinds = ", ".join(SUFFIXES)
+            reason = f"it is of no known kind; known are DICOM, {kinds}"
+            search.skipped.append(Skipped(path, reason))
+        elif suffix_of(path) in IMAGE_SUFFIXES:
+            reason = "the .hdr that describes it is missing"
+            search.skipped.append(Skipped(path, reason, missed=True))
+        else:
+            search.ignored += 1
+    for skip in search.unopened:
+        looks_so = has_dicom_suffix(skip.path) or naming(skip.path) in namings
+        if skip.missed or looks_so:
+            unreadable.append(Unreadable(skip.path, skip.reason, is_dicom=looks_so))
+        else:
+            search.skipped.append(skip)
+    closed = [Unreadable(skip.path, skip.reason) for skip in search.closed]
+    search.skipped += [Skipped(bad.file, bad.reason, missed=True) for bad in unreadable]
+    search.skipped += search.closed
+    if not headers.instances:
+        return []
+    from .dicom.members import asked_for, members_of, note_absent
+    from .dicom.series import assemble
+
+    instances = asked_for(headers.instances, choice)
+    members = members_of(instances, unreadable, closed)
+    note_absent(members, headers.directories)
+    series = assemble(members, choice)
+    search.skipped += [_skipped(each) for each in series if each.verdict == "skipped"]
+    return series
+
+
+def _listed(series: "Series", listed: Mapping[Path, int]) -> tuple[tuple[Path, int], ...]:
+    folders = dict.fromkeys(file.parent for file in series.files)
+    return tuple((each, listed[each]) for each in folders if each in listed)
+
+
+def _namings(headers: Headers) -> frozenset[str]:
+    return frozenset(naming(instance.file) for instance in headers.instances)
+
+
+def _content_of(path: Path) -> str:
+    try:
+        with open_regular(path) as file:
+            return content_of(file.read(START_BYTES))
+    except OSError as error:
+        return f"it cannot be opened: {error.strerror}"
+
+
+def dicom_studies(
+    series: "Iterable[Series]", root: Path, listed: Mapping[Path, int]
+) -> list[Study]:
+    """A study for each series that is or should be a volume; reading it tells what is wrong.
+
+    Its result is a folder beside where the series' files lie together. listed: as of FileSearch.
+    """
+    return [
+        Study(
+            PurePosixPath(each.folder.relative_to(root).as_posix()) / each.label,
+            each.files,
+            "dicom",
+            each,
+            each.notes,
+            Obstacle("unreadable", each.told) if each.is_incomplete else None,
+            each.text,
+            each.modality,
+            listed=_listed(each, listed),
+            incomplete=each.incomplete,
+        )
+        for each in series
+        if each.verdict != "skipped"
+    ]
+
+
+def without_directory(path: Path) -> Path:
+    """The folder that a DICOMDIR indexes, as its files are searched for themselves."""
+    return path.parent if path.name.upper() == DIRECTORY and path.is_file() else path
+
+
+def _skipped(series: "Series") -> Skipped:
+    images = f"{series.images} image{'s' if series.images > 1 else ''}"
+    kind = ", ".join(filter(None, (series.modality, images, series.kind)))
+    return Skipped(series.files[0], f"{series.label} ({kind}): {series.told}")
+
+
+def find_scan(path: Path, choice: Choice = EVERYTHING) -> Study:
+    """The one scan of a file or folder. Raises ScanError."""
+    return only_study(path, discover([path], None, choice))
+
+
+def only_study(path: Path, found: Discovery) -> Study:
+    """The one study that a search of `path` found. Raises ScanError."""
+    if len(found.studies) == 1:
+        return sound(found.studies[0], path)
+    if found.studies:
+        names = ", ".join(str(study.name) for study in found.studies[:3])
+        raise UnsupportedScanError(
+            f"{path} holds {len(found.studies)} scans ({names}, ...); name one of them."
+        )
+    reasons = "".join(f": {skip.path}: {skip.reason}" for skip in found.skipped[:1])
+    raise UnreadableScanError(f"{path} holds no scan{reasons}; name a scan.")
+
+
+def sound(study: Study, path: Path) -> Study:
+    """A study without an obstacle; path: what errors call it by. Raises ScanError."""
+    if study.obstacle is None:
+        return study
+    kind = UnsupportedScanError if study.obstacle.kind == "unsupported" else UnreadableScanError
+    raise kind(f"{path} cannot be translated: {study.obstacle.reason}.")

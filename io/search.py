@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
-from .choice import SkipKind
+from .choice import ALL_PATHS, EXCLUDED, PathGlobs, SkipKind
 from .files.own_files import identity, is_record
 from .files.parts import is_part
-from .files.regular import NOT_REGULAR
+from .files.regular import NOT_REGULAR, is_folder, is_there, mode_of
 from .formats.nifti import header_beside
-from .globs import ALL_PATHS, EXCLUDED, PathGlobs
 from .links import LinkRule, is_of_system, leads_into_system
 from .maps import IS_MAP, is_map_name
 from .volume import Format
@@ -34,7 +33,6 @@ OTHER_SCANS = (
 )
 PACKED = (".zip", ".7z", ".rar", ".tar", ".tar.gz", ".tgz", ".bz2", ".xz", ".zst")
 """Which may hold scans, as what a PACS hands out does."""
-DICOM_SUFFIXES = (".dcm", ".dicom", ".ima", ".dcm.gz", ".dicom.gz", ".ima.gz")
 APPLE_DOUBLE = "._"  # macOS keeps a file's attributes in ._NAME on disks of other systems
 SYSTEM_FILES = (".ds_store", "thumbs.db", "desktop.ini")
 HOUSEKEEPING = (
@@ -167,7 +165,7 @@ class FileSearch:
         folders: list[Path] = []
         linked: list[Path] = []
         for path in paths:
-            mode = _mode(path, follow_symlinks=False)
+            mode = mode_of(path, follow_symlinks=False)
             if self._is_map(path):
                 self._skip(path, IS_MAP)
             elif stat.S_ISLNK(mode):
@@ -265,20 +263,3 @@ def scan_stem(path: PurePath) -> str:
     """Return the name without the suffix of a file of scans; that of a series has none."""
     suffix = suffix_of(path)
     return path.name[: len(path.name) - len(suffix)] if suffix in SUFFIXES else path.name
-
-
-def is_folder(path: Path) -> bool:
-    """As Path.is_dir, and False where the way there is forbidden."""
-    return stat.S_ISDIR(_mode(path))
-
-
-def is_there(path: Path) -> bool:
-    """As Path.exists, and False where the way there is forbidden."""
-    return _mode(path) != 0
-
-
-def _mode(path: Path, *, follow_symlinks: bool = True) -> int:
-    try:
-        return path.stat(follow_symlinks=follow_symlinks).st_mode
-    except OSError:
-        return 0

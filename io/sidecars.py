@@ -9,14 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, cast
 
+from .contrasts import DARK_FLUID, MEANINGS, Contrasts
 from .files.own_files import NO_LINK
 from .search import scan_stem
+from .volume import Study
 
 LARGEST_SIDECAR_BYTES = 1 << 20
 DATASET_DESCRIPTION = "dataset_description.json"
 
 _ENTITY = re.compile(r"([a-z]+)-([A-Za-z0-9+]+)")
 _SUFFIX = re.compile(r"[A-Za-z0-9]+")
+
+_OF_OTHER_THINGS = {"pd", "pt"}
+"""Words that in a name may well be Parkinson's disease or a patient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +113,44 @@ def _applicable(scan: Path, name: BidsName) -> Iterator[Path]:
             ):
                 found.append((len(other.entities), sidecar))
         yield from (sidecar for _, sidecar in sorted(found))
+
+
+@dataclass(frozen=True, slots=True)
+class ContrastHint:
+    """What is said of a scan by something that is no part of it, and may be wrong.
+
+    by: what says so, and what, in words. contrasts: all that it names. against: those by which it
+    may be of another contrast than a model takes.
+    """
+
+    by: str
+    contrasts: Contrasts
+    against: Contrasts
+
+
+def contrast_hints(study: Study) -> Iterator[ContrastHint]:
+    """What the JSON beside a file says, as BIDS and dcm2niix have it, and what its name says."""
+    file = study.files[0]
+    sidecar = read_sidecar(sidecar_of(file))
+    for key in ("Modality", "SeriesDescription"):
+        text = sidecar.get(key)
+        named = Contrasts.named_in(text if isinstance(text, str) else "")
+        words = sorted(named.weightings or named.modalities)
+        # The text itself may name a patient.
+        yield ContrastHint(f"the JSON beside it says {', '.join(words)}", named, named)
+    yield _hint_of_name(scan_stem(file))
+
+
+def _hint_of_name(stem: str) -> ContrastHint:
+    """The last word that names a contrast speaks against a scan, as BIDS has it as a suffix; that
+    another one fits speaks for it. What is joined by one hyphen, as in space-T2w, says neither.
+    """
+    parts = DARK_FLUID.sub("FLAIR", stem).split("_")
+    if len(parts) > 1:
+        parts = [part for part in parts if part.count("-") != 1]
+    words = re.findall(r"[A-Za-z0-9]+", " ".join(parts))
+    sure = [word for word in words if word.lower() in MEANINGS.keys() - _OF_OTHER_THINGS]
+    last = sure[-1] if sure else ""
+    return ContrastHint(
+        f"its name says {last}", Contrasts.named_in(" ".join(words)), Contrasts.named_in(last)
+    )

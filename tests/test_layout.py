@@ -94,17 +94,17 @@ MAY_IMPORT = {
     "cli.command_line": "pipelines.jobs.queue",
     "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
-        "cli.render.terminal engine.model engine.options io.choice io.files io.formats io.globs "
-        "io.links pipelines.config pipelines.errors pipelines.jobs.queue "
-        "pipelines.model_import pipelines.name_pattern pipelines.node pipelines.request "
-        "pipelines.results pipelines.settings"
+        "cli.render.terminal engine.model engine.options io.choice io.files io.formats io.links "
+        "pipelines.config pipelines.errors pipelines.jobs.queue pipelines.model_import "
+        "pipelines.name_pattern pipelines.node pipelines.request pipelines.results "
+        "pipelines.settings"
     ),
     "cli.render": (
         "cli.render.terminal engine.decoding engine.importing engine.model engine.network "
-        "engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery io.errors "
-        "io.file_headers io.files io.links io.search io.volume pipelines.cycle pipelines.dry_run "
-        "pipelines.host pipelines.model_import pipelines.progress pipelines.report "
-        "pipelines.results pipelines.stopwatch"
+        "engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery io.errors io.files "
+        "io.links io.reading io.search io.volume pipelines.cycle pipelines.dry_run pipelines.host "
+        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
+        "pipelines.stopwatch"
     ),
     "cli.render.bench": (
         "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
@@ -193,10 +193,10 @@ MAY_IMPORT = {
     "engine.whole_volume": "engine.errors engine.network",
     "io": "",
     "io.channels": "io.dicom io.discovery io.search io.volume",
-    "io.choice": "io.globs io.links",
-    "io.contrasts": "io.search io.sidecars io.volume",
-    "io.conversion": "io.errors io.formats io.marks io.single_scan io.volume",
-    "io.dicom": "io.choice io.files io.search io.volume",
+    "io.choice": "io.links",
+    "io.contrasts": "",
+    "io.conversion": "io.discovery io.errors io.formats io.marks io.reading io.volume",
+    "io.dicom": "io.choice io.files io.volume",
     "io.dicom.derived": "io.contrasts io.dicom io.dicom.pixels io.errors io.maps io.volume",
     "io.dicom.pixels": "io.dicom io.errors io.files io.volume",
     "io.dicom_network": "io.dicom io.files",
@@ -204,21 +204,17 @@ MAY_IMPORT = {
         "io.choice io.dicom io.errors io.files io.formats io.links io.search io.volume io.writing"
     ),
     "io.errors": "",
+    "io.exclusion": "io.choice io.discovery io.search io.volume",
     "io.files": "io.errors io.volume",
     "io.formats": "io.errors io.files io.header_start io.marks io.volume",
-    "io.globs": "",
     "io.header_start": "",
     "io.links": "",
     "io.maps": "",
     "io.masks": "io.files io.formats io.header_start io.search",
-    "io.passing_over": "io.choice io.discovery io.search io.volume",
-    "io.file_headers": "io.errors io.files io.formats io.reading io.volume",
     "io.marks": "io.files io.header_start io.maps io.volume",
     "io.reading": "io.dicom.pixels io.errors io.files io.formats io.volume",
-    "io.search": "io.choice io.files io.formats io.globs io.links io.maps io.volume",
-    "io.sidecars": "io.files io.search",
-    "io.single_scan": "io.choice io.discovery io.errors io.reading io.volume",
-    "io.unread": "io.dicom.pixels io.file_headers io.reading io.volume",
+    "io.search": "io.choice io.files io.formats io.links io.maps io.volume",
+    "io.sidecars": "io.contrasts io.files io.search io.volume",
     "io.volume": "io.maps",
     "io.writing": (
         "io.dicom.derived io.dicom.pixels io.errors io.files io.formats io.maps io.search io.volume"
@@ -227,10 +223,10 @@ MAY_IMPORT = {
     "pipelines.api": (
         "engine.decoding engine.devices engine.errors engine.generator engine.importing "
         "engine.model engine.network engine.options io.channels io.choice io.conversion "
-        "io.discovery io.errors io.files io.globs io.single_scan io.volume pipelines.decisions "
-        "pipelines.errors pipelines.model_import pipelines.opening pipelines.progress "
-        "pipelines.report pipelines.request pipelines.results pipelines.settings "
-        "pipelines.stopwatch pipelines.study pipelines.study.voxels pipelines.translate"
+        "io.discovery io.errors io.files io.volume pipelines.decisions pipelines.errors "
+        "pipelines.model_import pipelines.opening pipelines.progress pipelines.report "
+        "pipelines.request pipelines.results pipelines.settings pipelines.stopwatch "
+        "pipelines.study pipelines.study.voxels pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -265,16 +261,16 @@ MAY_IMPORT = {
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
-        "engine.cores io.dicom io.discovery io.file_headers io.files io.reading "
-        "io.search io.volume pipelines.errors pipelines.execution pipelines.host pipelines.report "
-        "pipelines.results pipelines.study.pictures pipelines.study.voxels"
+        "engine.cores io.dicom io.discovery io.files io.reading io.search io.volume "
+        "pipelines.errors pipelines.execution pipelines.host pipelines.report pipelines.results "
+        "pipelines.study.pictures pipelines.study.voxels"
     ),
     "pipelines.program": "",
     "pipelines.timestamps": "",
     "pipelines.execution": (
         "engine.cuda engine.errors engine.generator engine.model engine.options io.errors "
-        "io.file_headers io.files io.volume io.writing pipelines.cycle pipelines.errors "
-        "pipelines.host pipelines.opening pipelines.progress pipelines.report pipelines.results "
+        "io.files io.reading io.volume io.writing pipelines.cycle pipelines.errors pipelines.host "
+        "pipelines.opening pipelines.progress pipelines.report pipelines.results "
         "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
@@ -330,9 +326,9 @@ MAY_IMPORT = {
         "pipelines.study pipelines.study.maps"
     ),
     "pipelines.results": (
-        "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.files "
-        "io.globs io.maps io.marks io.passing_over io.reading io.search io.sidecars io.volume "
-        "io.writing pipelines.cycle pipelines.errors pipelines.name_pattern pipelines.program "
+        "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.exclusion "
+        "io.files io.maps io.marks io.reading io.search io.sidecars io.volume io.writing "
+        "pipelines.cycle pipelines.errors pipelines.name_pattern pipelines.program "
         "pipelines.report pipelines.settings pipelines.study pipelines.study.maps"
     ),
     "pipelines.settings": "engine.options io.choice io.links",
@@ -341,8 +337,8 @@ MAY_IMPORT = {
         "engine.cores engine.errors engine.generator engine.model engine.network "
         "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.patch_grid "
         "engine.scaling engine.whole_volume io.channels io.choice io.contrasts io.discovery "
-        "io.errors io.file_headers io.masks io.passing_over io.reading io.unread io.volume "
-        "io.writing pipelines.errors pipelines.program pipelines.settings pipelines.stopwatch "
+        "io.errors io.exclusion io.masks io.reading io.sidecars io.volume io.writing "
+        "pipelines.errors pipelines.program pipelines.settings pipelines.stopwatch "
         "pipelines.study.maps pipelines.study.pictures pipelines.study.voxels"
     ),
     "pipelines.study.maps": (

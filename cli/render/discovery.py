@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...io.discovery import Discovery
 from ...io.errors import UnsupportedScanError
-from ...io.file_headers import FileHeader, read_study_header
+from ...io.reading import FileHeader, read_study_header
 from ...io.search import SUFFIXES, suffix_of
 from ...io.volume import Study
 from .missed import passed_over

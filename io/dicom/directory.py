@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from ..search import is_there
+from ..files.regular import is_there
 from .instance import DataSet, items, number, word, words
 from .library import PARSING_ERRORS, tag_of
 from .parsing import read_partial

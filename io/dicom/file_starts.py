@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..files.header_limits import GZIP_MAGIC
-from ..search import DICOM_SUFFIXES
 
+DICOM_SUFFIXES = (".dcm", ".dicom", ".ima", ".dcm.gz", ".dicom.gz", ".ima.gz")
 _MAGIC_AT, _MAGIC = 128, b"DICM"
 _FIRST_GROUPS = (b"\x02\0", b"\x08\0", b"\0\x08")
 """With which a data set begins that has no preamble, in either order of bytes."""

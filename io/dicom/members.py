@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from ..choice import Choice
-from ..search import DICOM_SUFFIXES
 from .directory import Directory, ListedImage
-from .file_starts import Unreadable, naming
+from .file_starts import DICOM_SUFFIXES, Unreadable, naming
 from .instance import Instance
 from .kinds import IS_MAP
 

@@ -5,11 +5,10 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path, PurePath, PurePosixPath
 
-from ...io.choice import Choice, SkipKind
+from ...io.choice import ALL_PATHS, Choice, PathGlobs, SkipKind
 from ...io.discovery import Discovery, KnownHeaders, discover, is_result, place_of
-from ...io.globs import ALL_PATHS, PathGlobs
+from ...io.exclusion import Doubt, judged, passed_over
 from ...io.marks import read_mark
-from ...io.passing_over import Doubt, judged, passed_over
 from ...io.volume import Study
 from ..errors import NewerRecordError, OutputFolderError
 from .manifest import ManifestEntry, load

@@ -7,10 +7,11 @@ from functools import partial
 from ...engine.model.model_card import ModelCard
 from ...io.channels import ChannelName, in_channels
 from ...io.choice import SkipKind
-from ...io.contrasts import Contrasts, told_beside
+from ...io.contrasts import Contrasts
 from ...io.discovery import Discovery, KnownHeaders
+from ...io.exclusion import Doubt, judged, passed_over
 from ...io.masks import mask_told, takes_masks
-from ...io.passing_over import Doubt, judged, passed_over
+from ...io.sidecars import contrast_hints
 from ...io.volume import Study
 from ..errors import SettingsError
 
@@ -116,7 +117,7 @@ def _doubts_of_series(scan: Study, source: str) -> Iterator[Doubt]:
 def _doubts_of_file(scan: Study, source: str) -> Iterator[Doubt]:
     """What speaks against a file is a note if something else speaks for it."""
     takes = Contrasts.named_in(source)
-    told = list(told_beside(scan))
+    told = list(contrast_hints(scan))
     is_met = any(takes.is_met_by(each.contrasts) for each in told)
     against = next((each.by for each in told if takes.contradicts(each.against)), None)
     if against:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...io.file_headers import differing_counts
-from ...io.unread import UnreadScan, look_at
+from ...io.reading import UnreadScan, differing_counts, look_at
 from ...io.volume import Study, Volume
 from ...io.writing import as_at
 from ..errors import PreparationError

@@ -12,10 +12,10 @@ from support.dicom_phantoms import Phantom
 from support.io_files import save_nifti
 
 from cuda_cyclegan.io.choice import EVERYTHING
-from cuda_cyclegan.io.dicom.discovery import KnownHeaders
+from cuda_cyclegan.io.dicom.header_scan import KnownHeaders
 from cuda_cyclegan.io.discovery import Discovery, discover
-from cuda_cyclegan.io.file_headers import read_study_header
 from cuda_cyclegan.io.files import control_groups
+from cuda_cyclegan.io.reading import read_study_header
 
 pydicom: Any = _pydicom
 SCANS = 20

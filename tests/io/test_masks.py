@@ -7,7 +7,7 @@ import nibabel as _nibabel
 import numpy as np
 import pytest
 
-from cuda_cyclegan.io.dicom.discovery import KnownHeaders
+from cuda_cyclegan.io.dicom.header_scan import KnownHeaders
 from cuda_cyclegan.io.masks import mask_told, takes_masks
 
 nibabel: Any = _nibabel

@@ -16,8 +16,7 @@ from support.dicom_phantoms import Phantom, set_position
 from cuda_cyclegan.io.choice import EVERYTHING, Choice
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import ScanError
-from cuda_cyclegan.io.reading import read
-from cuda_cyclegan.io.unread import look_at
+from cuda_cyclegan.io.reading import look_at, read
 from cuda_cyclegan.io.volume import Study
 
 nibabel: Any = _nibabel

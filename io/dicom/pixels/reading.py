@@ -15,12 +15,11 @@ from ...files.regular import open_regular, read_regular
 from ...volume import AnyArray, Empty, Study, Volume
 from ..enhanced import FrameGroups, frame_groups
 from ..geometry import SliceGrid, grid_of
-from ..growth import came_since
 from ..instance import DataSet, Frame, Stack, places, word
 from ..kinds import modality_in
 from ..library import PARSING_ERRORS, tag_of
 from ..parsing import read_partial
-from ..series import Series
+from ..series import Series, came_since
 from ..stored_text import keep_stored_text
 from .decoding import (
     MODALITIES_WITH_UNIT,

@@ -1,34 +1,26 @@
-"""DICOM series among the files that a search has met."""
+"""Headers of the DICOM files among those that a search has found."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from ..choice import Choice
 from ..files.regular import open_regular
-from ..search import DICOM_SUFFIXES, IMAGE_SUFFIXES, SUFFIXES, FileSearch, Skipped, suffix_of
-from ..volume import Obstacle, Study
 from .file_starts import (
+    DICOM_SUFFIXES,
     Unreadable,
-    content_of,
     has_dicom_suffix,
     has_preamble,
     is_data_set,
-    naming,
     not_dicom,
 )
 
 if TYPE_CHECKING:
     from .directory import Directory
     from .instance import Instance
-    from .series import Series
 
-DIRECTORY = "DICOMDIR"
-START_BYTES = 4096
-"""Of a file that should be DICOM, by which it is told what it is instead."""
 SCANNING_THREADS = 4
 """They hide the latency of network disks; parsing itself shares the interpreter."""
 _AT_ONCE = 16
@@ -165,99 +157,3 @@ def _read(path: Path) -> _Found:
         return Unreadable(path, reason, is_dicom=has_dicom_suffix(path))
     except MemoryError:
         return Unreadable(path, "its header promises more than this machine's memory holds")
-
-
-def find_series(search: FileSearch, choice: Choice, known: KnownHeaders | None) -> "list[Series]":
-    """All DICOM series among the files without a telling name; all others are accounted for."""
-    headers = scan(sorted(search.unnamed), known)
-    namings = _namings(headers) if headers.others or search.unopened else frozenset[str]()
-    unreadable = [each for each in headers.unreadable if each.may_be_slice]
-    search.ignored += len(headers.directories)
-    search.skipped += [
-        Skipped(each.file, each.reason) for each in headers.unreadable if not each.may_be_slice
-    ]
-    for path in headers.others:
-        if naming(path) in namings:
-            unreadable.append(Unreadable(path, _content_of(path)))
-        elif path in search.by_name:
-            kinds = ", ".join(SUFFIXES)
-            reason = f"it is of no known kind; known are DICOM, {kinds}"
-            search.skipped.append(Skipped(path, reason))
-        elif suffix_of(path) in IMAGE_SUFFIXES:
-            reason = "the .hdr that describes it is missing"
-            search.skipped.append(Skipped(path, reason, missed=True))
-        else:
-            search.ignored += 1
-    for skip in search.unopened:
-        looks_so = has_dicom_suffix(skip.path) or naming(skip.path) in namings
-        if skip.missed or looks_so:
-            unreadable.append(Unreadable(skip.path, skip.reason, is_dicom=looks_so))
-        else:
-            search.skipped.append(skip)
-    closed = [Unreadable(skip.path, skip.reason) for skip in search.closed]
-    search.skipped += [Skipped(bad.file, bad.reason, missed=True) for bad in unreadable]
-    search.skipped += search.closed
-    if not headers.instances:
-        return []
-    from .members import asked_for, members_of, note_absent
-    from .series import assemble
-
-    instances = asked_for(headers.instances, choice)
-    members = members_of(instances, unreadable, closed)
-    note_absent(members, headers.directories)
-    series = assemble(members, choice)
-    search.skipped += [_skipped(each) for each in series if each.verdict == "skipped"]
-    return series
-
-
-def _listed(series: "Series", listed: Mapping[Path, int]) -> tuple[tuple[Path, int], ...]:
-    folders = dict.fromkeys(file.parent for file in series.files)
-    return tuple((each, listed[each]) for each in folders if each in listed)
-
-
-def _namings(headers: Headers) -> frozenset[str]:
-    return frozenset(naming(instance.file) for instance in headers.instances)
-
-
-def _content_of(path: Path) -> str:
-    try:
-        with open_regular(path) as file:
-            return content_of(file.read(START_BYTES))
-    except OSError as error:
-        return f"it cannot be opened: {error.strerror}"
-
-
-def dicom_studies(
-    series: "Iterable[Series]", root: Path, listed: Mapping[Path, int]
-) -> list[Study]:
-    """A study for each series that is or should be a volume; reading it tells what is wrong.
-
-    Its result is a folder beside where the series' files lie together. listed: as of FileSearch.
-    """
-    return [
-        Study(
-            PurePosixPath(each.folder.relative_to(root).as_posix()) / each.label,
-            each.files,
-            "dicom",
-            each,
-            each.notes,
-            Obstacle("unreadable", each.told) if each.is_incomplete else None,
-            each.text,
-            each.modality,
-            listed=_listed(each, listed),
-            incomplete=each.incomplete,
-        )
-        for each in series
-        if each.verdict != "skipped"
-    ]
-
-
-def without_directory(path: Path) -> Path:
-    """The folder that a DICOMDIR indexes, as its files are searched for themselves."""
-    return path.parent if path.name.upper() == DIRECTORY and path.is_file() else path
-
-
-def _skipped(series: "Series") -> Skipped:
-    images = f"{series.images} image{'s' if series.images > 1 else ''}"
-    kind = ", ".join(filter(None, (series.modality, images, series.kind)))
-    return Skipped(series.files[0], f"{series.label} ({kind}): {series.told}")
