@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
 from .discovery import Discovery
-from .search import Skipped, scan_stem
+from .formats.registry import scan_stem
+from .search import Skipped
 from .volume import Obstacle, Study
 
 SessionKey: TypeAlias = tuple[Path | str, ...]

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from .discovery import find_scan
 from .errors import UnsupportedScanError
 from .formats.geometry import MILLIMETRES
-from .formats.nifti import as_nifti, set_mark, unit_of
-from .marks import FILE_NOTES, WHOLE_MARK, json_of, line_of
+from .formats.marks import FILE_NOTES, WHOLE_MARK, json_of, line_of
+from .formats.nifti_header import as_nifti, set_mark, unit_of
 from .reading import read
 from .volume import LPS_TO_RAS, Affine, AnyArray, Volume
 

@@ -13,13 +13,12 @@ from .dicom.file_starts import Unreadable, content_of, has_dicom_suffix, naming
 from .dicom.header_scan import Headers, KnownHeaders, scan
 from .errors import ScanError, UnreadableScanError, UnsupportedScanError
 from .files.own_files import identity
-from .files.regular import is_folder, is_there, open_regular
-from .formats.nifti import image_beside
-from .formats.nrrd_metaimage import read_text_header
-from .formats.spm import mat_beside
+from .files.regular import is_folder, open_regular
+from .formats.format import Format
+from .formats.registry import FORMATS, SUFFIXES, VOXEL_SUFFIXES, format_at, format_named, suffix_of
 from .links import LinkRule
-from .search import IMAGE_SUFFIXES, SUFFIXES, FileSearch, Skipped, suffix_of
-from .volume import Format, Obstacle, Study
+from .search import FileSearch, Skipped
+from .volume import Obstacle, Study
 from .writing import places_for
 
 if TYPE_CHECKING:
@@ -117,12 +116,12 @@ def _studies(
     studies: list[Study] = []
     skipped: list[Skipped] = []
     for path in files:
-        suffix = suffix_of(path)
-        others = _pair(path) if suffix in (".hdr", ".hdr.gz") else _data_files(path)
-        if suffix.startswith(".hdr") and not is_there(others[0]):
-            missing = f"its voxels are missing: {others[0].name}"
-            skipped.append(Skipped(path, missing, missed=True))
+        found = format_at(path)
+        assert found is not None
+        if missing := found.missing_file(path):
+            skipped.append(Skipped(path, f"its voxels are missing: {missing.name}", missed=True))
             continue
+        others = found.other_files(path)
         if any("\0" in str(other) for other in others):
             reason = "it names a file with a zero byte in its name, which no file has"
             skipped.append(Skipped(path, reason, missed=True))
@@ -132,25 +131,8 @@ def _studies(
             skipped.append(Skipped(path, reason, missed=True))
             continue
         name = PurePosixPath(path.relative_to(root).as_posix())
-        studies.append(Study(name, (path, *others), SUFFIXES[suffix]))
+        studies.append(Study(name, (path, *others), found.name))
     return studies, skipped
-
-
-def _pair(header: Path) -> list[Path]:
-    """What lies beside a .hdr: its voxels, and SPM's .mat if there is one."""
-    mat = mat_beside(header)
-    return [image_beside(header), mat] if is_there(mat) else [image_beside(header)]
-
-
-def _data_files(path: Path) -> list[Path]:
-    """The voxel files that a text header names; a header that cannot be read fails when it is."""
-    if SUFFIXES[suffix_of(path)] == "nifti":
-        return []
-    try:
-        files = read_text_header(path).data_files
-    except (ScanError, OSError):
-        return []
-    return [file for file in files if file != path]
 
 
 def _refuse_overwriting(studies: Sequence[Study], output: Path) -> None:
@@ -178,30 +160,21 @@ def in_format(studies: Iterable[Study], wanted: OutputFormat) -> list[Study]:
     """The studies under the names that the format gives their results, or with the obstacle that
     their results cannot have it.
     """
-    match wanted:
-        case "same":
-            return list(studies)
-        case "nifti":
-            return [_renamed(study, "nifti", ".nii.gz") for study in studies]
-        case "nrrd":
-            return [_renamed(study, "nrrd", ".nrrd") for study in studies]
-        case "mha":
-            return [_renamed(study, "metaimage", ".mha") for study in studies]
-        case "dicom":
-            return [_as_dicom(study) for study in studies]
+    if wanted == "same":
+        return list(studies)
+    found = next(each for each in FORMATS if each.output == wanted)
+    return [_in_format(study, found) for study in studies]
 
 
-def _renamed(study: Study, wanted: Format, suffix: str) -> Study:
+def _in_format(study: Study, wanted: Format) -> Study:
     """The study with a result in a format, under its source's name if it has that already."""
-    if study.format == wanted:
+    if study.format == wanted.name:
         return study
-    own = "" if study.format == "dicom" else suffix_of(Path(study.name))
+    if not wanted.result_suffixes:
+        return replace(study, obstacle=_NO_SERIES)
+    own = "" if format_named(study.format).is_series else suffix_of(study.name)
     name = study.name.name[: len(study.name.name) - len(own)]
-    return replace(study, name=study.name.with_name(f"{name}{suffix}"))
-
-
-def _as_dicom(study: Study) -> Study:
-    return study if study.format == "dicom" else replace(study, obstacle=_NO_SERIES)
+    return replace(study, name=study.name.with_name(f"{name}{wanted.result_suffixes[-1]}"))
 
 
 def source_of(study: Study) -> Hashable:
@@ -243,7 +216,7 @@ def _content(scan: Study) -> Hashable:
 
 
 def _series_of(scan: Study) -> "Series | None":
-    if scan.format != "dicom":
+    if scan.series is None:
         return None
     from .dicom.series import Series
 
@@ -266,8 +239,8 @@ def find_series(search: FileSearch, choice: Choice, known: KnownHeaders | None) 
             kinds = ", ".join(SUFFIXES)
             reason = f"it is of no known kind; known are DICOM, {kinds}"
             search.skipped.append(Skipped(path, reason))
-        elif suffix_of(path) in IMAGE_SUFFIXES:
-            reason = "the .hdr that describes it is missing"
+        elif other := VOXEL_SUFFIXES.get(suffix_of(path)):
+            reason = f"the {other.header_suffix} that describes it is missing"
             search.skipped.append(Skipped(path, reason, missed=True))
         else:
             search.ignored += 1

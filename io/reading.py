@@ -14,10 +14,11 @@ import nibabel as _nibabel
 import numpy as np
 
 from .errors import UnreadableScanError, UnsupportedScanError
-from .files.header_limits import check_series, check_start, pick_volume
+from .files.header_limits import check_series, pick_volume
 from .files.regular import NotRegularError
 from .files.streams import GZIP_ERRORS, TooManyBytesError
-from .formats import nifti
+from .formats.format import check_starts
+from .formats.registry import format_named
 from .volume import Empty, Grid, Study, Volume, spacing_of
 
 nibabel: Any = _nibabel  # typed only in part
@@ -31,21 +32,9 @@ def read(study: Study, volume_index: int | None = None, empty: Empty = np.empty)
     Raises UnreadableScanError for a missing, forbidden, empty, truncated, damaged or hostile file,
     and UnsupportedScanError for a sound one that is not a single 3D volume of plain numbers.
     """
-    path = study.files[0]
-    with causes_named(path):
-        for file in study.files:
-            check_start(file)
-        match study.format:
-            case "nifti":
-                return nifti.read(study, volume_index, empty)
-            case "dicom":
-                from .dicom.pixels import reading as dicom
-
-                return dicom.read(study, volume_index, empty)
-            case "nrrd" | "metaimage":
-                from .formats import nrrd_metaimage
-
-                return nrrd_metaimage.read(study, volume_index, empty)
+    with causes_named(study.files[0]):
+        check_starts(study)
+        return format_named(study.format).read(study, volume_index, empty)
 
 
 def read_each(study: Study, empty: Empty = np.empty) -> Iterator[Volume]:
@@ -54,32 +43,16 @@ def read_each(study: Study, empty: Empty = np.empty) -> Iterator[Volume]:
     Raises what `read` raises, for a file that is cut off once its end is reached. A DICOM series
     of several is refused.
     """
-    path = study.files[0]
-    with causes_named(path):
-        for file in study.files:
-            check_start(file)
-        match study.format:
-            case "nifti":
-                yield from nifti.read_each(study, empty)
-            case "nrrd" | "metaimage":
-                from .formats import nrrd_metaimage
-
-                yield from nrrd_metaimage.read_each(study, empty)
-            case "dicom":
-                yield read(study, None, empty)
+    with causes_named(study.files[0]):
+        check_starts(study)
+        yield from format_named(study.format).read_each(study, empty)
 
 
 def as_one_study(volumes: Sequence[Volume]) -> tuple[Volume, ...]:
-    """The scans that results are made of; the first, as which they are written, knows the others.
-
-    DICOM alone has a place for that.
+    """The scans that results are made of; the first, as which they are written, may refer to the
+    others.
     """
-    first, *others = volumes
-    if not others or first.format != "dicom":
-        return tuple(volumes)
-    from .dicom.pixels import reading as dicom
-
-    return dicom.beside_each_other(volumes), *others
+    return format_named(volumes[0].format).joined(volumes)
 
 
 @contextmanager
@@ -211,32 +184,16 @@ def differing_counts(volumes: Sequence[int]) -> str | None:
     )
 
 
-def read_grid(study: Study, *, every_volume: bool = False) -> Grid:
-    """Where the voxels of a study lie that is no DICOM series. Raises ScanError.
+def read_grid(study: Study, volume_index: int | None = None, *, every_volume: bool = False) -> Grid:
+    """Read where the voxels of a study lie, without the voxels. Raises ScanError.
 
     every_volume: whether all of its volumes are to be read, one by one.
     """
-    grid = _read_grid(study)
+    with causes_named(study.files[0]):
+        grid = format_named(study.format).read_grid(study, volume_index)
     if every_volume:
         check_series(study.files[0], grid.extents, is_series=grid.is_series)
     return grid
-
-
-def _read_grid(study: Study) -> Grid:
-    with causes_named(study.files[0]):
-        for file in study.files:
-            check_start(file)
-        match study.format:
-            case "nifti":
-                from .formats import nifti
-
-                return nifti.read_grid(study)
-            case "nrrd" | "metaimage":
-                from .formats import nrrd_metaimage
-
-                return nrrd_metaimage.read_grid(study)
-            case "dicom":
-                raise TypeError("the grid of a DICOM series stands in all of its slices")
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,17 +217,8 @@ def look_at(
 
     every_volume: whether all volumes are to be read, as by `read_each`. Raises ScanError.
     """
-    grid = _grid(study, volume_index, every_volume=every_volume)
+    grid = read_grid(study, volume_index, every_volume=every_volume)
     i, j, k = grid.extents[:3]
     voxels = np.broadcast_to(np.zeros((), grid.voxel_type), (i, j, k))
     volume = Volume(voxels, grid.affine, None, study.format, grid.slope, grid.intercept)
     return UnreadScan(volume, grid.reading_bytes, grid.volumes)
-
-
-def _grid(study: Study, volume_index: int | None, *, every_volume: bool) -> Grid:
-    if study.format != "dicom":
-        return read_grid(study, every_volume=every_volume)
-    from .dicom.pixels import stack_header  # late, as other scans need nothing of it
-
-    with causes_named(study.files[0]):
-        return stack_header.read_grid(study, volume_index)

@@ -4,29 +4,17 @@ import os
 import stat
 from collections import deque
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TypeAlias
 
 from .choice import ALL_PATHS, EXCLUDED, PathGlobs, SkipKind
 from .files.own_files import identity, is_record
 from .files.parts import is_part
 from .files.regular import NOT_REGULAR, is_folder, is_there, mode_of
-from .formats.nifti import header_beside
+from .formats.registry import VOXEL_SUFFIXES, format_at, header_of, suffix_of
 from .links import LinkRule, is_of_system, leads_into_system
 from .maps import IS_MAP, is_map_name
-from .volume import Format
 
-SUFFIXES: dict[str, Format] = {
-    ".nii": "nifti",
-    ".nii.gz": "nifti",
-    ".hdr": "nifti",
-    ".hdr.gz": "nifti",
-    ".nrrd": "nrrd",
-    ".nhdr": "nrrd",
-    ".mha": "metaimage",
-    ".mhd": "metaimage",
-}
-IMAGE_SUFFIXES = (".img", ".img.gz")
 OTHER_SCANS = (
     *(".mgz", ".mgh", ".mnc", ".gipl", ".gipl.gz", ".par", ".brik", ".brik.gz", ".nrrd.gz"),
     *(".mif", ".mif.gz", ".mih"),
@@ -101,8 +89,8 @@ class FileSearch:
         if is_folder(named):
             self._walk(named)
             return
-        header = header_beside(named) if suffix_of(named) in IMAGE_SUFFIXES else named
-        if suffix_of(header) in SUFFIXES:
+        header = header_of(named)
+        if format_at(header):
             self._meet_scan(header, self.files)
         else:
             self.by_name.add(named)
@@ -189,13 +177,13 @@ class FileSearch:
         suffix = suffix_of(path)
         if path.name.startswith(APPLE_DOUBLE) or path.name.lower() in SYSTEM_FILES:
             self.ignored += 1
+        elif format_at(path):
+            self._meet_scan(path, self.files)
         elif suffix in OTHER_SCANS:
             self._skip(path, f"{suffix} scans are not read; convert it to .nii.gz")
         elif suffix in PACKED:
             self._skip(path, f"{suffix} files are not opened; if it holds scans, unpack it")
-        elif suffix in SUFFIXES:
-            self._meet_scan(path, self.files)
-        elif suffix not in IMAGE_SUFFIXES or not is_there(header_beside(path)):
+        elif suffix not in VOXEL_SUFFIXES or not is_there(header_of(path)):
             self._meet_scan(path, self.unnamed)
 
     def _meet_scan(self, path: Path, kind: list[Path]) -> None:
@@ -251,15 +239,3 @@ _TOO_MANY_NAMES = (
     f"links give more than {MOST_REPEATED} further names to files from here on; name the folders "
     "that you want"
 )
-
-
-def suffix_of(path: PurePath) -> str:
-    """The last suffix in small letters, with the one before it where the file is gzip."""
-    last = path.suffix.lower()
-    return PurePath(path.stem).suffix.lower() + last if last == ".gz" else last
-
-
-def scan_stem(path: PurePath) -> str:
-    """Return the name without the suffix of a file of scans; that of a series has none."""
-    suffix = suffix_of(path)
-    return path.name[: len(path.name) - len(suffix)] if suffix in SUFFIXES else path.name

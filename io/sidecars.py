@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 
 from .contrasts import DARK_FLUID, MEANINGS, Contrasts
 from .files.own_files import NO_LINK
-from .search import scan_stem
+from .formats.registry import scan_stem
 from .volume import Study
 
 LARGEST_SIDECAR_BYTES = 1 << 20

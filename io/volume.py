@@ -11,9 +11,6 @@ import numpy.typing as npt
 
 from .maps import MapKind, MapMark
 
-Format: TypeAlias = Literal["nifti", "nrrd", "metaimage", "dicom"]
-NO_SCALE: tuple[Format, ...] = ("nrrd", "metaimage")
-"""Formats that store values themselves, without slope and intercept."""
 AnyArray: TypeAlias = npt.NDArray[Any]
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 Affine: TypeAlias = npt.NDArray[np.float64]
@@ -22,6 +19,7 @@ Empty: TypeAlias = Callable[[tuple[int, ...], npt.DTypeLike], AnyArray]
 """Where large arrays come from: as numpy.empty, which is the plainest of them."""
 FARTHEST_PLACE_MM = 1e9
 """What no number of a header that tells of places reaches; squares of larger ones may overflow."""
+PROGRAM = "cuda-cyclegan"
 NOTICE = "Synthetic image made by a neural network. Not for diagnosis."
 """What every result says of itself that has a place for words."""
 
@@ -65,7 +63,7 @@ class Study:
 
     name: PurePosixPath
     files: tuple[Path, ...]
-    format: Format
+    format: str
     series: object = None
     notes: tuple[str, ...] = ()
     obstacle: Obstacle | None = None
@@ -175,7 +173,7 @@ class Volume:
     voxels: AnyArray
     affine: Affine
     header: object
-    format: Format
+    format: str
     slope: float = 1.0
     intercept: float = 0.0
     keeps_unit: bool = True

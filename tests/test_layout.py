@@ -102,9 +102,9 @@ MAY_IMPORT = {
     "cli.render": (
         "cli.render.terminal engine.decoding engine.importing engine.model engine.network "
         "engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery io.errors io.files "
-        "io.links io.reading io.search io.volume pipelines.cycle pipelines.dry_run pipelines.host "
-        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
-        "pipelines.stopwatch"
+        "io.formats io.links io.reading io.search io.volume pipelines.cycle pipelines.dry_run "
+        "pipelines.host pipelines.model_import pipelines.progress pipelines.report "
+        "pipelines.results pipelines.stopwatch"
     ),
     "cli.render.bench": (
         "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
@@ -192,10 +192,10 @@ MAY_IMPORT = {
     "engine.startup": "engine.cuda.patches engine.model engine.probe",
     "engine.whole_volume": "engine.errors engine.network",
     "io": "",
-    "io.channels": "io.dicom io.discovery io.search io.volume",
+    "io.channels": "io.dicom io.discovery io.formats io.search io.volume",
     "io.choice": "io.links",
     "io.contrasts": "",
-    "io.conversion": "io.discovery io.errors io.formats io.marks io.reading io.volume",
+    "io.conversion": "io.discovery io.errors io.formats io.reading io.volume",
     "io.dicom": "io.choice io.files io.volume",
     "io.dicom.derived": "io.contrasts io.dicom io.dicom.pixels io.errors io.maps io.volume",
     "io.dicom.pixels": "io.dicom io.errors io.files io.volume",
@@ -206,19 +206,15 @@ MAY_IMPORT = {
     "io.errors": "",
     "io.exclusion": "io.choice io.discovery io.search io.volume",
     "io.files": "io.errors io.volume",
-    "io.formats": "io.errors io.files io.header_start io.marks io.volume",
-    "io.header_start": "",
+    "io.formats": "io.dicom.derived io.dicom.pixels io.errors io.files io.maps io.volume",
+    "io.labels": "io.dicom io.files io.formats io.volume",
     "io.links": "",
     "io.maps": "",
-    "io.masks": "io.files io.formats io.header_start io.search",
-    "io.marks": "io.files io.header_start io.maps io.volume",
-    "io.reading": "io.dicom.pixels io.errors io.files io.formats io.volume",
-    "io.search": "io.choice io.files io.formats io.links io.maps io.volume",
-    "io.sidecars": "io.contrasts io.files io.search io.volume",
+    "io.reading": "io.errors io.files io.formats io.volume",
+    "io.search": "io.choice io.files io.formats io.links io.maps",
+    "io.sidecars": "io.contrasts io.files io.formats io.volume",
     "io.volume": "io.maps",
-    "io.writing": (
-        "io.dicom.derived io.dicom.pixels io.errors io.files io.formats io.maps io.search io.volume"
-    ),
+    "io.writing": "io.files io.formats io.maps io.volume",
     "pipelines": "",
     "pipelines.api": (
         "engine.decoding engine.devices engine.errors engine.generator engine.importing "
@@ -261,7 +257,7 @@ MAY_IMPORT = {
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
-        "engine.cores io.dicom io.discovery io.files io.reading io.search io.volume "
+        "engine.cores io.dicom io.discovery io.files io.formats io.reading io.search io.volume "
         "pipelines.errors pipelines.execution pipelines.host pipelines.report pipelines.results "
         "pipelines.study.pictures pipelines.study.voxels"
     ),
@@ -327,7 +323,7 @@ MAY_IMPORT = {
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.exclusion "
-        "io.files io.maps io.marks io.reading io.search io.sidecars io.volume io.writing "
+        "io.files io.formats io.labels io.maps io.reading io.sidecars io.volume io.writing "
         "pipelines.cycle pipelines.errors pipelines.name_pattern pipelines.program "
         "pipelines.report pipelines.settings pipelines.study pipelines.study.maps"
     ),
@@ -337,7 +333,7 @@ MAY_IMPORT = {
         "engine.cores engine.errors engine.generator engine.model engine.network "
         "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.patch_grid "
         "engine.scaling engine.whole_volume io.channels io.choice io.contrasts io.discovery "
-        "io.errors io.exclusion io.masks io.reading io.sidecars io.volume io.writing "
+        "io.errors io.exclusion io.formats io.labels io.reading io.sidecars io.volume io.writing "
         "pipelines.errors pipelines.program pipelines.settings pipelines.stopwatch "
         "pipelines.study.maps pipelines.study.pictures pipelines.study.voxels"
     ),
@@ -349,8 +345,8 @@ MAY_IMPORT = {
         "engine.model engine.network io.maps io.volume pipelines.study.voxels"
     ),
     "pipelines.study.voxels": (
-        "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors "
-        "pipelines.settings"
+        "engine.cores engine.model engine.network engine.scaling io.formats io.volume "
+        "pipelines.errors pipelines.settings"
     ),
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.model engine.probe io.discovery "

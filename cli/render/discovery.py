@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...io.discovery import Discovery
 from ...io.errors import UnsupportedScanError
+from ...io.formats.registry import SUFFIXES, suffix_of
 from ...io.reading import FileHeader, read_study_header
-from ...io.search import SUFFIXES, suffix_of
 from ...io.volume import Study
 from .missed import passed_over
 from .terminal.alike import alike_lines

@@ -4,39 +4,44 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, WriteError
+from ..files.atomic import whole_files
 from ..files.gzip_writer import GzipWriter
 from ..files.header_limits import check_series, pick_volume
+from ..files.parts import Gate
 from ..files.regular import open_regular
 from ..files.sinks import HashedFile
-from ..files.streams import GOES_ON, all_there, write_volumes
-from ..marks import FILE_NOTES, WHOLE_MARK, json_of, line_of, mark_in_text
+from ..files.streams import GOES_ON, Arrival, all_there, write_volumes
 from ..volume import (
     LPS_TO_RAS,
     Affine,
     AnyArray,
+    Derivation,
     Empty,
-    Format,
     Grid,
     Study,
     SyntheticMark,
     Volume,
 )
 from . import metaimage_header, nrrd_header
+from .format import Format, HeaderLabels, check_starts
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
+from .marks import FILE_NOTES, WHOLE_MARK, json_of, line_of, mark_in_text
 from .stored_voxels import StoredVoxels, read_series, read_voxels, scratch_bytes
 from .text_header import HeaderFile, TextHeader, TextStorage, text_of
 
 NRRD_SUFFIXES = (".nrrd", ".nhdr")
 VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
 """Suffixes of the file of voxels that are stored as they are, and of packed ones."""
-_CAN_STAND: dict[Format, re.Pattern[bytes]] = {
+_CAN_STAND: dict[str, re.Pattern[bytes]] = {
     "nrrd": re.compile(rb"(?!LIST)[^\s%][^\r\n\0%]*"),
     "metaimage": re.compile(rb"[^\s%][^\r\n\0%]*"),
 }
@@ -50,6 +55,13 @@ _OF_STUDY = {
 }
 """Date, time, accession number and description; identifiers of study and frame of reference."""
 _MODALITY = "modality"
+_NRRD_MAGIC = b"NRRD"
+_SEGMENTS = b"\nSegment0_ID:="
+"""Text that 3D Slicer writes into the NRRD file of a segmentation."""
+_START_BYTES, _LONGEST_LINE = 1 << 13, 1 << 15
+_LONGEST_TEXT_HEADER = 16 << 20
+_FIELD = re.compile(rb"\s*[A-Za-z]+\s*[=:]")
+"""Start of a MetaImage file."""
 
 
 def read_text_header(path: Path) -> TextHeader:
@@ -127,7 +139,7 @@ def _header(study: Study) -> TextHeader:
     return header
 
 
-def as_text(volume: Volume, kind: Format) -> Volume:
+def as_text(volume: Volume, kind: str) -> Volume:
     """The same volume with a header of NRRD or MetaImage for one file with packed voxels, in LPS
     and millimetres. Raises UnsupportedScanError for one of a series.
     """
@@ -190,7 +202,7 @@ def voxels_beside(target: Path, is_packed: bool) -> Path | None:
     return target.with_suffix(suffixes[is_packed]) if suffixes else None
 
 
-def _of_result(header: TextHeader, kind: Format, mark: SyntheticMark | None) -> TextHeader:
+def _of_result(header: TextHeader, kind: str, mark: SyntheticMark | None) -> TextHeader:
     """The header in millimetres, with a mark and without what is untrue of a result."""
     scale = MILLIMETRES.get(header.unit, 1.0)
     (x, y, z), (u, v, w) = header.origin, header.spacing
@@ -205,7 +217,7 @@ def _of_result(header: TextHeader, kind: Format, mark: SyntheticMark | None) -> 
     )
 
 
-def _mark_lines(mark: SyntheticMark, kind: Format) -> list[bytes]:
+def _mark_lines(mark: SyntheticMark, kind: str) -> list[bytes]:
     if kind == "nrrd":  # in whose values a backslash begins an escape
         pairs = f"{FILE_NOTES}:={line_of(mark)}", f"{WHOLE_MARK}:={json_of(mark)}"
         return [pair.replace("\\", "\\\\").encode() for pair in pairs]
@@ -331,3 +343,114 @@ def _notes(header: TextHeader, affine: Affine) -> tuple[str, ...]:
     else:
         said = "its header does not say to which sides of the patient its axes run"
     return *notes, f"{said}; {assumed(affine)}"
+
+
+def _texts_of_lines(file: BinaryIO, *, is_nrrd: bool) -> Iterator[str]:
+    """Yield the values of the fields of a header, from the start of a file."""
+    file.seek(0)
+    for line in iter(lambda: file.readline(_LONGEST_LINE), b""):
+        is_end = not line.strip() if is_nrrd else line.startswith(b"ElementDataFile")
+        if is_end or file.tell() > _LONGEST_TEXT_HEADER:
+            return
+        text = line.decode("ascii", "replace").strip()
+        yield text.replace("\\\\", "\\") if is_nrrd else text
+
+
+class _TextFormat(Format):
+    """A text header, with the voxels in the same file or in others that it names."""
+
+    has_scale = False
+
+    def other_files(self, header: Path) -> list[Path]:
+        """Return the voxel files that a header names; none of one that cannot be read."""
+        try:
+            files = read_text_header(header).data_files
+        except (ScanError, OSError):
+            return []
+        return [file for file in files if file != header]
+
+    def read_grid(self, study: Study, volume_index: int | None) -> Grid:
+        """Read the grid of all volumes."""
+        del volume_index
+        check_starts(study)
+        return read_grid(study)
+
+    def read(self, study: Study, volume_index: int | None, empty: Empty) -> Volume:
+        """Read one volume or component."""
+        return read(study, volume_index, empty)
+
+    def read_each(self, study: Study, empty: Empty) -> Iterator[Volume]:
+        """Read all volumes."""
+        return read_each(study, empty)
+
+    def step_of(self, volume: Volume) -> tuple[float, str]:
+        """Return the step that the header gives, and its unit."""
+        return step_of(volume)
+
+    def converted(self, volume: Volume, target: Path, step: tuple[float, str]) -> Volume:
+        """Return the volume with a new header in LPS and millimetres."""
+        del target, step
+        return as_text(volume, self.name)
+
+    def write(
+        self,
+        volume: Volume,
+        target: Path,
+        derivation: Derivation | None,
+        gate: Gate,
+        arrival: Arrival,
+        series: Iterable[AnyArray] | None,
+    ) -> dict[str, str]:
+        """Store the volume in the header of its source."""
+        del derivation, arrival
+        with whole_files(target, gate) as part:
+            return write(volume, part, target, series)
+
+    def result_files(self, target: Path) -> tuple[Path, ...]:
+        """Return the header and the files that its voxels may be in."""
+        suffixes = VOXELS_BESIDE.get(target.suffix.lower(), ())
+        return target, *(target.with_suffix(voxels) for voxels in suffixes)
+
+    def result_files_made(self, target: Path, source: Study) -> tuple[Path, ...]:
+        """Return the header, and its file of voxels, which is packed if the source's is."""
+        if target.suffix.lower() not in VOXELS_BESIDE:
+            return self.result_files(target)
+        with suppress(ScanError, OSError):
+            beside = voxels_beside(target, read_text_header(source.files[0]).storage.is_packed)
+            return (target, beside) if beside else (target,)
+        return (target,)
+
+
+class Nrrd(_TextFormat):
+    """Nearly raw raster data."""
+
+    name = "nrrd"
+    suffixes = NRRD_SUFFIXES
+    result_suffixes = (".nrrd",)
+    output = "nrrd"
+
+    def labels(self, file: BinaryIO) -> HeaderLabels | None:
+        """Return the header's lines, and whether 3D Slicer wrote segments."""
+        start = file.read(_START_BYTES)
+        if not start.startswith(_NRRD_MAGIC):
+            return None
+        contents = "segments" if _SEGMENTS in start else None
+        return HeaderLabels(_texts_of_lines(file, is_nrrd=True), contents)
+
+
+class MetaImage(_TextFormat):
+    """ITK's MetaImage."""
+
+    name = "metaimage"
+    suffixes = (".mha", ".mhd")
+    result_suffixes = (".mha",)
+    output = "mha"
+
+    def labels(self, file: BinaryIO) -> HeaderLabels | None:
+        """Return the header's lines."""
+        if not _FIELD.match(file.readline(_LONGEST_LINE)):
+            return None
+        return HeaderLabels(_texts_of_lines(file, is_nrrd=False))
+
+
+NRRD, METAIMAGE = Nrrd(), MetaImage()

@@ -10,7 +10,7 @@ from ...io.choice import SkipKind
 from ...io.contrasts import Contrasts
 from ...io.discovery import Discovery, KnownHeaders
 from ...io.exclusion import Doubt, judged, passed_over
-from ...io.masks import mask_told, takes_masks
+from ...io.labels import mask_reason, takes_masks
 from ...io.sidecars import contrast_hints
 from ...io.volume import Study
 from ..errors import SettingsError
@@ -75,7 +75,7 @@ def _mask_doubts(
     if takes or study.format == "dicom":
         return ()
     file = study.files[0]
-    told = known.once(file, mask_told) if known else mask_told(file)
+    told = mask_reason(file, known)
     return (Doubt(f"{told}, so it is no scan", "mask"),) if told else ()
 
 

@@ -13,8 +13,9 @@ from ...engine.model.model_card import ModelCard
 from ...engine.model.model_file import Model
 from ...engine.options import Precision
 from ...engine.scaling import Scaling, Stored
+from ...io.formats.registry import format_named
 from ...io.reading import as_one_study
-from ...io.volume import NO_SCALE, Empty, Study, SyntheticMark, Volume
+from ...io.volume import Empty, Study, SyntheticMark, Volume
 from ...io.writing import as_at, check_voxel_type, notes_of_result
 from ..errors import UnexpectedInputError
 from ..program import program_version
@@ -171,10 +172,10 @@ def read_study(
         foreseen = notes_of_result(volumes[0], target)
         first = as_at(target, volumes[0])
         if options.output_type not in (None, "same"):
-            check_voxel_type(first, target, np.dtype(options.output_type))
+            check_voxel_type(first, np.dtype(options.output_type))
         volumes[0] = replace(first, notes=(*first.notes, *foreseen))
     scans = scans_of(volumes, [scan.channel for scan in study.channels], options, watch)
-    return replace(scans, has_scale=first.format not in NO_SCALE)
+    return replace(scans, has_scale=format_named(first.format).has_scale)
 
 
 def scans_of(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cuda_cyclegan.io.dicom.header_scan import KnownHeaders
-from cuda_cyclegan.io.masks import mask_told, takes_masks
+from cuda_cyclegan.io.labels import mask_reason, takes_masks
 
 nibabel: Any = _nibabel
 
@@ -36,7 +36,7 @@ nibabel: Any = _nibabel
     ],
 )
 def test_the_last_word_of_a_name_says_so(tmp_path: Path, name: str, word: str | None) -> None:
-    assert mask_told(tmp_path / name) == (word and f"its name says {word}")
+    assert mask_reason(tmp_path / name) == (word and f"its name says {word}")
 
 
 @pytest.mark.parametrize(
@@ -59,22 +59,22 @@ def test_the_intent_of_a_header_says_so(
             continue
         image.to_filename(file)
         told = f"its header says that its voxels are {kind}"
-        assert mask_told(file) == (told if kind else None)
+        assert mask_reason(file) == (told if kind else None)
 
 
 def test_segments_of_slicer_say_so(tmp_path: Path) -> None:
     head = b"NRRD0004\ntype: uchar\ndimension: 3\nsizes: 2 2 2\nencoding: raw\n"
     (tmp_path / "a.nrrd").write_bytes(head + b"Segment0_ID:=S1\n\n" + bytes(8))
-    assert mask_told(tmp_path / "a.nrrd") == "its header says that its voxels are segments"
+    assert mask_reason(tmp_path / "a.nrrd") == "its header says that its voxels are segments"
     (tmp_path / "b.nrrd").write_bytes(head + b"\n" + bytes(8))
-    assert mask_told(tmp_path / "b.nrrd") is None
+    assert mask_reason(tmp_path / "b.nrrd") is None
 
 
 @pytest.mark.parametrize("content", [b"", b"\x1f\x8b", b"\x1f\x8bnothing", bytes(400), b"NRRD"])
 def test_what_cannot_be_read_is_no_mask(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.nii.gz").write_bytes(content)
-    assert mask_told(tmp_path / "a.nii.gz") is None
-    assert mask_told(tmp_path / "gone.nii") is None
+    assert mask_reason(tmp_path / "a.nii.gz") is None
+    assert mask_reason(tmp_path / "gone.nii") is None
 
 
 def test_a_model_of_masks_is_known_by_its_words() -> None:

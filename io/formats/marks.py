@@ -2,25 +2,19 @@
 
 A line of at most 79 bytes, which NIfTI and Analyze have room for in `descrip` and which ITK carries
 from format to format, and a JSON object with whole names where a format takes more. Neither holds
-anything about a patient. `read_mark` finds them in files that other programs wrote again, too.
+anything about a patient. `read_labels` of io/labels.py finds them in files that other programs
+wrote again, too.
 """
 
 import json
 import re
 import unicodedata
-import zlib
-from collections.abc import Iterator
-from itertools import chain
-from pathlib import Path
-from typing import Any, BinaryIO, cast, get_args
+from collections.abc import Iterable
+from typing import Any, cast, get_args
 
-from .files.header_limits import GZIP_MAGIC
-from .files.regular import open_regular
-from .header_start import HeaderStart, gzip_unpacker
-from .maps import MapKind
-from .volume import NOTICE, SyntheticMark
+from ..maps import MapKind
+from ..volume import NOTICE, PROGRAM, SyntheticMark
 
-PROGRAM = "cuda-cyclegan"
 FILE_NOTES = "ITK_FileNotes"
 """Key of the line in NRRD and MetaImage headers and in ITK's images: ITK's own for `descrip`, so it
 goes from any of these formats to any other."""
@@ -45,18 +39,6 @@ _NOTICE_START = NOTICE[:23]
 UNREADABLE_MARK = SyntheticMark("", "", "", "", "")
 """Of a file that says it is synthetic in words of another version or of a DICOM result, or in words
 that were cut."""
-
-_FIRST_BYTES, _MOST_BYTES = 2048, 1 << 15
-"""Bytes of a NIfTI file that are looked at: a header with an extension as it mostly is, and with
-the longest names."""
-_LONGEST_TEXT_HEADER = 16 << 20
-_DESCRIP = {348: slice(148, 228), 540: slice(240, 320)}
-"""By the size of a header: that of NIfTI-1 and Analyze, and that of NIfTI-2."""
-_AUX_FILE = 24
-_OFFSET = {348: ("f", 108), 540: ("q", 168)}
-_EXTENSION_HEADER_BYTES = 8
-_FIELD = re.compile(rb"\s*[A-Za-z]+\s*[=:]")
-"""The beginning of a MetaImage file."""
 
 
 def line_of(mark: SyntheticMark) -> str:
@@ -158,81 +140,11 @@ def _kind_of(word: str | None) -> MapKind | None:
     return next((kind for kind in _KINDS if kind == word), None)
 
 
-def read_mark(path: Path) -> SyntheticMark | None:
-    """The mark of a NIfTI, Analyze, NRRD or MetaImage file, by its header alone.
+def mark_in_texts(texts: Iterable[str]) -> SyntheticMark | None:
+    """Return the mark of a header, with whole names if it has JSON, else one that is recognised.
 
-    path: of the file that holds the header. None for a real scan, for other kinds of file, and for
-    what cannot be read.
+    texts: those of its fields. None if none of them is a mark.
     """
-    try:
-        with open_regular(path) as file:
-            if header := HeaderStart.of(_start_of(file.read(_MOST_BYTES))):
-                texts = _texts_of_nifti(header)
-            else:
-                file.seek(0)
-                texts = _texts_of_lines(file)
-            return _whole_mark(texts)
-    except (OSError, zlib.error):
-        return None
-
-
-def _start_of(stored: bytes) -> bytes:
-    """The first bytes of a file, unpacked if it is gzip: up to the voxels if these come soon."""
-    if not stored.startswith(GZIP_MAGIC):
-        return stored
-    unpacker = gzip_unpacker()
-    start = unpacker.decompress(stored, _FIRST_BYTES)
-    if (header := HeaderStart.of(start)) and _end_of_header(header) > _FIRST_BYTES:
-        start += unpacker.decompress(unpacker.unconsumed_tail, _MOST_BYTES - _FIRST_BYTES)
-    return start
-
-
-def _whole_mark(texts: Iterator[str]) -> SyntheticMark | None:
-    """The mark of a file, with whole names if it has JSON; else one that is recognised."""
     with_json_first = sorted(texts, key=lambda text: _FIRST_KEYS not in text)
     found = [mark for text in with_json_first if (mark := mark_in_text(text)) is not None]
     return next((mark for mark in found if mark != UNREADABLE_MARK), found[0] if found else None)
-
-
-def _texts_of_nifti(header: HeaderStart) -> Iterator[str]:
-    """Extensions, the description, and what follows that."""
-    yield from _extensions(header)
-    description = _DESCRIP[header.size]
-    for field in (description, slice(description.stop, description.stop + _AUX_FILE)):
-        yield header.start[field].partition(b"\0")[0].decode("ascii", "replace")
-
-
-def _extensions(header: HeaderStart) -> Iterator[str]:
-    start, size = header.start, header.size
-    if not header.magic.startswith(b"n") or not start[size : size + 1].strip(b"\0"):
-        return
-    end = min(_end_of_header(header), len(start))
-    at = size + 4
-    while at + _EXTENSION_HEADER_BYTES <= end:
-        length, _ = header.numbers("ii", at)
-        if length < _EXTENSION_HEADER_BYTES:
-            return
-        content = start[at + _EXTENSION_HEADER_BYTES : min(at + length, end)]
-        yield content.rstrip(b"\0").decode("ascii", "replace")
-        at += length
-
-
-def _end_of_header(header: HeaderStart) -> int:
-    """Where the voxels begin, if they follow in the same file; else more than is looked at."""
-    (offset,) = header.numbers(*_OFFSET[header.size])
-    is_single = header.magic.startswith(b"n+")
-    return int(offset) if is_single and header.size < offset < _MOST_BYTES else _MOST_BYTES
-
-
-def _texts_of_lines(file: BinaryIO) -> Iterator[str]:
-    """Values of the fields of a NRRD or MetaImage header."""
-    first = file.readline(_MOST_BYTES)
-    is_nrrd = first.startswith(b"NRRD")
-    if not is_nrrd and not _FIELD.match(first):
-        return
-    for line in chain([first], iter(lambda: file.readline(_MOST_BYTES), b"")):
-        is_end = not line.strip() if is_nrrd else line.startswith(b"ElementDataFile")
-        if is_end or file.tell() > _LONGEST_TEXT_HEADER:
-            return
-        text = line.decode("ascii", "replace").strip()
-        yield text.replace("\\\\", "\\") if is_nrrd else text

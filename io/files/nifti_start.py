@@ -7,12 +7,18 @@ from typing import Any, Self
 
 MAGIC_PLACES = {348: slice(344, 348), 540: slice(4, 8)}
 """Place of the magic by the size of the header: of NIfTI-1 and Analyze, and of NIfTI-2."""
+NIFTI_MAGICS = (b"n+1\0", b"ni1\0", b"n+2\0", b"ni2\0")
 _UNPACK_GZIP = 31
 
 
 def gzip_unpacker() -> Any:
     """Return a decompressor for the first bytes of a gzip file."""
     return zlib.decompressobj(_UNPACK_GZIP)
+
+
+def has_nifti_magic(start: bytes) -> bool:
+    """Whether the first 348 bytes of a file, unpacked, have a magic of NIfTI at its place."""
+    return any(start[place] in NIFTI_MAGICS for place in MAGIC_PLACES.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,7 @@ class HeaderStart:
 
     @property
     def magic(self) -> bytes:
-        """What tells NIfTI from Analyze, and one file from a pair."""
+        """Bytes that distinguish NIfTI from Analyze, and one file from a pair."""
         return self.start[MAGIC_PLACES[self.size]]
 
     def numbers(self, codes: str, place: int) -> tuple[Any, ...]:
