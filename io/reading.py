@@ -14,10 +14,9 @@ import nibabel as _nibabel
 import numpy as np
 
 from .errors import UnreadableScanError, UnsupportedScanError
-from .files.header_limits import check_series, pick_volume
+from .files.header_limits import check_series, check_start, pick_volume
 from .files.regular import NotRegularError
 from .files.streams import GZIP_ERRORS, TooManyBytesError
-from .formats.format import check_starts
 from .formats.registry import format_named
 from .volume import Empty, Grid, Study, Volume, spacing_of
 
@@ -33,7 +32,7 @@ def read(study: Study, volume_index: int | None = None, empty: Empty = np.empty)
     and UnsupportedScanError for a sound one that is not a single 3D volume of plain numbers.
     """
     with causes_named(study.files[0]):
-        check_starts(study)
+        _check_starts(study)
         return format_named(study.format).read(study, volume_index, empty)
 
 
@@ -44,8 +43,13 @@ def read_each(study: Study, empty: Empty = np.empty) -> Iterator[Volume]:
     of several is refused.
     """
     with causes_named(study.files[0]):
-        check_starts(study)
+        _check_starts(study)
         yield from format_named(study.format).read_each(study, empty)
+
+
+def _check_starts(study: Study) -> None:
+    for file in study.files:
+        check_start(file)
 
 
 def as_one_study(volumes: Sequence[Volume]) -> tuple[Volume, ...]:
@@ -189,8 +193,11 @@ def read_grid(study: Study, volume_index: int | None = None, *, every_volume: bo
 
     every_volume: whether all of its volumes are to be read, one by one.
     """
+    found = format_named(study.format)
     with causes_named(study.files[0]):
-        grid = format_named(study.format).read_grid(study, volume_index)
+        if not found.is_series:  # of which no more than two files are opened
+            _check_starts(study)
+        grid = found.read_grid(study, volume_index)
     if every_volume:
         check_series(study.files[0], grid.extents, is_series=grid.is_series)
     return grid

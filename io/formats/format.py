@@ -9,7 +9,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..files.header_limits import check_start
 from ..files.parts import Gate
 from ..files.streams import Arrival
 from ..volume import AnyArray, Derivation, Empty, Grid, Study, Volume
@@ -140,9 +139,3 @@ class Format(ABC):
         """Return those of `result_files` that `write` makes, as far as the source can be read."""
         del source
         return self.result_files(target)
-
-
-def check_starts(study: Study) -> None:
-    """Raise UnreadableScanError or OSError if a file is absent, empty or wrongly named."""
-    for file in study.files:
-        check_start(file)

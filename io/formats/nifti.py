@@ -29,7 +29,7 @@ from ..files.streams import (
 )
 from ..volume import Affine, AnyArray, Derivation, Empty, Grid, Study, Volume
 from . import nifti_writing
-from .format import Format, HeaderLabels, check_starts
+from .format import Format, HeaderLabels
 from .geometry import shear_notes
 from .nifti_header import (
     NO_SCANS,
@@ -49,30 +49,6 @@ from .nifti_header import (
     with_unit_quaternion,
 )
 from .spm import MAT_SUFFIX, mat_beside, read_mat
-
-
-def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
-    """Read one volume; raises ScanError, EOFError, OSError and what isal and nibabel raise."""
-
-    def pick(path: Path, extents: Sequence[int]) -> range:
-        index = pick_volume(path, extents, volume_index)
-        return range(index, index + 1)
-
-    [volume] = _read_picked(study, pick, empty)
-    return volume
-
-
-def read_each(study: Study, empty: Empty) -> Iterator[Volume]:
-    """Read all volumes, each when it is asked for; raises what `read` raises."""
-
-    def one_of_all(volume: Volume) -> Volume:
-        further = tuple(int(extent) for extent in header_in(volume).get_data_shape()[3:])
-        return replace(volume, further=further if math.prod(further) > 1 else ())
-
-    # Not in a loop, whose variable would hold a volume while the next is read; so below.
-    every = _read_picked(study, lambda _, extents: range(math.prod(extents[3:])), empty)
-    yield from map(one_of_all, every)
-
 
 _Pick: TypeAlias = Callable[[Path, Sequence[int]], range]
 """Which volumes of a file to read: given its path and the extents of all axes."""
@@ -140,42 +116,6 @@ def _spm_notes(affine: Affine) -> tuple[str, ...]:
     return "the .mat file of SPM beside it says where it lies", *shear_notes(affine)
 
 
-def read_grid(study: Study) -> Grid:
-    """The grid of all volumes, without voxels; raises what `read` raises."""
-    path = study.files[0]
-    image = path if is_single_file(path) else study.files[1]
-    try:
-        header = _header_at(path, None)
-    except (EOFError, *GZIP_ERRORS):
-        end = end_of_gzip(path) if is_gzip_name(path) else None
-        if end is None:
-            raise
-        header = _header_at(path, end)
-    header, notes = with_unit_quaternion(header)
-    extents = tuple(int(extent) for extent in header.get_data_shape())
-    check_extents(path, extents)
-    voxel_type = voxel_type_of(header, path)
-    stored_bytes = math.prod(extents) * voxel_type.itemsize
-    held = math.prod(extents[:3]) * voxel_type.itemsize
-    check_size(image, int(header["vox_offset"]) + stored_bytes, storage_of(image), held)
-    affine = affine_of(header, path)
-    grid = Grid(
-        extents,
-        affine,
-        (*notes, *header_notes(header, affine)),
-        voxel_type.newbyteorder("="),
-        held + UNPACKING_BYTES,
-        *scaling_of(header, path),
-    )
-    mats = () if is_single_file(path) or not is_analyze(header) else study.files[2:]
-    if not mats:
-        return grid
-    placed = read_mat(mats[0], 0)
-    if placed is None:
-        return replace(grid, notes=(*grid.notes, _NOT_OF_SPM))
-    return replace(grid, affine=placed, notes=_spm_notes(placed))
-
-
 def _header_at(path: Path, end: int | None) -> Header:
     with open_reader(path, is_gzip_name(path), end) as stream:
         return read_header(stream, path)
@@ -229,16 +169,6 @@ _OFFSET = {348: ("f", 108), 540: ("q", 168)}
 _EXTENSION_HEADER_BYTES = 8
 _INTENT = {348: ("h", 68), 540: ("i", 504)}
 """Type and place of the intent code by the size of the header."""
-
-
-def nifti_labels(file: BinaryIO) -> HeaderLabels | None:
-    """Return texts of extensions and of the description, and the meaning of the intent."""
-    header = HeaderStart.of(_start_of(file.read(_MOST_BYTES)))
-    if header is None:
-        return None
-    (intent,) = header.numbers(*_INTENT[header.size])
-    contents = NO_SCANS.get(intent) if header.magic in NIFTI_MAGICS else None
-    return HeaderLabels(_texts_of_nifti(header), contents)
 
 
 def _start_of(stored: bytes) -> bytes:
@@ -311,21 +241,69 @@ class Nifti(Format):
 
     def labels(self, file: BinaryIO) -> HeaderLabels | None:
         """Return texts of extensions and of the description, and the meaning of the intent."""
-        return nifti_labels(file)
+        header = HeaderStart.of(_start_of(file.read(_MOST_BYTES)))
+        if header is None:
+            return None
+        (intent,) = header.numbers(*_INTENT[header.size])
+        contents = NO_SCANS.get(intent) if header.magic in NIFTI_MAGICS else None
+        return HeaderLabels(_texts_of_nifti(header), contents)
 
     def read_grid(self, study: Study, volume_index: int | None) -> Grid:
-        """Read the grid of all volumes."""
+        """Read the grid of all volumes, without voxels; raises what `read` raises."""
         del volume_index
-        check_starts(study)
-        return read_grid(study)
+        path = study.files[0]
+        image = path if is_single_file(path) else study.files[1]
+        try:
+            header = _header_at(path, None)
+        except (EOFError, *GZIP_ERRORS):
+            end = end_of_gzip(path) if is_gzip_name(path) else None
+            if end is None:
+                raise
+            header = _header_at(path, end)
+        header, notes = with_unit_quaternion(header)
+        extents = tuple(int(extent) for extent in header.get_data_shape())
+        check_extents(path, extents)
+        voxel_type = voxel_type_of(header, path)
+        stored_bytes = math.prod(extents) * voxel_type.itemsize
+        held = math.prod(extents[:3]) * voxel_type.itemsize
+        check_size(image, int(header["vox_offset"]) + stored_bytes, storage_of(image), held)
+        affine = affine_of(header, path)
+        grid = Grid(
+            extents,
+            affine,
+            (*notes, *header_notes(header, affine)),
+            voxel_type.newbyteorder("="),
+            held + UNPACKING_BYTES,
+            *scaling_of(header, path),
+        )
+        mats = () if is_single_file(path) or not is_analyze(header) else study.files[2:]
+        if not mats:
+            return grid
+        placed = read_mat(mats[0], 0)
+        if placed is None:
+            return replace(grid, notes=(*grid.notes, _NOT_OF_SPM))
+        return replace(grid, affine=placed, notes=_spm_notes(placed))
 
     def read(self, study: Study, volume_index: int | None, empty: Empty) -> Volume:
-        """Read one volume."""
-        return read(study, volume_index, empty)
+        """Read one volume; raises ScanError, EOFError, OSError and what isal and nibabel raise."""
+
+        def pick(path: Path, extents: Sequence[int]) -> range:
+            index = pick_volume(path, extents, volume_index)
+            return range(index, index + 1)
+
+        [volume] = _read_picked(study, pick, empty)
+        return volume
 
     def read_each(self, study: Study, empty: Empty) -> Iterator[Volume]:
-        """Read all volumes."""
-        return read_each(study, empty)
+        """Read all volumes, each when it is asked for; raises what `read` raises."""
+
+        def one_of_all(volume: Volume) -> Volume:
+            further = tuple(int(extent) for extent in header_in(volume).get_data_shape()[3:])
+            return replace(volume, further=further if math.prod(further) > 1 else ())
+
+        # Not in a loop, whose variable would hold a volume while the next is read; so below.
+        every = _read_picked(study, lambda _, extents: range(math.prod(extents[3:])), empty)
+        yield from map(one_of_all, every)
 
     def converted(self, volume: Volume, target: Path, step: tuple[float, str]) -> Volume:
         """Return the volume with a NIfTI header; the volume itself for a pair of files."""

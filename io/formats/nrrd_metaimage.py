@@ -32,7 +32,7 @@ from ..volume import (
     Volume,
 )
 from . import metaimage_header, nrrd_header
-from .format import Format, HeaderLabels, check_starts
+from .format import Format, HeaderLabels
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
 from .marks import FILE_NOTES, WHOLE_MARK, json_of, line_of, mark_in_text
 from .stored_voxels import StoredVoxels, read_series, read_voxels, scratch_bytes
@@ -73,56 +73,6 @@ def read_text_header(path: Path) -> TextHeader:
         return metaimage_header.read_header(lines)
 
 
-def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
-    """Read one volume or component; raises what `read_grid` and `read_voxels` raise."""
-    path = study.files[0]
-    header = _header(study)
-    affine = _affine(header, path)
-    index = pick_volume(path, header.extents, volume_index)
-    voxels, goes_on = read_voxels(header, index, empty)
-    notes = *((GOES_ON,) if goes_on else ()), *_notes(header, affine)
-    return Volume(voxels, affine, header, study.format, notes=notes)
-
-
-def read_each(study: Study, empty: Empty) -> Iterator[Volume]:
-    """Read all volumes, each when it is asked for; raises what `read` raises, and
-    UnsupportedScanError for components that lie between the voxels of one volume.
-    """
-    path = study.files[0]
-    header = _header(study)
-    affine = _affine(header, path)
-    check_series(path, header.extents, is_series=_is_series(header))
-    noted, count = _notes(header, affine), math.prod(header.extents[3:])
-    further = header.extents[3:] if count > 1 else ()
-
-    def volume(found: tuple[AnyArray, bool]) -> Volume:
-        voxels, goes_on = found
-        notes = *((GOES_ON,) if goes_on else ()), *noted
-        return Volume(voxels, affine, header, study.format, notes=notes, further=further)
-
-    yield from map(volume, read_series(header, empty))
-
-
-def step_of(volume: Volume) -> tuple[float, str]:
-    """From one volume of a series to the next, and its unit, as far as its header says it."""
-    header = volume.header
-    if not (isinstance(header, TextHeader) and header.behind):
-        return math.nan, ""
-    axis = header.behind[0]
-    return axis.step, text_of(axis.unit).strip('"')
-
-
-def read_grid(study: Study) -> Grid:
-    """The grid of all volumes, without voxels. Raises ScanError and OSError."""
-    header = _header(study)
-    affine = _affine(header, study.files[0])
-    with StoredVoxels(header.storage, math.prod(header.sizes)):  # which looks at their files
-        voxel_type = header.storage.voxel_type.newbyteorder("=")
-        held = math.prod(header.extents[:3]) * voxel_type.itemsize + scratch_bytes(header)
-    notes, is_series = _notes(header, affine), _is_series(header)
-    return Grid(header.extents, affine, notes, voxel_type, held, is_series=is_series)
-
-
 def _is_series(header: TextHeader) -> bool:
     return bool(header.behind) or math.prod(header.extents[3:]) == 1
 
@@ -137,33 +87,6 @@ def _header(study: Study) -> TextHeader:
             f"study: {foreign[0]}; put it into the inputs, or run the command again."
         )
     return header
-
-
-def as_text(volume: Volume, kind: str) -> Volume:
-    """The same volume with a header of NRRD or MetaImage for one file with packed voxels, in LPS
-    and millimetres. Raises UnsupportedScanError for one of a series.
-    """
-    if volume.further:
-        raise UnsupportedScanError(
-            f"A series of volumes is not written as {kind}; use setting format=nifti."
-        )
-    affine, (i, j, k) = LPS_TO_RAS @ volume.affine, volume.shape
-    x, y, z = affine[:3, 3].tolist()
-    directions = affine[:3, :3] / volume.spacing
-    header = TextHeader(
-        (i, j, k),
-        (0, 1, 2),
-        (),
-        (x, y, z),
-        volume.spacing,
-        tuple(directions.ravel().tolist()),
-        "mm",
-        "lps",
-        TextStorage("gzip" if kind == "nrrd" else "zlib", volume.voxels.dtype, ()),
-        (b"kinds: domain domain domain",) if kind == "nrrd" else (),
-        (),
-    )
-    return replace(volume, header=header, format=kind)
 
 
 def write(
@@ -370,27 +293,82 @@ class _TextFormat(Format):
         return [file for file in files if file != header]
 
     def read_grid(self, study: Study, volume_index: int | None) -> Grid:
-        """Read the grid of all volumes."""
+        """Read the grid of all volumes, without voxels. Raises ScanError and OSError."""
         del volume_index
-        check_starts(study)
-        return read_grid(study)
+        header = _header(study)
+        affine = _affine(header, study.files[0])
+        with StoredVoxels(header.storage, math.prod(header.sizes)):  # which looks at their files
+            voxel_type = header.storage.voxel_type.newbyteorder("=")
+            held = math.prod(header.extents[:3]) * voxel_type.itemsize + scratch_bytes(header)
+        notes, is_series = _notes(header, affine), _is_series(header)
+        return Grid(header.extents, affine, notes, voxel_type, held, is_series=is_series)
 
     def read(self, study: Study, volume_index: int | None, empty: Empty) -> Volume:
-        """Read one volume or component."""
-        return read(study, volume_index, empty)
+        """Read one volume or component; raises what `read_grid` and `read_voxels` raise."""
+        path = study.files[0]
+        header = _header(study)
+        affine = _affine(header, path)
+        index = pick_volume(path, header.extents, volume_index)
+        voxels, goes_on = read_voxels(header, index, empty)
+        notes = *((GOES_ON,) if goes_on else ()), *_notes(header, affine)
+        return Volume(voxels, affine, header, study.format, notes=notes)
 
     def read_each(self, study: Study, empty: Empty) -> Iterator[Volume]:
-        """Read all volumes."""
-        return read_each(study, empty)
+        """Read all volumes, each when it is asked for.
+
+        Raises what `read` raises, and UnsupportedScanError for components that lie between the
+        voxels of one volume.
+        """
+        path = study.files[0]
+        header = _header(study)
+        affine = _affine(header, path)
+        check_series(path, header.extents, is_series=_is_series(header))
+        noted, count = _notes(header, affine), math.prod(header.extents[3:])
+        further = header.extents[3:] if count > 1 else ()
+
+        def volume(found: tuple[AnyArray, bool]) -> Volume:
+            voxels, goes_on = found
+            notes = *((GOES_ON,) if goes_on else ()), *noted
+            return Volume(voxels, affine, header, study.format, notes=notes, further=further)
+
+        yield from map(volume, read_series(header, empty))
 
     def step_of(self, volume: Volume) -> tuple[float, str]:
-        """Return the step that the header gives, and its unit."""
-        return step_of(volume)
+        """Return the step from one volume of a series to the next, and its unit."""
+        header = volume.header
+        if not (isinstance(header, TextHeader) and header.behind):
+            return math.nan, ""
+        axis = header.behind[0]
+        return axis.step, text_of(axis.unit).strip('"')
 
     def converted(self, volume: Volume, target: Path, step: tuple[float, str]) -> Volume:
-        """Return the volume with a new header in LPS and millimetres."""
+        """Return the volume with a header for one file with packed voxels, in LPS and millimetres.
+
+        Raises UnsupportedScanError for one of a series.
+        """
         del target, step
-        return as_text(volume, self.name)
+        kind = self.name
+        if volume.further:
+            raise UnsupportedScanError(
+                f"A series of volumes is not written as {kind}; use setting format=nifti."
+            )
+        affine, (i, j, k) = LPS_TO_RAS @ volume.affine, volume.shape
+        x, y, z = affine[:3, 3].tolist()
+        directions = affine[:3, :3] / volume.spacing
+        header = TextHeader(
+            (i, j, k),
+            (0, 1, 2),
+            (),
+            (x, y, z),
+            volume.spacing,
+            tuple(directions.ravel().tolist()),
+            "mm",
+            "lps",
+            TextStorage("gzip" if kind == "nrrd" else "zlib", volume.voxels.dtype, ()),
+            (b"kinds: domain domain domain",) if kind == "nrrd" else (),
+            (),
+        )
+        return replace(volume, header=header, format=kind)
 
     def write(
         self,
