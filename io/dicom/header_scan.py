@@ -81,11 +81,13 @@ class KnownHeaders:
         return _each(files, lambda file: self._found(before.get(file), file))
 
     def once(self, file: Path, look: Callable[[Path], _Look]) -> _Look:
-        """What a look at a file of another format comes to, unless the last search had the same
-        look at it.
+        """Return what a look at a file of another format gives.
+
+        A file that has not changed since this search or the one before had the same look at it is
+        not opened again.
         """
         marks, key = _marks(file), (file, look)
-        known = self._looks_before.get(key)
+        known = self._looks.get(key) or self._looks_before.get(key)
         if known is None or known[0] != marks or marks is None:
             known = marks, look(file)
         self._looks[key] = known

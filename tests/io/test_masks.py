@@ -1,5 +1,6 @@
 """Masks and segmentations, by name and by header, and names that only look like theirs."""
 
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,9 @@ import nibabel as _nibabel
 import numpy as np
 import pytest
 
+from cuda_cyclegan.io import labels
 from cuda_cyclegan.io.dicom.header_scan import KnownHeaders
+from cuda_cyclegan.io.files.regular import open_regular
 from cuda_cyclegan.io.labels import mask_reason, takes_masks
 
 nibabel: Any = _nibabel
@@ -101,3 +104,22 @@ def test_a_file_that_did_not_change_is_looked_at_once(tmp_path: Path) -> None:
     known.read(())
     assert known.once(file, look) == 500
     assert len(looks) == 3
+
+
+def test_one_search_opens_a_header_once_for_its_mark_and_its_contents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, known = list[Path](), KnownHeaders()
+    image = nibabel.Nifti1Image(np.zeros((4, 4, 4), np.int16), np.eye(4))
+    image.header["intent_code"] = 1002
+    image.to_filename(tmp_path / "a.nii")
+
+    def counting(path: Path) -> BufferedReader:
+        opened.append(path)
+        return open_regular(path)
+
+    monkeypatch.setattr(labels, "open_regular", counting)
+    known.read(())
+    assert labels.labels_of(tmp_path / "a.nii", known).mark is None
+    assert mask_reason(tmp_path / "a.nii", known) is not None
+    assert opened == [tmp_path / "a.nii"]
