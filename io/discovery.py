@@ -9,8 +9,15 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from .choice import EVERYTHING, Choice, OutputFormat
-from .dicom.file_starts import Unreadable, content_of, has_dicom_suffix, naming
-from .dicom.header_scan import Headers, KnownHeaders, scan
+from .dicom.header_scan import (
+    Headers,
+    KnownHeaders,
+    Unreadable,
+    content_of,
+    has_dicom_suffix,
+    naming,
+    scan,
+)
 from .errors import ScanError, UnreadableScanError, UnsupportedScanError
 from .files.own_files import identity
 from .files.regular import is_folder, open_regular
@@ -255,8 +262,8 @@ def find_series(search: FileSearch, choice: Choice, known: KnownHeaders | None) 
     search.skipped += search.closed
     if not headers.instances:
         return []
-    from .dicom.members import asked_for, members_of, note_absent
     from .dicom.series import assemble
+    from .dicom.series_files import asked_for, members_of, note_absent
 
     instances = asked_for(headers.instances, choice)
     members = members_of(instances, unreadable, closed)

@@ -3,22 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from .instance import (
-    Contrast,
-    DataSet,
-    Frame,
-    Moment,
-    Technique,
-    items,
-    number,
-    numbers,
-    places,
-    seconds,
-    word,
-    words,
-)
-from .kinds import modality_in
-from .library import pydicom, tag_of
+from .dataset import DataSet, items, number, numbers, places, pydicom, seconds, tag_of, word, words
+from .frames import Contrast, Frame, Moment, Technique
+from .object_types import modality_in
 
 SHARED = "SharedFunctionalGroupsSequence"
 PER_FRAME = "PerFrameFunctionalGroupsSequence"

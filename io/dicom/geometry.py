@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..volume import LPS_TO_RAS, Affine
-from .instance import Frame
+from .frames import Frame
 
 Vector: TypeAlias = npt.NDArray[np.float64]
 

@@ -10,26 +10,25 @@ from typing import Any, BinaryIO
 
 from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
-from .directory import Directory, read_directory
-from .enhanced import DIMENSIONS, PER_FRAME, SHARED, enhanced_frames
-from .file_starts import Unreadable, not_dicom
-from .instance import (
-    Concatenation,
-    Contrast,
+from .dataset import (
+    PARSING_ERRORS,
     DataSet,
-    Frame,
-    Instance,
-    Moment,
-    Technique,
     items,
     number,
     numbers,
     places,
+    pydicom,
+    read_partial,
     seconds,
+    tag_of,
+    with_shared_values,
     word,
     words,
 )
-from .kinds import (
+from .enhanced import DIMENSIONS, PER_FRAME, SHARED, enhanced_frames
+from .frames import Concatenation, Contrast, Frame, Instance, Moment, Technique
+from .header_scan import Unreadable, not_dicom
+from .object_types import (
     NO_PLACE,
     is_directory,
     is_enhanced,
@@ -39,8 +38,7 @@ from .kinds import (
     no_image,
     obstacle,
 )
-from .library import PARSING_ERRORS, pydicom, tag_of, with_shared_values
-from .parsing import read_partial
+from .series_files import Directory, read_directory
 from .stored_text import keep_stored_text
 
 _TAGS = (

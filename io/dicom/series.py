@@ -11,13 +11,13 @@ from typing import TypeAlias
 from ..choice import Choice
 from ..files.header_limits import pick_volume
 from ..volume import Study
+from .acceptance import Verdict, judged
+from .frames import Concatenation, Instance, Stack
 from .geometry import depth_of, normal_of
+from .grouping import Part, parts_of
 from .header_scan import scan
-from .instance import Concatenation, Instance, Stack
-from .kinds import NO_IMAGE, NO_PLACE, THROUGH_A_TABLE
-from .members import Members
-from .parts import Part, parts_of
-from .verdicts import Verdict, judged
+from .object_types import NO_IMAGE, NO_PLACE, THROUGH_A_TABLE
+from .series_files import Members
 
 Owner: TypeAlias = tuple[str, str]
 """Patient and study."""

@@ -16,7 +16,7 @@ from pydicom.datadict import dictionary_has_tag, dictionary_VR
 from pydicom.dataelem import DataElement
 from pydicom.valuerep import TEXT_VR_DELIMS, PersonName
 
-from .library import PARSING_ERRORS, pydicom
+from .dataset import PARSING_ERRORS, pydicom
 
 _KINDS = frozenset({"SH", "LO", "ST", "LT", "UC", "UT", "PN"})
 """VRs to which SpecificCharacterSet applies (PS3.5 6.1.2.3)."""

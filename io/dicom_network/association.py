@@ -12,12 +12,19 @@ from pathlib import Path
 from typing import Protocol
 
 from . import commands
-from .classes import COMMITMENT, IMAGES
 from .commands import DimseStatus, Elements, Field, Refusal
 from .connection import Connection, Fragment, Pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError
 from .limits import LONGEST_COMMAND, Limits
-from .negotiation import AssociationRequest, PresentationContext, Rejection, abortion, rejection
+from .negotiation import (
+    COMMITMENT,
+    IMAGES,
+    AssociationRequest,
+    PresentationContext,
+    Rejection,
+    abortion,
+    rejection,
+)
 from .objects import (
     NO_ROOM,
     START_BYTES,

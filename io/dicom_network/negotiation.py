@@ -1,17 +1,46 @@
-"""Requests for associations and the answers to them, by pynetdicom's reader and writer of PDUs."""
+"""What is taken over the network, and in which encodings: what this program's reader can use."""
 
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pydicom.uid as uids
 import pynetdicom as _pynetdicom
 from pynetdicom import pdu as _pdu
 from pynetdicom import pdu_primitives as _primitives
 from pynetdicom import presentation as _presentation
 
-from .classes import COMMITMENT, IMAGES, PLAIN, SYNTAXES, VERIFICATION
+from ..dicom.object_types import SCANS
 from .errors import ProtocolError, RefusedError
+
+VERIFICATION = "1.2.840.10008.1.1"
+COMMITMENT = "1.2.840.10008.1.20.1"
+COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1"
+
+IMAGES: tuple[str, ...] = (*SCANS, uids.SecondaryCaptureImageStorage)
+"""What scans and derived series consist of."""
+
+PLAIN: tuple[str, ...] = (uids.ExplicitVRLittleEndian, uids.ImplicitVRLittleEndian)
+
+SYNTAXES: tuple[str, ...] = (
+    *PLAIN,
+    uids.JPEGLSLossless,
+    uids.JPEGLosslessSV1,
+    uids.JPEGLossless,
+    uids.JPEG2000Lossless,
+    uids.HTJ2KLossless,
+    uids.HTJ2KLosslessRPCL,
+    uids.RLELossless,
+    uids.JPEGLSNearLossless,
+    uids.JPEGExtended12Bit,
+    uids.JPEGBaseline8Bit,
+    uids.JPEG2000,
+    uids.HTJ2K,
+    uids.ExplicitVRBigEndian,
+)
+"""Of those that a peer offers for the same objects, the first is taken: no lossy one unasked."""
+
 
 pynetdicom: Any = _pynetdicom  # typed only in part
 pdu: Any = _pdu

@@ -17,18 +17,24 @@ from pathlib import Path
 
 from pydicom.uid import ExplicitVRLittleEndian
 
-from ..dicom.instance import DataSet, word
-from ..dicom.library import PARSING_ERRORS, encoded, pydicom, tag_of
-from ..dicom.parsing import read_partial
+from ..dicom.dataset import PARSING_ERRORS, DataSet, encoded, pydicom, read_partial, tag_of, word
 from ..dicom.stored_text import all_as_stored
 from ..files.regular import open_regular, read_regular
 from . import commands
-from .classes import COMMITMENT, IMAGES, VERIFICATION
 from .commands import Elements, Field
 from .connection import Connection, Pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError, RefusedError
 from .limits import LONGEST_COMMAND, LONGEST_REQUEST
-from .negotiation import PresentationContext, abortion, accepted, association_request, rejected
+from .negotiation import (
+    COMMITMENT,
+    IMAGES,
+    VERIFICATION,
+    PresentationContext,
+    abortion,
+    accepted,
+    association_request,
+    rejected,
+)
 from .storage_commitment import Commitment, Referenced, report_of
 
 CONNECT_SECONDS = 10.0

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..dicom.instance import items, word
-from ..dicom.library import PARSING_ERRORS, encoded, pydicom
+from ..dicom.dataset import PARSING_ERRORS, encoded, items, pydicom, word
 from . import commands
-from .classes import COMMITMENT, COMMITMENT_INSTANCE, PLAIN
 from .commands import Field
+from .negotiation import COMMITMENT, COMMITMENT_INSTANCE, PLAIN
 
 _ALL_SAFE, _SOME_LOST = 1, 2
 _NO_SUCH_OBJECT = 0x0112

@@ -2,5 +2,5 @@
 promise, limits of control groups.
 
 May import errors and the volume's array types. Must not know any scan format, and `regular` and
-`control_groups`, which engine uses, must import nothing else of io.
+`machine_limits`, which engine uses, must import nothing else of io.
 """

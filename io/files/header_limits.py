@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ..errors import UnreadableScanError, UnsupportedScanError
-from .machine_memory import most_memory
+from .machine_limits import most_memory
 from .regular import open_regular
 from .streams import is_gzip_name
 

@@ -16,9 +16,8 @@ from isal import isal_zlib as _isal_zlib
 
 from ..volume import AnyArray, Volume
 from .disk import can_read_anywhere, read_at
-from .gzip_writer import GzipWriter
+from .file_writers import GzipWriter, HashedFile, Sink
 from .regular import open_regular
-from .sinks import HashedFile, Sink
 
 igzip_lib: Any = _igzip_lib  # typed only in part, as the next
 isal_zlib: Any = _isal_zlib

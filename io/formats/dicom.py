@@ -22,10 +22,10 @@ class Dicom(Format):
     is_series = True
 
     def read_grid(self, study: Study, volume_index: int | None) -> Grid:
-        """Read the grid of the images' places; see `stack_header.read_grid`."""
-        from ..dicom.pixels import stack_header
+        """Read the grid of the images' places; see `reading.read_grid`."""
+        from ..dicom.pixels import reading
 
-        return stack_header.read_grid(study, volume_index)
+        return reading.read_grid(study, volume_index)
 
     def read(self, study: Study, volume_index: int | None, empty: Empty) -> Volume:
         """Read one volume of the series."""
@@ -66,7 +66,7 @@ class Dicom(Format):
 
     def result_notes(self, volume: Volume) -> tuple[str, ...]:
         """Return notes on what was changed about elements of the source."""
-        from ..dicom.derived.source import mending_notes
+        from ..dicom.derived.elements import mending_notes
         from ..dicom.pixels.reading import DicomHeader
 
         return mending_notes(volume.header) if isinstance(volume.header, DicomHeader) else ()

@@ -14,11 +14,10 @@ import numpy as np
 
 from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, WriteError
 from ..files.atomic import whole_files
-from ..files.gzip_writer import GzipWriter
+from ..files.file_writers import GzipWriter, HashedFile
 from ..files.header_limits import check_series, pick_volume
 from ..files.parts import Gate
 from ..files.regular import open_regular
-from ..files.sinks import HashedFile
 from ..files.streams import GOES_ON, Arrival, all_there, write_volumes
 from ..volume import (
     LPS_TO_RAS,

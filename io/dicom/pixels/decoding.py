@@ -19,11 +19,9 @@ from pydicom.uid import (
 
 from ...errors import UnreadableScanError, UnsupportedScanError
 from ...volume import AnyArray
+from ..dataset import PARSING_ERRORS, DataSet, is_no_number, number, numbers, pydicom, word
 from ..enhanced import FrameGroups
-from ..instance import DataSet, is_no_number, number, numbers, word
-from ..library import PARSING_ERRORS, pydicom
-from .codestreams import CODINGS, Codestream, codestream_in
-from .unpacking import UnpackingTimeError
+from .unpacking import CODINGS, Codestream, UnpackingTimeError, codestream_in
 
 _ALWAYS_LOSSY = (JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLSNearLossless)
 _METHODS: dict[str, str] = {

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...volume import AnyArray
+from ..frames import Frame
 from ..geometry import SliceGrid, Vector, normal_of
-from ..instance import Frame
 
 MOST_GROWTH = 100
 """Times the pixels of its slices that an even grid may have: tilt may double them, and a gap is

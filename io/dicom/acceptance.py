@@ -1,4 +1,4 @@
-"""Whether images of a series that belong together are volumes, and which; or why they are none."""
+"""Acceptance checks: whether grouped images are volumes, and which; or why they are none."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,9 +11,9 @@ import numpy as np
 
 from ..choice import Choice
 from ..volume import spacing_of
+from .frames import Frame, Stack
 from .geometry import SAME_PLACE_MM, bad_frames, depth_of, grid_of, normal_of
-from .instance import Frame, Stack
-from .parts import when_made
+from .grouping import when_made
 
 Verdict: TypeAlias = Literal["taken", "skipped", "refused"]
 """Translated, left out, or wrong."""

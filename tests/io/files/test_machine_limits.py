@@ -8,10 +8,9 @@ import pytest
 
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.io.errors import UnreadableScanError
-from cuda_cyclegan.io.files import control_groups, machine_memory
-from cuda_cyclegan.io.files.control_groups import memory_left
+from cuda_cyclegan.io.files import machine_limits
 from cuda_cyclegan.io.files.header_limits import check_size
-from cuda_cyclegan.io.files.machine_memory import most_memory
+from cuda_cyclegan.io.files.machine_limits import memory_left, most_memory
 from cuda_cyclegan.pipelines.host.memory import available_memory
 from cuda_cyclegan.pipelines.opening import room_for_maps
 from cuda_cyclegan.pipelines.translate import concurrency_of
@@ -24,10 +23,10 @@ CARD = Device("cuda", "fp16", ("fp16",))
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which `lay` makes control groups."""
-    monkeypatch.setattr(control_groups, "ROOT", tmp_path / "cgroup")
-    monkeypatch.setattr(control_groups, "MEMBERSHIP", tmp_path / "membership")
-    unkept = machine_memory.most_memory_in.__wrapped__
-    monkeypatch.setattr(machine_memory, "most_memory_in", unkept)
+    monkeypatch.setattr(machine_limits, "ROOT", tmp_path / "cgroup")
+    monkeypatch.setattr(machine_limits, "MEMBERSHIP", tmp_path / "membership")
+    unkept = machine_limits.most_memory_in.__wrapped__
+    monkeypatch.setattr(machine_limits, "most_memory_in", unkept)
     return tmp_path
 
 

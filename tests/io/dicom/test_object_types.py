@@ -5,7 +5,7 @@ from typing import Any
 import pydicom as _pydicom
 import pytest
 
-from cuda_cyclegan.io.dicom.kinds import obstacle
+from cuda_cyclegan.io.dicom.object_types import obstacle
 
 pydicom: Any = _pydicom
 

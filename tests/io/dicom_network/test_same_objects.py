@@ -12,7 +12,7 @@ from support.dicom_judges import judge
 from support.dicom_pacs import orthanc
 from support.node_world import phantom
 
-from cuda_cyclegan.io.dicom_network.sameness import is_same_object
+from cuda_cyclegan.io.dicom_network.objects import is_same_object
 
 pydicom: Any = _pydicom
 UIDS = ("SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID")

@@ -1,10 +1,7 @@
-"""Kinds of DICOM objects that are not scans to translate, each with the reason in words."""
+"""Types of DICOM objects, and why most of them are no scans to translate, in words."""
 
-from .instance import DataSet, number, word, words
-from .library import pydicom
-
-MADE_BY = "cuda-cyclegan"
-"""Manufacturer of every object that this program makes, by which it knows them again."""
+from ..volume import PROGRAM
+from .dataset import DataSet, number, pydicom, word, words
 
 MAP_TYPE, OTHER_MODALITY = "MAP", "OT"
 """What marks a map beside a result: a value of ImageType, and Modality's word for others."""
@@ -80,7 +77,7 @@ def is_directory(sop_class: str) -> bool:
 
 def is_result(dataset: DataSet) -> bool:
     """Whether this program made the object."""
-    return word(dataset, "Manufacturer") == MADE_BY
+    return word(dataset, "Manufacturer") == PROGRAM
 
 
 def is_map(dataset: DataSet) -> bool:

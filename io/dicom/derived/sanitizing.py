@@ -17,8 +17,7 @@ from pydicom.config import IGNORE
 from pydicom.datadict import dictionary_VM
 from pydicom.valuerep import PersonName, format_number_as_ds
 
-from ..instance import DataSet, word
-from ..library import PARSING_ERRORS, pydicom
+from ..dataset import PARSING_ERRORS, DataSet, pydicom, word
 from ..stored_text import StoredText, as_stored, keep_stored_text
 
 _MOST_CHARACTERS = {"LO": 64, "SH": 16, "ST": 1024, "LT": 10240}

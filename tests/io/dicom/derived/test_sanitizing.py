@@ -16,7 +16,7 @@ from support.dicom_judges import conformance_errors, is_part_10, judge
 from support.dicom_phantoms import STORED, Phantom
 
 from cuda_cyclegan.io.choice import Choice
-from cuda_cyclegan.io.dicom.derived.mending import kept, mended_elements
+from cuda_cyclegan.io.dicom.derived.sanitizing import kept, mended_elements
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation, Volume

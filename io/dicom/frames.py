@@ -1,21 +1,8 @@
-"""What this program knows of a DICOM file and of its frames before it reads a pixel."""
+"""Records of a DICOM file and of its frames, as far as they are known before a pixel is read."""
 
-import math
-import re
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
-from sys import intern
-from typing import Any, TypeAlias
-
-from ..volume import FARTHEST_PLACE_MM
-from .library import PARSING_ERRORS, tag_of
-
-DataSet: TypeAlias = Any
-"""A pydicom data set; its elements have no static types."""
-
-_MOMENT = re.compile(r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d(?:\.\d+)?)", re.ASCII)
-"""Start of a date-time, or of a date with a time behind it; an offset from UTC may follow."""
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,78 +132,3 @@ class Instance:
     is_result: bool = False
     is_map: bool = False
     promised: int = 0
-
-
-def numbers(dataset: DataSet, keyword: str, count: int) -> tuple[float, ...]:
-    """The element's values if they are `count` finite numbers, else nothing."""
-    value = _value(dataset, keyword)
-    values = [value] if isinstance(value, int | float) else value
-    try:
-        found = tuple(float(each) for each in values or ())
-    except (TypeError, ValueError):
-        return ()
-    return found if len(found) == count and all(map(math.isfinite, found)) else ()
-
-
-def places(dataset: DataSet, keyword: str, count: int) -> tuple[float, ...]:
-    """As `numbers`, of millimetres or cosines; nothing if one leads farther than any patient is."""
-    found = numbers(dataset, keyword, count)
-    return found if all(abs(each) < FARTHEST_PLACE_MM for each in found) else ()
-
-
-def number(dataset: DataSet, keyword: str, default: float = 0.0) -> float:
-    """The element's first value if it is a finite number, else the default."""
-    found = numbers(dataset, keyword, 1)
-    return found[0] if found else default
-
-
-def is_no_number(dataset: DataSet, keyword: str) -> bool:
-    """Whether the element holds something, and that is not one finite number."""
-    element = dataset.get_item(tag_of(keyword))
-    raw = b"" if element is None or element.value is None else element.value
-    stored = raw.strip(b" \0") if isinstance(raw, bytes) else str(raw)
-    return bool(stored) and not numbers(dataset, keyword, 1)
-
-
-def words(dataset: DataSet, keyword: str) -> tuple[str, ...]:
-    """The element's values as text, without padding."""
-    value = _value(dataset, keyword)
-    if value is None or value == "":
-        return ()
-    values = [value] if isinstance(value, str) or not hasattr(value, "__iter__") else value
-    # A search holds the words of many thousand images, most of which the images of a series share.
-    return tuple(intern(str(each).strip(" \0")) for each in values)
-
-
-def word(dataset: DataSet, keyword: str) -> str:
-    """The element's first value as text, or nothing."""
-    found = words(dataset, keyword)
-    return found[0] if found else ""
-
-
-def items(dataset: DataSet, keyword: str) -> tuple[DataSet, ...]:
-    """The items of a sequence, or none."""
-    value = _value(dataset, keyword)
-    return tuple(value) if value is not None and not isinstance(value, str | bytes) else ()
-
-
-def seconds(*texts: str) -> float:
-    """A DICOM date-time, or date and time, in seconds since year 1; 0 if it is incomplete."""
-    found = _MOMENT.match("".join(texts).replace(":", ""))
-    if found is None:
-        return 0.0
-    year, month, day, hours, minutes = map(int, found.group(1, 2, 3, 4, 5))
-    try:
-        days = date(year, month, day).toordinal()
-    except ValueError:
-        return 0.0
-    return days * 86400.0 + hours * 3600.0 + minutes * 60.0 + float(found.group(6))
-
-
-def _value(dataset: DataSet, keyword: str) -> Any:
-    """An element's value; None where it is missing or its text is no value of its kind."""
-    try:
-        element = dataset.get(tag_of(keyword))  # which takes half as long as by the keyword
-    except PARSING_ERRORS:
-        return None
-    return None if element is None else element.value

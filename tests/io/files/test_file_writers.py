@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuda_cyclegan.io.files import gzip_writer as packing
-from cuda_cyclegan.io.files.gzip_writer import GzipWriter
-from cuda_cyclegan.io.files.sinks import HashedFile
+from cuda_cyclegan.io.files import file_writers as packing
+from cuda_cyclegan.io.files.file_writers import GzipWriter, HashedFile
 
 GZIP = 16 + zlib.MAX_WBITS
 BLOCK = bytes(range(256)) * 700
