@@ -12,12 +12,12 @@ from .links import Links
 
 @dataclass(frozen=True, slots=True)
 class PathGlobs:
-    """Which paths are taken, relative to the input folder that they were found in.
+    """Patterns of the paths to take, relative to the input folder that they were found in.
 
     A pattern without a slash is compared with the names of the file and of each folder around it,
-    one with a slash with the whole path. * and ? stay within a name, ** is any number of folders.
-    A folder that fits stands for all that it holds. include: of what is taken; none takes all.
-    exclude: of what is left out all the same.
+    one with a slash with the whole path. * and ? stay within a name, ** is any number of folders. A
+    folder that fits stands for all that it holds. include: patterns of what is taken; none takes
+    all. exclude: patterns of what is left out all the same.
     """
 
     include: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ SkipKind: TypeAlias = Literal["", "excluded", "synthetic", "mask", "contrast", "
 """Rule by which a scan is passed over unless asked for; empty for all else that is skipped."""
 
 FEWEST_SLICES = 8
-"""Of a DICOM volume unless the user says otherwise; localizers have fewer in each direction."""
+"""Default for the fewest slices of a DICOM volume; localizers have fewer in each direction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class Choice:
     modalities: those taken, in capitals; empty takes all. series: searched for in a series'
     description and label. fewest_slices: of a volume. allow_uneven: whether stacks with gaps,
     uneven spacing or tilt are resampled instead of refused. show_phi: whether a series' own text
-    stands in what is told of it. format: of the results. keep_private: whether private elements of
+    is shown. format: of the results. keep_private: whether private elements of
     a DICOM source go into its result. links: which of those below the inputs are followed.
     takes: kinds of scans that are taken although they are passed over otherwise. take_maps: whether
-    the maps beside results are. channels: name and pattern of those of a model that are not told by
-    suffixes as in BIDS. globs: of which paths.
+    the maps beside results are. channels: name and pattern of those of a model that are not
+    recognised by suffixes as in BIDS. globs: patterns of paths.
     """
 
     modalities: frozenset[str] = frozenset()

@@ -1,6 +1,4 @@
-"""What words say of a scan's contrast: those of a model card, of a file's name and the JSON beside
-it, and DICOM's own.
-"""
+"""Contrasts named by words: of a model card, a file's name, the JSON beside it, and of DICOM."""
 
 import re
 from dataclasses import dataclass, field
@@ -23,7 +21,7 @@ _WORDS = {
     ("MR", "SWI"): "swi",
     ("PT", "PET"): "fdg pet pt",
 }
-"""By DICOM's modality and a contrast of it: words that mean it, and nothing else."""
+"""Words that mean one contrast and nothing else, by DICOM's modality and the contrast."""
 
 MEANINGS = {word: meaning for meaning, words in _WORDS.items() for word in words.split()}
 
@@ -33,7 +31,7 @@ DARK_FLUID = re.compile(r"dark[^a-z0-9]?fluid|da[^a-z0-9]fl(?![a-z0-9])", re.IGN
 
 @dataclass(frozen=True, slots=True)
 class Contrasts:
-    """What some words name.
+    """Modalities and weightings that some words name.
 
     modalities: in DICOM's terms; none if no word is known. weightings: contrasts of these; none if
     the words leave that open.
@@ -44,7 +42,7 @@ class Contrasts:
 
     @classmethod
     def named_in(cls, text: str) -> Self:
-        """What a text names; words that are not known say nothing."""
+        """Return what a text names; unknown words are ignored."""
         words = re.split(r"[^a-z0-9]+", DARK_FLUID.sub(" flair ", text).lower())
         found = [MEANINGS[word] for word in words if word in MEANINGS]
         return cls(

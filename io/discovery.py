@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 DIRECTORY = "DICOMDIR"
 START_BYTES = 4096
-"""Of a file that should be DICOM, by which it is told what it is instead."""
+"""Bytes of a file that should be DICOM, by which it is recognised as something else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What was found, both sorted by path.
+    """Result of a search, sorted by path.
 
     skipped: files asked for by name, files that look like scans, DICOM series without a volume to
     translate, and folders that did not open. ignored: how many other files the folders hold.
@@ -199,13 +199,13 @@ def source_of(study: Study) -> Hashable:
 
 
 def images_sha256(scan: Study) -> str:
-    """As of `Series`, by which a scan is found again among others in its files; "" if none is."""
+    """Hash by which a series is found again among others in its files; "" for other scans."""
     series = _series_of(scan)
     return series.images_sha256 if series else ""
 
 
 def place_of(scan: Study) -> Path:
-    """Where a scan lies: the file with its header, or the folder of a series with its label."""
+    """Return the path of a scan: its header, or the folder of a series with its label."""
     series = _series_of(scan)
     return series.folder / series.label if series else scan.files[0]
 
@@ -217,7 +217,7 @@ def is_result(scan: Study) -> bool:
 
 
 def _content(scan: Study) -> Hashable:
-    """What of a DICOM series makes its results; None of other scans."""
+    """Key of what determines the results of a DICOM series; None for other scans."""
     series = _series_of(scan)
     return series and series.content
 
@@ -293,7 +293,7 @@ def _content_of(path: Path) -> str:
 def dicom_studies(
     series: "Iterable[Series]", root: Path, listed: Mapping[Path, int]
 ) -> list[Study]:
-    """A study for each series that is or should be a volume; reading it tells what is wrong.
+    """A study for each series that is or should be a volume; reading it shows what is wrong.
 
     Its result is a folder beside where the series' files lie together. listed: as of FileSearch.
     """
@@ -304,7 +304,7 @@ def dicom_studies(
             "dicom",
             each,
             each.notes,
-            Obstacle("unreadable", each.told) if each.is_incomplete else None,
+            Obstacle("unreadable", each.explanation) if each.is_incomplete else None,
             each.text,
             each.modality,
             listed=_listed(each, listed),
@@ -323,7 +323,7 @@ def without_directory(path: Path) -> Path:
 def _skipped(series: "Series") -> Skipped:
     images = f"{series.images} image{'s' if series.images > 1 else ''}"
     kind = ", ".join(filter(None, (series.modality, images, series.kind)))
-    return Skipped(series.files[0], f"{series.label} ({kind}): {series.told}")
+    return Skipped(series.files[0], f"{series.label} ({kind}): {series.explanation}")
 
 
 def find_scan(path: Path, choice: Choice = EVERYTHING) -> Study:

@@ -20,7 +20,7 @@ _TAKEN_BY: dict[SkipKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What is known of a scan that a user may not have meant as input.
+    """A reason why a user may not have meant a scan as input.
 
     words: what it is. kind: of the rule by which it is no input; empty if that is a note only.
     """
@@ -50,21 +50,21 @@ def passed_over(found: Discovery, judge: Judge, takes: Collection[SkipKind]) -> 
         if against and found.named.isdisjoint(study.files):
             skipped.append(Skipped(study.files[0], against[0].refusal, kind=against[0].kind))
         else:
-            studies.append(_told(study, doubts, takes))
+            studies.append(_with_doubts(study, doubts, takes))
     skipped.sort(key=lambda row: row.path)
     return replace(found, studies=tuple(studies), skipped=tuple(skipped))
 
 
 def judged(study: Study, judge: Judge, takes: Collection[SkipKind]) -> Study:
     """A study that was named, with an obstacle if it is no input. takes: as of `passed_over`."""
-    return _told(study, judge(study), takes)
+    return _with_doubts(study, judge(study), takes)
 
 
 def _against(doubts: Sequence[Doubt], takes: Collection[SkipKind]) -> list[Doubt]:
     return [doubt for doubt in doubts if doubt.kind and doubt.kind not in takes]
 
 
-def _told(study: Study, doubts: Sequence[Doubt], takes: Collection[SkipKind]) -> Study:
+def _with_doubts(study: Study, doubts: Sequence[Doubt], takes: Collection[SkipKind]) -> Study:
     if against := _against(doubts, takes):
         return replace(study, obstacle=Obstacle("unsupported", against[0].refusal))
     notes = [doubt.words + (_AS_ASKED if doubt.kind else "") for doubt in doubts]

@@ -156,8 +156,9 @@ def read_file_header(
 def read_study_header(
     study: Study, volume_index: int | None = None, *, every_volume: bool = False
 ) -> FileHeader:
-    """As `read_file_header`, of a study of one scan or several: extents and spacing of the first,
-    and what is wrong with any; an obstacle counts as that.
+    """Return `read_file_header` of a study of one scan or several.
+
+    Extents and spacing are those of the first, errors those of any; an obstacle counts as one.
     """
     headers = [
         read_file_header(scan, volume_index, every_volume=every_volume) for scan in study.channels
@@ -176,9 +177,7 @@ def read_study_header(
 
 
 def differing_counts(volumes: Sequence[int]) -> str | None:
-    """Why the scans of a study, with so many volumes each, cannot be translated volume by volume;
-    None if they can.
-    """
+    """Return why scans with so many volumes cannot be translated volume by volume, or None."""
     if len(set(volumes)) == 1:
         return None
     counts = " and ".join(map(str, volumes))
@@ -205,7 +204,7 @@ def read_grid(study: Study, volume_index: int | None = None, *, every_volume: bo
 
 @dataclass(frozen=True, slots=True)
 class UnreadScan:
-    """What reading a scan gives, and takes.
+    """Size of a scan, and memory for reading it.
 
     volume: with one voxel in the place of all. reading_bytes: of memory, held at most while it is
     read, its voxels included. volumes: how many its file holds; of a DICOM series always 1.

@@ -20,7 +20,7 @@ OTHER_SCANS = (
     *(".mif", ".mif.gz", ".mih"),
 )
 PACKED = (".zip", ".7z", ".rar", ".tar", ".tar.gz", ".tgz", ".bz2", ".xz", ".zst")
-"""Which may hold scans, as what a PACS hands out does."""
+"""Suffixes of archives, which may hold scans: a PACS exports such."""
 APPLE_DOUBLE = "._"  # macOS keeps a file's attributes in ._NAME on disks of other systems
 SYSTEM_FILES = (".ds_store", "thumbs.db", "desktop.ini")
 HOUSEKEEPING = (
@@ -51,7 +51,7 @@ class Skipped:
 
 @dataclass
 class FileSearch:
-    """What has been met so far.
+    """A search, and the files that it has met so far.
 
     output: the real path of the folder whose files are results, not scans, if there is one. rule:
     which links are followed. takes_maps: whether maps beside results are scans. globs: which
@@ -127,7 +127,7 @@ class FileSearch:
                     links += [(link, inner) for link in linked if self._is_followed(link, guarded)]
 
     def _folder_at(self, path: Path) -> _Place | None:
-        """Which folder this is; None if it is none, or not to be found out."""
+        """Return device and inode of a folder; None if it is none, or cannot be looked at."""
         try:
             status = path.stat()
         except OSError:
@@ -165,7 +165,7 @@ class FileSearch:
         return folders, linked
 
     def _is_followed(self, link: Path, guarded: bool) -> bool:
-        """Whether to go on to where a link leads; that it leads nowhere is told there."""
+        """Whether to go on to where a link leads; a broken one is reported there."""
         if guarded and self._is_result(link):
             return False
         refusal = self.rule.refusal(link) if is_there(link) else None
@@ -216,7 +216,7 @@ class FileSearch:
         return bool(self.output) and Path(os.path.realpath(path)).is_relative_to(self.output)
 
     def _is_output(self, folder: Path) -> bool:
-        """Of a folder in one that holds no results: whether it is the output folder itself.
+        """Whether a folder in one that holds no results is the output folder itself.
 
         The real path of each folder of a deep chain would take long.
         """

@@ -52,7 +52,7 @@ class BidsName:
 
 
 def sidecar_of(scan: Path) -> Path:
-    """Where the JSON file of a scan or of a result stands."""
+    """Return the path of the JSON file of a scan or of a result."""
     return scan.with_name(f"{scan_stem(scan)}.json")
 
 
@@ -70,8 +70,10 @@ def read_sidecar(sidecar: Path) -> dict[str, Any]:
 
 
 def fields_of(scan: Path) -> dict[str, Any]:
-    """What JSON files say of a scan: the one of its name, and in a BIDS dataset those that apply to
-    it by the inheritance principle, where a more specific file overrides the others.
+    """Return the fields of the JSON files of a scan.
+
+    These are the file of its name, and in a BIDS dataset those that apply to it by the inheritance
+    principle, where a more specific file overrides the others.
     """
     name = BidsName.of_scan(scan)
     if name is None:
@@ -117,10 +119,10 @@ def _applicable(scan: Path, name: BidsName) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class ContrastHint:
-    """What is said of a scan by something that is no part of it, and may be wrong.
+    """A statement about a scan by something that is no part of it, and may be wrong.
 
-    by: what says so, and what, in words. contrasts: all that it names. against: those by which it
-    may be of another contrast than a model takes.
+    by: the source and its statement, in words. contrasts: all that it names. against: those by
+    which it may be of another contrast than a model takes.
     """
 
     by: str
@@ -129,7 +131,7 @@ class ContrastHint:
 
 
 def contrast_hints(study: Study) -> Iterator[ContrastHint]:
-    """What the JSON beside a file says, as BIDS and dcm2niix have it, and what its name says."""
+    """Yield what the JSON beside a file says, as of BIDS and dcm2niix, and its name."""
     file = study.files[0]
     sidecar = read_sidecar(sidecar_of(file))
     for key in ("Modality", "SeriesDescription"):

@@ -101,7 +101,7 @@ def places_made(target: Path, source: Study) -> tuple[Path, ...]:
 
 
 def map_beside(target: Path, kind: MapKind) -> Path:
-    """Where a map about the result at `target` stands: a file or folder as the result is.
+    """Return the path of a map about the result at `target`: a file or folder as the result is.
 
     No result can have its place, as `discover` takes nothing of such a name for a scan.
     """

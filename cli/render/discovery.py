@@ -119,7 +119,7 @@ def reasons(found: Found) -> Iterator[str]:
     for series in sorted(found.series, key=_name):
         if series.verdict == "refused":
             verb = "failed" if series.is_incomplete else "refused"
-            yield f"{verb}: {_name(series)}: {printable(flagged(series.told))}"
+            yield f"{verb}: {_name(series)}: {printable(flagged(series.explanation))}"
     for study, header in found.headers.items():
         if header.refusal:
             verb = "failed" if header.unreadable else "refused"

@@ -30,12 +30,12 @@ _SIGNS: tuple[tuple[str, ...], ...] = (
     ("acquisition", "diffusion"),
     ("temporal", "acquisition", "trigger", "diffusion"),
 )
-"""What may tell volumes apart, the surest first; many scanners fill some of it at random."""
+"""Elements that may distinguish volumes, the surest first; many scanners fill some at random."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """What images came to; all fields but the first as in a `Series`.
+class Acceptance:
+    """Result of the acceptance checks; all fields but the first as in a `Series`.
 
     verdict: on them. reason: of it, if they are not taken. volumes: that they are. extents,
     spacing: of these. uneven: what is wrong with their grid, if they are taken all the same. notes:
@@ -51,36 +51,36 @@ class Judged:
     notes: tuple[str, ...] = ()
 
 
-def judged(
+def accepted(
     frames: Sequence[Frame], trouble: str | None, choice: Choice, *, is_whole: bool
-) -> Judged:
+) -> Acceptance:
     """The verdict on images that show the same in one orientation, sorted by their depth.
 
-    trouble: why nobody can say which volume they are; None mostly. is_whole: whether their
+    trouble: why it is unknown which volume they are; None mostly. is_whole: whether their
     SeriesInstanceUID has no other images.
     """
     if trouble := trouble or bad_frames(frames):
-        return Judged("refused", trouble)
+        return Acceptance("refused", trouble)
     places = _places(frames)
     if len(places) == 1 and len(frames) > 1:
         reason = f"its {len(frames)} images all lie at the same place, which is no volume"
-        return Judged("skipped", reason)
+        return Acceptance("skipped", reason)
     if len(places) == 1:
-        return Judged("skipped", "it has only 1 slice of this kind, which is no volume")
+        return Acceptance("skipped", "it has only 1 slice of this kind, which is no volume")
     if len(places) < choice.fewest_slices:
         slices = f"{len(places)} slices of this kind"
         reason = f"it has only {slices}; setting min-slices sets the fewest"
-        return Judged("skipped", reason)
+        return Acceptance("skipped", reason)
     if len(_sizes(frames)) > 1:
-        return Judged("refused", _sizes_in_words(frames))
+        return Acceptance("refused", _sizes_in_words(frames))
     found = _in_volumes(frames, places, choice)
-    thinned = tuple(_numbering_told(found.volumes)) if is_whole else ()
+    thinned = tuple(_numbering_notes(found.volumes)) if is_whole else ()
     return replace(found, notes=(*found.notes, *thinned))
 
 
 def _in_volumes(
     frames: Sequence[Frame], places: Sequence[Sequence[Frame]], choice: Choice
-) -> Judged:
+) -> Acceptance:
     counts = {len(place) for place in places}
     notes: tuple[str, ...] = ()
     if len(counts) > 1:
@@ -91,7 +91,7 @@ def _in_volumes(
                 f"{repeated}, so they are no whole volumes; setting allow-uneven takes the first "
                 "of each"
             )
-            return Judged("refused", reason)
+            return Acceptance("refused", reason)
         places = [place[:1] for place in places]
         notes = (f"{repeated}; the first of each is taken",)
     volumes = _volumes_of(places)
@@ -100,23 +100,23 @@ def _in_volumes(
             f"{len(places[0])} images lie at each of its {len(places)} places, and no header says "
             "which of them belong together"
         )
-        return Judged("refused", reason)
-    return _on_grid(volumes, (*notes, *_labelling_told(volumes)), choice)
+        return Acceptance("refused", reason)
+    return _on_grid(volumes, (*notes, *_labelling_notes(volumes)), choice)
 
 
-def _labelling_told(volumes: Sequence[Stack]) -> Iterator[str]:
-    """Which volumes are which, of a scan with labelled spins."""
+def _labelling_notes(volumes: Sequence[Stack]) -> Iterator[str]:
+    """Yield a note on the order of volumes of a scan with labelled spins."""
     kinds: dict[str, list[str]] = defaultdict(list)
     for at, volume in enumerate(volumes):
         for labelling in {frame.moment.labelling for frame in volume}:
             kinds[labelling.lower().replace("_", " ")].append(str(at))
     if len(kinds) > 1:
-        told = (f"{kind or 'unnamed'} in {', '.join(found)}" for kind, found in kinds.items())
-        yield f"volumes by arterial spin labelling: {'; '.join(told)}"
+        words = (f"{kind or 'unnamed'} in {', '.join(found)}" for kind, found in kinds.items())
+        yield f"volumes by arterial spin labelling: {'; '.join(words)}"
 
 
-def _numbering_told(volumes: Sequence[Stack]) -> Iterator[str]:
-    """That slices seem to be left out evenly, which their places cannot tell."""
+def _numbering_notes(volumes: Sequence[Stack]) -> Iterator[str]:
+    """Yield a note if slices seem to be left out evenly, which their places cannot show."""
     numbers = {int(frame.image) for volume in volumes for frame in volume}
     steps = {after - before for before, after in pairwise(sorted(numbers))}
     if len(steps) == 1 and (step := steps.pop()) > 1:
@@ -126,11 +126,11 @@ def _numbering_told(volumes: Sequence[Stack]) -> Iterator[str]:
         )
 
 
-def _on_grid(volumes: tuple[Stack, ...], notes: tuple[str, ...], choice: Choice) -> Judged:
+def _on_grid(volumes: tuple[Stack, ...], notes: tuple[str, ...], choice: Choice) -> Acceptance:
     """Volumes with their grid, or refused because of it."""
     grids = [grid_of(volume) for volume in volumes]
     first = volumes[0][0]
-    taken = Judged(
+    taken = Acceptance(
         verdict="taken",
         volumes=volumes,
         extents=(first.columns, first.rows, len(volumes[0])),
@@ -175,7 +175,7 @@ def _sizes_in_words(part: Iterable[Frame]) -> str:
 
 
 def _volumes_of(places: Sequence[Sequence[Frame]]) -> tuple[Stack, ...] | None:
-    """Volumes of one slice a place, in the order they were made; None if headers do not tell.
+    """Volumes of one slice a place, in the order they were made; None if headers do not say.
 
     places: the frames at each place, equally many, along the stack.
     """
@@ -190,17 +190,17 @@ def _volumes_of(places: Sequence[Sequence[Frame]]) -> tuple[Stack, ...] | None:
 
 def _by_signs(places: Sequence[Sequence[Frame]], signs: Sequence[str]) -> tuple[Stack, ...] | None:
     """Volumes whose slices share these signs, if each then has one slice a place."""
-    told = attrgetter(*signs)
+    values = attrgetter(*signs)
     groups: dict[Any, list[Frame]] = defaultdict(list)
     for place in places:
-        told_here = [told(frame.moment) for frame in place]
-        if len(set(told_here)) < len(place):
+        values_here = [values(frame.moment) for frame in place]
+        if len(set(values_here)) < len(place):
             return None
-        for sign, frame in zip(told_here, place, strict=True):
+        for sign, frame in zip(values_here, place, strict=True):
             groups[sign].append(frame)
     if any(len(group) != len(places) for group in groups.values()):
         return None
-    # Some scanners number the images of each volume from 1, and the sign alone tells their order.
+    # Some scanners number the images of each volume from 1, and the sign alone gives their order.
     in_order = sorted(groups, key=lambda sign: (_first_number(groups[sign]), sign))
     return tuple(tuple(groups[sign]) for sign in in_order)
 

@@ -32,8 +32,8 @@ PARSING_ERRORS: tuple[type[Exception], ...] = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, EOFError),
     *(NotImplementedError, RecursionError),
 )
-"""What pydicom raises for damaged elements. Their words quote values, perhaps a patient's name, so
-an error that is made of one is raised from None."""
+"""Errors that pydicom raises for damaged elements. Their messages quote values, perhaps a patient's
+name, so an error that is made of one is raised from None."""
 
 # For good, not around each use: several threads read and write, and warnings have one set of rules.
 warnings.filterwarnings("ignore", module="pydicom")
@@ -48,7 +48,7 @@ def tag_of(keyword: str) -> Any:
 
 
 _SHARED_BYTES = 128
-"""Of an element that files may share, at most: a series' identifiers and names are shorter."""
+"""Longest element that files may share: a series' identifiers and names are shorter."""
 
 
 def with_shared_values(header: Any) -> Any:
@@ -131,7 +131,7 @@ def numbers(dataset: DataSet, keyword: str, count: int) -> tuple[float, ...]:
 
 
 def places(dataset: DataSet, keyword: str, count: int) -> tuple[float, ...]:
-    """As `numbers`, of millimetres or cosines; nothing if one leads farther than any patient is."""
+    """Return `numbers` of millimetres or cosines; nothing if one is farther than any patient."""
     found = numbers(dataset, keyword, count)
     return found if all(abs(each) < FARTHEST_PLACE_MM for each in found) else ()
 
@@ -195,15 +195,15 @@ def _value(dataset: DataSet, keyword: str) -> Any:
 
 
 MOST_ITEMS = 500_000
-"""Of sequences in a data set: 20,000 enhanced frames have as many."""
+"""Limit of items of sequences in a data set: 20,000 enhanced frames have as many."""
 _FEW_ITEMS, _BYTES_OF_AN_ITEM = 100_000, 32
-"""More than so many are refused if they are smaller than so, on average: nobody's are."""
+"""More items than this are refused if they are smaller than this on average; no real ones are."""
 _ITEMS = _ITEM, _BIG_ENDIAN_ITEM = b"\xfe\xff\0\xe0", b"\xff\xfe\xe0\0"
 _TAGS_OF_PIXELS = b"\xe0\x7f\x10\0", b"\x7f\xe0\0\x10"
 _LONG_VALUE = 1024
 _TAG_AND_LENGTH = 8
 _MOST_BYTES_OF_A_HEADER = 64 << 20
-"""Of a deflated data set, besides its pixels."""
+"""Limit of a deflated data set, besides its pixels."""
 _AT_ONCE = 1 << 16
 _PIXELS = frozenset(tag_of(f"{kind}PixelData") for kind in ("", "Float", "DoubleFloat"))
 
@@ -243,7 +243,10 @@ class ItemCount:
 
 
 def read_partial(file: BinaryIO, stop_when: StopWhen | None = None, **options: Any) -> Any:
-    """As pydicom's. Raises TooManyItemsError and TooLargeError too."""
+    """Read a data set as pydicom's `read_partial` does.
+
+    Raises TooManyItemsError and TooLargeError too.
+    """
     start = file.tell()
     try:
         return _read(file if _is_harmless(file) else _Source(file), stop_when, **options)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What may tell apart frames that lie at one place; zeros where the header says nothing.
+    """Values that may distinguish frames at one place; zeros where the header says nothing.
 
     temporal: position in time, from 1. trigger: milliseconds from the heart beat. acquisition: its
     number. diffusion: b-value and direction of the gradient. index: of an enhanced frame, in the
@@ -24,7 +24,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """What the frames of one volume share besides geometry.
+    """Properties that the frames of one volume share besides geometry.
 
     modality: such as MR. flags: values of the image type from the third on. echo: its time in
     milliseconds. echo_number: EchoNumbers. stack: StackID, of an enhanced object. component: of the
@@ -66,7 +66,7 @@ class Frame:
 
     number: which frame of the file, from 0. spacing: between rows, then between columns.
     orientation: cosines along a row, then along a column. position: of the first pixel's centre.
-    reference: the frame of reference in which these are told. image: its instance number, or its
+    reference: the frame of reference of these. image: its instance number, or its
     place in a multi-frame file. contrast: what the frames of one volume share besides geometry,
     such as their echo. instance: its SOPInstanceUID. rows, columns: of pixels. moment: when it was
     taken. technique: how it was acquired.
@@ -93,9 +93,9 @@ Stack: TypeAlias = tuple[Frame, ...]
 
 @dataclass(frozen=True, slots=True)
 class Concatenation:
-    """An enhanced object that is stored in several files, as one of them tells of it.
+    """An enhanced object that is stored in several files, as one of them describes it.
 
-    uid: the object's. number: of this file, from 1. total: how many there are; 0 where none tells.
+    uid: the object's. number: of this file, from 1. total: how many there are; 0 if unknown.
     """
 
     uid: str

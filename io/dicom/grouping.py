@@ -36,7 +36,7 @@ _FEWEST_NUMBERED = 3
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Something that tells acquisitions of one series apart.
+    """A property that distinguishes acquisitions of one series.
 
     words: its name. values: of frames. repeats: whether stacks at the same places are volumes of
     their own; otherwise they are one volume after another, as over time. interleaved: whether
@@ -98,7 +98,7 @@ class Parameter:
         return f"{self.words} ({', '.join(map(_text, values))}{self.unit})"
 
     def names(self, frames: Sequence[Frame]) -> list[str]:
-        """For each frame what tells it from the others, in words."""
+        """Return what distinguishes each frame from the others, in words."""
         values = self.values(frames)
         if self.is_shown:
             return [f"{self.words} {_text(value)}{self.unit}" for value in values]
@@ -192,7 +192,7 @@ ADD_ONS = Parameter(
     "image type", _each(lambda frame: frame.contrast.flags), interleaved="together", others=True
 )
 PARAMETERS = (*SETTINGS, STACK, *PASSES, ADD_ONS)
-"""In the order in which they are asked."""
+"""All parameters, in the order in which they are tried."""
 
 
 def differing(frames: Sequence[Frame]) -> Iterator[tuple[Parameter, list[list[Frame]]]]:
@@ -204,17 +204,17 @@ def differing(frames: Sequence[Frame]) -> Iterator[tuple[Parameter, list[list[Fr
 
 
 def names_of(firsts: Sequence[Frame], known: Sequence[Hashable]) -> list[tuple[str, ...]]:
-    """For one frame of each volume the parameters that tell it from the others.
+    """Return the parameters that distinguish one frame of each volume from the others.
 
-    known: what tells them apart already; parameters that add nothing to it are left out.
+    known: what distinguishes them already; parameters that add nothing to it are left out.
     """
-    told: list[tuple[Hashable, ...]] = [(each,) for each in known]
+    distinct: list[tuple[Hashable, ...]] = [(each,) for each in known]
     named: list[tuple[str, ...]] = [() for _ in firsts]
     for parameter in (*SETTINGS, *PASSES):
         names = parameter.names(firsts)
-        finer = [(*one, name) for one, name in zip(told, names, strict=True)]
-        if len(set(finer)) > len(set(told)):
-            told = finer
+        finer = [(*one, name) for one, name in zip(distinct, names, strict=True)]
+        if len(set(finer)) > len(set(distinct)):
+            distinct = finer
             named = [(*one, name) for one, name in zip(named, names, strict=True)]
     return named
 
@@ -261,21 +261,21 @@ _QUANTITIES = {
     "TRACEW": "trace-weighted",
     **{f"{kind} MAP": f"{kind} map" for kind in ("T1", "T2", "T2_STAR", "R2", "R2_STAR")},
 }
-"""What values of an image type from the third on say an image shows; all others are add-ons.
+"""Quantities that values of an image type from the third on name; all others are add-ons.
 
 PS3.3 C.8.3.1.1.1 and C.8.13.3.1.1, and what Siemens, Philips, GE and UIH write in their place.
 """
 _PHILIPS = {"M": "magnitude", "P": "phase", "R": "real part", "I": "imaginary part"}
-"""As in M_FFE, P_SE and SW_P_FFE, before the name of the sequence."""
+"""Letters before the name of the sequence, as in M_FFE, P_SE and SW_P_FFE."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """Images of one series that may be a volume.
 
-    frames: its images. kind: what tells it from the other parts of the series, in words. notes:
-    what a user should know of how it came about. trouble: why nobody can say which volume they are;
-    None mostly.
+    frames: its images. kind: what distinguishes it from the other parts of the series, in words.
+    notes: what a user should know of how it came about. trouble: why it is unknown which volume
+    they are; None mostly.
     """
 
     frames: tuple[Frame, ...]
@@ -301,12 +301,12 @@ def parts_of(frames: Iterable[Frame], fewest_slices: int) -> list[Part]:
 
 
 def when_made(frame: Frame) -> tuple[float, float, str]:
-    """A key that sorts images by when they were acquired, as far as their headers tell."""
+    """A key that sorts images by when they were acquired, as far as their headers say."""
     return frame.moment.acquisition, frame.image, str(frame.file)
 
 
 def quantity_of(contrast: Contrast) -> str:
-    """What an image shows, in words; empty if its header does not say.
+    """Return what an image shows, in words; empty if its header does not say.
 
     An image type that names a computed quantity, such as a field map, is more exact than the
     component that it was computed from, which goes before the image type otherwise.
@@ -355,14 +355,16 @@ def _settled(frames: Sequence[Frame]) -> list[Part]:
         if parameter.is_apart(groups):
             return [part for group in groups for part in _settled(group)]
     notes = [
-        f"its images differ in {_told(parameter, groups, frames)}; taken as one volume"
+        f"its images differ in {_described(parameter, groups, frames)}; taken as one volume"
         for parameter, groups in found
         if parameter.is_worth_a_note(groups)
     ]
     return [Part(tuple(frames), notes=tuple(notes))]
 
 
-def _told(parameter: Parameter, groups: Sequence[Sequence[Frame]], frames: Sequence[Frame]) -> str:
+def _described(
+    parameter: Parameter, groups: Sequence[Sequence[Frame]], frames: Sequence[Frame]
+) -> str:
     if parameter is not ADD_ONS:
         return parameter.described(frames)
     flags = [group[0].contrast.flags for group in groups]
@@ -372,7 +374,7 @@ def _told(parameter: Parameter, groups: Sequence[Sequence[Frame]], frames: Seque
 
 
 def _echoes(frames: Iterable[Frame]) -> dict[float, float]:
-    """To each echo time the smallest that is the same."""
+    """Return the smallest echo time that counts as the same, by each echo time."""
     times = sorted({frame.contrast.echo for frame in frames})
     first = last = times[0] if times else 0.0
     found: dict[float, float] = {}
@@ -447,7 +449,7 @@ def _differences(parts: Sequence[Part]) -> str:
 
 
 def _named(parts: list[Part]) -> list[Part]:
-    """The parts with what tells them apart, if there are several, or what the one shows."""
+    """Return the parts with what distinguishes them, or what the only one shows."""
     if len(parts) == 1:
         shown = quantity_of(parts[0].frames[0].contrast)
         is_plain = shown == "magnitude" or parts[0].trouble
@@ -455,14 +457,14 @@ def _named(parts: list[Part]) -> list[Part]:
     firsts = [part.frames[0] for part in parts]
     words = [_words(first) for first in firsts]
     words = [(*one, *more) for one, more in zip(words, names_of(firsts, words), strict=True)]
-    telling = [len(set(column)) > 1 for column in zip(*words, strict=True)]
+    varying = [len(set(column)) > 1 for column in zip(*words, strict=True)]
     references = list(dict.fromkeys(part.frames[0].reference for part in parts))
     named: list[Part] = []
-    for part, told in zip(parts, words, strict=True):
-        kind = [word for word, tells in zip(told, telling, strict=True) if tells and word]
+    for part, found in zip(parts, words, strict=True):
+        kind = [word for word, differs in zip(found, varying, strict=True) if differs and word]
         if not kind and len({part.frames[0].orientation for part in parts}) > 1:
             kind.append(f"orientation {_cosines(part.frames[0])}")
-        elif sum(other == told for other in words) > 1 and len(references) == 1:
+        elif sum(other == found for other in words) > 1 and len(references) == 1:
             kind.append(f"from {min(depths_of(part.frames)):.2f} mm on")
         if len(references) > 1:
             kind.append(f"frame of reference {references.index(part.frames[0].reference) + 1}")
@@ -471,7 +473,7 @@ def _named(parts: list[Part]) -> list[Part]:
 
 
 def _words(frame: Frame) -> tuple[str, ...]:
-    """What may tell the part of an image from others, of which only what differs is said."""
+    """Return what may distinguish the part of an image; only what differs is shown."""
     contrast = frame.contrast
     shown = quantity_of(contrast)
     return (

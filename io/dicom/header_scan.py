@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DICOM_SUFFIXES = (".dcm", ".dicom", ".ima", ".dcm.gz", ".dicom.gz", ".ima.gz")
 _MAGIC_AT, _MAGIC = 128, b"DICM"
 _FIRST_GROUPS = (b"\x02\0", b"\x08\0", b"\0\x08")
-"""With which a data set begins that has no preamble, in either order of bytes."""
+"""First groups of a data set without a preamble, in either order of bytes."""
 _FIRST_KINDS = (b"UL", b"CS", b"UI", b"OB", b"DA")
 _IMPLICIT = struct.Struct("<HHI")
 """Group, element and length of the value that follows."""
@@ -64,7 +64,7 @@ def is_data_set(start: bytes) -> bool:
 
 
 def _is_implicit_data_set(start: bytes) -> bool:
-    """As where elements do not say of which kind they are: by the first two of them."""
+    """Whether a file begins as a data set in implicit VR: by its first two elements."""
     if len(start) < 2 * _IMPLICIT.size:
         return False
     group, element, length = _IMPLICIT.unpack_from(start)
@@ -76,7 +76,7 @@ def _is_implicit_data_set(start: bytes) -> bool:
 
 
 def not_dicom(path: Path, start: bytes) -> Unreadable | None:
-    """What is wrong with a file that is none; None if it need not be."""
+    """Return what is wrong with a file that should be DICOM; None if it need not be."""
     if _is_packed(start):
         return Unreadable(path, "it is DICOM packed with gzip; unpack it (gunzip) first")
     if _MAGIC in start[:_MAGIC_AT]:
@@ -102,7 +102,7 @@ def _is_packed(start: bytes) -> bool:
 
 
 def content_of(start: bytes) -> str:
-    """What a file that should be DICOM holds instead, by its first bytes."""
+    """Return what a file that should be DICOM holds instead, by its first bytes."""
     if not start:
         return "it is empty; copy it again"
     if start.lstrip().startswith(b"<"):
@@ -125,12 +125,12 @@ SCANNING_THREADS = 4
 _AT_ONCE = 16
 """Files that a thread takes at a time: to hand over one costs a tenth of what it is to read it."""
 _MOST_HEADERS_BYTES = 1 << 15
-"""What of a header is asked for ends within so many bytes, nearly always."""
+"""Bytes that nearly always hold all that is read of a header."""
 
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """What a scan of files came to; others: the files that are not DICOM.
+    """Outcome of a scan of files; others: the files that are not DICOM.
 
     instances: the readable files of DICOM. unreadable: those that are damaged. directories: each
     DICOMDIR, whatever its name.
@@ -143,7 +143,7 @@ class Headers:
 
 
 _Found: TypeAlias = "Instance | Directory | Unreadable | None"
-"""What a file came to; None for no DICOM."""
+"""Outcome of one file; None for no DICOM."""
 
 _Look = TypeVar("_Look")
 _Marks: TypeAlias = tuple[int, int, int, int]
@@ -152,7 +152,7 @@ _Marks: TypeAlias = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Of a file: its marks before it was last read, and what that came to; None for no DICOM.
+    """Marks of a file before it was last read, and the outcome; None for no DICOM.
 
     is_sure: whether it was read twice with these marks, as a disk's clock may not have gone on
     between two changes.
@@ -164,8 +164,9 @@ class _Known:
 
 
 class KnownHeaders:
-    """What headers told, for a search that is made again and again: files that do not change are
-    read no more. What could not be read is read again each time.
+    """Headers of earlier searches of the same inputs: unchanged files are not read again.
+
+    A file that could not be read is read again each time.
     """
 
     def __init__(self) -> None:
@@ -174,7 +175,7 @@ class KnownHeaders:
         self._looks_before = self._looks
 
     def read(self, files: Sequence[Path]) -> list[_Found]:
-        """What each of the files came to; all others are forgotten."""
+        """Return the outcome of each file; all others are forgotten."""
         before, self._files = self._files, {}
         self._looks_before, self._looks = self._looks, {}
         return _each(files, lambda file: self._found(before.get(file), file))
@@ -213,7 +214,7 @@ def _marks(file: Path) -> _Marks | None:
 
 
 def _each(files: Sequence[Path], read: Callable[[Path], _Found]) -> list[_Found]:
-    """What each of the files comes to, in their order, by several threads."""
+    """Return the outcome of each file in their order, read by several threads."""
 
     def read_some(first: int) -> list[_Found]:
         return [read(file) for file in files[first : first + _AT_ONCE]]
@@ -243,7 +244,7 @@ def scan(files: Sequence[Path], known_headers: KnownHeaders | None = None) -> He
 
 
 def _read(path: Path) -> _Found:
-    """Of one file; what knows DICOM's headers is loaded with the first that may have one."""
+    """Read one file; the code that needs pydicom is loaded with the first that may be DICOM."""
     try:
         with open_regular(path) as file:
             start = file.read(_MOST_HEADERS_BYTES)

@@ -4,7 +4,7 @@ from ..volume import PROGRAM
 from .dataset import DataSet, number, pydicom, word, words
 
 MAP_TYPE, OTHER_MODALITY = "MAP", "OT"
-"""What marks a map beside a result: a value of ImageType, and Modality's word for others."""
+"""Marks of a map beside a result: a value of ImageType, and Modality's word for others."""
 
 IS_MAP = "it is a map beside a result"
 
@@ -66,7 +66,7 @@ def is_enhanced(dataset: DataSet) -> bool:
 
 
 def modality_in(dataset: DataSet) -> str:
-    """The object's Modality, or else that of its class; nothing if neither tells."""
+    """The object's Modality, or else that of its class; nothing if neither is known."""
     return word(dataset, "Modality") or SCANS.get(word(dataset, "SOPClassUID"), "")
 
 
@@ -88,7 +88,7 @@ def is_map(dataset: DataSet) -> bool:
 def no_image(dataset: DataSet) -> str | None:
     """Why this object holds no image of a scan, by its kind alone; None if it may hold one."""
     modality, sop_class = word(dataset, "Modality").upper(), word(dataset, "SOPClassUID")
-    by_class = next((told for uid, told in _DOCUMENTS.items() if sop_class.startswith(uid)), None)
+    by_class = next((why for uid, why in _DOCUMENTS.items() if sop_class.startswith(uid)), None)
     return _NOT_IMAGES.get(modality) or by_class
 
 

@@ -56,7 +56,7 @@ class Directory:
 
 
 def read_directory(path: Path, file: BinaryIO) -> Directory:
-    """What a DICOMDIR lists. Raises OSError and MemoryError."""
+    """Read what a DICOMDIR lists. Raises OSError and MemoryError."""
     file.seek(0)
     try:
         dataset = read_partial(file, specific_tags=[tag_of(_RECORDS), tag_of(_FIRST)])
@@ -196,10 +196,10 @@ def _places(same: Sequence[Instance]) -> Iterator[Members]:
 
 
 def _image(instance: Instance) -> Hashable:
-    """What two files of one image have in common.
+    """Return a key that two files of one image have in common.
 
     Some programs that take patients out of headers give all images one identifier; the places of
-    their pixels still tell slices apart, and their numbers, echoes and moments those of one place.
+    their pixels still distinguish slices, and their numbers, echoes and moments those of one place.
     """
     return instance.uid, tuple(
         (frame.position, frame.orientation, frame.contrast, frame.moment, frame.image)
@@ -226,7 +226,7 @@ def _is_same_file(one: Path, other: Path) -> bool:
 
 def _by_folder(same: Sequence[Instance]) -> list[list[Instance]]:
     """Images by the folder, directly below the one that all share, in which or below which they
-    lie; those of that one itself together too. None if nothing was told apart.
+    lie; those of that one itself together too. None if there is only one group.
     """
     shared = len(Path(os.path.commonpath([each.file.parent for each in same])).parts)
     held: dict[str, list[Instance]] = defaultdict(list)

@@ -1,4 +1,7 @@
-"""What is taken over the network, and in which encodings: what this program's reader can use."""
+"""Requests for associations and the answers to them, by pynetdicom's reader and writer of PDUs.
+
+Accepted are the objects and encodings that this program's reader can use.
+"""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -19,7 +22,7 @@ COMMITMENT = "1.2.840.10008.1.20.1"
 COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1"
 
 IMAGES: tuple[str, ...] = (*SCANS, uids.SecondaryCaptureImageStorage)
-"""What scans and derived series consist of."""
+"""Classes of the objects of scans and derived series."""
 
 PLAIN: tuple[str, ...] = (uids.ExplicitVRLittleEndian, uids.ImplicitVRLittleEndian)
 
@@ -39,7 +42,8 @@ SYNTAXES: tuple[str, ...] = (
     uids.HTJ2K,
     uids.ExplicitVRBigEndian,
 )
-"""Of those that a peer offers for the same objects, the first is taken: no lossy one unasked."""
+"""Encodings by preference: of those that a peer offers for the same objects, the first is taken, so
+that no lossy one is taken unasked."""
 
 
 pynetdicom: Any = _pynetdicom  # typed only in part
@@ -89,7 +93,7 @@ TOO_MANY = Rejection(2, 3, 2, "there are as many associations as are allowed")
 
 
 class AssociationRequest:
-    """What a peer asks for. called, calling: AE titles. longest: bytes of a PDU that it takes."""
+    """A peer's request. called, calling: AE titles. longest: bytes of a PDU that it takes."""
 
     def __init__(self, body: bytes) -> None:
         """body: of the PDU. Raises ProtocolError."""
@@ -194,7 +198,7 @@ _REJECTED = {
 
 
 def rejected(body: bytes) -> RefusedError:
-    """What a peer's refusal means."""
+    """Return the error for a peer's refusal."""
     source, diagnostic = (body[2], body[3]) if len(body) == 4 else (0, 0)
     reason = _REJECTED.get((source, diagnostic), "it gives no reason")
     return RefusedError(f"it rejects the association: {reason}")

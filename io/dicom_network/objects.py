@@ -64,7 +64,7 @@ class ReceivedObject:
 
 
 class NotUnderstoodError(Exception):
-    """What came is no object that could be used. refusal: the answer."""
+    """The received object cannot be used. refusal: the answer."""
 
     def __init__(self, status: DimseStatus, reason: str) -> None:
         super().__init__(reason)
@@ -74,8 +74,8 @@ class NotUnderstoodError(Exception):
 class ObjectFile:
     """A file that is being received; gone again unless `finish` succeeded.
 
-    offer: what was promised. claim: whether the file may grow by so many bytes; told of less than
-    none when it is gone. All methods but `discard` raise OSError.
+    offer: what was promised. claim: whether the file may grow by so many bytes; called with a
+    negative number when it is gone. All methods but `discard` raise OSError.
     """
 
     def __init__(self, path: Path, offer: Offer, claim: Callable[[int], bool]) -> None:
@@ -190,7 +190,7 @@ def _file_meta(offer: Offer) -> bytes:
 
 
 _HOW_IT_WAS_PACKED = tag_of("DerivationDescription")
-"""Where dcmtk, and so Orthanc, says by what method and how well."""
+"""Element in which dcmtk, and so Orthanc, says by what method and how well."""
 
 
 def is_same_object(one: Path, other: Path) -> bool:
@@ -217,7 +217,7 @@ def _header(path: Path) -> tuple[str, bytes, int]:
         start = file.tell()
     dataset.pop(_HOW_IT_WAS_PACKED, None)
     all_as_stored(dataset)
-    dataset.walk(_tell_length)
+    dataset.walk(_set_length)
     dataset.set_original_encoding(True, True, dataset.original_character_set)
     return str(dataset.file_meta.TransferSyntaxUID), encoded(dataset, is_implicit=True), start
 
@@ -228,8 +228,8 @@ def _from(path: Path, start: int) -> bytes:
         return file.read()
 
 
-def _tell_length(_dataset: Any, element: Any) -> None:
-    """Of a sequence and its items, which may have an end mark in its place."""
+def _set_length(_dataset: Any, element: Any) -> None:
+    """Give a sequence and its items a length, which may have an end mark in its place."""
     if element.VR == "SQ":
         element.is_undefined_length = False
         for item in element.value:

@@ -19,13 +19,13 @@ LARGEST_LAG = 8
 
 
 class Sink(Protocol):
-    """Takes bytes, one after the other, that may not change before its hash is told."""
+    """Takes bytes, one after the other, that may not change before its hash is read."""
 
     def write(self, data: bytes | memoryview, /) -> object: ...
 
     @property
     def sha256(self) -> str:
-        """Of the whole file, in hexadecimal; only once it is closed."""
+        """Hash of the whole file, in hexadecimal; only once it is closed."""
         ...
 
 
@@ -61,7 +61,7 @@ class HashedFile:
 
     @property
     def sha256(self) -> str:
-        """Of all that was written, in hexadecimal; only once it is closed."""
+        """Hash of all that was written, in hexadecimal; only once it is closed."""
         while self._waiting:
             self._waiting.popleft().result()
         return self._digest.hexdigest()
@@ -71,14 +71,14 @@ isal_zlib: Any = _isal_zlib  # typed only in part
 
 LEVEL = 1
 THREADS = max(2, min(8, (os.cpu_count() or 1) // 4))
-"""For all files that are written at a time; a file's bytes do not depend on it."""
+"""Threads for all files that are written at a time; a file's bytes do not depend on it."""
 
 Deflated: TypeAlias = Literal["gzip", "zlib"]
 _HEADERS: dict[Deflated, bytes] = {
     "gzip": struct.pack("<BBBBIBB", 0x1F, 0x8B, 8, 0, 0, 0, 0xFF),
     "zlib": struct.pack(">H", 0x7801),
 }
-"""That of gzip without a name, a date or a system; that of zlib for its fastest level."""
+"""Headers of gzip without a name, a date or a system, and of zlib for its fastest level."""
 
 _RAW = -isal_zlib.MAX_WBITS
 
@@ -131,7 +131,7 @@ class GzipWriter:
 
     @property
     def sha256(self) -> str:
-        """Of the packed file, in hexadecimal; only once that is closed."""
+        """Hash of the packed file, in hexadecimal; only once that is closed."""
         return self._file.sha256
 
     def _trailer(self) -> bytes:

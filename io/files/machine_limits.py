@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 
 def physical_memory() -> int | None:
-    """Bytes; None where the system does not tell."""
+    """Return the bytes of memory; None if unknown."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -34,15 +34,15 @@ def most_memory() -> int:
     """Bytes that this process can have: the machine's, or what its container, job or `ulimit -v`
     leaves it of that.
 
-    No limit where the system does not tell. Looked up once a second at most: several files of the
-    system tell, and a search asks for every scan.
+    No limit where it is unknown. Looked up once a second at most: it is read from several files of
+    the system, and a search needs it for every scan.
     """
     return most_memory_in(int(time.monotonic()))
 
 
 @lru_cache(maxsize=1)
 def most_memory_in(_second: int) -> int:
-    """As `most_memory`, in a second of the system's clock."""
+    """Return `most_memory` in a second of the system's clock."""
     known = (physical_memory(), memory_granted(), address_space_limit())
     return min((each for each in known if each is not None), default=sys.maxsize)
 

@@ -55,12 +55,12 @@ def _check(status: os.stat_result, path: str) -> None:
 
 
 def is_folder(path: Path) -> bool:
-    """As Path.is_dir, and False where the way there is forbidden."""
+    """Whether a path is a folder; False where the way there is forbidden."""
     return stat.S_ISDIR(mode_of(path))
 
 
 def is_there(path: Path) -> bool:
-    """As Path.exists, and False where the way there is forbidden."""
+    """Whether a path exists; False where the way there is forbidden."""
     return mode_of(path) != 0
 
 

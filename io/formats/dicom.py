@@ -66,10 +66,10 @@ class Dicom(Format):
 
     def result_notes(self, volume: Volume) -> tuple[str, ...]:
         """Return notes on what was changed about elements of the source."""
-        from ..dicom.derived.elements import mending_notes
+        from ..dicom.derived.elements import result_notes
         from ..dicom.pixels.reading import DicomHeader
 
-        return mending_notes(volume.header) if isinstance(volume.header, DicomHeader) else ()
+        return result_notes(volume.header) if isinstance(volume.header, DicomHeader) else ()
 
     def check_voxel_type(self, volume: Volume, dtype: "np.dtype[Any]") -> None:
         """Raise UnsupportedScanError for floating-point numbers."""

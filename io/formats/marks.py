@@ -24,7 +24,7 @@ LONGEST_LINE = 79
 """Bytes of `descrip`, whose last one is 0."""
 
 _START = f"synthetic;{PROGRAM} "
-"""In each line, before the version; by this alone a line of another version is recognised."""
+"""Start of each line, before the version; by this alone a line of another version is recognised."""
 _KINDS: tuple[MapKind, ...] = get_args(MapKind)
 _LINE = re.compile(
     f"{re.escape(_START)}(?P<program>[^;]*);"
@@ -33,19 +33,19 @@ _LINE = re.compile(
 )
 _SYNTHETIC = "synthetic"
 _FIRST_KEYS = f'{{"{_SYNTHETIC}": true, "program": "{PROGRAM} '
-"""Of each JSON object, so that one that was cut is recognised."""
+"""Start of each JSON object, so that one that was cut is recognised."""
 _NOTICE_START = NOTICE[:23]
-"""What dcm2niix leaves of a DICOM result's comment in `aux_file`; ITK keeps the whole."""
+"""Text that dcm2niix leaves of a DICOM result's comment in `aux_file`; ITK keeps the whole."""
 UNREADABLE_MARK = SyntheticMark("", "", "", "", "")
-"""Of a file that says it is synthetic in words of another version or of a DICOM result, or in words
-that were cut."""
+"""Mark of a file that says it is synthetic in words of another version or of a DICOM result, or in
+words that were cut."""
 
 
 def line_of(mark: SyntheticMark) -> str:
     """The mark as ASCII in at most 79 bytes.
 
-    Names are shortened to fit, the model's first; its hash, the program and the words that tell the
-    image from a scan always have room.
+    Names are shortened to fit, the model's first; its hash, the program and the words that
+    distinguish the image from a scan always have room.
     """
     sides = [_plain(mark.source), _plain(mark.target)]
     kind = f"{mark.shows} " if mark.shows else ""
@@ -81,7 +81,7 @@ def _is_accent(char: str) -> bool:
 
 def json_of(mark: SyntheticMark) -> str:
     """The mark as a JSON object on one line of ASCII, with whole names."""
-    told = {
+    fields = {
         _SYNTHETIC: True,
         "program": f"{PROGRAM} {mark.program}",
         "source": mark.source,
@@ -91,7 +91,7 @@ def json_of(mark: SyntheticMark) -> str:
         **({"map": mark.shows} if mark.shows else {}),
         "notice": NOTICE,
     }
-    return json.dumps(told)
+    return json.dumps(fields)
 
 
 def mark_in_text(text: str) -> SyntheticMark | None:
@@ -118,12 +118,12 @@ def mark_in_text(text: str) -> SyntheticMark | None:
 
 def _mark_in_json(text: str) -> SyntheticMark:
     try:
-        told: Any = json.loads(text)
+        fields: Any = json.loads(text)
     except (ValueError, RecursionError):
         return UNREADABLE_MARK
 
     def word(key: str) -> str:
-        value = cast("dict[str, Any]", told).get(key)
+        value = cast("dict[str, Any]", fields).get(key)
         return value if isinstance(value, str) else ""
 
     return SyntheticMark(

@@ -51,7 +51,7 @@ from .nifti_header import (
 from .spm import MAT_SUFFIX, mat_beside, read_mat
 
 _Pick: TypeAlias = Callable[[Path, Sequence[int]], range]
-"""Which volumes of a file to read: given its path and the extents of all axes."""
+"""Function that picks the volumes of a file to read, by its path and the extents of all axes."""
 
 
 def _read_picked(study: Study, pick: _Pick, empty: Empty) -> Iterator[Volume]:
@@ -160,10 +160,10 @@ def _read_volumes(
 
 
 _FIRST_BYTES, _MOST_BYTES = 2048, 1 << 15
-"""Bytes of a NIfTI file that are looked at: a header with an extension as it mostly is, and with
-the longest names."""
+"""Bytes of a NIfTI file that are searched for labels: a usual header with an extension, and one
+with the longest names."""
 _DESCRIP = {348: slice(148, 228), 540: slice(240, 320)}
-"""By the size of a header: that of NIfTI-1 and Analyze, and that of NIfTI-2."""
+"""Place of the description by the size of the header: of NIfTI-1 and Analyze, and of NIfTI-2."""
 _AUX_FILE = 24
 _OFFSET = {348: ("f", 108), 540: ("q", 168)}
 _EXTENSION_HEADER_BYTES = 8
@@ -206,7 +206,7 @@ def _extensions(header: HeaderStart) -> Iterator[str]:
 
 
 def _end_of_header(header: HeaderStart) -> int:
-    """Where the voxels begin, if they follow in the same file; else more than is looked at."""
+    """Return where the voxels begin, if they follow in the same file; else more than is read."""
     (offset,) = header.numbers(*_OFFSET[header.size])
     is_single = header.magic.startswith(b"n+")
     return int(offset) if is_single and header.size < offset < _MOST_BYTES else _MOST_BYTES

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
 
 _UNITS = {1: "m", 2: "mm", 3: "um"}
-"""By the code in xyzt_units."""
+"""Units by the code in xyzt_units."""
 
 
 _HEADERS = {
@@ -61,12 +61,12 @@ def is_single_file(path: Path) -> bool:
 
 
 def image_beside(header: Path) -> Path:
-    """Where the voxels of a .hdr lie: x.hdr -> x.img, X.HDR.gz -> X.IMG.gz."""
+    """Return the path of the voxels of a .hdr: x.hdr -> x.img, X.HDR.gz -> X.IMG.gz."""
     return _renamed(header, "hdr", "img")
 
 
 def header_beside(image: Path) -> Path:
-    """Where the header of an .img lies."""
+    """Return the path of the header of an .img."""
     return _renamed(image, "img", "hdr")
 
 
@@ -127,13 +127,13 @@ def with_unit_quaternion(header: Header) -> tuple[Header, tuple[str, ...]]:
 
 
 _MOST_ROUNDING = 1.000001e-6
-"""By which the square of a quaternion may exceed 1; one that is longer is damaged."""
+"""Limit by which the square of a quaternion may exceed 1; one that is longer is damaged."""
 
 
 def _check_edges(header: Header, path: Path) -> None:
     """Refuse edges of voxels that mean nothing, before nibabel puts others in their place.
 
-    Those of an sform stand in its columns. Analyze has nothing but their signs to tell left by.
+    Those of an sform stand in its columns. In Analyze only their signs show which side is left.
     """
     edges = [float(edge) for edge in header["pixdim"][1:4]]
     if is_analyze(header):
@@ -168,12 +168,12 @@ def affine_of(header: Header, path: Path) -> Affine:
 
 
 def unit_of(header: Header) -> str:
-    """Of lengths in a header; codes without a meaning say nothing, as the unknown unit does."""
+    """Return the unit of lengths; codes without a meaning count as unknown, and as mm."""
     return _UNITS.get(int(header["xyzt_units"]) & 7, "mm") if "xyzt_units" in header else "mm"
 
 
 def header_notes(header: Header, affine: Affine) -> tuple[str, ...]:
-    """What about the place and the kind of the voxels has to be believed."""
+    """Return notes on what is unverified about the place and the kind of the voxels."""
     notes = *unit_notes(unit_of(header)), *shear_notes(affine)
     if not is_analyze(header) and (kind := NO_SCANS.get(int(header["intent_code"]))):
         notes = *notes, f"its header says that its voxels are {kind}"

@@ -46,7 +46,7 @@ _CAN_STAND: dict[str, re.Pattern[bytes]] = {
 }
 """Names of files that ITK finds by a header; others it takes for patterns or cuts."""
 _DICOM_KEY = re.compile(r"(?:DICOM_)?([0-9a-f]{4})[|_]([0-9a-f]{4})(?:_.*)?", re.IGNORECASE)
-"""As ITK and dcm2niix name elements of the DICOM series that a file was made of."""
+"""Names that ITK and dcm2niix give to elements of the DICOM series that a file was made of."""
 _OF_PATIENT = "0010"
 _OF_STUDY = {
     *("0008|0020", "0008|0030", "0008|0050", "0008|1030"),
@@ -119,7 +119,7 @@ def write(
 
 
 def voxels_beside(target: Path, is_packed: bool) -> Path | None:
-    """Where the voxels of a result lie if its suffix puts them into a file of their own."""
+    """Return the path of a result's voxels if its suffix puts them into a file of their own."""
     suffixes = VOXELS_BESIDE.get(target.suffix.lower())
     return target.with_suffix(suffixes[is_packed]) if suffixes else None
 
@@ -157,8 +157,9 @@ def _key(line: str) -> str:
 
 
 def _is_of_acquisition(line: bytes) -> bool:
-    """Whether a line tells how or as which object the scan was made, which is untrue of a result:
-    its modality, say, or its SOPInstanceUID.
+    """Whether a line describes how, or as which object, the scan was made.
+
+    Such a line is untrue of a result: its modality, say, or its SOPInstanceUID.
     """
     key = _key(text_of(line))
     found = _DICOM_KEY.fullmatch(key)
@@ -256,7 +257,7 @@ def _affine(header: TextHeader, path: Path) -> Affine:
 
 
 def _notes(header: TextHeader, affine: Affine) -> tuple[str, ...]:
-    """What about the place of the voxels has to be believed."""
+    """Return notes on what is unverified about the place of the voxels."""
     notes = *unit_notes(header.unit), *shear_notes(affine)
     if header.space in nrrd_header.LPS_OF:
         return notes

@@ -16,7 +16,7 @@ from ..frames import Frame
 from ..geometry import depth_of, normal_of
 from ..pixels.reading import DicomHeader
 from ..stored_text import as_stored
-from .sanitizing import kept, mended_elements, told
+from .sanitizing import kept, sanitized_elements, sanitizing_notes
 
 LONGEST_DESCRIPTION = 64
 
@@ -55,7 +55,7 @@ PLANE = (
     "SliceLocation",
 )
 _LAST_RESERVED_GROUP = 7
-"""Odd groups up to here are nobody's own (PS3.5 7.8.1)."""
+"""Odd groups up to here are not private (PS3.5 7.8.1)."""
 EQUIPMENT = (
     *("Manufacturer", "InstitutionName", "StationName", "ManufacturerModelName"),
     *("DeviceSerialNumber", "SoftwareVersions"),
@@ -116,8 +116,10 @@ def series_text(derivation: Derivation) -> str:
 
 
 def series_moment(derivation: Derivation, offset: str) -> DataSet:
-    """When the newest of its sources was stored: of two results of a study that was corrected
-    between them, this tells the newer one, as number and description cannot.
+    """Return the date and time at which the newest of its sources was stored.
+
+    A study may be corrected between two results: this distinguishes the newer one, as number and
+    description cannot.
 
     offset: TimezoneOffsetFromUTC of the result, in which its times are; without one, the machine's.
     """
@@ -170,7 +172,7 @@ def derivation_elements(
 
 
 def derivation_codes(uneven: str | None) -> list[DataSet]:
-    """What was done, as codes; uneven: why the source was resampled, if so."""
+    """Return what was done, as codes; uneven: why the source was resampled, if so."""
     # CID 7203 has no code for synthesis; the 99 marks a coding scheme of one's own.
     synthesis = ("IMGSYNTH", "99CUDACYCLEGAN", "Image synthesis by a generative neural network")
     resampling = [_codes().CID7203.SpatialResampling[:3]] if uneven else []
@@ -216,7 +218,7 @@ def _scanner(source: DataSet) -> DataSet:
 
 
 def _character_set(source: DataSet) -> DataSet:
-    """In which text of a source is, for an item of an object that has another one."""
+    """Return the character set of a source, for an item of an object that has another one."""
     declared = kept(source, ["SpecificCharacterSet"])
     if (
         not word(declared, "SpecificCharacterSet")
@@ -262,7 +264,7 @@ def source_elements(header: DicomHeader) -> tuple[DataSet, dict[str, str]]:
     With them comes what was changed about those of the source, by keyword.
     """
     source = header.headers[0]
-    elements, changed = mended_elements(source, _OF_SERIES)
+    elements, changed = sanitized_elements(source, _OF_SERIES)
     for keyword in _ALWAYS_THERE:
         if keyword not in elements:
             setattr(elements, keyword, None)
@@ -273,17 +275,17 @@ def source_elements(header: DicomHeader) -> tuple[DataSet, dict[str, str]]:
     return elements, changed
 
 
-def mending_notes(header: DicomHeader) -> tuple[str, ...]:
-    """What a derived series changes about elements of its source, in a note; or none."""
+def result_notes(header: DicomHeader) -> tuple[str, ...]:
+    """Return a note on what a derived series changes about elements of its source, or none."""
     _, changed = source_elements(header)
-    changed |= mended_elements(header.headers[0], EQUIPMENT)[1]
+    changed |= sanitized_elements(header.headers[0], EQUIPMENT)[1]
     for source in header.headers[:1] if header.enhanced else header.headers:
-        changed |= mended_elements(source, _OF_SLICE)[1]
-    return told(changed)
+        changed |= sanitized_elements(source, _OF_SLICE)[1]
+    return sanitizing_notes(changed)
 
 
 def losses(headers: Sequence[DataSet]) -> DataSet:
-    """What any slice says about burned-in annotation and lossy compression.
+    """Return what any slice says about burned-in annotation and lossy compression.
 
     A generator spreads what it sees over the neighbours, so all are said to have what one has.
     What was lost stays lost (PS3.3 C.7.6.1.1.5), step by step.
@@ -337,7 +339,7 @@ def _deidentification(elements: DataSet) -> dict[str, str]:
 
 
 def _clinical_trial(elements: DataSet) -> dict[str, str]:
-    """A trial is told whole or not at all (PS3.3 C.7.1.3)."""
+    """Return the elements of a trial, all or none (PS3.3 C.7.1.3)."""
     told_of = [keyword for keyword in elements.dir("ClinicalTrial") if "TimePoint" not in keyword]
     if not told_of:
         return {}

@@ -156,7 +156,7 @@ def result_of(volume: Volume, header: DicomHeader, derivation: Derivation) -> De
     """The series that a translated volume becomes, of the target's modality where that is known.
 
     A target that names several, as "CT (from MR)" does, is said to be of none of them. A map is of
-    no modality either, so that nobody takes its values for those of a scan.
+    no modality either, so that its values are not taken for those of a scan.
     """
     target = Contrasts.named_in(derivation.target)
     modality = target.modality or (OTHER_MODALITY if target.modalities else header.series.modality)

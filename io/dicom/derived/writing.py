@@ -107,7 +107,7 @@ def multiframe_image(result: DerivedSeries) -> DataSet:
 
 
 def _kind(result: DerivedSeries) -> DataSet:
-    """What the pixels of a synthetic volume are, in the terms of PS3.3 C.8.16.2."""
+    """Return the description of the pixels of a synthetic volume by PS3.3 C.8.16.2."""
     dataset = pydicom.Dataset()
     dataset.PixelPresentation = "MONOCHROME"
     dataset.VolumetricProperties = "VOLUME"
@@ -225,7 +225,7 @@ def write_series(volume: Volume, folder: Path, derivation: Derivation) -> None:
 
 
 _CLASSES = {"CT": CTImageStorage, "MR": MRImageStorage}
-"""Of the modalities whose images can be made from geometry and pixels alone."""
+"""Classes of modalities whose images can be made from geometry and pixels alone."""
 
 
 def single_images(result: DerivedSeries) -> Iterator[DataSet]:
@@ -273,7 +273,7 @@ def _template(result: DerivedSeries) -> DataSet:
 
 
 def _of_class(sop_class: str, source: DataSet) -> DataSet:
-    """What a class demands of every image, where nothing was acquired."""
+    """Return the elements that a class requires in every image, where nothing was acquired."""
     dataset = pydicom.Dataset()
     if sop_class == CTImageStorage:
         dataset.KVP = dataset.AcquisitionNumber = None
@@ -289,7 +289,7 @@ def _of_class(sop_class: str, source: DataSet) -> DataSet:
 
 
 def _plane(frame: Frame, source: DataSet, header: DicomHeader) -> DataSet:
-    """Where the slice lies, as the source writes it if it speaks of this slice alone."""
+    """Return where the slice lies, as the source writes it if it speaks of this slice alone."""
     alone = not (header.resampled or header.enhanced)
     dataset = kept(source, PLANE if alone else ["SliceThickness"])
     if "ImagePositionPatient" not in dataset:

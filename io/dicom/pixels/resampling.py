@@ -14,8 +14,8 @@ from ..frames import Frame
 from ..geometry import SliceGrid, Vector, normal_of
 
 MOST_GROWTH = 100
-"""Times the pixels of its slices that an even grid may have: tilt may double them, and a gap is
-filled, but a damaged position among them tells of any distance."""
+"""Limit of the pixels of an even grid, as a multiple of its slices' pixels: tilt may double them,
+and a gap is filled, but a damaged position may give any distance."""
 
 _UNMOVED = 0.01
 """Pixels by which slices may lie apart sideways by the digits of their positions alone."""

@@ -1,7 +1,8 @@
-"""What a packed frame claims, by its markers and boxes, before a decoder gets it.
+"""Packed frames: their markers and boxes are checked, then a process of their own unpacks them.
 
 A damaged number there costs a decoder gigabytes, and minutes of filling them; a box without a
-length has some walk on the spot for ever.
+length makes some loop for ever. Damaged bytes that crash a decoder end that process and no more.
+The process ends with the series, or with this one.
 """
 
 import math
@@ -41,12 +42,12 @@ CODINGS: dict[str, Coding] = {
     **dict.fromkeys((JPEG2000Lossless, JPEG2000), "jpeg-2000"),
     **dict.fromkeys((HTJ2KLossless, HTJ2KLosslessRPCL, HTJ2K), "jpeg-2000"),
 }
-"""By transfer syntax."""
+"""Codings by transfer syntax."""
 
 _START, _END = b"\xff\xd8", b"\xff\xd9"
-"""Of an image of JPEG and JPEG-LS."""
+"""First and last marker of an image of JPEG and JPEG-LS."""
 _BEHIND_END = b"\xff\0"
-"""What scanners pad a frame to whole words with: NUL, as DICOM has it, or fill bytes of JPEG."""
+"""Bytes that scanners pad a frame with to whole words: NUL, as in DICOM, or JPEG's fill bytes."""
 _SEGMENT = struct.Struct(">BBH")
 """A marker of JPEG (ISO 10918-1 B.1.1.4), and the length of what follows, itself included."""
 _ALONE = (0x01, *range(0xD0, 0xD8))
@@ -63,11 +64,11 @@ _FRAME = struct.Struct(">BHH")
 _BOXES, _CODESTREAM_BOX = b"\0\0\0\x0cjP  ", b"jp2c"
 _BOX, _LONG = struct.Struct(">I4s"), struct.Struct(">Q")
 _HAS_LONG_LENGTH = 1
-"""In place of a box's length (ISO 15444-1 I.4); 0 there stands for all that is left."""
+"""Value in place of a box's length (ISO 15444-1 I.4); 0 there stands for all that is left."""
 _CODESTREAM = b"\xff\x4f\xff\x51"
 _IMAGE_SIZES = struct.Struct(">4xIIII16xxxB")
-"""Of JPEG 2000 (ISO 15444-1 A.5.1): ends of the image along both axes, then where it begins; bits
-of a sample, less one, and whether it has a sign.
+"""Sizes of JPEG 2000 (ISO 15444-1 A.5.1): ends of the image along both axes, then where it begins;
+bits of a sample, less one, and whether it has a sign.
 """
 
 
@@ -132,7 +133,7 @@ def _jpeg_2000(packed: bytes) -> Codestream:
 
 
 def _codestream_at(packed: bytes) -> int:
-    """Where the codestream begins in a file of boxes, as some writers store a whole one."""
+    """Return where the codestream begins in a file of boxes, as some writers store a whole one."""
     at = 0
     if not packed.startswith(_BOXES):
         return at
@@ -150,9 +151,9 @@ def _codestream_at(packed: bytes) -> int:
 
 
 _SPARE_BYTES, _BYTES_OF_A_PIXEL = 256 << 20, 64
-"""Of memory: decoders of JPEG 2000 hold several numbers a pixel, and as much for each block."""
+"""Memory limit: decoders of JPEG 2000 hold several numbers per pixel, and as much per block."""
 _SECONDS, _SECONDS_OF_A_PIXEL = 2.0, 4e-6
-"""Of processor time: twenty times what JPEG 2000 takes on an AMD EPYC."""
+"""Limit of processor time: twenty times what JPEG 2000 takes on an AMD EPYC."""
 _MOST_WAITING = 20
 """Times that, by the clock on the wall, after which a process is ended that waits or is stopped."""
 _SECONDS_TO_START, _WATCH_SECONDS = 120.0, 0.5
@@ -248,7 +249,7 @@ class FrameUnpacker:
 
 
 def _answered(process: "subprocess.Popen[bytes]", request: bytes, frame: Codestream) -> AnyArray:
-    """What the process makes of a frame.
+    """Have the process decode a frame.
 
     Raises UnpackingError where it refuses it, BrokenPipeError and EOFError where it is gone, or
     answers what is no frame of these extents.

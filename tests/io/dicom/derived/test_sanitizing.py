@@ -16,7 +16,7 @@ from support.dicom_judges import conformance_errors, is_part_10, judge
 from support.dicom_phantoms import STORED, Phantom
 
 from cuda_cyclegan.io.choice import Choice
-from cuda_cyclegan.io.dicom.derived.sanitizing import kept, mended_elements
+from cuda_cyclegan.io.dicom.derived.sanitizing import kept, sanitized_elements
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation, Volume
@@ -314,5 +314,5 @@ def test_what_is_mended_once_needs_no_more(values: dict[str, Any], weight: float
     put(source, "PatientWeight", repr(weight))
     keywords = (*TEXTS, "PatientWeight")
     once = kept(source, keywords)
-    assert mended_elements(once, keywords)[1] == {}
+    assert sanitized_elements(once, keywords)[1] == {}
     assert kept(once, keywords) == once
