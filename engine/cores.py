@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import TypeVar
 
-from ..io.files.control_groups import cores_granted
+from ..io.files.machine_limits import cores_granted
 
 Part = TypeVar("Part")
 Made = TypeVar("Made")

@@ -1,4 +1,4 @@
-"""Which scans are the channels of one study: by patterns of names, or by suffixes as in BIDS."""
+"""Scans joined to studies of several channels, by patterns of names or by suffixes as in BIDS."""
 
 import re
 from collections import defaultdict
@@ -8,12 +8,13 @@ from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
 from .discovery import Discovery
-from .search import Skipped, scan_stem
+from .formats.registry import scan_stem
+from .search import Skipped
 from .volume import Obstacle, Study
 
 SessionKey: TypeAlias = tuple[Path | str, ...]
-"""What the scans of a study have in common. Of files: a folder, and what stands for each * of a
-pattern; of DICOM series: patient, study and frame of reference.
+"""Key that the scans of a study have in common. For files: the folder and the text at each * of a
+pattern; for DICOM series: patient, study and frame of reference.
 """
 
 _WILDCARD = re.compile(r"(\*\*|\*)")
@@ -32,7 +33,7 @@ class ChannelName:
     pattern: str = ""
 
     def session_of(self, scan: Study) -> SessionKey | None:
-        """Of which session it is, if it is a scan of this channel."""
+        """Return the session of a scan if it is of this channel, else None."""
         if scan.format == "dicom":
             return self._session_of_series(scan)
         file = scan.files[0]
@@ -59,7 +60,7 @@ class ChannelName:
         return (series.patient, series.study, series.reference) if is_one else None
 
     def _is_named(self, word: str) -> bool:
-        """As T1 is by T1w, the suffix that BIDS has for it."""
+        """Whether a word names this channel, also as a suffix of BIDS: T1w names T1."""
         named, wanted = (text.lower().removesuffix("w") for text in (word, self.name))
         return named == wanted
 
@@ -76,7 +77,7 @@ def in_channels(
 
     results: names of the channels that come out; of several each has a result of its own. A study
     that lacks a channel, or has two scans for one, has that as its obstacle; what fits no channel
-    is skipped. Studies of one channel that is told by no pattern are those that were found.
+    is skipped. Studies of one channel without a pattern are those that were found.
     """
     studies, skipped = list(found.studies), list(found.skipped)
     if len(channels) > 1 or channels[0].pattern:
@@ -89,13 +90,13 @@ def in_channels(
 def joined(scans: Sequence[Study], channels: Sequence[str]) -> Study:
     """One study of several scans, which is named after the first; channels: that they are for."""
     parts = tuple(replace(scan, channel=name) for scan, name in zip(scans, channels, strict=True))
-    told = ", ".join(f"{part.channel} {part.name}" for part in parts)
+    names = ", ".join(f"{part.channel} {part.name}" for part in parts)
     notes = [f"{part.channel}: {note}" for part in parts for note in part.notes]
     obstacles = [(part.channel, part.obstacle) for part in parts if part.obstacle]
     return replace(
         parts[0],
         files=tuple(file for part in parts for file in part.files),
-        notes=(f"its channels are {told}", *notes),
+        notes=(f"its channels are {names}", *notes),
         obstacle=_named(*obstacles[0]) if obstacles else None,
         scans=parts,
         channel="",
@@ -112,7 +113,7 @@ def with_results(study: Study, channels: Sequence[str]) -> Study:
 
 
 def other_results(first: PurePosixPath, channels: Sequence[str]) -> tuple[PurePosixPath, ...]:
-    """Where the results of further channels go, given that of the first."""
+    """Return the names of the results of further channels; first: name of the first result."""
     named = without_channel(first, channels)
     return tuple(_with_word(named, other) for other in words_of(channels)[1:])
 
@@ -166,14 +167,14 @@ def _study_of(scans: Mapping[str, Sequence[Study]], channels: Sequence[ChannelNa
         return scans[there[0]][0]
     study = joined([scans[name][0] for name in there], there)
     if twice:
-        names = ", ".join(_told_apart(scans[twice[0]]))
+        names = ", ".join(_distinct_names(scans[twice[0]]))
         return _refused(study, f"{len(scans[twice[0]])} scans are its {twice[0]}: {names}; {_SAY}")
     if lacking:
         return _refused(study, "; ".join(_lack(channel, study) for channel in lacking))
     return study if _is_in_one_space(study) else _refused(study, _PLACELESS)
 
 
-def _told_apart(scans: Sequence[Study]) -> list[str]:
+def _distinct_names(scans: Sequence[Study]) -> list[str]:
     """The scans' names, or those of their files if the results of two would have one name."""
     names = [str(scan.name) for scan in scans]
     return names if len({*names}) == len(names) else [scan.files[0].name for scan in scans]
@@ -198,12 +199,12 @@ def _is_in_one_space(study: Study) -> bool:
 def _lack(channel: ChannelName, study: Study) -> str:
     if study.format == "dicom":
         beside = "no other series of its study and frame of reference"
-        told = f"is told as {channel.pattern or channel.name}"
+        named = f"is told as {channel.pattern or channel.name}"
     else:
         beside, word = "no scan beside it", channel.pattern or f"..._{channel.name}"
         alike = ", with the same text for each *" if "*" in word.replace("**", "") else ""
-        told = f"is named {word}{alike}"
-    return f"it lacks the channel {channel.name}: {beside} {told}; setting channel says which are"
+        named = f"is named {word}{alike}"
+    return f"it lacks the channel {channel.name}: {beside} {named}; setting channel says which are"
 
 
 def _of_none(channels: Sequence[ChannelName]) -> str:

@@ -1,11 +1,70 @@
-"""What a user may choose about the search for studies and about the form of results."""
+"""Choices of a user about the search for studies and about the form of results."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePath
 from typing import Literal, TypeAlias
 
-from .globs import ALL_PATHS, PathGlobs
 from .links import Links
+
+
+@dataclass(frozen=True, slots=True)
+class PathGlobs:
+    """Patterns of the paths to take, relative to the input folder that they were found in.
+
+    A pattern without a slash is compared with the names of the file and of each folder around it,
+    one with a slash with the whole path. * and ? stay within a name, ** is any number of folders. A
+    folder that fits stands for all that it holds. include: patterns of what is taken; none takes
+    all. exclude: patterns of what is left out all the same.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def excludes(self, place: PurePath) -> bool:
+        """Whether a file, or a folder with all that it holds, is left out by `exclude`."""
+        return any(_fits(pattern, place) for pattern in self.exclude)
+
+    def refusal(self, place: PurePath, slices: Sequence[PurePath] = ()) -> str | None:
+        """Why what has this path is left out, in words; None if it is taken.
+
+        slices: the files of a series; a pattern that fits all of them fits the series, too.
+        """
+
+        def fits(pattern: str) -> bool:
+            return _fits(pattern, place) or (
+                bool(slices) and all(_fits(pattern, each) for each in slices)
+            )
+
+        if any(map(fits, self.exclude)):
+            return EXCLUDED
+        return NOT_INCLUDED if self.include and not any(map(fits, self.include)) else None
+
+
+ALL_PATHS = PathGlobs()
+EXCLUDED = "setting exclude leaves it out"
+NOT_INCLUDED = "setting include leaves it out"
+
+
+def _fits(pattern: str, place: PurePath) -> bool:
+    """Whether the pattern fits the path, or that of a folder around it."""
+    words = [word for word in pattern.split("/") if word not in ("", ".")]
+    is_anywhere = "/" not in pattern.rstrip("/")
+    return _fit(["**", *words] if is_anywhere else words, place.parts)
+
+
+def _fit(words: Sequence[str], parts: Sequence[str]) -> bool:
+    if not words:
+        return True
+    first, *others = words
+    if first == "**":
+        while others and others[0] == "**":
+            others = others[1:]
+        return any(_fit(others, parts[at:]) for at in range(len(parts) + (not others)))
+    return bool(parts) and fnmatchcase(parts[0], first) and _fit(others, parts[1:])
+
 
 OutputFormat: TypeAlias = Literal["same", "nifti", "nrrd", "mha", "dicom"]
 
@@ -13,7 +72,7 @@ SkipKind: TypeAlias = Literal["", "excluded", "synthetic", "mask", "contrast", "
 """Rule by which a scan is passed over unless asked for; empty for all else that is skipped."""
 
 FEWEST_SLICES = 8
-"""Of a DICOM volume unless the user says otherwise; localizers have fewer in each direction."""
+"""Default for the fewest slices of a DICOM volume; localizers have fewer in each direction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +82,11 @@ class Choice:
     modalities: those taken, in capitals; empty takes all. series: searched for in a series'
     description and label. fewest_slices: of a volume. allow_uneven: whether stacks with gaps,
     uneven spacing or tilt are resampled instead of refused. show_phi: whether a series' own text
-    stands in what is told of it. format: of the results. keep_private: whether private elements of
+    is shown. format: of the results. keep_private: whether private elements of
     a DICOM source go into its result. links: which of those below the inputs are followed.
     takes: kinds of scans that are taken although they are passed over otherwise. take_maps: whether
-    the maps beside results are. channels: name and pattern of those of a model that are not told by
-    suffixes as in BIDS. globs: of which paths.
+    the maps beside results are. channels: name and pattern of those of a model that are not
+    recognised by suffixes as in BIDS. globs: patterns of paths.
     """
 
     modalities: frozenset[str] = frozenset()

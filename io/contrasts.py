@@ -1,15 +1,8 @@
-"""What words say of a scan's contrast: those of a model card, of a file's name and the JSON beside
-it, and DICOM's own.
-"""
+"""Contrasts named by words: of a model card, a file's name, the JSON beside it, and of DICOM."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Self
-
-from .search import scan_stem
-from .sidecars import read_sidecar, sidecar_of
-from .volume import Study
 
 _WORDS = {
     ("CT", "CT"): "ct cta cbct cect ldct ncct sct",
@@ -28,20 +21,17 @@ _WORDS = {
     ("MR", "SWI"): "swi",
     ("PT", "PET"): "fdg pet pt",
 }
-"""By DICOM's modality and a contrast of it: words that mean it, and nothing else."""
+"""Words that mean one contrast and nothing else, by DICOM's modality and the contrast."""
 
-_MEANINGS = {word: meaning for meaning, words in _WORDS.items() for word in words.split()}
+MEANINGS = {word: meaning for meaning, words in _WORDS.items() for word in words.split()}
 
-_OF_OTHER_THINGS = {"pd", "pt"}
-"""Words that in a name may well be Parkinson's disease or a patient."""
-
-_DARK_FLUID = re.compile(r"dark[^a-z0-9]?fluid|da[^a-z0-9]fl(?![a-z0-9])", re.IGNORECASE)
+DARK_FLUID = re.compile(r"dark[^a-z0-9]?fluid|da[^a-z0-9]fl(?![a-z0-9])", re.IGNORECASE)
 """FLAIR in the names of Siemens' protocols, which call it a T2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contrasts:
-    """What some words name.
+    """Modalities and weightings that some words name.
 
     modalities: in DICOM's terms; none if no word is known. weightings: contrasts of these; none if
     the words leave that open.
@@ -52,9 +42,9 @@ class Contrasts:
 
     @classmethod
     def named_in(cls, text: str) -> Self:
-        """What a text names; words that are not known say nothing."""
-        words = re.split(r"[^a-z0-9]+", _DARK_FLUID.sub(" flair ", text).lower())
-        found = [_MEANINGS[word] for word in words if word in _MEANINGS]
+        """Return what a text names; unknown words are ignored."""
+        words = re.split(r"[^a-z0-9]+", DARK_FLUID.sub(" flair ", text).lower())
+        found = [MEANINGS[word] for word in words if word in MEANINGS]
         return cls(
             frozenset(modality for modality, _ in found),
             frozenset(weighting for _, weighting in found if weighting),
@@ -77,44 +67,3 @@ class Contrasts:
         """Whether the other names what this does, as T1 is named where MR is asked for."""
         has_weighting = not self.weightings or bool(self.weightings & other.weightings)
         return bool(self.modalities & other.modalities) and has_weighting
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What is said of a scan by something that is no part of it, and may be wrong.
-
-    by: what says so, and what, in words. contrasts: all that it names. against: those by which it
-    may be of another contrast than a model takes.
-    """
-
-    by: str
-    contrasts: Contrasts
-    against: Contrasts
-
-
-def told_beside(study: Study) -> Iterator[Told]:
-    """What the JSON beside a file says, as BIDS and dcm2niix have it, and what its name says."""
-    file = study.files[0]
-    sidecar = read_sidecar(sidecar_of(file))
-    for key in ("Modality", "SeriesDescription"):
-        text = sidecar.get(key)
-        named = Contrasts.named_in(text if isinstance(text, str) else "")
-        words = sorted(named.weightings or named.modalities)
-        # The text itself may name a patient.
-        yield Told(f"the JSON beside it says {', '.join(words)}", named, named)
-    yield _told_by_name(scan_stem(file))
-
-
-def _told_by_name(stem: str) -> Told:
-    """The last word that names a contrast speaks against a scan, as BIDS has it as a suffix; that
-    another one fits speaks for it. What is joined by one hyphen, as in space-T2w, says neither.
-    """
-    parts = _DARK_FLUID.sub("FLAIR", stem).split("_")
-    if len(parts) > 1:
-        parts = [part for part in parts if part.count("-") != 1]
-    words = re.findall(r"[A-Za-z0-9]+", " ".join(parts))
-    sure = [word for word in words if word.lower() in _MEANINGS.keys() - _OF_OTHER_THINGS]
-    last = sure[-1] if sure else ""
-    return Told(
-        f"its name says {last}", Contrasts.named_in(" ".join(words)), Contrasts.named_in(last)
-    )

@@ -3,16 +3,18 @@
 from dataclasses import replace
 from importlib import import_module
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from .discovery import find_scan
 from .errors import UnsupportedScanError
 from .formats.geometry import MILLIMETRES
-from .formats.nifti import as_nifti, set_mark, unit_of
-from .marks import FILE_NOTES, WHOLE_MARK, json_of, line_of
-from .single_scan import read_scan
+from .formats.marks import FILE_NOTES, WHOLE_MARK, json_of, line_of
+from .formats.nifti_header import as_nifti, set_mark, unit_of
+from .reading import read
 from .volume import LPS_TO_RAS, Affine, AnyArray, Volume
 
 if TYPE_CHECKING:
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 AnyPath: TypeAlias = str | PathLike[str]
 AnyScan: TypeAlias = Union[Volume, "SpatialImage", "Image", str, PathLike[str]]
 """A scan in memory, or the path of one."""
+
+
+def read_scan(path: str | PathLike[str]) -> Volume:
+    """The one volume of a file or folder. Raises ScanError."""
+    return read(find_scan(Path(path)))
 
 
 def as_volume(scan: AnyScan) -> Volume:

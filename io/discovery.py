@@ -3,30 +3,42 @@ which of them are one scan under several names, as links give them.
 """
 
 import os
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from .choice import EVERYTHING, Choice, OutputFormat
-from .dicom.discovery import KnownHeaders, dicom_studies, find_series, without_directory
-from .errors import ScanError
+from .dicom.header_scan import (
+    Headers,
+    KnownHeaders,
+    Unreadable,
+    content_of,
+    has_dicom_suffix,
+    naming,
+    scan,
+)
+from .errors import ScanError, UnreadableScanError, UnsupportedScanError
 from .files.own_files import identity
-from .formats.nifti import image_beside
-from .formats.nrrd_metaimage import read_text_header
-from .formats.spm import mat_beside
+from .files.regular import is_folder, open_regular
+from .formats.format import Format
+from .formats.registry import FORMATS, SUFFIXES, VOXEL_SUFFIXES, format_at, format_named, suffix_of
 from .links import LinkRule
-from .search import SUFFIXES, FileSearch, Skipped, is_folder, is_there, suffix_of
-from .volume import Format, Obstacle, Study
+from .search import FileSearch, Skipped
+from .volume import Obstacle, Study
 from .writing import places_for
 
 if TYPE_CHECKING:
     from .dicom.series import Series
 
+DIRECTORY = "DICOMDIR"
+START_BYTES = 4096
+"""Bytes of a file that should be DICOM, by which it is recognised as something else."""
+
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What was found, both sorted by path.
+    """Result of a search, sorted by path.
 
     skipped: files asked for by name, files that look like scans, DICOM series without a volume to
     translate, and folders that did not open. ignored: how many other files the folders hold.
@@ -111,12 +123,12 @@ def _studies(
     studies: list[Study] = []
     skipped: list[Skipped] = []
     for path in files:
-        suffix = suffix_of(path)
-        others = _pair(path) if suffix in (".hdr", ".hdr.gz") else _data_files(path)
-        if suffix.startswith(".hdr") and not is_there(others[0]):
-            missing = f"its voxels are missing: {others[0].name}"
-            skipped.append(Skipped(path, missing, missed=True))
+        found = format_at(path)
+        assert found is not None
+        if missing := found.missing_file(path):
+            skipped.append(Skipped(path, f"its voxels are missing: {missing.name}", missed=True))
             continue
+        others = found.other_files(path)
         if any("\0" in str(other) for other in others):
             reason = "it names a file with a zero byte in its name, which no file has"
             skipped.append(Skipped(path, reason, missed=True))
@@ -126,25 +138,8 @@ def _studies(
             skipped.append(Skipped(path, reason, missed=True))
             continue
         name = PurePosixPath(path.relative_to(root).as_posix())
-        studies.append(Study(name, (path, *others), SUFFIXES[suffix]))
+        studies.append(Study(name, (path, *others), found.name))
     return studies, skipped
-
-
-def _pair(header: Path) -> list[Path]:
-    """What lies beside a .hdr: its voxels, and SPM's .mat if there is one."""
-    mat = mat_beside(header)
-    return [image_beside(header), mat] if is_there(mat) else [image_beside(header)]
-
-
-def _data_files(path: Path) -> list[Path]:
-    """The voxel files that a text header names; a header that cannot be read fails when it is."""
-    if SUFFIXES[suffix_of(path)] == "nifti":
-        return []
-    try:
-        files = read_text_header(path).data_files
-    except (ScanError, OSError):
-        return []
-    return [file for file in files if file != path]
 
 
 def _refuse_overwriting(studies: Sequence[Study], output: Path) -> None:
@@ -172,30 +167,21 @@ def in_format(studies: Iterable[Study], wanted: OutputFormat) -> list[Study]:
     """The studies under the names that the format gives their results, or with the obstacle that
     their results cannot have it.
     """
-    match wanted:
-        case "same":
-            return list(studies)
-        case "nifti":
-            return [_renamed(study, "nifti", ".nii.gz") for study in studies]
-        case "nrrd":
-            return [_renamed(study, "nrrd", ".nrrd") for study in studies]
-        case "mha":
-            return [_renamed(study, "metaimage", ".mha") for study in studies]
-        case "dicom":
-            return [_as_dicom(study) for study in studies]
+    if wanted == "same":
+        return list(studies)
+    found = next(each for each in FORMATS if each.output == wanted)
+    return [_in_format(study, found) for study in studies]
 
 
-def _renamed(study: Study, wanted: Format, suffix: str) -> Study:
+def _in_format(study: Study, wanted: Format) -> Study:
     """The study with a result in a format, under its source's name if it has that already."""
-    if study.format == wanted:
+    if study.format == wanted.name:
         return study
-    own = "" if study.format == "dicom" else suffix_of(Path(study.name))
+    if not wanted.result_suffixes:
+        return replace(study, obstacle=_NO_SERIES)
+    own = "" if format_named(study.format).is_series else suffix_of(study.name)
     name = study.name.name[: len(study.name.name) - len(own)]
-    return replace(study, name=study.name.with_name(f"{name}{suffix}"))
-
-
-def _as_dicom(study: Study) -> Study:
-    return study if study.format == "dicom" else replace(study, obstacle=_NO_SERIES)
+    return replace(study, name=study.name.with_name(f"{name}{wanted.result_suffixes[-1]}"))
 
 
 def source_of(study: Study) -> Hashable:
@@ -213,13 +199,13 @@ def source_of(study: Study) -> Hashable:
 
 
 def images_sha256(scan: Study) -> str:
-    """As of `Series`, by which a scan is found again among others in its files; "" if none is."""
+    """Hash by which a series is found again among others in its files; "" for other scans."""
     series = _series_of(scan)
     return series.images_sha256 if series else ""
 
 
 def place_of(scan: Study) -> Path:
-    """Where a scan lies: the file with its header, or the folder of a series with its label."""
+    """Return the path of a scan: its header, or the folder of a series with its label."""
     series = _series_of(scan)
     return series.folder / series.label if series else scan.files[0]
 
@@ -231,14 +217,136 @@ def is_result(scan: Study) -> bool:
 
 
 def _content(scan: Study) -> Hashable:
-    """What of a DICOM series makes its results; None of other scans."""
+    """Key of what determines the results of a DICOM series; None for other scans."""
     series = _series_of(scan)
     return series and series.content
 
 
 def _series_of(scan: Study) -> "Series | None":
-    if scan.format != "dicom":
+    if scan.series is None:
         return None
     from .dicom.series import Series
 
     return scan.series if isinstance(scan.series, Series) else None
+
+
+def find_series(search: FileSearch, choice: Choice, known: KnownHeaders | None) -> "list[Series]":
+    """All DICOM series among the files without a telling name; all others are accounted for."""
+    headers = scan(sorted(search.unnamed), known)
+    namings = _namings(headers) if headers.others or search.unopened else frozenset[str]()
+    unreadable = [each for each in headers.unreadable if each.may_be_slice]
+    search.ignored += len(headers.directories)
+    search.skipped += [
+        Skipped(each.file, each.reason) for each in headers.unreadable if not each.may_be_slice
+    ]
+    for path in headers.others:
+        if naming(path) in namings:
+            unreadable.append(Unreadable(path, _content_of(path)))
+        elif path in search.by_name:
+            kinds = ", ".join(SUFFIXES)
+            reason = f"it is of no known kind; known are DICOM, {kinds}"
+            search.skipped.append(Skipped(path, reason))
+        elif other := VOXEL_SUFFIXES.get(suffix_of(path)):
+            reason = f"the {other.header_suffix} that describes it is missing"
+            search.skipped.append(Skipped(path, reason, missed=True))
+        else:
+            search.ignored += 1
+    for skip in search.unopened:
+        looks_so = has_dicom_suffix(skip.path) or naming(skip.path) in namings
+        if skip.missed or looks_so:
+            unreadable.append(Unreadable(skip.path, skip.reason, is_dicom=looks_so))
+        else:
+            search.skipped.append(skip)
+    closed = [Unreadable(skip.path, skip.reason) for skip in search.closed]
+    search.skipped += [Skipped(bad.file, bad.reason, missed=True) for bad in unreadable]
+    search.skipped += search.closed
+    if not headers.instances:
+        return []
+    from .dicom.series import assemble
+    from .dicom.series_files import asked_for, members_of, note_absent
+
+    instances = asked_for(headers.instances, choice)
+    members = members_of(instances, unreadable, closed)
+    note_absent(members, headers.directories)
+    series = assemble(members, choice)
+    search.skipped += [_skipped(each) for each in series if each.verdict == "skipped"]
+    return series
+
+
+def _listed(series: "Series", listed: Mapping[Path, int]) -> tuple[tuple[Path, int], ...]:
+    folders = dict.fromkeys(file.parent for file in series.files)
+    return tuple((each, listed[each]) for each in folders if each in listed)
+
+
+def _namings(headers: Headers) -> frozenset[str]:
+    return frozenset(naming(instance.file) for instance in headers.instances)
+
+
+def _content_of(path: Path) -> str:
+    try:
+        with open_regular(path) as file:
+            return content_of(file.read(START_BYTES))
+    except OSError as error:
+        return f"it cannot be opened: {error.strerror}"
+
+
+def dicom_studies(
+    series: "Iterable[Series]", root: Path, listed: Mapping[Path, int]
+) -> list[Study]:
+    """A study for each series that is or should be a volume; reading it shows what is wrong.
+
+    Its result is a folder beside where the series' files lie together. listed: as of FileSearch.
+    """
+    return [
+        Study(
+            PurePosixPath(each.folder.relative_to(root).as_posix()) / each.label,
+            each.files,
+            "dicom",
+            each,
+            each.notes,
+            Obstacle("unreadable", each.explanation) if each.is_incomplete else None,
+            each.text,
+            each.modality,
+            listed=_listed(each, listed),
+            incomplete=each.incomplete,
+        )
+        for each in series
+        if each.verdict != "skipped"
+    ]
+
+
+def without_directory(path: Path) -> Path:
+    """The folder that a DICOMDIR indexes, as its files are searched for themselves."""
+    return path.parent if path.name.upper() == DIRECTORY and path.is_file() else path
+
+
+def _skipped(series: "Series") -> Skipped:
+    images = f"{series.images} image{'s' if series.images > 1 else ''}"
+    kind = ", ".join(filter(None, (series.modality, images, series.kind)))
+    return Skipped(series.files[0], f"{series.label} ({kind}): {series.explanation}")
+
+
+def find_scan(path: Path, choice: Choice = EVERYTHING) -> Study:
+    """The one scan of a file or folder. Raises ScanError."""
+    return only_study(path, discover([path], None, choice))
+
+
+def only_study(path: Path, found: Discovery) -> Study:
+    """The one study that a search of `path` found. Raises ScanError."""
+    if len(found.studies) == 1:
+        return sound(found.studies[0], path)
+    if found.studies:
+        names = ", ".join(str(study.name) for study in found.studies[:3])
+        raise UnsupportedScanError(
+            f"{path} holds {len(found.studies)} scans ({names}, ...); name one of them."
+        )
+    reasons = "".join(f": {skip.path}: {skip.reason}" for skip in found.skipped[:1])
+    raise UnreadableScanError(f"{path} holds no scan{reasons}; name a scan.")
+
+
+def sound(study: Study, path: Path) -> Study:
+    """A study without an obstacle; path: what errors call it by. Raises ScanError."""
+    if study.obstacle is None:
+        return study
+    kind = UnsupportedScanError if study.obstacle.kind == "unsupported" else UnreadableScanError
+    raise kind(f"{path} cannot be translated: {study.obstacle.reason}.")

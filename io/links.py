@@ -1,4 +1,4 @@
-"""Which links a search follows: those that stay among the inputs, or all, or none."""
+"""Rules for links in a search: follow those that stay among the inputs, or all, or none."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,16 +12,16 @@ SYSTEM_FOLDERS = tuple(map(Path, ("/proc", "/sys", "/dev")))
 """They show processes and devices as files; no link is followed into them."""
 
 MOST_LINKS = 40
-"""In one path, as Linux follows."""
+"""Limit of links in one path, as in Linux."""
 
 LEADS_OUT = "it is a link that leads out of the inputs, and is not followed"
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRule:
-    """What may be reached from the inputs. roots: their real paths.
+    """Rule for the links that a search follows.
 
-    links: which are followed.
+    links: which are followed. roots: real paths of the inputs.
     """
 
     links: Links

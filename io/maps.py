@@ -16,7 +16,7 @@ IS_MAP = "its name is that of a map beside a result; rename it if it is a scan"
 
 @dataclass(frozen=True, slots=True)
 class MapMark:
-    """What a map is, and with what it was made besides the result.
+    """Kind of a map, and what determines it besides the result.
 
     kind: of map. words: what its values are, for a series description. recipe: the same text for
     the same choices, another for others.

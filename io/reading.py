@@ -1,23 +1,24 @@
-"""Read a study's voxels and geometry; every failure becomes one sentence that tells its cause.
+"""Read the headers and voxels of studies; every failure becomes one sentence that names its cause.
 
-What reads a format is loaded with the first study of it.
+The code that reads a format is loaded with the first study of it.
 """
 
 import errno
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import nibabel as _nibabel
 import numpy as np
 
-from .errors import UnreadableScanError
-from .files.header_limits import check_start
+from .errors import UnreadableScanError, UnsupportedScanError
+from .files.header_limits import check_series, check_start, pick_volume
 from .files.regular import NotRegularError
 from .files.streams import GZIP_ERRORS, TooManyBytesError
-from .formats import nifti
-from .volume import Empty, Study, Volume
+from .formats.registry import format_named
+from .volume import Empty, Grid, Study, Volume, spacing_of
 
 nibabel: Any = _nibabel  # typed only in part
 
@@ -30,21 +31,9 @@ def read(study: Study, volume_index: int | None = None, empty: Empty = np.empty)
     Raises UnreadableScanError for a missing, forbidden, empty, truncated, damaged or hostile file,
     and UnsupportedScanError for a sound one that is not a single 3D volume of plain numbers.
     """
-    path = study.files[0]
-    with causes_named(path):
-        for file in study.files:
-            check_start(file)
-        match study.format:
-            case "nifti":
-                return nifti.read(study, volume_index, empty)
-            case "dicom":
-                from .dicom.pixels import reading as dicom
-
-                return dicom.read(study, volume_index, empty)
-            case "nrrd" | "metaimage":
-                from .formats import nrrd_metaimage
-
-                return nrrd_metaimage.read(study, volume_index, empty)
+    with causes_named(study.files[0]):
+        _check_starts(study)
+        return format_named(study.format).read(study, volume_index, empty)
 
 
 def read_each(study: Study, empty: Empty = np.empty) -> Iterator[Volume]:
@@ -53,32 +42,21 @@ def read_each(study: Study, empty: Empty = np.empty) -> Iterator[Volume]:
     Raises what `read` raises, for a file that is cut off once its end is reached. A DICOM series
     of several is refused.
     """
-    path = study.files[0]
-    with causes_named(path):
-        for file in study.files:
-            check_start(file)
-        match study.format:
-            case "nifti":
-                yield from nifti.read_each(study, empty)
-            case "nrrd" | "metaimage":
-                from .formats import nrrd_metaimage
+    with causes_named(study.files[0]):
+        _check_starts(study)
+        yield from format_named(study.format).read_each(study, empty)
 
-                yield from nrrd_metaimage.read_each(study, empty)
-            case "dicom":
-                yield read(study, None, empty)
+
+def _check_starts(study: Study) -> None:
+    for file in study.files:
+        check_start(file)
 
 
 def as_one_study(volumes: Sequence[Volume]) -> tuple[Volume, ...]:
-    """The scans that results are made of; the first, as which they are written, knows the others.
-
-    DICOM alone has a place for that.
+    """The scans that results are made of; the first, as which they are written, may refer to the
+    others.
     """
-    first, *others = volumes
-    if not others or first.format != "dicom":
-        return tuple(volumes)
-    from .dicom.pixels import reading as dicom
-
-    return dicom.beside_each_other(volumes), *others
+    return format_named(volumes[0].format).joined(volumes)
 
 
 @contextmanager
@@ -125,3 +103,128 @@ def _refusal(path: Path, error: OSError) -> str:
             return f"{path} is damaged ({error}); copy it again."
         case _:
             return f"{file} cannot be read: the system says {error.strerror}; check its disk."
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """A look at a scan file.
+
+    extents: i, j, k. spacing: along them, in millimetres. volumes: how many it holds. unreadable,
+    unsupported: why it would fail; None for each that is not so. notes: what of its geometry has to
+    be believed.
+    """
+
+    extents: tuple[int, ...] = ()
+    spacing: tuple[float, ...] = ()
+    volumes: int = 0
+    unreadable: str | None = None
+    unsupported: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def refusal(self) -> str | None:
+        """Why it would not be translated."""
+        return self.unreadable or self.unsupported
+
+
+def read_file_header(
+    study: Study, volume_index: int | None = None, *, every_volume: bool = False
+) -> FileHeader:
+    """The header of a study that is no DICOM series; whatever is wrong with it is in the answer.
+
+    volume_index: the volume that is to be read; without one, a file of several is unsupported,
+    unless every volume is to be read.
+    """
+    try:
+        grid = read_grid(study)
+    except UnreadableScanError as error:
+        return FileHeader(unreadable=str(error))
+    except UnsupportedScanError as error:
+        return FileHeader(unsupported=str(error))
+    path = study.files[0]
+    found = FileHeader(grid.extents[:3], spacing_of(grid.affine), grid.volumes, notes=grid.notes)
+    try:
+        if every_volume:
+            check_series(path, grid.extents, is_series=grid.is_series)
+        else:
+            pick_volume(path, grid.extents, volume_index)
+    except UnsupportedScanError as error:
+        return replace(found, unsupported=str(error))
+    return found
+
+
+def read_study_header(
+    study: Study, volume_index: int | None = None, *, every_volume: bool = False
+) -> FileHeader:
+    """Return `read_file_header` of a study of one scan or several.
+
+    Extents and spacing are those of the first, errors those of any; an obstacle counts as one.
+    """
+    headers = [
+        read_file_header(scan, volume_index, every_volume=every_volume) for scan in study.channels
+    ]
+    if len(headers) == 1 and study.obstacle is None:
+        return headers[0]
+    reason = study.obstacle.reason if study.obstacle else None
+    if every_volume and reason is None:
+        reason = differing_counts([header.volumes for header in headers])
+    return replace(
+        headers[0],
+        unreadable=next((header.unreadable for header in headers if header.unreadable), None),
+        unsupported=next((header.unsupported for header in headers if header.unsupported), reason),
+        notes=tuple(note for header in headers for note in header.notes),
+    )
+
+
+def differing_counts(volumes: Sequence[int]) -> str | None:
+    """Return why scans with so many volumes cannot be translated volume by volume, or None."""
+    if len(set(volumes)) == 1:
+        return None
+    counts = " and ".join(map(str, volumes))
+    return (
+        f"its scans hold {counts} volumes, and setting volume=all takes as many of each; choose "
+        "one with setting volume=N"
+    )
+
+
+def read_grid(study: Study, volume_index: int | None = None, *, every_volume: bool = False) -> Grid:
+    """Read where the voxels of a study lie, without the voxels. Raises ScanError.
+
+    every_volume: whether all of its volumes are to be read, one by one.
+    """
+    found = format_named(study.format)
+    with causes_named(study.files[0]):
+        if not found.is_series:  # of which no more than two files are opened
+            _check_starts(study)
+        grid = found.read_grid(study, volume_index)
+    if every_volume:
+        check_series(study.files[0], grid.extents, is_series=grid.is_series)
+    return grid
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadScan:
+    """Size of a scan, and memory for reading it.
+
+    volume: with one voxel in the place of all. reading_bytes: of memory, held at most while it is
+    read, its voxels included. volumes: how many its file holds; of a DICOM series always 1.
+    """
+
+    volume: Volume
+    reading_bytes: int
+    volumes: int = 1
+
+
+def look_at(
+    study: Study, volume_index: int | None = None, *, every_volume: bool = False
+) -> UnreadScan:
+    """A scan that `read` would read. Slices of a DICOM series whose headers are not looked at, all
+    but the first and the last, may make more of it.
+
+    every_volume: whether all volumes are to be read, as by `read_each`. Raises ScanError.
+    """
+    grid = read_grid(study, volume_index, every_volume=every_volume)
+    i, j, k = grid.extents[:3]
+    voxels = np.broadcast_to(np.zeros((), grid.voxel_type), (i, j, k))
+    volume = Volume(voxels, grid.affine, None, study.format, grid.slope, grid.intercept)
+    return UnreadScan(volume, grid.reading_bytes, grid.volumes)

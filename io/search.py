@@ -4,37 +4,23 @@ import os
 import stat
 from collections import deque
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TypeAlias
 
-from .choice import SkipKind
+from .choice import ALL_PATHS, EXCLUDED, PathGlobs, SkipKind
 from .files.own_files import identity, is_record
 from .files.parts import is_part
-from .files.regular import NOT_REGULAR
-from .formats.nifti import header_beside
-from .globs import ALL_PATHS, EXCLUDED, PathGlobs
+from .files.regular import NOT_REGULAR, is_folder, is_there, mode_of
+from .formats.registry import VOXEL_SUFFIXES, format_at, header_of, suffix_of
 from .links import LinkRule, is_of_system, leads_into_system
 from .maps import IS_MAP, is_map_name
-from .volume import Format
 
-SUFFIXES: dict[str, Format] = {
-    ".nii": "nifti",
-    ".nii.gz": "nifti",
-    ".hdr": "nifti",
-    ".hdr.gz": "nifti",
-    ".nrrd": "nrrd",
-    ".nhdr": "nrrd",
-    ".mha": "metaimage",
-    ".mhd": "metaimage",
-}
-IMAGE_SUFFIXES = (".img", ".img.gz")
 OTHER_SCANS = (
     *(".mgz", ".mgh", ".mnc", ".gipl", ".gipl.gz", ".par", ".brik", ".brik.gz", ".nrrd.gz"),
     *(".mif", ".mif.gz", ".mih"),
 )
 PACKED = (".zip", ".7z", ".rar", ".tar", ".tar.gz", ".tgz", ".bz2", ".xz", ".zst")
-"""Which may hold scans, as what a PACS hands out does."""
-DICOM_SUFFIXES = (".dcm", ".dicom", ".ima", ".dcm.gz", ".dicom.gz", ".ima.gz")
+"""Suffixes of archives, which may hold scans: a PACS exports such."""
 APPLE_DOUBLE = "._"  # macOS keeps a file's attributes in ._NAME on disks of other systems
 SYSTEM_FILES = (".ds_store", "thumbs.db", "desktop.ini")
 HOUSEKEEPING = (
@@ -65,7 +51,7 @@ class Skipped:
 
 @dataclass
 class FileSearch:
-    """What has been met so far.
+    """A search, and the files that it has met so far.
 
     output: the real path of the folder whose files are results, not scans, if there is one. rule:
     which links are followed. takes_maps: whether maps beside results are scans. globs: which
@@ -103,8 +89,8 @@ class FileSearch:
         if is_folder(named):
             self._walk(named)
             return
-        header = header_beside(named) if suffix_of(named) in IMAGE_SUFFIXES else named
-        if suffix_of(header) in SUFFIXES:
+        header = header_of(named)
+        if format_at(header):
             self._meet_scan(header, self.files)
         else:
             self.by_name.add(named)
@@ -141,7 +127,7 @@ class FileSearch:
                     links += [(link, inner) for link in linked if self._is_followed(link, guarded)]
 
     def _folder_at(self, path: Path) -> _Place | None:
-        """Which folder this is; None if it is none, or not to be found out."""
+        """Return device and inode of a folder; None if it is none, or cannot be looked at."""
         try:
             status = path.stat()
         except OSError:
@@ -167,7 +153,7 @@ class FileSearch:
         folders: list[Path] = []
         linked: list[Path] = []
         for path in paths:
-            mode = _mode(path, follow_symlinks=False)
+            mode = mode_of(path, follow_symlinks=False)
             if self._is_map(path):
                 self._skip(path, IS_MAP)
             elif stat.S_ISLNK(mode):
@@ -179,7 +165,7 @@ class FileSearch:
         return folders, linked
 
     def _is_followed(self, link: Path, guarded: bool) -> bool:
-        """Whether to go on to where a link leads; that it leads nowhere is told there."""
+        """Whether to go on to where a link leads; a broken one is reported there."""
         if guarded and self._is_result(link):
             return False
         refusal = self.rule.refusal(link) if is_there(link) else None
@@ -191,13 +177,13 @@ class FileSearch:
         suffix = suffix_of(path)
         if path.name.startswith(APPLE_DOUBLE) or path.name.lower() in SYSTEM_FILES:
             self.ignored += 1
+        elif format_at(path):
+            self._meet_scan(path, self.files)
         elif suffix in OTHER_SCANS:
             self._skip(path, f"{suffix} scans are not read; convert it to .nii.gz")
         elif suffix in PACKED:
             self._skip(path, f"{suffix} files are not opened; if it holds scans, unpack it")
-        elif suffix in SUFFIXES:
-            self._meet_scan(path, self.files)
-        elif suffix not in IMAGE_SUFFIXES or not is_there(header_beside(path)):
+        elif suffix not in VOXEL_SUFFIXES or not is_there(header_of(path)):
             self._meet_scan(path, self.unnamed)
 
     def _meet_scan(self, path: Path, kind: list[Path]) -> None:
@@ -230,7 +216,7 @@ class FileSearch:
         return bool(self.output) and Path(os.path.realpath(path)).is_relative_to(self.output)
 
     def _is_output(self, folder: Path) -> bool:
-        """Of a folder in one that holds no results: whether it is the output folder itself.
+        """Whether a folder in one that holds no results is the output folder itself.
 
         The real path of each folder of a deep chain would take long.
         """
@@ -253,32 +239,3 @@ _TOO_MANY_NAMES = (
     f"links give more than {MOST_REPEATED} further names to files from here on; name the folders "
     "that you want"
 )
-
-
-def suffix_of(path: PurePath) -> str:
-    """The last suffix in small letters, with the one before it where the file is gzip."""
-    last = path.suffix.lower()
-    return PurePath(path.stem).suffix.lower() + last if last == ".gz" else last
-
-
-def scan_stem(path: PurePath) -> str:
-    """Return the name without the suffix of a file of scans; that of a series has none."""
-    suffix = suffix_of(path)
-    return path.name[: len(path.name) - len(suffix)] if suffix in SUFFIXES else path.name
-
-
-def is_folder(path: Path) -> bool:
-    """As Path.is_dir, and False where the way there is forbidden."""
-    return stat.S_ISDIR(_mode(path))
-
-
-def is_there(path: Path) -> bool:
-    """As Path.exists, and False where the way there is forbidden."""
-    return _mode(path) != 0
-
-
-def _mode(path: Path, *, follow_symlinks: bool = True) -> int:
-    try:
-        return path.stat(follow_symlinks=follow_symlinks).st_mode
-    except OSError:
-        return 0

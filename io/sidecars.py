@@ -9,14 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, cast
 
+from .contrasts import DARK_FLUID, MEANINGS, Contrasts
 from .files.own_files import NO_LINK
-from .search import scan_stem
+from .formats.registry import scan_stem
+from .volume import Study
 
 LARGEST_SIDECAR_BYTES = 1 << 20
 DATASET_DESCRIPTION = "dataset_description.json"
 
 _ENTITY = re.compile(r"([a-z]+)-([A-Za-z0-9+]+)")
 _SUFFIX = re.compile(r"[A-Za-z0-9]+")
+
+_OF_OTHER_THINGS = {"pd", "pt"}
+"""Words that in a name may well be Parkinson's disease or a patient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class BidsName:
 
 
 def sidecar_of(scan: Path) -> Path:
-    """Where the JSON file of a scan or of a result stands."""
+    """Return the path of the JSON file of a scan or of a result."""
     return scan.with_name(f"{scan_stem(scan)}.json")
 
 
@@ -65,8 +70,10 @@ def read_sidecar(sidecar: Path) -> dict[str, Any]:
 
 
 def fields_of(scan: Path) -> dict[str, Any]:
-    """What JSON files say of a scan: the one of its name, and in a BIDS dataset those that apply to
-    it by the inheritance principle, where a more specific file overrides the others.
+    """Return the fields of the JSON files of a scan.
+
+    These are the file of its name, and in a BIDS dataset those that apply to it by the inheritance
+    principle, where a more specific file overrides the others.
     """
     name = BidsName.of_scan(scan)
     if name is None:
@@ -108,3 +115,44 @@ def _applicable(scan: Path, name: BidsName) -> Iterator[Path]:
             ):
                 found.append((len(other.entities), sidecar))
         yield from (sidecar for _, sidecar in sorted(found))
+
+
+@dataclass(frozen=True, slots=True)
+class ContrastHint:
+    """A statement about a scan by something that is no part of it, and may be wrong.
+
+    by: the source and its statement, in words. contrasts: all that it names. against: those by
+    which it may be of another contrast than a model takes.
+    """
+
+    by: str
+    contrasts: Contrasts
+    against: Contrasts
+
+
+def contrast_hints(study: Study) -> Iterator[ContrastHint]:
+    """Yield what the JSON beside a file says, as of BIDS and dcm2niix, and its name."""
+    file = study.files[0]
+    sidecar = read_sidecar(sidecar_of(file))
+    for key in ("Modality", "SeriesDescription"):
+        text = sidecar.get(key)
+        named = Contrasts.named_in(text if isinstance(text, str) else "")
+        words = sorted(named.weightings or named.modalities)
+        # The text itself may name a patient.
+        yield ContrastHint(f"the JSON beside it says {', '.join(words)}", named, named)
+    yield _hint_of_name(scan_stem(file))
+
+
+def _hint_of_name(stem: str) -> ContrastHint:
+    """The last word that names a contrast speaks against a scan, as BIDS has it as a suffix; that
+    another one fits speaks for it. What is joined by one hyphen, as in space-T2w, says neither.
+    """
+    parts = DARK_FLUID.sub("FLAIR", stem).split("_")
+    if len(parts) > 1:
+        parts = [part for part in parts if part.count("-") != 1]
+    words = re.findall(r"[A-Za-z0-9]+", " ".join(parts))
+    sure = [word for word in words if word.lower() in MEANINGS.keys() - _OF_OTHER_THINGS]
+    last = sure[-1] if sure else ""
+    return ContrastHint(
+        f"its name says {last}", Contrasts.named_in(" ".join(words)), Contrasts.named_in(last)
+    )

@@ -11,19 +11,17 @@ import numpy.typing as npt
 
 from .maps import MapKind, MapMark
 
-Format: TypeAlias = Literal["nifti", "nrrd", "metaimage", "dicom"]
-NO_SCALE: tuple[Format, ...] = ("nrrd", "metaimage")
-"""Formats that store values themselves, without slope and intercept."""
 AnyArray: TypeAlias = npt.NDArray[Any]
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 Affine: TypeAlias = npt.NDArray[np.float64]
 LPS_TO_RAS: Affine = np.diag([-1.0, -1.0, 1.0, 1.0])
 Empty: TypeAlias = Callable[[tuple[int, ...], npt.DTypeLike], AnyArray]
-"""Where large arrays come from: as numpy.empty, which is the plainest of them."""
+"""Allocator of large arrays, such as numpy.empty."""
 FARTHEST_PLACE_MM = 1e9
-"""What no number of a header that tells of places reaches; squares of larger ones may overflow."""
+"""Limit of coordinates in a header; squares of larger ones may overflow."""
+PROGRAM = "cuda-cyclegan"
 NOTICE = "Synthetic image made by a neural network. Not for diagnosis."
-"""What every result says of itself that has a place for words."""
+"""Notice in every result that has a place for words."""
 
 
 def spacing_of(affine: Affine) -> tuple[float, float, float]:
@@ -53,7 +51,7 @@ class Study:
     stored in, the one to open first. series: what the search learnt about a DICOM series;
     opaque to all but its reader. notes: what a user should know about how it is taken. obstacle:
     None if it can be translated along with the others. text: its own description, where that may be
-    shown. format: of its files. modality: as DICOM has it, such as MR; "" where no header tells.
+    shown. format: of its files. modality: as DICOM has it, such as MR; "" if unknown.
     scans: of several, each as it was found by itself, in the order of a model's channels; `files`
     are those of all, and all else is as of the first. channel: of a model, that one of several
     scans is for. other_results: where the results of further channels go, as `name`. listed: the
@@ -65,7 +63,7 @@ class Study:
 
     name: PurePosixPath
     files: tuple[Path, ...]
-    format: Format
+    format: str
     series: object = None
     notes: tuple[str, ...] = ()
     obstacle: Obstacle | None = None
@@ -85,12 +83,12 @@ class Study:
 
     @property
     def mirrored_name(self) -> PurePosixPath:
-        """What `name` would be if it mirrored the inputs."""
+        """Name of the result if it mirrored the inputs."""
         return self.mirrored[0] if self.mirrored else self.name
 
     @property
     def results(self) -> tuple[PurePosixPath, ...]:
-        """Where the results of all channels go."""
+        """Names of the results of all channels."""
         return self.name, *self.other_results
 
 
@@ -117,7 +115,7 @@ class Derivation:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticMark:
-    """What the file of a result records about itself, whatever its format.
+    """Statement in the file of a result that it is synthetic, whatever its format.
 
     model: its name. source, target: contrasts in words; the result is in the target. program:
     version that made it. model_sha256: the first 12 digits of the model file's hash. shows: the
@@ -134,10 +132,10 @@ class SyntheticMark:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Where the voxels of a scan lie, and what they are, by its header alone.
+    """Place and type of the voxels of a scan, by its header alone.
 
     extents: along all axes, those of space first. affine: (4, 4), RAS+, millimetres. notes: what of
-    it has to be believed. voxel_type: of the voxels as they are read. reading_bytes: held at most
+    it is unverified. voxel_type: of the voxels as they are read. reading_bytes: held at most
     while one of its volumes is read, that included. slope, intercept: as of a volume. is_series:
     whether its volumes are stored one behind the other, so that all can be read.
     """
@@ -175,7 +173,7 @@ class Volume:
     voxels: AnyArray
     affine: Affine
     header: object
-    format: Format
+    format: str
     slope: float = 1.0
     intercept: float = 0.0
     keeps_unit: bool = True

@@ -44,9 +44,12 @@ class Request:
         """Its studies, held against the model. Raises ScanError, SettingsError or
         OutputFolderError.
 
-        known: what earlier searches of this request read of DICOM files.
+        known: what earlier searches of this request read of the inputs.
         """
         card, choice = model.card, self.options.choice(self.filters)
+        known = (
+            known or KnownHeaders()
+        )  # by which a header is read once for all that is asked of it
         # The folder of one result that has a name may hold the scan as well.
         found = discover_scans(self.inputs, None if self.result else self.output, choice, known)
         found = studies_for(found, card, choice.takes, choice.channels, known)

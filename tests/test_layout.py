@@ -69,20 +69,21 @@ MAY_IMPORT = {
         "cli.command_table cli.errors cli.options cli.render.terminal pipelines.host "
         "pipelines.report"
     ),
+    "cli.command_line": "pipelines.jobs.queue",
     "cli.command_table": "cli.errors cli.options",
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
         "cli.render.terminal cli.signals engine.importing engine.model engine.options "
-        "engine.startup io.choice io.discovery io.errors io.files io.formats pipelines.calibration "
-        "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
-        "pipelines.evaluation pipelines.host pipelines.model_import pipelines.progress "
-        "pipelines.report pipelines.results pipelines.settings pipelines.study pipelines.translate "
-        "pipelines.worker_processes"
+        "engine.startup io.choice io.discovery io.errors io.files io.formats "
+        "pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
+        "pipelines.dry_run pipelines.evaluation pipelines.host pipelines.model_import "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
+        "pipelines.translate pipelines.worker_processes"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
-        "engine.benchmark engine.network engine.options pipelines.bench "
-        "pipelines.config pipelines.errors"
+        "engine.benchmark engine.network engine.options pipelines.bench pipelines.config "
+        "pipelines.errors"
     ),
     "cli.commands.queue": (
         "cli.command_line cli.errors cli.options cli.render cli.render.html cli.render.queue "
@@ -91,28 +92,27 @@ MAY_IMPORT = {
         "pipelines.node pipelines.progress pipelines.report pipelines.results "
         "pipelines.worker_processes"
     ),
-    "cli.command_line": "pipelines.jobs.queue",
     "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
-        "cli.render.terminal engine.model engine.options io.choice io.files io.formats io.globs "
-        "io.links pipelines.config pipelines.errors pipelines.jobs.queue "
-        "pipelines.model_import pipelines.name_pattern pipelines.node pipelines.request "
-        "pipelines.results pipelines.settings"
+        "cli.render.terminal engine.model engine.options io.choice io.files io.formats io.links "
+        "pipelines.config pipelines.errors pipelines.jobs.queue pipelines.model_import "
+        "pipelines.name_pattern pipelines.node pipelines.request pipelines.results "
+        "pipelines.settings"
     ),
     "cli.render": (
         "cli.render.terminal engine.decoding engine.importing engine.model engine.network "
-        "engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery io.errors "
-        "io.file_headers io.files io.links io.search io.volume pipelines.dry_run pipelines.host "
+        "engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery io.errors io.files "
+        "io.formats io.links io.reading io.search io.volume pipelines.dry_run pipelines.host "
         "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
         "pipelines.stopwatch pipelines.study"
     ),
     "cli.render.bench": (
         "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
-        "pipelines.timestamps pipelines.report"
+        "pipelines.report pipelines.timestamps"
     ),
     "cli.render.evaluation": (
-        "cli.render cli.render.html cli.render.terminal pipelines.calibration pipelines.evaluation "
-        "pipelines.report pipelines.study"
+        "cli.render cli.render.html cli.render.terminal pipelines.calibration "
+        "pipelines.evaluation pipelines.report pipelines.study"
     ),
     "cli.render.html": "cli.render cli.render.terminal pipelines.report pipelines.stopwatch",
     "cli.render.queue": (
@@ -139,9 +139,8 @@ MAY_IMPORT = {
         "engine.network engine.options"
     ),
     "engine.compiler.volume": (
-        "engine.compiler engine.compiler.launches engine.compiler.lowering "
-        "engine.compiler.memory engine.errors engine.network engine.options "
-        "engine.whole_volume"
+        "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
+        "engine.errors engine.network engine.options engine.whole_volume"
     ),
     "engine.cores": "io.files",
     "engine.cuda": (
@@ -162,8 +161,8 @@ MAY_IMPORT = {
     "engine.decoding": "",
     "engine.devices": (
         "engine.cuda engine.cuda.patches engine.cuda.volume engine.errors engine.generator "
-        "engine.network engine.onnxruntime engine.onnxruntime.slabs engine.openvino engine.options "
-        "engine.probe engine.provider_check engine.whole_volume"
+        "engine.network engine.onnxruntime engine.onnxruntime.slabs engine.openvino "
+        "engine.options engine.probe engine.provider_check engine.whole_volume"
     ),
     "engine.errors": "engine.options",
     "engine.generator": (
@@ -192,11 +191,11 @@ MAY_IMPORT = {
     "engine.startup": "engine.cuda.patches engine.model engine.probe",
     "engine.whole_volume": "engine.errors engine.network",
     "io": "",
-    "io.channels": "io.dicom io.discovery io.search io.volume",
-    "io.choice": "io.globs io.links",
-    "io.contrasts": "io.search io.sidecars io.volume",
-    "io.conversion": "io.errors io.formats io.marks io.single_scan io.volume",
-    "io.dicom": "io.choice io.files io.search io.volume",
+    "io.channels": "io.dicom io.discovery io.formats io.search io.volume",
+    "io.choice": "io.links",
+    "io.contrasts": "",
+    "io.conversion": "io.discovery io.errors io.formats io.reading io.volume",
+    "io.dicom": "io.choice io.files io.volume",
     "io.dicom.derived": "io.contrasts io.dicom io.dicom.pixels io.errors io.maps io.volume",
     "io.dicom.pixels": "io.dicom io.errors io.files io.volume",
     "io.dicom_network": "io.dicom io.files",
@@ -204,33 +203,25 @@ MAY_IMPORT = {
         "io.choice io.dicom io.errors io.files io.formats io.links io.search io.volume io.writing"
     ),
     "io.errors": "",
+    "io.exclusion": "io.choice io.discovery io.search io.volume",
     "io.files": "io.errors io.volume",
-    "io.formats": "io.errors io.files io.header_start io.marks io.volume",
-    "io.globs": "",
-    "io.header_start": "",
+    "io.formats": "io.dicom.derived io.dicom.pixels io.errors io.files io.maps io.volume",
+    "io.labels": "io.dicom io.files io.formats io.volume",
     "io.links": "",
     "io.maps": "",
-    "io.masks": "io.files io.formats io.header_start io.search",
-    "io.passing_over": "io.choice io.discovery io.search io.volume",
-    "io.file_headers": "io.errors io.files io.formats io.reading io.volume",
-    "io.marks": "io.files io.header_start io.maps io.volume",
-    "io.reading": "io.dicom.pixels io.errors io.files io.formats io.volume",
-    "io.search": "io.choice io.files io.formats io.globs io.links io.maps io.volume",
-    "io.sidecars": "io.files io.search",
-    "io.single_scan": "io.choice io.discovery io.errors io.reading io.volume",
-    "io.unread": "io.dicom.pixels io.file_headers io.reading io.volume",
+    "io.reading": "io.errors io.files io.formats io.volume",
+    "io.search": "io.choice io.files io.formats io.links io.maps",
+    "io.sidecars": "io.contrasts io.files io.formats io.volume",
     "io.volume": "io.maps",
-    "io.writing": (
-        "io.dicom.derived io.dicom.pixels io.errors io.files io.formats io.maps io.search io.volume"
-    ),
+    "io.writing": "io.files io.formats io.maps io.volume",
     "pipelines": "",
     "pipelines.api": (
         "engine.decoding engine.devices engine.errors engine.generator engine.importing "
         "engine.model engine.network engine.options io.channels io.choice io.conversion "
-        "io.discovery io.errors io.files io.globs io.single_scan io.volume pipelines.decisions "
-        "pipelines.errors pipelines.model_import pipelines.opening pipelines.progress "
-        "pipelines.report pipelines.request pipelines.results pipelines.settings "
-        "pipelines.stopwatch pipelines.study pipelines.translate"
+        "io.discovery io.errors io.files io.volume pipelines.decisions pipelines.errors "
+        "pipelines.model_import pipelines.opening pipelines.progress pipelines.report "
+        "pipelines.request pipelines.results pipelines.settings pipelines.stopwatch "
+        "pipelines.study pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -249,7 +240,8 @@ MAY_IMPORT = {
     ),
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
-        "pipelines.cycle pipelines.errors pipelines.host pipelines.name_pattern pipelines.settings"
+        "pipelines.cycle pipelines.errors pipelines.host pipelines.name_pattern "
+        "pipelines.settings"
     ),
     "pipelines.doctor": (
         "engine engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -264,16 +256,14 @@ MAY_IMPORT = {
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
-        "engine.cores io.dicom io.discovery io.file_headers io.files io.reading io.search "
-        "io.volume pipelines.errors pipelines.execution pipelines.host pipelines.report "
-        "pipelines.results pipelines.study"
+        "engine.cores io.dicom io.discovery io.files io.formats io.reading io.search io.volume "
+        "pipelines.errors pipelines.execution pipelines.host pipelines.report pipelines.results "
+        "pipelines.study"
     ),
-    "pipelines.program": "",
-    "pipelines.timestamps": "",
     "pipelines.execution": (
         "engine.cuda engine.errors engine.generator engine.model engine.options io.errors "
-        "io.file_headers io.files io.volume io.writing pipelines.cycle pipelines.errors "
-        "pipelines.host pipelines.opening pipelines.progress pipelines.report pipelines.results "
+        "io.files io.reading io.volume io.writing pipelines.cycle pipelines.errors pipelines.host "
+        "pipelines.opening pipelines.progress pipelines.report pipelines.results "
         "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
@@ -299,6 +289,7 @@ MAY_IMPORT = {
         "engine.errors engine.importing engine.importing.onnx engine.model engine.network "
         "engine.onnxruntime engine.patch_grid pipelines.errors pipelines.report"
     ),
+    "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (
         "engine.decoding engine.errors engine.model io.channels io.dicom_network io.errors "
         "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
@@ -308,24 +299,24 @@ MAY_IMPORT = {
         "engine.cuda engine.devices engine.generator engine.network engine.options "
         "engine.whole_volume pipelines.host"
     ),
+    "pipelines.program": "",
     "pipelines.progress": (
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.results "
         "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.report": (
-        "engine.cores engine.decoding engine.errors engine.options engine.probe io.errors io.files "
-        "pipelines.errors pipelines.host pipelines.program pipelines.settings pipelines.stopwatch "
-        "pipelines.study"
+        "engine.cores engine.decoding engine.errors engine.options engine.probe io.errors "
+        "io.files pipelines.errors pipelines.host pipelines.program pipelines.settings "
+        "pipelines.stopwatch pipelines.study"
     ),
-    "pipelines.name_pattern": "pipelines.errors",
     "pipelines.request": (
         "engine.model engine.options io.choice io.discovery pipelines.results pipelines.settings "
         "pipelines.study"
     ),
     "pipelines.results": (
-        "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.files "
-        "io.globs io.maps io.marks io.passing_over io.reading io.search io.sidecars io.volume "
-        "io.writing pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
+        "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.exclusion "
+        "io.files io.formats io.labels io.maps io.reading io.sidecars io.volume io.writing "
+        "pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
         "pipelines.settings pipelines.study"
     ),
     "pipelines.settings": "engine.options io.choice io.links",
@@ -334,14 +325,16 @@ MAY_IMPORT = {
         "engine.cores engine.errors engine.generator engine.model engine.network "
         "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.patch_grid "
         "engine.scaling engine.whole_volume io.channels io.choice io.contrasts io.discovery "
-        "io.errors io.file_headers io.maps io.masks io.passing_over io.reading io.unread io.volume "
+        "io.errors io.exclusion io.formats io.labels io.maps io.reading io.sidecars io.volume "
         "io.writing pipelines.errors pipelines.program pipelines.settings pipelines.stopwatch"
     ),
+    "pipelines.timestamps": "",
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.model engine.probe io.discovery io.errors "
-        "io.files io.volume pipelines.cycle pipelines.decisions pipelines.execution pipelines.host "
-        "pipelines.opening pipelines.progress pipelines.report pipelines.request pipelines.results "
-        "pipelines.settings pipelines.study pipelines.timestamps pipelines.worker_processes"
+        "io.files io.volume pipelines.cycle pipelines.decisions pipelines.execution "
+        "pipelines.host pipelines.opening pipelines.progress pipelines.report pipelines.request "
+        "pipelines.results pipelines.settings pipelines.study pipelines.timestamps "
+        "pipelines.worker_processes"
     ),
     "pipelines.worker_processes": (
         "engine.cuda engine.errors engine.generator engine.model engine.options engine.probe "

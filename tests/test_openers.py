@@ -11,11 +11,12 @@ OTHERS = {
     "cli.render.html.markup": "a file of this package",
     "cli.render.terminal.streams": "the null device, in place of a closed stream",
     "engine.compiler.kernel_source": "files of this package",
+    "engine.cuda.kernel_archive": "files of this package",
     "engine.cuda.nvrtc": "files of this package",
     "engine.openvino.properties": "the system's own figures",
     "engine.probe.cuda_packages": "the system's list of loaded libraries",
     "io.dicom.pixels.frame_codecs": "the system's own figures",
-    "io.files.control_groups": "the system's own figures",
+    "io.files.machine_limits": "the system's own figures",
     "io.files.disk": "the system's list of mounts",
     "io.files.documents": "documents that a user names, among them pipes, with a time limit",
     "io.files.locks": "the system's own number of its start",
@@ -56,5 +57,5 @@ def test_files_of_others_are_opened_by_the_opener() -> None:
         for path, tree in product().items()
         if any(reads(tree))
     }
-    found -= {"io.dicom.directory", "io.dicom_network.sameness"}  # which read an open file
+    found -= {"io.dicom.series_files", "io.dicom_network.objects"}  # which read an open file
     assert found == OPENERS | OTHERS.keys()

@@ -39,13 +39,12 @@ PLACES = {
         "/proc/self/statm"
     ),
     "io.dicom.pixels.unpacking": "start_new_session=",
-    "io.files.control_groups": "/proc/self/cgroup /sys/fs/cgroup",
     "io.files.disk": (
         "os.O_DIRECTORY os.POSIX_FADV_DONTNEED os.posix_fadvise os.posix_fallocate os.preadv "
         "/proc/self/mountinfo"
     ),
     "io.files.locks": "fcntl os.O_DIRECTORY os.O_NOFOLLOW /proc/sys/kernel/random/boot_id",
-    "io.files.machine_memory": "os.sysconf resource",
+    "io.files.machine_limits": "os.sysconf resource /proc/self/cgroup /sys/fs/cgroup",
     "io.files.own_files": (
         "dir_fd= os.O_DIRECTORY os.O_NOFOLLOW os.O_NONBLOCK os.geteuid os.getuid os.pread"
     ),

@@ -105,14 +105,16 @@ def discover(
     ).choice(filters)
     with stop_signals(), errors_reported(verbose=verbose):
         import_nibabel_alone()
+        from ...io.discovery import KnownHeaders
         from ...pipelines.results.earlier_results import discover_scans
         from ...pipelines.study.selection import studies_for
         from ..render import discovery
 
         with spinner(SEARCHING):
             card = _card_of(model) if model else None
-            search = discover_scans(inputs, None, choice)
-            search = studies_for(search, card, choice.takes, choice.channels)
+            known = KnownHeaders()
+            search = discover_scans(inputs, None, choice, known)
+            search = studies_for(search, card, choice.takes, choice.channels, known)
             found = discovery.looked_at(
                 search, show_phi=show_phi, volume_index=meant.index, every_volume=meant.every
             )

@@ -7,8 +7,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from ...engine.options import Effort, Precision
-from ...io.choice import Choice
-from ...io.globs import ALL_PATHS, PathGlobs
+from ...io.choice import ALL_PATHS, Choice, PathGlobs
 from ...io.links import Links
 from .help_panels import DICOM, INPUT, REPORTS, SPEED
 from .values import VolumeChoice, parsed_volume, wrong_value

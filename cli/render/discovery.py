@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...io.discovery import Discovery
 from ...io.errors import UnsupportedScanError
-from ...io.file_headers import FileHeader, read_study_header
-from ...io.search import SUFFIXES, suffix_of
+from ...io.formats.registry import SUFFIXES, suffix_of
+from ...io.reading import FileHeader, read_study_header
 from ...io.volume import Study
 from .missed import passed_over
 from .terminal.alike import alike_lines
@@ -119,7 +119,7 @@ def reasons(found: Found) -> Iterator[str]:
     for series in sorted(found.series, key=_name):
         if series.verdict == "refused":
             verb = "failed" if series.is_incomplete else "refused"
-            yield f"{verb}: {_name(series)}: {printable(flagged(series.told))}"
+            yield f"{verb}: {_name(series)}: {printable(flagged(series.explanation))}"
     for study, header in found.headers.items():
         if header.refusal:
             verb = "failed" if header.unreadable else "refused"

@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Collection
 from pathlib import Path
 
+from ...io.files.nifti_start import gzip_unpacker, has_nifti_magic
 from ..errors import quoted
 from .pickles import is_pickle
 
@@ -71,7 +72,7 @@ def foreign_file(name: str, data: bytes) -> str | None:
 
     name: of the file. The result completes "This is ...".
     """
-    if _is_nifti(data) or (data.startswith(_GZIP) and _is_nifti(_unpacked_start(data))):
+    if has_nifti_magic(data) or (data.startswith(_GZIP) and has_nifti_magic(_unpacked_start(data))):
         return _SCAN
     if name == _SAVED_MODEL_FILE:
         return _SAVED_MODEL
@@ -147,13 +148,9 @@ def is_onnx_start(data: bytes) -> bool:
     return data[after : after + 1] in (b"\x1a", b"\x22", b"\x3a", b"\x42")
 
 
-def _is_nifti(start: bytes) -> bool:
-    return start[344:348] in (b"n+1\0", b"ni1\0") or start[4:8] in (b"n+2\0", b"ni2\0")
-
-
 def _unpacked_start(data: bytes) -> bytes:
     """Return the first bytes of gzip-compressed data; empty if it is damaged."""
     try:
-        return zlib.decompressobj(wbits=31).decompress(data[:_GZIP_READ], _NIFTI_HEADER)
+        return gzip_unpacker().decompress(data[:_GZIP_READ], _NIFTI_HEADER)
     except zlib.error:
         return b""

@@ -1,4 +1,4 @@
-"""DICOM: from files to series, each of which is one grid, or with the reason why it is none.
+"""DICOM series: files joined to series, each of which is one grid, or the reason why it is none.
 
-May import files and the volume. Must not know other formats, nor networks.
+May import files, choices and the volume. Must not know other formats, the search, nor networks.
 """

@@ -3,22 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from .instance import (
-    Contrast,
-    DataSet,
-    Frame,
-    Moment,
-    Technique,
-    items,
-    number,
-    numbers,
-    places,
-    seconds,
-    word,
-    words,
-)
-from .kinds import modality_in
-from .library import pydicom, tag_of
+from .dataset import DataSet, items, number, numbers, places, pydicom, seconds, tag_of, word, words
+from .frames import Contrast, Frame, Moment, Technique
+from .object_types import modality_in
 
 SHARED = "SharedFunctionalGroupsSequence"
 PER_FRAME = "PerFrameFunctionalGroupsSequence"
@@ -27,7 +14,7 @@ _FRAME_TYPES = ("MRImageFrameTypeSequence", "CTImageFrameTypeSequence", "PETFram
 
 
 _NOTHING: DataSet = pydicom.Dataset()
-"""For a group that is missing; nobody changes it."""
+"""Stand-in for a group that is missing; never changed."""
 _AGENTS = "ContrastBolusUsageSequence"
 _OF_PLACES = {tag_of("StackID"), tag_of("InStackPositionNumber"), tag_of("ImagePositionPatient")}
 """Dimensions that say where a frame lies, which its position says better."""
@@ -87,7 +74,7 @@ def frame_groups(dataset: DataSet) -> Iterator[FrameGroups]:
 
 
 def _other_dimensions(dataset: DataSet) -> tuple[int, ...]:
-    """Which of the object's dimensions, counted from 0, are not those of places."""
+    """Return those of the object's dimensions, counted from 0, that are not places."""
     pointers = (item.get("DimensionIndexPointer") for item in items(dataset, DIMENSIONS))
     return tuple(at for at, pointer in enumerate(pointers) if pointer not in _OF_PLACES)
 

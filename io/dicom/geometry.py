@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..volume import LPS_TO_RAS, Affine
-from .instance import Frame
+from .frames import Frame
 
 Vector: TypeAlias = npt.NDArray[np.float64]
 
@@ -35,7 +35,7 @@ SHIFT_PIXELS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SliceGrid:
-    """Where a stack of slices lies.
+    """Place of a stack of slices.
 
     affine: (4, 4), RAS+, of voxels indexed [column, row, slice]. depths: each slice's place along
     the normal, in millimetres from the first. origins: (slices, 3), first pixels in LPS+.
@@ -63,7 +63,7 @@ def depth_of(frame: Frame, normal: Vector) -> float:
 
 
 def bad_frames(frames: Iterable[Frame]) -> str | None:
-    """What keeps these slices from any geometry, in words; None if nothing does."""
+    """Return what keeps these slices from any geometry, in words; None if nothing does."""
     for orientation in {frame.orientation for frame in frames}:
         row, column = np.reshape(orientation, (2, 3))
         if trouble := _bad_axes(row, column):
@@ -142,7 +142,7 @@ def slice_distance(frames: Sequence[Frame]) -> float:
 
 
 def places_of(frames: Sequence[Frame]) -> list[int]:
-    """For each image the number of its place along the stack, from 0."""
+    """Return the number of each image's place along the stack, from 0."""
     depths = depths_of(frames)
     order = sorted(range(len(frames)), key=depths.__getitem__)
     places, place = [0] * len(frames), 0

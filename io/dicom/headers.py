@@ -10,26 +10,25 @@ from typing import Any, BinaryIO
 
 from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
-from .directory import Directory, read_directory
-from .enhanced import DIMENSIONS, PER_FRAME, SHARED, enhanced_frames
-from .file_starts import Unreadable, not_dicom
-from .instance import (
-    Concatenation,
-    Contrast,
+from .dataset import (
+    PARSING_ERRORS,
     DataSet,
-    Frame,
-    Instance,
-    Moment,
-    Technique,
     items,
     number,
     numbers,
     places,
+    pydicom,
+    read_partial,
     seconds,
+    tag_of,
+    with_shared_values,
     word,
     words,
 )
-from .kinds import (
+from .enhanced import DIMENSIONS, PER_FRAME, SHARED, enhanced_frames
+from .frames import Concatenation, Contrast, Frame, Instance, Moment, Technique
+from .header_scan import Unreadable, not_dicom
+from .object_types import (
     NO_PLACE,
     is_directory,
     is_enhanced,
@@ -39,8 +38,7 @@ from .kinds import (
     no_image,
     obstacle,
 )
-from .library import PARSING_ERRORS, pydicom, tag_of, with_shared_values
-from .parsing import read_partial
+from .series_files import Directory, read_directory
 from .stored_text import keep_stored_text
 
 _TAGS = (
@@ -60,26 +58,26 @@ _TAG_NUMBERS = [tag_of(keyword) for keyword in _TAGS]
 _LAST_GROUP = 0x0028
 """Everything about a single image stands before it; behind it, private groups can be vast."""
 _MOST_PARTS = 0xFFFF
-"""Of a concatenation, by the elements' VR, which is US; a damaged header may tell of any number."""
+"""Limit of a concatenation, by the elements' VR, US; a damaged header may give any number."""
 _LAST_OF_FRAMES = 0x7FDF
-"""What describes the frames of an enhanced object stands before it, and before the pixels."""
+"""Group before which the frames of an enhanced object are described; pixels follow."""
 _OF_PET = [tag_of("NumberOfSlices")]
 _GE_BLOCKS = range(0x10, 0x14)
-"""Where the elements of GE's private group for parameters may begin."""
+"""Blocks in which the elements of GE's private group for parameters may begin."""
 _OF_GE = [
     *(pydicom.tag.Tag(0x0043, block) for block in _GE_BLOCKS),
     *(pydicom.tag.Tag(0x0043, block << 8 | 0x2F) for block in _GE_BLOCKS),
 ]
 _GE_CREATOR = "GEMS_PARM_01"
 _GE_COMPONENTS = ("MAGNITUDE", "PHASE", "REAL", "IMAGINARY")
-"""Of (0043,xx2F), by its value."""
+"""GE's components by the value of (0043,xx2F)."""
 _UNPACKED = (ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian)
 
 
 def read_header(
     path: Path, file: BinaryIO, start: bytes, old: bool
 ) -> Instance | Directory | Unreadable | None:
-    """What a file's header tells; None for what is no DICOM after all.
+    """Return what a file's header says; None for what is no DICOM after all.
 
     start: its first bytes. old: whether it has no preamble. Raises OSError and MemoryError.
     """
@@ -119,13 +117,13 @@ def _read(
 
 
 def _whole_series_uid(dataset: DataSet) -> str:
-    """Of a header that may end in the middle of it, as only the last element of a cut file may."""
+    """Return the SeriesInstanceUID unless the header may end in the middle of it, if it is cut."""
     is_whole = max(dataset.keys(), default=0) > tag_of("SeriesInstanceUID")
     return word(dataset, "SeriesInstanceUID") if is_whole else ""
 
 
 def _unfinished(dataset: DataSet, *, is_whole: bool) -> str | None:
-    """What is wrong with a header that says less than it should; is_whole: whether more follows it.
+    """Return what is wrong with an incomplete header; is_whole: whether more follows it.
 
     A cut takes the end of a header away, so one with other elements of its image, but without its
     rows, was made without them.
@@ -152,7 +150,7 @@ def _cut(dataset: DataSet, there: int) -> str | None:
 
 
 def _common(file: BinaryIO, start: bytes, old: bool) -> tuple[DataSet, int | None]:
-    """What all single images have, and GE's group for parameters if the file seems to have it."""
+    """Read what all single images have, and GE's group for parameters if the file may have it."""
     if _GE_CREATOR.encode() in start:
         with suppress(*PARSING_ERRORS):
             return _elements(file, start, old, [*_TAG_NUMBERS, *_OF_GE])
@@ -162,7 +160,7 @@ def _common(file: BinaryIO, start: bytes, old: bool) -> tuple[DataSet, int | Non
 def _elements(
     file: BinaryIO, start: bytes, old: bool, tags: Sequence[Any]
 ) -> tuple[DataSet, int | None]:
-    """As _header, from the file's start if it has all: parsing memory takes half the time."""
+    """Read elements as `_header`, from the start if it has all: parsing memory is twice as fast."""
     last_group = max(_LAST_GROUP, *(tag.group for tag in tags))
     with suppress(*PARSING_ERRORS):
         dataset, end = _header(io.BytesIO(start), old, last_group, tags)
@@ -192,7 +190,7 @@ def _header(
 
 
 def _instance(path: Path, dataset: DataSet) -> Instance | None:
-    """What the header says; None if it does not even say of which series it is."""
+    """Return what the header says; None if it does not even name its series."""
     sop_class, uid = word(dataset, "SOPClassUID"), word(dataset, "SOPInstanceUID")
     study, series = word(dataset, "StudyInstanceUID"), word(dataset, "SeriesInstanceUID")
     if not (sop_class and uid and study and series):
@@ -230,8 +228,8 @@ def _concatenation(dataset: DataSet) -> Concatenation | None:
     uid = word(dataset, "ConcatenationUID")
     if not uid:
         return None
-    told = (number(dataset, f"InConcatenation{kind}") for kind in ("Number", "TotalNumber"))
-    part, total = (int(min(each, _MOST_PARTS)) for each in told)
+    found = (number(dataset, f"InConcatenation{kind}") for kind in ("Number", "TotalNumber"))
+    part, total = (int(min(each, _MOST_PARTS)) for each in found)
     return Concatenation(uid, part, total)
 
 

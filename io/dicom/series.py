@@ -1,4 +1,4 @@
-"""From the headers of many files to series, each one grid or with the reason why it is none."""
+"""DICOM series of the headers of many files, each one grid or with the reason why it is none."""
 
 import os
 from collections import Counter, defaultdict
@@ -10,18 +10,20 @@ from typing import TypeAlias
 
 from ..choice import Choice
 from ..files.header_limits import pick_volume
+from ..volume import Study
+from .acceptance import Verdict, accepted
+from .frames import Concatenation, Instance, Stack
 from .geometry import depth_of, normal_of
-from .instance import Concatenation, Instance, Stack
-from .kinds import NO_IMAGE, NO_PLACE, THROUGH_A_TABLE
-from .members import Members
-from .parts import Part, parts_of
-from .verdicts import Verdict, judged
+from .grouping import Part, parts_of
+from .header_scan import scan
+from .object_types import NO_IMAGE, NO_PLACE, THROUGH_A_TABLE
+from .series_files import Members
 
 Owner: TypeAlias = tuple[str, str]
 """Patient and study."""
 HASH_DIGITS = 8
 MOST_NAMED = 3
-"""Of the files that a series has lost; the others are counted."""
+"""Unreadable files of a series that are named; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +36,12 @@ class Series:
     extents: along columns, rows and slices. spacing: along them, in millimetres. uneven: what is
     wrong with its grid, if it is taken all the same and resampled. notes: what a user should know
     of it. text: its description, if that may be shown. study_numbers: of all series of its study.
-    keep_private: whether its private elements go into the result. kind: what tells it from other
-    images of its SeriesInstanceUID, in words. is_incomplete: whether some of its images cannot be
-    read. incomplete: that images are missing and it is taken without, in words for its result.
-    uid: its SeriesInstanceUID. study: its StudyInstanceUID. number: SeriesNumber. modality:
+    keep_private: whether its private elements go into the result. kind: what distinguishes it from
+    other images of its SeriesInstanceUID, in words. is_incomplete: whether some of its images
+    cannot be read. incomplete: that images are missing and it is taken without, in words for its
+    result. uid: its SeriesInstanceUID. study: its StudyInstanceUID. number: SeriesNumber. modality:
     such as MR. files: all of its files. images: how many it has. patient: its identifier, never
-    shown. reference: UID of its frame of reference, empty where none is told. is_result: whether
+    shown. reference: UID of its frame of reference, empty where none is given. is_result: whether
     this program made it.
     """
 
@@ -85,7 +87,7 @@ class Series:
 
     @property
     def content(self) -> Hashable:
-        """What of it makes its results, without the names of its files."""
+        """Key of all that determines its results, without the names of its files."""
         at = {file: index for index, file in enumerate(self.files)}
         volumes = tuple(
             tuple((at[frame.file], frame.number) for frame in volume) for volume in self.volumes
@@ -102,7 +104,7 @@ class Series:
         return sha256(repr((list(map(str, self.files)), images)).encode()).hexdigest()
 
     @property
-    def told(self) -> str:
+    def explanation(self) -> str:
         """The reason, behind the series' own text where that may be shown."""
         return f'"{self.text}": {self.reason}' if self.text else self.reason or ""
 
@@ -152,7 +154,7 @@ def _owner(members: Members) -> Owner:
 
 
 def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
-    """What all rows of a series have in common; is_alone: in its folder, by its identifier."""
+    """Return what all rows of a series share; is_alone: in its folder, by its identifier."""
     first = members.first
     label = f"series-{first.number:04}-{_digest(first.series)}"
     if not is_alone:
@@ -167,16 +169,16 @@ def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
         files=(),
         verdict="skipped",
         duplicates=members.copies,
-        notes=(*_identifiers_told(members), *_numbers_told(members, choice)),
+        notes=(*_identifier_notes(members), *_number_notes(members, choice)),
         text=first.description if choice.show_phi else "",
         keep_private=choice.keep_private,
         patient=first.patient,
-        incomplete=_incomplete_told(members, choice),
+        incomplete=_incomplete_words(members, choice),
         is_result=any(instance.is_result for instance in members.instances),
     )
 
 
-def _numbers_told(members: Members, choice: Choice) -> Iterator[str]:
+def _number_notes(members: Members, choice: Choice) -> Iterator[str]:
     """Images that seem to be missing, by numbers that may be wrong or that a user passes over."""
     if members.absent and choice.allow_uneven:
         yield f"{_absent_named(members)}; what is there is taken"
@@ -188,13 +190,13 @@ def _numbers_told(members: Members, choice: Choice) -> Iterator[str]:
         )
 
 
-def _identifiers_told(members: Members) -> Iterator[str]:
-    """What the SOPInstanceUIDs of a series leave to be believed."""
+def _identifier_notes(members: Members) -> Iterator[str]:
+    """Yield notes on what the SOPInstanceUIDs of a series leave unverified."""
     if copies := members.copies:
-        told = f"{copies} cop{'y' if copies == 1 else 'ies'} of images left out"
+        note = f"{copies} cop{'y' if copies == 1 else 'ies'} of images left out"
         if members.unlike:
-            told += f"; {members.unlike} of other content than the image that is taken"
-        yield told
+            note += f"; {members.unlike} of other content than the image that is taken"
+        yield note
     images = len(members.instances)
     if images > (identifiers := _identifiers_in(members)):
         yield (
@@ -242,11 +244,11 @@ def _left_out(members: Members) -> dict[str, list[Instance]]:
 
 
 def _lost(members: Members, choice: Choice) -> str | None:
-    """Which images of the series nobody can read or place, in words."""
+    """Return which images of the series cannot be read or placed, in words."""
     lost = [f"{each.file.name} ({each.reason})" for each in members.lost]
     if lost:
-        told = "cannot be read, and may be slices of it; restore or remove what is damaged"
-        return f"{len(lost)} beside its {len(members.instances)} images {told}: {_first(lost)}"
+        reason = "cannot be read, and may be slices of it; restore or remove what is damaged"
+        return f"{len(lost)} beside its {len(members.instances)} images {reason}: {_first(lost)}"
     if members.unlike and len(members.instances) > _identifiers_in(members):
         return (
             f"{members.unlike} more images have the SOPInstanceUID and the place of one of its "
@@ -254,14 +256,14 @@ def _lost(members: Members, choice: Choice) -> str | None:
             "belong together; export it again with identifiers of their own"
         )
     classes = {each.sop_class for each in members.instances if each.frames}
-    for obstacles, told in _AMONG_SLICES.items():
+    for obstacles, reason in _AMONG_SLICES.items():
         blind = [
             each.file.name
             for each in members.instances
             if each.obstacle in obstacles and each.sop_class in classes
         ]
         if blind:
-            return f"{len(blind)} of its {len(members.instances)} images {told}: {_first(blind)}"
+            return f"{len(blind)} of its {len(members.instances)} images {reason}: {_first(blind)}"
     if members.absent and not choice.allow_uneven:
         return (
             f"{_absent_named(members)}; copy all of it, or setting allow-uneven takes what is there"
@@ -270,24 +272,24 @@ def _lost(members: Members, choice: Choice) -> str | None:
 
 
 def _absent_named(members: Members) -> str:
-    return f"{_absent_told(members)}: {_first([image.file.name for image in members.absent])}"
+    return f"{_absent_words(members)}: {_first([image.file.name for image in members.absent])}"
 
 
-def _absent_told(members: Members) -> str:
+def _absent_words(members: Members) -> str:
     return (
         f"{len(members.absent)} of the {members.listed} images that the DICOMDIR lists of it are "
         "not there"
     )
 
 
-def _incomplete_told(members: Members, choice: Choice) -> str:
+def _incomplete_words(members: Members, choice: Choice) -> str:
     if not members.absent or not choice.allow_uneven:
         return ""
-    return f"the source was incomplete: {_absent_told(members)}"
+    return f"the source was incomplete: {_absent_words(members)}"
 
 
 def _incomplete(there: Iterable[Concatenation]) -> str | None:
-    """Which parts of an object in several files are not there, in words."""
+    """Return which parts of an object in several files are missing, in words."""
     objects: dict[str, list[Concatenation]] = defaultdict(list)
     for part in there:
         objects[part.uid].append(part)
@@ -327,7 +329,7 @@ def _part(
 ) -> Series:
     """The row of some images.
 
-    missing: which others of them nobody can read, in words. is_whole: whether their
+    missing: which others of them cannot be read, in words. is_whole: whether their
     SeriesInstanceUID has no others.
     """
     normal = normal_of(part.frames[0])
@@ -339,7 +341,7 @@ def _part(
         return replace(row, reason=left_out)
     if missing:
         return replace(row, verdict="refused", reason=missing, is_incomplete=True)
-    found = judged(frames, part.trouble, choice, is_whole=is_whole)
+    found = accepted(frames, part.trouble, choice, is_whole=is_whole)
     return replace(
         row,
         verdict=found.verdict,
@@ -350,3 +352,28 @@ def _part(
         uneven=found.uneven,
         notes=(*row.notes, *found.notes),
     )
+
+
+def came_since(study: Study) -> tuple[Path, ...]:
+    """Images of a study's series in its folders that were not there when these were searched.
+
+    Headers are read of what is new alone. Raises OSError.
+    """
+    known = {*study.files}
+    new = [
+        path
+        for folder, listed in study.listed
+        if folder.stat().st_mtime_ns != listed
+        for path in _changed_since(folder, listed)
+        if path not in known
+    ]
+    series = {each.series.uid for each in study.channels if isinstance(each.series, Series)}
+    return tuple(each.file for each in scan(sorted(new)).instances if each.series in series)
+
+
+def _changed_since(folder: Path, moment: int) -> Iterator[Path]:
+    """Files by the times that their own file system gives them, not by this machine's clock."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_file() and entry.stat().st_ctime_ns >= moment:
+                yield folder / entry.name

@@ -16,15 +16,15 @@ from pydicom.datadict import dictionary_has_tag, dictionary_VR
 from pydicom.dataelem import DataElement
 from pydicom.valuerep import TEXT_VR_DELIMS, PersonName
 
-from .library import PARSING_ERRORS, pydicom
+from .dataset import PARSING_ERRORS, pydicom
 
 _KINDS = frozenset({"SH", "LO", "ST", "LT", "UC", "UT", "PN"})
 """VRs to which SpecificCharacterSet applies (PS3.5 6.1.2.3)."""
 _KNOWN = frozenset(python_encoding.values())
 _ESCAPE = b"\x1b"
 _FOREIGN = re.compile("[\x1b\x80-\x9f\ufffd]")
-"""What comes of bytes that are not as declared: escapes of other sets, control characters, and what
-stands for a character that cannot be decoded.
+"""Traces of bytes that are not as declared: escapes of other sets, control characters, and the
+replacement for a character that cannot be decoded.
 """
 
 
@@ -119,7 +119,7 @@ def _of_bytes(element: DataElement, stored: bytes) -> DataElement:
 
 
 def _encodings(dataset: Any) -> tuple[list[str], bool]:
-    """As Python has them, and whether they are DICOM's; the default if not.
+    """Return Python's names of encodings, and whether they are DICOM's; the default if not.
 
     pydicom takes any name that Python knows, such as UTF-16, in which ASCII has other bytes.
     """

@@ -12,12 +12,19 @@ from pathlib import Path
 from typing import Protocol
 
 from . import commands
-from .classes import COMMITMENT, IMAGES
 from .commands import DimseStatus, Elements, Field, Refusal
 from .connection import Connection, Fragment, Pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError
 from .limits import LONGEST_COMMAND, Limits
-from .negotiation import AssociationRequest, PresentationContext, Rejection, abortion, rejection
+from .negotiation import (
+    COMMITMENT,
+    IMAGES,
+    AssociationRequest,
+    PresentationContext,
+    Rejection,
+    abortion,
+    rejection,
+)
 from .objects import (
     NO_ROOM,
     START_BYTES,
@@ -34,7 +41,7 @@ _LEAST_PDU = 70
 
 
 class Session(Protocol):
-    """Where the objects of one association go."""
+    """Destination of the objects of one association."""
 
     def place(self) -> Path | Refusal:
         """A path for an object that is offered, or why it is refused."""
@@ -75,16 +82,16 @@ class Session(Protocol):
 
 
 class Policy(Protocol):
-    """Who may ask for associations."""
+    """Rules for the peers that may ask for associations."""
 
     def session(self, called: str, calling: str, address: str) -> "Session | Rejection":
-        """Where the objects of an association go, or why there is none."""
+        """Return where the objects of an association go, or why there is none."""
         ...
 
 
 @dataclass
 class _Message:
-    """What has come of a message so far."""
+    """Received parts of a message."""
 
     context: int = 0
     command: bytearray = field(default_factory=bytearray)
@@ -338,6 +345,6 @@ def _refusal(error: OSError) -> Refusal:
 
 
 def reject(connection: Connection, why: Rejection) -> None:
-    """Tell a peer that there is no association."""
+    """Answer a peer that there is no association."""
     with suppress(NetworkError):
         connection.send(rejection(why))

@@ -33,7 +33,7 @@ ANSWER = 0x8000
 
 
 class Field(IntEnum):
-    """What a message asks for."""
+    """Request or response that a message is."""
 
     STORE = 0x0001
     ECHO = 0x0030

@@ -21,7 +21,7 @@ class CertificateError(NetworkError):
 
 
 class ProtocolError(NetworkError):
-    """What came is no DICOM, or exceeds a limit."""
+    """Received bytes are no DICOM, or exceed a limit."""
 
 
 class RefusedError(NetworkError):

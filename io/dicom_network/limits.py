@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of all peers together, or of one association.
+    """Limits of all peers together, or of one association.
 
     associations: at a time. waiting: connections at a time that have not become associations; of
     more, the oldest is closed. pdu: bytes of one PDU. objects, bytes: received on one association.

@@ -20,9 +20,9 @@ _STOP_SECONDS = 10.0
 class Listener:
     """Accepts connections in a thread of its own; a context manager.
 
-    address, port: to listen at; port 0 takes a free one. policy: who may do what. turned_away: told
-    of the address of each connection that came to no association, why, and the AE titles that it
-    gave, where they are the reason. tls: a server's context, or None.
+    address, port: to listen at; port 0 takes a free one. policy: who may do what. turned_away:
+    called with the address of each connection without an association, the reason, and the AE
+    titles that it gave if they are the reason. tls: a server's context, or None.
     """
 
     def __init__(

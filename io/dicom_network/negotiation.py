@@ -1,17 +1,50 @@
-"""Requests for associations and the answers to them, by pynetdicom's reader and writer of PDUs."""
+"""Requests for associations and the answers to them, by pynetdicom's reader and writer of PDUs.
+
+Accepted are the objects and encodings that this program's reader can use.
+"""
 
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pydicom.uid as uids
 import pynetdicom as _pynetdicom
 from pynetdicom import pdu as _pdu
 from pynetdicom import pdu_primitives as _primitives
 from pynetdicom import presentation as _presentation
 
-from .classes import COMMITMENT, IMAGES, PLAIN, SYNTAXES, VERIFICATION
+from ..dicom.object_types import SCANS
 from .errors import ProtocolError, RefusedError
+
+VERIFICATION = "1.2.840.10008.1.1"
+COMMITMENT = "1.2.840.10008.1.20.1"
+COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1"
+
+IMAGES: tuple[str, ...] = (*SCANS, uids.SecondaryCaptureImageStorage)
+"""Classes of the objects of scans and derived series."""
+
+PLAIN: tuple[str, ...] = (uids.ExplicitVRLittleEndian, uids.ImplicitVRLittleEndian)
+
+SYNTAXES: tuple[str, ...] = (
+    *PLAIN,
+    uids.JPEGLSLossless,
+    uids.JPEGLosslessSV1,
+    uids.JPEGLossless,
+    uids.JPEG2000Lossless,
+    uids.HTJ2KLossless,
+    uids.HTJ2KLosslessRPCL,
+    uids.RLELossless,
+    uids.JPEGLSNearLossless,
+    uids.JPEGExtended12Bit,
+    uids.JPEGBaseline8Bit,
+    uids.JPEG2000,
+    uids.HTJ2K,
+    uids.ExplicitVRBigEndian,
+)
+"""Encodings by preference: of those that a peer offers for the same objects, the first is taken, so
+that no lossy one is taken unasked."""
+
 
 pynetdicom: Any = _pynetdicom  # typed only in part
 pdu: Any = _pdu
@@ -60,7 +93,7 @@ TOO_MANY = Rejection(2, 3, 2, "there are as many associations as are allowed")
 
 
 class AssociationRequest:
-    """What a peer asks for. called, calling: AE titles. longest: bytes of a PDU that it takes."""
+    """A peer's request. called, calling: AE titles. longest: bytes of a PDU that it takes."""
 
     def __init__(self, body: bytes) -> None:
         """body: of the PDU. Raises ProtocolError."""
@@ -165,7 +198,7 @@ _REJECTED = {
 
 
 def rejected(body: bytes) -> RefusedError:
-    """What a peer's refusal means."""
+    """Return the error for a peer's refusal."""
     source, diagnostic = (body[2], body[3]) if len(body) == 4 else (0, 0)
     reason = _REJECTED.get((source, diagnostic), "it gives no reason")
     return RefusedError(f"it rejects the association: {reason}")

@@ -1,4 +1,4 @@
-"""Objects as they come off the network, written to disk piece by piece."""
+"""Objects received from the network: written to disk piece by piece, and compared."""
 
 import errno
 import hashlib
@@ -8,13 +8,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from pydicom.uid import ExplicitVRBigEndian
 
-from ..dicom.instance import word
-from ..dicom.library import PARSING_ERRORS, pydicom, tag_of
-from ..dicom.parsing import ItemCount, TooManyItemsError, read_partial
+from ..dicom.dataset import (
+    PARSING_ERRORS,
+    ItemCount,
+    TooManyItemsError,
+    encoded,
+    is_of_pixels,
+    pydicom,
+    read_partial,
+    tag_of,
+    word,
+)
+from ..dicom.stored_text import all_as_stored
+from ..files.regular import open_regular
 from .commands import DimseStatus, Refusal
 from .negotiation import IMPLEMENTATION_NAME, IMPLEMENTATION_UID
 
@@ -54,7 +64,7 @@ class ReceivedObject:
 
 
 class NotUnderstoodError(Exception):
-    """What came is no object that could be used. refusal: the answer."""
+    """The received object cannot be used. refusal: the answer."""
 
     def __init__(self, status: DimseStatus, reason: str) -> None:
         super().__init__(reason)
@@ -64,8 +74,8 @@ class NotUnderstoodError(Exception):
 class ObjectFile:
     """A file that is being received; gone again unless `finish` succeeded.
 
-    offer: what was promised. claim: whether the file may grow by so many bytes; told of less than
-    none when it is gone. All methods but `discard` raise OSError.
+    offer: what was promised. claim: whether the file may grow by so many bytes; called with a
+    negative number when it is gone. All methods but `discard` raise OSError.
     """
 
     def __init__(self, path: Path, offer: Offer, claim: Callable[[int], bool]) -> None:
@@ -177,3 +187,50 @@ def _file_meta(offer: Offer) -> bytes:
     buffer = io.BytesIO()
     pydicom.filewriter.write_file_meta_info(buffer, meta)
     return b"\0" * 128 + b"DICM" + buffer.getvalue()
+
+
+_HOW_IT_WAS_PACKED = tag_of("DerivationDescription")
+"""Element in which dcmtk, and so Orthanc, says by what method and how well."""
+
+
+def is_same_object(one: Path, other: Path) -> bool:
+    """Whether headers are equal, and the pixels too where they are in one transfer syntax.
+
+    In two, they are not looked at: whoever changes an image gives it another UID (PS3.3,
+    C.12.1.1), and decoders are not for a process that listens to strangers. Raises OSError.
+    """
+    try:
+        (syntax, header, start), (syntax_of_other, header_of_other, start_of_other) = (
+            _header(path) for path in (one, other)
+        )
+    except PARSING_ERRORS:
+        return False
+    if header != header_of_other:
+        return False
+    return syntax != syntax_of_other or _from(one, start) == _from(other, start_of_other)
+
+
+def _header(path: Path) -> tuple[str, bytes, int]:
+    """Transfer syntax, header in one encoding for all, and where all else begins in the file."""
+    with open_regular(path) as file:
+        dataset = read_partial(file, is_of_pixels)
+        start = file.tell()
+    dataset.pop(_HOW_IT_WAS_PACKED, None)
+    all_as_stored(dataset)
+    dataset.walk(_set_length)
+    dataset.set_original_encoding(True, True, dataset.original_character_set)
+    return str(dataset.file_meta.TransferSyntaxUID), encoded(dataset, is_implicit=True), start
+
+
+def _from(path: Path, start: int) -> bytes:
+    with open_regular(path) as file:
+        file.seek(start)
+        return file.read()
+
+
+def _set_length(_dataset: Any, element: Any) -> None:
+    """Give a sequence and its items a length, which may have an end mark in its place."""
+    if element.VR == "SQ":
+        element.is_undefined_length = False
+        for item in element.value:
+            item.is_undefined_length_sequence_item = False

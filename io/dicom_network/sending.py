@@ -17,23 +17,29 @@ from pathlib import Path
 
 from pydicom.uid import ExplicitVRLittleEndian
 
-from ..dicom.instance import DataSet, word
-from ..dicom.library import PARSING_ERRORS, encoded, pydicom, tag_of
-from ..dicom.parsing import read_partial
+from ..dicom.dataset import PARSING_ERRORS, DataSet, encoded, pydicom, read_partial, tag_of, word
 from ..dicom.stored_text import all_as_stored
 from ..files.regular import open_regular, read_regular
 from . import commands
-from .classes import COMMITMENT, IMAGES, VERIFICATION
 from .commands import Elements, Field
 from .connection import Connection, Pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError, RefusedError
 from .limits import LONGEST_COMMAND, LONGEST_REQUEST
-from .negotiation import PresentationContext, abortion, accepted, association_request, rejected
+from .negotiation import (
+    COMMITMENT,
+    IMAGES,
+    VERIFICATION,
+    PresentationContext,
+    abortion,
+    accepted,
+    association_request,
+    rejected,
+)
 from .storage_commitment import Commitment, Referenced, report_of
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
-"""That a peer may take to store an object."""
+"""Time that a peer may take to store an object."""
 _LONGEST_PIECE = 1 << 17
 _MEDIUM = 1
 
@@ -83,7 +89,7 @@ class Transmission:
             raise RefusedError(f"it answers C-STORE with status {status:04X}")
 
     def report(self, asked: Commitment, safe: Sequence[Referenced]) -> None:
-        """Tell a peer which of the objects that it asked about are safe.
+        """Report to a peer which of the objects that it asked about are safe.
 
         Raises NetworkError, or RefusedError if it does not want to know.
         """
@@ -212,7 +218,7 @@ def _connected(peer: Peer, tls: ssl.SSLContext | None) -> Connection:
 
 
 def instance_of(file: Path) -> str:
-    """SOPInstanceUID of a file of a derived series. Raises RefusedError if it tells none."""
+    """SOPInstanceUID of a file of a derived series. Raises RefusedError if it has none."""
     with _readable(file), open_regular(file) as stream:
         return _identity(read_partial(stream, _is_behind_meta).file_meta)[1]
 

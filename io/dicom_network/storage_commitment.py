@@ -5,11 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..dicom.instance import items, word
-from ..dicom.library import PARSING_ERRORS, encoded, pydicom
+from ..dicom.dataset import PARSING_ERRORS, encoded, items, pydicom, word
 from . import commands
-from .classes import COMMITMENT, COMMITMENT_INSTANCE, PLAIN
 from .commands import Field
+from .negotiation import COMMITMENT, COMMITMENT_INSTANCE, PLAIN
 
 _ALL_SAFE, _SOME_LOST = 1, 2
 _NO_SUCH_OBJECT = 0x0112
@@ -25,7 +24,7 @@ class Referenced:
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """What a peer asks for.
+    """A peer's request.
 
     transaction: UID under which it expects the report. referenced: the objects that it asks about.
     """
@@ -35,7 +34,7 @@ class Commitment:
 
 
 def asked_for(data: bytes, syntax: str) -> Commitment | None:
-    """What the data set of a request says; None if that cannot be understood."""
+    """Return the request in a data set; None if that cannot be understood."""
     try:
         found = pydicom.filereader.read_dataset(
             io.BytesIO(data), is_implicit_VR=syntax == PLAIN[1], is_little_endian=True
@@ -54,7 +53,7 @@ def asked_for(data: bytes, syntax: str) -> Commitment | None:
 def report_of(
     asked: Commitment, safe: Sequence[Referenced], syntax: str, message: int
 ) -> tuple[bytes, bytes]:
-    """The command and the data set of the report; all others are told as missing.
+    """The command and the data set of the report; all others are reported as missing.
 
     message: its number on the association.
     """

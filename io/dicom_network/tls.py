@@ -23,13 +23,13 @@ class Certificates:
     trusted: Path
 
     def server_context(self) -> ssl.SSLContext:
-        """For peers that connect, which must show a certificate. Raises CertificateError."""
+        """Context for peers that connect and must show a certificate. Raises CertificateError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = ssl.CERT_REQUIRED
         return self._loaded(context)
 
     def client_context(self) -> ssl.SSLContext:
-        """For peers to connect to, whose certificate must name their host.
+        """Context for peers to connect to, whose certificate must name their host.
 
         Raises CertificateError.
         """

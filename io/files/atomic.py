@@ -29,7 +29,7 @@ def whole_file(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
 
 @contextmanager
 def whole_files(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
-    """As `whole_file` for a result of several files, such as a header and its voxels.
+    """Store a result of several files, such as a header and its voxels, as `whole_file` does.
 
     Yield a path named as `target` in an empty `.part` folder. All files that the body writes in
     that folder move beside `target`, and the one named as `target` moves last.
@@ -49,7 +49,7 @@ def whole_files(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
 
 @contextmanager
 def whole_folder(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
-    """As `whole_file` for a result that is a folder: yield an empty folder in a `.part` folder.
+    """Store a folder as `whole_file` does a file: yield an empty folder in a `.part` folder.
 
     A folder that stands at `target` moves aside first and is removed when the new one is in place;
     a kill between the two renames leaves no folder there, never half of one.
@@ -93,8 +93,9 @@ def _check_replaceable(target: Path) -> None:
 
 
 def irreplaceable(target: Path) -> str | None:
-    """What is at a place and is never replaced, in words; None if it is a file or folder, or
-    nothing.
+    """Return what is at a place and is never replaced, in words.
+
+    None if it is a file, a folder or nothing.
     """
     try:
         mode = target.lstat().st_mode
@@ -131,7 +132,7 @@ def _cause(error: OSError) -> OSError:
 
 
 def _advice(error: OSError) -> str:
-    """What a refusal to write means, and what to do about it."""
+    """Return what a refusal to write means, and what to do about it."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return "the disk is full; make room or choose another output folder"

@@ -1,5 +1,5 @@
-"""What the system is asked to do with a file: store it now, drop it from memory, keep its room,
-read it anywhere; and of a place, whether a name fits there and a file system begins there.
+"""System calls on files: store now, drop from memory, reserve room, read at a position; and whether
+a name fits at a place and a file system begins there.
 """
 
 import errno
@@ -55,7 +55,7 @@ def read_at(descriptor: int, buffer: memoryview, begin: int) -> int:
 
 
 def free_bytes(folder: Path) -> int:
-    """Room that the disk of a folder has for this user; 0 if the system cannot tell."""
+    """Room that the disk of a folder has for this user; 0 if unknown."""
     with suppress(OSError):
         return shutil.disk_usage(folder).free
     return 0

@@ -19,7 +19,7 @@ from .atomic import refused, whole_file
 from .regular import NO_WAITING, read_regular
 
 MOST_LINKS = 40
-"""In one path, as Linux follows."""
+"""Limit of links in one path, as in Linux."""
 
 PATIENCE_SECONDS = 5.0
 """How long the other end of a pipe may be missing, as it may have been started just now."""
@@ -31,7 +31,7 @@ _OPEN_FILES = re.compile(r"/dev/fd|/proc/(?P<process>\d+)(/task/\d+)?/fd")
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a path leads.
+    """Destination of a path.
 
     path: behind its links, up to the name of an open file. mode: what is there; 0 for nothing.
     is_open_file: whether it is an open file of some process. descriptor: its number if that is this
@@ -127,7 +127,7 @@ def is_descriptor(target: Path, descriptor: int) -> bool:
 
 
 def _check_link(target: Path, behind: Path) -> None:
-    """Have the system judge a link, as it follows none that a stranger left in a folder for all."""
+    """Let the system judge a link: it follows none that another user left in a shared folder."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | NO_WAITING)
     try:
         if not os.path.samestat(os.fstat(descriptor), behind.lstat()):

@@ -1,4 +1,4 @@
-"""What a header promises, checked against what its file can hold before memory is taken."""
+"""Checks of a header's sizes against what its file can hold, before memory is taken."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ..errors import UnreadableScanError, UnsupportedScanError
-from .machine_memory import most_memory
+from .machine_limits import most_memory
 from .regular import open_regular
 from .streams import is_gzip_name
 
@@ -24,7 +24,7 @@ _LARGEST_RATIOS: dict[VoxelStorage, int] = {
 
 
 def check_start(path: Path) -> None:
-    """Look at the file once, so that its absence or emptiness is told apart from damage."""
+    """Raise if a file is absent, empty or packed against its name, which is not damage."""
     with open_regular(path) as file:
         start = file.read(len(GZIP_MAGIC))
     if not start:
@@ -83,7 +83,7 @@ def check_memory(path: Path, promised: int) -> None:
 def pick_volume(
     path: Path, extents: Sequence[int], chosen: int | None, *, takes_all: bool = True
 ) -> int:
-    """Which of a file's volumes to read, counted from 0 with the first further axis fastest.
+    """Return the volume of a file to read, counted from 0 with the first further axis fastest.
 
     extents: i, j, k and all further axes. A file of one volume needs no choice and ignores one.
     takes_all: whether all of them could be read, too.

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 _PLACE = 1 << 30
-"""Of the bytes that stand for a lock: beyond all content, as a locked byte cannot be read."""
+"""Place of the bytes that stand for a lock: beyond all content, as a locked byte cannot be read."""
 
 _SHARERS = 64
-"""At once, where only bytes can be locked: each takes one of them, and a lone holder takes all."""
+"""Most sharers where only bytes can be locked: each takes one, and a lone holder takes all."""
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -33,7 +33,7 @@ def lock(descriptor: int, *, shared: bool = False) -> None:
 
 
 def wait_for_lock(descriptor: int) -> None:
-    """Lock an open file alone, once nobody else does. Raises OSError where there are no locks."""
+    """Wait for the sole lock of an open file. Raises OSError if there are no locks."""
     try:
         from fcntl import LOCK_EX, flock
     except ImportError:  # Windows
@@ -68,7 +68,7 @@ def folder_lock(folder: Path) -> Generator[None]:
 
 
 def start_of_system() -> str:
-    """What is alike since the last start of this machine, as all locks are; "" where it is unknown.
+    """Identifier of the last start of this machine, at which all locks ended; "" if unknown.
 
     Also alike in all containers of the machine.
     """

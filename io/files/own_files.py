@@ -41,7 +41,7 @@ def open_unlinked(path: Path, flags: int, mode: int = 0o600) -> int:
 
 
 def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
-    """As `open_unlinked`, for a file that must also belong to this user."""
+    """Open as `open_unlinked` does a file that must also belong to this user."""
     file = open_unlinked(path, flags, mode)
     owner = os.fstat(file).st_uid
     if owner == _writer() or owner == _owner_of_new_files(path.parent):
@@ -110,7 +110,7 @@ def is_trusted_owner(status: os.stat_result) -> bool:
 
 
 def _writer() -> int:
-    """Whom files belong to that this process makes; 0, as all do, where users have no numbers."""
+    """Return the owner of the files that this process makes; 0 where users have no numbers."""
     return os.geteuid() if hasattr(os, "geteuid") else 0
 
 
@@ -127,7 +127,7 @@ def _opened(path: Path, flags: int, mode: int) -> int:
 
 
 def _opened_and_compared(path: Path, flags: int, mode: int) -> int:
-    """Where the system follows links unasked, as Windows does: look for links before and after."""
+    """Open where the system follows links unasked, as Windows does: look before and after."""
     if _link_to(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if path.exists() and not path.is_file():
@@ -144,7 +144,7 @@ def _link_to(path: Path) -> Path | None:
 
 
 def _owner_of_new_files(folder: Path) -> int | None:
-    """Whom a file server makes the owner of what this user writes; None if it may not write."""
+    """Return the owner that a file server gives to new files; None if this user may not write."""
     probe = folder / f".owner-{secrets.token_hex(8)}"
     with suppress(OSError):
         descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -4,7 +4,7 @@ A lock ends with its holder, also by kill -9, and is seen across process namespa
 numbers mean nothing. It does not show writers on other machines, as NFS and SMB keep the lock of a
 folder to themselves, and some systems and file systems cannot lock one: a part made there, or
 before the last start of the system, counts as abandoned when it has not changed for a day. Its name
-tells the case.
+shows the case.
 """
 
 import errno
@@ -31,9 +31,9 @@ _NO_LOCKS = "unlocked"
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What a part passes on its way into its place.
+    """Check that a part passes on its way into its place.
 
-    passed: entered for each step that makes a part or moves it; refuses it by raising. It is told
+    passed: entered for each step that makes a part or moves it; refuses it by raising. It gets
     the files, complete and on disk, that are about to move; none when a part is made. root: a
     folder that is not made if it is missing, nor what it lies in; None where all folders may be.
     """
@@ -134,15 +134,15 @@ def _named_in(folder: Path, kernel: str) -> Path:
 
 @cache
 def _owner(_process: int) -> str:
-    """A random name of this process; the number only tells it from those that it forks."""
+    """A random name of this process; the number distinguishes it from its forks."""
     return secrets.token_hex(8)
 
 
 @cache
 def _kernel() -> str:
-    """What is alike for all whose locks this process sees, in whichever container they run."""
-    told = start_of_system() or platform.node()
-    return f"{crc32(told.encode()):08x}"
+    """Identifier shared by all processes whose locks this one sees, in whichever container."""
+    name = start_of_system() or platform.node()
+    return f"{crc32(name.encode()):08x}"
 
 
 def _removed_if_abandoned(part: Path) -> bool:

@@ -52,3 +52,20 @@ def _check(status: os.stat_result, path: str) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(status.st_mode):
         raise NotRegularError(errno.EINVAL, NOT_REGULAR, path)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder; False where the way there is forbidden."""
+    return stat.S_ISDIR(mode_of(path))
+
+
+def is_there(path: Path) -> bool:
+    """Whether a path exists; False where the way there is forbidden."""
+    return mode_of(path) != 0
+
+
+def mode_of(path: Path, *, follow_symlinks: bool = True) -> int:
+    try:
+        return path.stat(follow_symlinks=follow_symlinks).st_mode
+    except OSError:
+        return 0

@@ -16,9 +16,8 @@ from isal import isal_zlib as _isal_zlib
 
 from ..volume import AnyArray, Volume
 from .disk import can_read_anywhere, read_at
-from .gzip_writer import GzipWriter
+from .file_writers import GzipWriter, HashedFile, Sink
 from .regular import open_regular
-from .sinks import HashedFile, Sink
 
 igzip_lib: Any = _igzip_lib  # typed only in part, as the next
 isal_zlib: Any = _isal_zlib
@@ -31,12 +30,12 @@ SLAB_BYTES = 2 << 20
 """Written at once."""
 
 LEAST_SIDE_BY_SIDE, PART_BYTES, READING_THREADS = 64 << 20, 32 << 20, 8
-"""Of a buffer that several threads fill from a file, and of what each reads at a time: between two
-parts it may wait for whatever Python does meanwhile.
+"""Smallest buffer that several threads fill from a file, and bytes that each reads at a time:
+between two parts it may wait for whatever Python does meanwhile.
 """
 
 PACKED_BYTES = 1 << 19
-"""Of a gzip file, read at once."""
+"""Bytes of a gzip file that are read at a time."""
 
 UNPACKING_BYTES = 2 << 20
 """Held beside the voxels while a file is read: what is packed, and what is passed over."""
@@ -92,9 +91,9 @@ class _FirstBytes(io.RawIOBase):
 
 
 def end_of_gzip(path: Path) -> int | None:
-    """Where the last sound part (RFC 1952 calls it a member) of a gzip file ends, if bytes follow.
+    """Return where the last sound member (RFC 1952) of a gzip file ends, if bytes follow.
 
-    None if there is no such part, or nothing but zeros after it.
+    None if there is no such member, or nothing but zeros after it.
     """
     end, unpacker = None, igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
     with open_regular(path) as file:
@@ -184,7 +183,7 @@ def expect_end(stream: BinaryIO) -> None:
 
 
 class PackedReader(io.RawIOBase):
-    """What is packed in a file from its position on, in one stream or in several one by one."""
+    """Unpacked bytes of a file from its position on, of one stream or of several in a row."""
 
     def __init__(self, file: BinaryIO, packing: Packing, packed_bytes: int | None = None) -> None:
         self._blocks = _blocks(file, sys.maxsize if packed_bytes is None else packed_bytes)

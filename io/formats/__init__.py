@@ -1,4 +1,4 @@
-"""File formats of one volume a file: NIfTI and Analyze, NRRD and MetaImage.
+"""Formats of scans: registry.py lists them, and format.py says what each of them provides.
 
-May import files and the volume. Must not know discovery.
+May import files, DICOM and the volume. Must not know discovery.
 """

@@ -29,7 +29,7 @@ MILLIMETRES = {
     **_WORDS,
     **{f"{word}s": length for word, length in _WORDS.items()},
 }
-"""In one of each unit of length, as NIfTI and NRRD headers name them."""
+"""Millimetres in each unit of length, as NIfTI and NRRD headers name them."""
 
 
 def unit_notes(unit: str) -> tuple[str, ...]:
@@ -55,6 +55,6 @@ def shear_notes(affine: Affine) -> tuple[str, ...]:
 
 
 def assumed(affine: Affine) -> str:
-    """In words, where the axes of a grid are taken to run; affine: (4, 4), RAS+."""
+    """Return in words where the axes of a grid are taken to run; affine: (4, 4), RAS+."""
     codes: tuple[str, ...] = nibabel.aff2axcodes(affine)
     return f"its axes are taken to run to {codes[0]}, {codes[1]} and {codes[2]}"

@@ -27,7 +27,7 @@ nibabel: Any = _nibabel  # typed only in part
 
 MOST_AXES = 10
 LONGEST_NAME, LONGEST_VALUE = 254, 32767
-"""In bytes. MetaIO, which reads the results, writes past its buffers at longer ones."""
+"""Limits in bytes. MetaIO, which reads the results, writes past its buffers at longer ones."""
 _SEPARATOR = re.compile(rb"[=:]")
 _TYPES = {
     "MET_ASCII_CHAR": "i1",
@@ -50,7 +50,7 @@ _ORIGIN = ("Offset", "Position", "Origin")
 _DIRECTION = ("Orientation", "Rotation", "TransformMatrix")
 """Names of one field; of several, the last one counts."""
 _SCALE = {"ElementToIntensityFunctionSlope": 1.0, "ElementToIntensityFunctionOffset": 0.0}
-"""Of the line from stored numbers to values, with what says that they are the same."""
+"""Fields of the line from stored numbers to values, with what says that they are the same."""
 _KNOWN = {
     *("ObjectType", "ObjectSubType", "NDims", "Name", "ID", "ParentID", "Comment", "Color"),
     *("BinaryData", "ElementByteOrderMSB", "BinaryDataByteOrderMSB", "CompressedData"),
@@ -198,7 +198,7 @@ def _voxel_type(text: Mapping[str, str], is_binary: bool, file: HeaderFile) -> "
 def _is_true(
     text: Mapping[str, str], field: str, file: HeaderFile, *, default: bool = False
 ) -> bool:
-    """By the first letter, as MetaIO has it."""
+    """Return whether a field is true, by the first letter as in MetaIO."""
     if field not in text:
         return default
     letter = text[field][:1].lower()
@@ -226,7 +226,7 @@ def _grid(
 
 
 def _behind(text: Mapping[str, str], axes: int, file: HeaderFile) -> tuple[FurtherAxis, ...]:
-    """What a header says of the axes behind the third."""
+    """Return what a header says of the axes after the third."""
     steps, starts = [1.0] * axes, [0.0] * axes
     for fields, numbers in ((("ElementSize", "ElementSpacing"), steps), (_ORIGIN, starts)):
         for field in fields:
@@ -236,7 +236,7 @@ def _behind(text: Mapping[str, str], axes: int, file: HeaderFile) -> tuple[Furth
 
 
 def _unit(text: Mapping[str, str]) -> str:
-    """Of lengths; MetaIO knows ? for an unknown one, which is taken as nothing said."""
+    """Return the unit of lengths; MetaIO's ? for an unknown one counts as none."""
     return text["DistanceUnits"].lower() if _has_unit(text) else "mm"
 
 

@@ -1,125 +1,57 @@
 """NIfTI-1, NIfTI-2 and Analyze 7.5: nibabel knows the headers, the voxel bytes flow past it."""
 
-import io
-import logging
 import math
-import struct
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
-import nibabel as _nibabel
 import numpy as np
 
-from ..errors import UnreadableScanError, UnsupportedScanError
-from ..files.header_limits import check_extents, check_size, pick_volume, storage_of
-from ..files.regular import read_regular
+from ..errors import UnsupportedScanError
+from ..files.header_limits import GZIP_MAGIC, check_extents, check_size, pick_volume, storage_of
+from ..files.nifti_start import NIFTI_MAGICS, HeaderStart, gzip_unpacker
+from ..files.parts import Gate
+from ..files.regular import is_there, read_regular
 from ..files.streams import (
     GOES_ON,
     GZIP_ERRORS,
     UNPACKING_BYTES,
+    Arrival,
     end_of_gzip,
     expect_end,
     fill,
     is_gzip_name,
     native,
     open_reader,
-    read_exactly,
     skip,
 )
-from ..header_start import MAGIC_PLACES
-from ..marks import json_of, line_of, mark_in_text
-from ..volume import Affine, AnyArray, Empty, Grid, Study, SyntheticMark, Volume
-from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
-from .spm import read_mat
-
-nibabel: Any = _nibabel  # typed only in part
-Header: TypeAlias = Any  # one of nibabel's header classes
-
-LARGEST_HEADER_BYTES = 64 << 20
-SHORTEST_HEADER_BYTES = 348
-UNREADABLE_AT_LEVEL = 40  # nibabel's own threshold for a header that cannot be used
-# For good, as several threads read: what is unusual in a header either has a note or is refused.
-warnings.filterwarnings("ignore", module="nibabel")
-_log = logging.getLogger(__name__)
-_log.addHandler(logging.NullHandler())
-
-_UNITS = {1: "m", 2: "mm", 3: "um"}
-"""By the code in xyzt_units."""
-
-_HEADERS = {
-    (348, b"n+1\0", True): nibabel.Nifti1Header,
-    (348, b"ni1\0", False): nibabel.nifti1.Nifti1PairHeader,
-    (540, b"n+2\0", True): nibabel.Nifti2Header,
-    (540, b"ni2\0", False): nibabel.nifti2.Nifti2PairHeader,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class SpmHeader:
-    """A header of Analyze, and the .mat file beside it that says where the voxels lie."""
-
-    header: Header
-    mat: bytes
-
-
-def is_single_file(path: Path) -> bool:
-    """Whether header and voxels share this file, as in .nii and .nii.gz."""
-    name = path.name.lower()
-    return name.endswith((".nii", ".nii.gz"))
-
-
-def image_beside(header: Path) -> Path:
-    """Where the voxels of a .hdr lie: x.hdr -> x.img, X.HDR.gz -> X.IMG.gz."""
-    return _renamed(header, "hdr", "img")
-
-
-def header_beside(image: Path) -> Path:
-    """Where the header of an .img lies."""
-    return _renamed(image, "img", "hdr")
-
-
-def _renamed(path: Path, old: str, new: str) -> Path:
-    packing = path.suffix if is_gzip_name(path) else ""
-    base = path.name.removesuffix(packing)
-    ending = new.upper() if base.endswith(old.upper()) else new
-    return path.with_name(base[: -len(old)] + ending + packing)
-
-
-def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
-    """Read one volume; raises ScanError, EOFError, OSError and what isal and nibabel raise."""
-
-    def pick(path: Path, extents: Sequence[int]) -> range:
-        index = pick_volume(path, extents, volume_index)
-        return range(index, index + 1)
-
-    [volume] = _read_picked(study, pick, empty)
-    return volume
-
-
-def read_each(study: Study, empty: Empty) -> Iterator[Volume]:
-    """Read all volumes, each when it is asked for; raises what `read` raises."""
-
-    def one_of_all(volume: Volume) -> Volume:
-        further = tuple(int(extent) for extent in header_in(volume).get_data_shape()[3:])
-        return replace(volume, further=further if math.prod(further) > 1 else ())
-
-    # Not in a loop, whose variable would hold a volume while the next is read; so below.
-    every = _read_picked(study, lambda _, extents: range(math.prod(extents[3:])), empty)
-    yield from map(one_of_all, every)
-
+from ..volume import Affine, AnyArray, Derivation, Empty, Grid, Study, Volume
+from . import nifti_writing
+from .format import Format, HeaderLabels
+from .geometry import shear_notes
+from .nifti_header import (
+    NO_SCANS,
+    Header,
+    SpmHeader,
+    affine_of,
+    as_nifti,
+    header_beside,
+    header_in,
+    header_notes,
+    image_beside,
+    is_analyze,
+    is_single_file,
+    read_header,
+    scaling_of,
+    voxel_type_of,
+    with_unit_quaternion,
+)
+from .spm import MAT_SUFFIX, mat_beside, read_mat
 
 _Pick: TypeAlias = Callable[[Path, Sequence[int]], range]
-"""Which volumes of a file to read: given its path and the extents of all axes."""
-
-
-def header_in(volume: Volume) -> Header:
-    """The header of NIfTI or Analyze that a volume was read with."""
-    return volume.header.header if isinstance(volume.header, SpmHeader) else volume.header
+"""Function that picks the volumes of a file to read, by its path and the extents of all axes."""
 
 
 def _read_picked(study: Study, pick: _Pick, empty: Empty) -> Iterator[Volume]:
@@ -150,7 +82,7 @@ def _read(study: Study, pick: _Pick, empty: Empty, ends: Mapping[Path, int]) -> 
     """Read volumes; ends: how many bytes of a packed file to read, if not all."""
     path = study.files[0]
     with open_reader(path, is_gzip_name(path), ends.get(path)) as stream:
-        header, notes = _with_unit_quaternion(read_header(stream, path))
+        header, notes = with_unit_quaternion(read_header(stream, path))
         if is_single_file(path):
             offset = header.get_data_offset()
             volumes = _read_volumes(stream, path, header, offset, pick, empty)
@@ -168,7 +100,7 @@ def _read(study: Study, pick: _Pick, empty: Empty, ends: Mapping[Path, int]) -> 
 def _placed_by_spm(volume: Volume, mat: Path, volume_index: int) -> Volume:
     """The volume where the .mat beside it says that it lies; only Analyze leaves that open."""
     analyze: Header = volume.header
-    if not _is_analyze(analyze):
+    if not is_analyze(analyze):
         return volume
     affine = read_mat(mat, volume_index)
     if affine is None:
@@ -184,222 +116,9 @@ def _spm_notes(affine: Affine) -> tuple[str, ...]:
     return "the .mat file of SPM beside it says where it lies", *shear_notes(affine)
 
 
-def read_grid(study: Study) -> Grid:
-    """The grid of all volumes, without voxels; raises what `read` raises."""
-    path = study.files[0]
-    image = path if is_single_file(path) else study.files[1]
-    try:
-        header = _header_at(path, None)
-    except (EOFError, *GZIP_ERRORS):
-        end = end_of_gzip(path) if is_gzip_name(path) else None
-        if end is None:
-            raise
-        header = _header_at(path, end)
-    header, notes = _with_unit_quaternion(header)
-    extents = tuple(int(extent) for extent in header.get_data_shape())
-    check_extents(path, extents)
-    voxel_type = _voxel_type(header, path)
-    stored_bytes = math.prod(extents) * voxel_type.itemsize
-    held = math.prod(extents[:3]) * voxel_type.itemsize
-    check_size(image, int(header["vox_offset"]) + stored_bytes, storage_of(image), held)
-    affine = affine_of(header, path)
-    grid = Grid(
-        extents,
-        affine,
-        (*notes, *_header_notes(header, affine)),
-        voxel_type.newbyteorder("="),
-        held + UNPACKING_BYTES,
-        *scaling_of(header, path),
-    )
-    mats = () if is_single_file(path) or not _is_analyze(header) else study.files[2:]
-    if not mats:
-        return grid
-    placed = read_mat(mats[0], 0)
-    if placed is None:
-        return replace(grid, notes=(*grid.notes, _NOT_OF_SPM))
-    return replace(grid, affine=placed, notes=_spm_notes(placed))
-
-
 def _header_at(path: Path, end: int | None) -> Header:
     with open_reader(path, is_gzip_name(path), end) as stream:
         return read_header(stream, path)
-
-
-def read_header(stream: BinaryIO, path: Path) -> Header:
-    """Parse and check a header, its extensions included; `stream` then stands at its end."""
-    single = is_single_file(path)
-    start = read_exactly(stream, SHORTEST_HEADER_BYTES)
-    header_class = _class_of(start, single, path)
-    start += read_exactly(stream, header_class.sizeof_hdr - len(start))
-    header = header_class(start, check=False)
-    _voxel_type(header, path)
-    _check_edges(header, path)
-    header.check_fix(_log, UNREADABLE_AT_LEVEL)
-    offset = float(header["vox_offset"])
-    if not (len(start) if single else 0) <= offset <= LARGEST_HEADER_BYTES:
-        raise UnreadableScanError(
-            f"{path} has a damaged header: its voxels start at byte {offset:g}; export it again."
-        )
-    if header_class is nibabel.spm2analyze.Spm2AnalyzeHeader:
-        return header
-    if single:
-        rest = read_exactly(stream, header.get_data_offset() - len(start))
-    else:
-        rest = stream.read(LARGEST_HEADER_BYTES)
-    return header_class.from_fileobj(io.BytesIO(header.binaryblock + rest), check=False)
-
-
-def _with_unit_quaternion(header: Header) -> tuple[Header, tuple[str, ...]]:
-    """The header with a quaternion of length 1, and a note, where rounding made it longer than
-    nibabel takes.
-    """
-    if _is_analyze(header) or int(header["qform_code"]) <= 0:
-        return header, ()
-    vector = [float(header[f"quatern_{name}"]) for name in "bcd"]
-    length = math.hypot(*vector)
-    beyond = length * length - 1.0
-    if not abs(float(header.quaternion_threshold)) < beyond <= _MOST_ROUNDING:
-        return header, ()
-    header = header.copy()
-    for name, value in zip("bcd", vector, strict=True):
-        header[f"quatern_{name}"] = value / length
-    return header, (
-        f"the quaternion of its qform is too long by rounding (its square by {beyond:.1g}); it is "
-        "brought to length 1",
-    )
-
-
-_MOST_ROUNDING = 1.000001e-6
-"""By which the square of a quaternion may exceed 1; one that is longer is damaged."""
-
-
-def _check_edges(header: Header, path: Path) -> None:
-    """Refuse edges of voxels that mean nothing, before nibabel puts others in their place.
-
-    Those of an sform stand in its columns. Analyze has nothing but their signs to tell left by.
-    """
-    edges = [float(edge) for edge in header["pixdim"][1:4]]
-    if _is_analyze(header):
-        edges = [abs(edge) for edge in edges]
-    elif int(header["sform_code"]) > 0:
-        return
-    for axis, edge in zip("ijk", edges, strict=True):
-        if not edge > 0:
-            raise UnreadableScanError(
-                f"{path} does not say how large its voxels are: along {axis} its header gives "
-                f"{edge:g} mm; export it again, or repair the header's pixdim."
-            )
-
-
-def affine_of(header: Header, path: Path) -> Affine:
-    """The voxel to RAS+ map that nibabel takes: sform, else qform, else from the extents.
-
-    In millimetres, which nibabel leaves to its caller.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):  # a NaN may signal
-        affine: Affine = np.asarray(header.get_best_affine(), dtype=np.float64)
-        affine[:3] *= MILLIMETRES[unit_of(header)]
-        squares = np.square(affine[:3, :3]).sum(axis=0)  # 0 or infinite of absurd edges
-    scale = np.abs(affine[:3, :3]).max()
-    rank = np.linalg.matrix_rank(affine[:3, :3] / (scale or 1)) if np.isfinite(affine).all() else 0
-    if rank < 3 or not (np.isfinite(squares) & (squares > 0)).all():
-        raise UnreadableScanError(
-            f"{path} does not say where its voxels lie: its affine cannot be inverted; "
-            "repair the header's sform or qform."
-        )
-    return affine
-
-
-def unit_of(header: Header) -> str:
-    """Of lengths in a header; codes without a meaning say nothing, as the unknown unit does."""
-    return _UNITS.get(int(header["xyzt_units"]) & 7, "mm") if "xyzt_units" in header else "mm"
-
-
-def _header_notes(header: Header, affine: Affine) -> tuple[str, ...]:
-    """What about the place and the kind of the voxels has to be believed."""
-    notes = *unit_notes(unit_of(header)), *shear_notes(affine)
-    if not _is_analyze(header) and (kind := NO_SCANS.get(int(header["intent_code"]))):
-        notes = *notes, f"its header says that its voxels are {kind}"
-    if _is_analyze(header):
-        return *notes, f"Analyze does not say which side is left; {assumed(affine)}"
-    if int(header["sform_code"]) == int(header["qform_code"]) == 0:
-        said = "its header says neither by sform nor by qform where its voxels lie"
-        return *notes, f"{said}; {assumed(affine)}"
-    return *notes, *_disagreement(header)
-
-
-NO_SCANS = {
-    **dict.fromkeys(range(2, 25), "values of a statistic"),
-    **dict.fromkeys((1002, 1003), "labels, as of a segmentation"),
-    1006: "displacements",
-    1007: "vectors",
-}
-"""Intents of NIfTI that voxels of a scan do not have."""
-
-APART_BEYOND = 0.5
-"""Edges of a voxel between its places by sform and qform; less may come from rounding."""
-
-
-def _disagreement(header: Header) -> tuple[str, ...]:
-    """A note on a qform that puts the voxels elsewhere than the sform, or none."""
-    if not (int(header["sform_code"]) > 0 and int(header["qform_code"]) > 0):
-        return ()
-    sform = header.get_sform()
-    ends = np.array([*product(*((0, extent - 1) for extent in header.get_data_shape()[:3]))])
-    with np.errstate(all="ignore"):  # a header may hold any numbers
-        try:
-            difference = sform - header.get_qform()
-        except ValueError:
-            difference = np.full((4, 4), np.nan)
-        apart = np.linalg.norm(ends @ difference[:3, :3].T + difference[:3, 3], axis=1).max()
-    if not np.isfinite(apart):
-        return ("its qform is damaged; the sform is taken",)
-    if apart <= APART_BEYOND * np.linalg.norm(sform[:3, :3], axis=0).min():
-        return ()
-    by_sform, by_qform = _axes(sform), _axes(header.get_qform())
-    return (
-        f"its sform and its qform put voxels up to {apart * MILLIMETRES[unit_of(header)]:.1f} mm "
-        f"apart (axes {by_sform} and {by_qform}); the sform is taken, and other programs may take "
-        "the qform",
-    )
-
-
-def _axes(affine: Affine) -> str:
-    """Such as RAS, with ? for an axis without length."""
-    return "".join(axis or "?" for axis in nibabel.aff2axcodes(affine))
-
-
-def _is_analyze(header: Header) -> bool:
-    return "sform_code" not in header
-
-
-def scaling_of(header: Header, path: Path) -> tuple[float, float]:
-    """Slope and intercept; 1 and 0 where the header leaves them unset, by 0 or NaN."""
-    if "scl_slope" in header and np.isinf(header["scl_slope"]):
-        raise UnreadableScanError(
-            f"{path} has a damaged header: its scl_slope is infinite; export the scan again."
-        )
-    slope, intercept = header.get_slope_inter()
-    return 1.0 if slope is None else float(slope), 0.0 if intercept is None else float(intercept)
-
-
-def _class_of(start: bytes, single: bool, path: Path) -> Any:
-    for order in "<>":
-        (size,) = struct.unpack(f"{order}i", start[:4])
-        if size not in MAGIC_PLACES:
-            continue
-        magic = start[MAGIC_PLACES[size]]
-        if (size, magic, single) in _HEADERS:
-            return _HEADERS[size, magic, single]
-        if (size, magic, not single) in _HEADERS:
-            there = "in a file of their own" if single else "in the same file"
-            raise UnreadableScanError(
-                f"{path} is not what its name says: its header puts the voxels {there}; rename it."
-            )
-        if size == 348 and not single:
-            return nibabel.spm2analyze.Spm2AnalyzeHeader
-    kind = "NIfTI" if single else "NIfTI or Analyze"
-    raise UnreadableScanError(f"{path} is not a {kind} file although its name says so; check it.")
 
 
 def _read_volumes(
@@ -418,14 +137,14 @@ def _read_volumes(
     """
     extents = tuple(int(extent) for extent in header.get_data_shape())
     check_extents(path, extents)
-    stored = _voxel_type(header, path)
+    stored = voxel_type_of(header, path)
     picked = pick(path, extents)
     affine = affine_of(header, path)
     volume_bytes = math.prod(extents[:3]) * stored.itemsize
     all_bytes = volume_bytes * math.prod(extents[3:])
     check_size(path, offset + all_bytes, storage_of(path), volume_bytes)
     slope, intercept = scaling_of(header, path)
-    notes = _header_notes(header, affine)
+    notes = header_notes(header, affine)
     skip(stream, picked.start * volume_bytes)
     for index in picked:
         raw = empty((volume_bytes,), np.uint8)
@@ -440,80 +159,192 @@ def _read_volumes(
         del volume
 
 
-def _voxel_type(header: Header, path: Path) -> np.dtype[Any]:
-    try:
-        stored: np.dtype[Any] = header.get_data_dtype()
-    except (nibabel.spatialimages.HeaderDataError, KeyError):
-        stored = np.dtype(np.void)
-    if stored.kind not in "iuf" or stored.itemsize > 8:
-        raise UnsupportedScanError(
-            f"{path} stores {_type_name(header)} voxels; convert it to one integer or float value "
-            "a voxel."
-        )
-    return stored
+_FIRST_BYTES, _MOST_BYTES = 2048, 1 << 15
+"""Bytes of a NIfTI file that are searched for labels: a usual header with an extension, and one
+with the longest names."""
+_DESCRIP = {348: slice(148, 228), 540: slice(240, 320)}
+"""Place of the description by the size of the header: of NIfTI-1 and Analyze, and of NIfTI-2."""
+_AUX_FILE = 24
+_OFFSET = {348: ("f", 108), 540: ("q", 168)}
+_EXTENSION_HEADER_BYTES = 8
+_INTENT = {348: ("h", 68), 540: ("i", 504)}
+"""Type and place of the intent code by the size of the header."""
 
 
-def _type_name(header: Header) -> str:
-    try:
-        return nibabel.nifti1.data_type_codes.label[int(header["datatype"])]
-    except KeyError:
-        return "unknown"
+def _start_of(stored: bytes) -> bytes:
+    """The first bytes of a file, unpacked if it is gzip: up to the voxels if these come soon."""
+    if not stored.startswith(GZIP_MAGIC):
+        return stored
+    unpacker = gzip_unpacker()
+    start = unpacker.decompress(stored, _FIRST_BYTES)
+    if (header := HeaderStart.of(start)) and _end_of_header(header) > _FIRST_BYTES:
+        start += unpacker.decompress(unpacker.unconsumed_tail, _MOST_BYTES - _FIRST_BYTES)
+    return start
 
 
-SCANNER = 1
-"""The code of a space that is the scanner's own."""
-SHEARED_BEYOND = 1e-4
+def _texts_of_nifti(header: HeaderStart) -> Iterator[str]:
+    """Extensions, the description, and what follows that."""
+    yield from _extensions(header)
+    description = _DESCRIP[header.size]
+    for field in (description, slice(description.stop, description.stop + _AUX_FILE)):
+        yield header.start[field].partition(b"\0")[0].decode("ascii", "replace")
 
 
-_TIMES = {
-    **dict.fromkeys(("s", "sec", "second", "seconds"), "sec"),
-    **dict.fromkeys(("ms", "msec", "millisecond", "milliseconds"), "msec"),
-    **dict.fromkeys(("us", "usec", "microsecond", "microseconds"), "usec"),
-}
-"""Units of time by their names in other formats."""
-
-
-def as_nifti(volume: Volume, step: float = math.nan, unit: str = "") -> Volume:
-    """The same volume with a NIfTI header: sform, and qform where the axes are perpendicular.
-
-    step, unit: from one volume of a series to the next, where they are known.
-    """
-    header = nibabel.Nifti1Header()
-    header.set_data_dtype(volume.voxels.dtype)
-    header.set_data_shape((*volume.shape, *volume.further))
-    header.set_xyzt_units("mm", _TIMES.get(unit.lower(), "unknown") if step > 0 else "unknown")
-    if volume.further and step > 0:
-        header["pixdim"][4] = step
-    header.set_sform(volume.affine, SCANNER)
-    header["pixdim"][1:4] = volume.spacing
-    if _is_perpendicular(volume.affine[:3, :3] / volume.spacing):
-        header.set_qform(volume.affine, SCANNER)
-    return replace(volume, header=header, format="nifti")
-
-
-_COMMENT = 6
-"""Code of an extension that holds plain text."""
-
-
-def set_mark(header: Header, mark: SyntheticMark) -> None:
-    """Have a header say that its image is synthetic: `descrip` does, and an extension with whole
-    names where the format has any. Earlier marks of this program are replaced.
-
-    The extension is the first, so that it is found without reading the others.
-    """
-    header["descrip"] = line_of(mark).encode()
-    if not hasattr(header, "extensions"):
+def _extensions(header: HeaderStart) -> Iterator[str]:
+    start, size = header.start, header.size
+    if not header.magic.startswith(b"n") or not start[size : size + 1].strip(b"\0"):
         return
-    others = [each for each in header.extensions if not _is_mark(each)]
-    own = nibabel.nifti1.Nifti1Extension(_COMMENT, json_of(mark).encode())
-    header.extensions = type(header.extensions)([own, *others])
+    end = min(_end_of_header(header), len(start))
+    at = size + 4
+    while at + _EXTENSION_HEADER_BYTES <= end:
+        length, _ = header.numbers("ii", at)
+        if length < _EXTENSION_HEADER_BYTES:
+            return
+        content = start[at + _EXTENSION_HEADER_BYTES : min(at + length, end)]
+        yield content.rstrip(b"\0").decode("ascii", "replace")
+        at += length
 
 
-def _is_mark(extension: Any) -> bool:
-    if extension.get_code() != _COMMENT:
-        return False
-    return mark_in_text(bytes(extension.get_content()).decode("ascii", "replace")) is not None
+def _end_of_header(header: HeaderStart) -> int:
+    """Return where the voxels begin, if they follow in the same file; else more than is read."""
+    (offset,) = header.numbers(*_OFFSET[header.size])
+    is_single = header.magic.startswith(b"n+")
+    return int(offset) if is_single and header.size < offset < _MOST_BYTES else _MOST_BYTES
 
 
-def _is_perpendicular(directions: AnyArray) -> bool:
-    return np.allclose(directions.T @ directions, np.eye(3), atol=SHEARED_BEYOND)
+class Nifti(Format):
+    """One file with header and voxels, or a pair .hdr and .img, perhaps with a .mat of SPM."""
+
+    name = "nifti"
+    suffixes = (".nii", ".nii.gz", ".hdr", ".hdr.gz")
+    voxel_suffixes = (".img", ".img.gz")
+    header_suffix = ".hdr"
+    result_suffixes = (".nii", ".nii.gz")
+    output = "nifti"
+
+    def header_beside(self, voxels: Path) -> Path:
+        """Return the path of the .hdr of an .img."""
+        return header_beside(voxels)
+
+    def missing_file(self, header: Path) -> Path | None:
+        """Return the .img of a .hdr if it does not exist."""
+        if is_single_file(header) or is_there(image_beside(header)):
+            return None
+        return image_beside(header)
+
+    def other_files(self, header: Path) -> list[Path]:
+        """Return the .img of a .hdr, and the .mat of SPM if it exists."""
+        if is_single_file(header):
+            return []
+        mat = mat_beside(header)
+        return [image_beside(header), mat] if is_there(mat) else [image_beside(header)]
+
+    def labels(self, file: BinaryIO) -> HeaderLabels | None:
+        """Return texts of extensions and of the description, and the meaning of the intent."""
+        header = HeaderStart.of(_start_of(file.read(_MOST_BYTES)))
+        if header is None:
+            return None
+        (intent,) = header.numbers(*_INTENT[header.size])
+        contents = NO_SCANS.get(intent) if header.magic in NIFTI_MAGICS else None
+        return HeaderLabels(_texts_of_nifti(header), contents)
+
+    def read_grid(self, study: Study, volume_index: int | None) -> Grid:
+        """Read the grid of all volumes, without voxels; raises what `read` raises."""
+        del volume_index
+        path = study.files[0]
+        image = path if is_single_file(path) else study.files[1]
+        try:
+            header = _header_at(path, None)
+        except (EOFError, *GZIP_ERRORS):
+            end = end_of_gzip(path) if is_gzip_name(path) else None
+            if end is None:
+                raise
+            header = _header_at(path, end)
+        header, notes = with_unit_quaternion(header)
+        extents = tuple(int(extent) for extent in header.get_data_shape())
+        check_extents(path, extents)
+        voxel_type = voxel_type_of(header, path)
+        stored_bytes = math.prod(extents) * voxel_type.itemsize
+        held = math.prod(extents[:3]) * voxel_type.itemsize
+        check_size(image, int(header["vox_offset"]) + stored_bytes, storage_of(image), held)
+        affine = affine_of(header, path)
+        grid = Grid(
+            extents,
+            affine,
+            (*notes, *header_notes(header, affine)),
+            voxel_type.newbyteorder("="),
+            held + UNPACKING_BYTES,
+            *scaling_of(header, path),
+        )
+        mats = () if is_single_file(path) or not is_analyze(header) else study.files[2:]
+        if not mats:
+            return grid
+        placed = read_mat(mats[0], 0)
+        if placed is None:
+            return replace(grid, notes=(*grid.notes, _NOT_OF_SPM))
+        return replace(grid, affine=placed, notes=_spm_notes(placed))
+
+    def read(self, study: Study, volume_index: int | None, empty: Empty) -> Volume:
+        """Read one volume; raises ScanError, EOFError, OSError and what isal and nibabel raise."""
+
+        def pick(path: Path, extents: Sequence[int]) -> range:
+            index = pick_volume(path, extents, volume_index)
+            return range(index, index + 1)
+
+        [volume] = _read_picked(study, pick, empty)
+        return volume
+
+    def read_each(self, study: Study, empty: Empty) -> Iterator[Volume]:
+        """Read all volumes, each when it is asked for; raises what `read` raises."""
+
+        def one_of_all(volume: Volume) -> Volume:
+            further = tuple(int(extent) for extent in header_in(volume).get_data_shape()[3:])
+            return replace(volume, further=further if math.prod(further) > 1 else ())
+
+        # Not in a loop, whose variable would hold a volume while the next is read; so below.
+        every = _read_picked(study, lambda _, extents: range(math.prod(extents[3:])), empty)
+        yield from map(one_of_all, every)
+
+    def converted(self, volume: Volume, target: Path, step: tuple[float, str]) -> Volume:
+        """Return the volume with a NIfTI header; the volume itself for a pair of files."""
+        return as_nifti(volume, *step) if is_single_file(target) else volume
+
+    def write(
+        self,
+        volume: Volume,
+        target: Path,
+        derivation: Derivation | None,
+        gate: Gate,
+        arrival: Arrival,
+        series: Iterable[AnyArray] | None,
+    ) -> dict[str, str]:
+        """Store the volume in the header of its source."""
+        del derivation
+        return nifti_writing.write(volume, target, gate, arrival, series)
+
+    def is_written_in_order(self, target: Path) -> bool:
+        """Whether header and voxels share the file."""
+        return is_single_file(target)
+
+    def check_voxel_type(self, volume: Volume, dtype: "np.dtype[Any]") -> None:
+        """Raise UnsupportedScanError for a type that the source's header has no code for."""
+        if not nifti_writing.can_store(volume, dtype):
+            raise UnsupportedScanError(
+                f"The result cannot be stored as {dtype}, which Analyze does not have; convert the "
+                "scan to NIfTI, or use another setting output-type."
+            )
+
+    def result_files(self, target: Path) -> tuple[Path, ...]:
+        """Return the file, or header, voxels and the .mat of SPM."""
+        if is_single_file(target):
+            return (target,)
+        return target, image_beside(target), mat_beside(target)
+
+    def result_files_for(self, target: Path, source: Study) -> tuple[Path, ...]:
+        """Return the files without the .mat unless the source has one."""
+        has_mat = any(file.suffix == MAT_SUFFIX for file in source.files)
+        files = self.result_files(target)
+        return tuple(file for file in files if has_mat or file.suffix != MAT_SUFFIX)
+
+
+NIFTI = Nifti()

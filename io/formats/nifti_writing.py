@@ -21,7 +21,7 @@ from ..files.streams import (
     write_volumes,
 )
 from ..volume import AnyArray, Volume
-from .nifti import (
+from .nifti_header import (
     Header,
     SpmHeader,
     affine_of,

@@ -117,7 +117,7 @@ LPS_OF: dict[str, Vector3] = {
     **dict.fromkeys(("right-anterior-superior", "ras"), (-1.0, -1.0, 1.0)),
     **dict.fromkeys(("left-anterior-superior", "las"), (1.0, -1.0, 1.0)),
 }
-"""To each space that tells left from right, the signs of its axes in LPS."""
+"""Signs in LPS of the axes of each space that distinguishes left from right."""
 _OTHER_SPACES = {
     "scanner-xyz": "scanner-xyz",
     "3d-right-handed": "3D-right-handed",
@@ -177,7 +177,7 @@ def _behind(
     directions: Sequence[tuple[float, ...] | None] | None,
     file: HeaderFile,
 ) -> tuple[FurtherAxis, ...]:
-    """What a header says of the axes behind the third."""
+    """Return what a header says of the axes after the third."""
     spacings = text.get("spacings", "").split()
     labels, units = (_QUOTED_BYTES.findall(fields.get(name, b"")) for name in ("labels", "units"))
     origin, *_ = _vectors("space origin", text.get("space origin", "none"), file)
@@ -351,7 +351,7 @@ def _axes(
     sizes: tuple[int, ...],
     file: HeaderFile,
 ) -> tuple[tuple[int, int, int], tuple[int, ...]]:
-    """Which axes are i, j and k: the first three that may be; and all others."""
+    """Return the axes that are i, j and k, the first three that may be, and all others."""
     spatial = [
         axis
         for axis, kind in enumerate(kinds)

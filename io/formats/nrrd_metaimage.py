@@ -4,45 +4,49 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, WriteError
-from ..files.gzip_writer import GzipWriter
+from ..files.atomic import whole_files
+from ..files.file_writers import GzipWriter, HashedFile
 from ..files.header_limits import check_series, pick_volume
+from ..files.parts import Gate
 from ..files.regular import open_regular
-from ..files.sinks import HashedFile
-from ..files.streams import GOES_ON, all_there, write_volumes
-from ..marks import FILE_NOTES, WHOLE_MARK, json_of, line_of, mark_in_text
+from ..files.streams import GOES_ON, Arrival, all_there, write_volumes
 from ..volume import (
     LPS_TO_RAS,
     Affine,
     AnyArray,
+    Derivation,
     Empty,
-    Format,
     Grid,
     Study,
     SyntheticMark,
     Volume,
 )
 from . import metaimage_header, nrrd_header
+from .format import Format, HeaderLabels
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
+from .marks import FILE_NOTES, WHOLE_MARK, json_of, line_of, mark_in_text
 from .stored_voxels import StoredVoxels, read_series, read_voxels, scratch_bytes
 from .text_header import HeaderFile, TextHeader, TextStorage, text_of
 
 NRRD_SUFFIXES = (".nrrd", ".nhdr")
 VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
 """Suffixes of the file of voxels that are stored as they are, and of packed ones."""
-_CAN_STAND: dict[Format, re.Pattern[bytes]] = {
+_CAN_STAND: dict[str, re.Pattern[bytes]] = {
     "nrrd": re.compile(rb"(?!LIST)[^\s%][^\r\n\0%]*"),
     "metaimage": re.compile(rb"[^\s%][^\r\n\0%]*"),
 }
 """Names of files that ITK finds by a header; others it takes for patterns or cuts."""
 _DICOM_KEY = re.compile(r"(?:DICOM_)?([0-9a-f]{4})[|_]([0-9a-f]{4})(?:_.*)?", re.IGNORECASE)
-"""As ITK and dcm2niix name elements of the DICOM series that a file was made of."""
+"""Names that ITK and dcm2niix give to elements of the DICOM series that a file was made of."""
 _OF_PATIENT = "0010"
 _OF_STUDY = {
     *("0008|0020", "0008|0030", "0008|0050", "0008|1030"),
@@ -50,6 +54,13 @@ _OF_STUDY = {
 }
 """Date, time, accession number and description; identifiers of study and frame of reference."""
 _MODALITY = "modality"
+_NRRD_MAGIC = b"NRRD"
+_SEGMENTS = b"\nSegment0_ID:="
+"""Text that 3D Slicer writes into the NRRD file of a segmentation."""
+_START_BYTES, _LONGEST_LINE = 1 << 13, 1 << 15
+_LONGEST_TEXT_HEADER = 16 << 20
+_FIELD = re.compile(rb"\s*[A-Za-z]+\s*[=:]")
+"""Start of a MetaImage file."""
 
 
 def read_text_header(path: Path) -> TextHeader:
@@ -59,56 +70,6 @@ def read_text_header(path: Path) -> TextHeader:
         if path.suffix.lower() in NRRD_SUFFIXES:
             return nrrd_header.read_header(lines)
         return metaimage_header.read_header(lines)
-
-
-def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
-    """Read one volume or component; raises what `read_grid` and `read_voxels` raise."""
-    path = study.files[0]
-    header = _header(study)
-    affine = _affine(header, path)
-    index = pick_volume(path, header.extents, volume_index)
-    voxels, goes_on = read_voxels(header, index, empty)
-    notes = *((GOES_ON,) if goes_on else ()), *_notes(header, affine)
-    return Volume(voxels, affine, header, study.format, notes=notes)
-
-
-def read_each(study: Study, empty: Empty) -> Iterator[Volume]:
-    """Read all volumes, each when it is asked for; raises what `read` raises, and
-    UnsupportedScanError for components that lie between the voxels of one volume.
-    """
-    path = study.files[0]
-    header = _header(study)
-    affine = _affine(header, path)
-    check_series(path, header.extents, is_series=_is_series(header))
-    noted, count = _notes(header, affine), math.prod(header.extents[3:])
-    further = header.extents[3:] if count > 1 else ()
-
-    def volume(found: tuple[AnyArray, bool]) -> Volume:
-        voxels, goes_on = found
-        notes = *((GOES_ON,) if goes_on else ()), *noted
-        return Volume(voxels, affine, header, study.format, notes=notes, further=further)
-
-    yield from map(volume, read_series(header, empty))
-
-
-def step_of(volume: Volume) -> tuple[float, str]:
-    """From one volume of a series to the next, and its unit, as far as its header says it."""
-    header = volume.header
-    if not (isinstance(header, TextHeader) and header.behind):
-        return math.nan, ""
-    axis = header.behind[0]
-    return axis.step, text_of(axis.unit).strip('"')
-
-
-def read_grid(study: Study) -> Grid:
-    """The grid of all volumes, without voxels. Raises ScanError and OSError."""
-    header = _header(study)
-    affine = _affine(header, study.files[0])
-    with StoredVoxels(header.storage, math.prod(header.sizes)):  # which looks at their files
-        voxel_type = header.storage.voxel_type.newbyteorder("=")
-        held = math.prod(header.extents[:3]) * voxel_type.itemsize + scratch_bytes(header)
-    notes, is_series = _notes(header, affine), _is_series(header)
-    return Grid(header.extents, affine, notes, voxel_type, held, is_series=is_series)
 
 
 def _is_series(header: TextHeader) -> bool:
@@ -125,33 +86,6 @@ def _header(study: Study) -> TextHeader:
             f"study: {foreign[0]}; put it into the inputs, or run the command again."
         )
     return header
-
-
-def as_text(volume: Volume, kind: Format) -> Volume:
-    """The same volume with a header of NRRD or MetaImage for one file with packed voxels, in LPS
-    and millimetres. Raises UnsupportedScanError for one of a series.
-    """
-    if volume.further:
-        raise UnsupportedScanError(
-            f"A series of volumes is not written as {kind}; use setting format=nifti."
-        )
-    affine, (i, j, k) = LPS_TO_RAS @ volume.affine, volume.shape
-    x, y, z = affine[:3, 3].tolist()
-    directions = affine[:3, :3] / volume.spacing
-    header = TextHeader(
-        (i, j, k),
-        (0, 1, 2),
-        (),
-        (x, y, z),
-        volume.spacing,
-        tuple(directions.ravel().tolist()),
-        "mm",
-        "lps",
-        TextStorage("gzip" if kind == "nrrd" else "zlib", volume.voxels.dtype, ()),
-        (b"kinds: domain domain domain",) if kind == "nrrd" else (),
-        (),
-    )
-    return replace(volume, header=header, format=kind)
 
 
 def write(
@@ -185,12 +119,12 @@ def write(
 
 
 def voxels_beside(target: Path, is_packed: bool) -> Path | None:
-    """Where the voxels of a result lie if its suffix puts them into a file of their own."""
+    """Return the path of a result's voxels if its suffix puts them into a file of their own."""
     suffixes = VOXELS_BESIDE.get(target.suffix.lower())
     return target.with_suffix(suffixes[is_packed]) if suffixes else None
 
 
-def _of_result(header: TextHeader, kind: Format, mark: SyntheticMark | None) -> TextHeader:
+def _of_result(header: TextHeader, kind: str, mark: SyntheticMark | None) -> TextHeader:
     """The header in millimetres, with a mark and without what is untrue of a result."""
     scale = MILLIMETRES.get(header.unit, 1.0)
     (x, y, z), (u, v, w) = header.origin, header.spacing
@@ -205,7 +139,7 @@ def _of_result(header: TextHeader, kind: Format, mark: SyntheticMark | None) -> 
     )
 
 
-def _mark_lines(mark: SyntheticMark, kind: Format) -> list[bytes]:
+def _mark_lines(mark: SyntheticMark, kind: str) -> list[bytes]:
     if kind == "nrrd":  # in whose values a backslash begins an escape
         pairs = f"{FILE_NOTES}:={line_of(mark)}", f"{WHOLE_MARK}:={json_of(mark)}"
         return [pair.replace("\\", "\\\\").encode() for pair in pairs]
@@ -223,8 +157,9 @@ def _key(line: str) -> str:
 
 
 def _is_of_acquisition(line: bytes) -> bool:
-    """Whether a line tells how or as which object the scan was made, which is untrue of a result:
-    its modality, say, or its SOPInstanceUID.
+    """Whether a line describes how, or as which object, the scan was made.
+
+    Such a line is untrue of a result: its modality, say, or its SOPInstanceUID.
     """
     key = _key(text_of(line))
     found = _DICOM_KEY.fullmatch(key)
@@ -322,7 +257,7 @@ def _affine(header: TextHeader, path: Path) -> Affine:
 
 
 def _notes(header: TextHeader, affine: Affine) -> tuple[str, ...]:
-    """What about the place of the voxels has to be believed."""
+    """Return notes on what is unverified about the place of the voxels."""
     notes = *unit_notes(header.unit), *shear_notes(affine)
     if header.space in nrrd_header.LPS_OF:
         return notes
@@ -331,3 +266,169 @@ def _notes(header: TextHeader, affine: Affine) -> tuple[str, ...]:
     else:
         said = "its header does not say to which sides of the patient its axes run"
     return *notes, f"{said}; {assumed(affine)}"
+
+
+def _texts_of_lines(file: BinaryIO, *, is_nrrd: bool) -> Iterator[str]:
+    """Yield the values of the fields of a header, from the start of a file."""
+    file.seek(0)
+    for line in iter(lambda: file.readline(_LONGEST_LINE), b""):
+        is_end = not line.strip() if is_nrrd else line.startswith(b"ElementDataFile")
+        if is_end or file.tell() > _LONGEST_TEXT_HEADER:
+            return
+        text = line.decode("ascii", "replace").strip()
+        yield text.replace("\\\\", "\\") if is_nrrd else text
+
+
+class _TextFormat(Format):
+    """A text header, with the voxels in the same file or in others that it names."""
+
+    has_scale = False
+
+    def other_files(self, header: Path) -> list[Path]:
+        """Return the voxel files that a header names; none of one that cannot be read."""
+        try:
+            files = read_text_header(header).data_files
+        except (ScanError, OSError):
+            return []
+        return [file for file in files if file != header]
+
+    def read_grid(self, study: Study, volume_index: int | None) -> Grid:
+        """Read the grid of all volumes, without voxels. Raises ScanError and OSError."""
+        del volume_index
+        header = _header(study)
+        affine = _affine(header, study.files[0])
+        with StoredVoxels(header.storage, math.prod(header.sizes)):  # which looks at their files
+            voxel_type = header.storage.voxel_type.newbyteorder("=")
+            held = math.prod(header.extents[:3]) * voxel_type.itemsize + scratch_bytes(header)
+        notes, is_series = _notes(header, affine), _is_series(header)
+        return Grid(header.extents, affine, notes, voxel_type, held, is_series=is_series)
+
+    def read(self, study: Study, volume_index: int | None, empty: Empty) -> Volume:
+        """Read one volume or component; raises what `read_grid` and `read_voxels` raise."""
+        path = study.files[0]
+        header = _header(study)
+        affine = _affine(header, path)
+        index = pick_volume(path, header.extents, volume_index)
+        voxels, goes_on = read_voxels(header, index, empty)
+        notes = *((GOES_ON,) if goes_on else ()), *_notes(header, affine)
+        return Volume(voxels, affine, header, study.format, notes=notes)
+
+    def read_each(self, study: Study, empty: Empty) -> Iterator[Volume]:
+        """Read all volumes, each when it is asked for.
+
+        Raises what `read` raises, and UnsupportedScanError for components that lie between the
+        voxels of one volume.
+        """
+        path = study.files[0]
+        header = _header(study)
+        affine = _affine(header, path)
+        check_series(path, header.extents, is_series=_is_series(header))
+        noted, count = _notes(header, affine), math.prod(header.extents[3:])
+        further = header.extents[3:] if count > 1 else ()
+
+        def volume(found: tuple[AnyArray, bool]) -> Volume:
+            voxels, goes_on = found
+            notes = *((GOES_ON,) if goes_on else ()), *noted
+            return Volume(voxels, affine, header, study.format, notes=notes, further=further)
+
+        yield from map(volume, read_series(header, empty))
+
+    def step_of(self, volume: Volume) -> tuple[float, str]:
+        """Return the step from one volume of a series to the next, and its unit."""
+        header = volume.header
+        if not (isinstance(header, TextHeader) and header.behind):
+            return math.nan, ""
+        axis = header.behind[0]
+        return axis.step, text_of(axis.unit).strip('"')
+
+    def converted(self, volume: Volume, target: Path, step: tuple[float, str]) -> Volume:
+        """Return the volume with a header for one file with packed voxels, in LPS and millimetres.
+
+        Raises UnsupportedScanError for one of a series.
+        """
+        del target, step
+        kind = self.name
+        if volume.further:
+            raise UnsupportedScanError(
+                f"A series of volumes is not written as {kind}; use setting format=nifti."
+            )
+        affine, (i, j, k) = LPS_TO_RAS @ volume.affine, volume.shape
+        x, y, z = affine[:3, 3].tolist()
+        directions = affine[:3, :3] / volume.spacing
+        header = TextHeader(
+            (i, j, k),
+            (0, 1, 2),
+            (),
+            (x, y, z),
+            volume.spacing,
+            tuple(directions.ravel().tolist()),
+            "mm",
+            "lps",
+            TextStorage("gzip" if kind == "nrrd" else "zlib", volume.voxels.dtype, ()),
+            (b"kinds: domain domain domain",) if kind == "nrrd" else (),
+            (),
+        )
+        return replace(volume, header=header, format=kind)
+
+    def write(
+        self,
+        volume: Volume,
+        target: Path,
+        derivation: Derivation | None,
+        gate: Gate,
+        arrival: Arrival,
+        series: Iterable[AnyArray] | None,
+    ) -> dict[str, str]:
+        """Store the volume in the header of its source."""
+        del derivation, arrival
+        with whole_files(target, gate) as part:
+            return write(volume, part, target, series)
+
+    def result_files(self, target: Path) -> tuple[Path, ...]:
+        """Return the header and the files that its voxels may be in."""
+        suffixes = VOXELS_BESIDE.get(target.suffix.lower(), ())
+        return target, *(target.with_suffix(voxels) for voxels in suffixes)
+
+    def result_files_made(self, target: Path, source: Study) -> tuple[Path, ...]:
+        """Return the header, and its file of voxels, which is packed if the source's is."""
+        if target.suffix.lower() not in VOXELS_BESIDE:
+            return self.result_files(target)
+        with suppress(ScanError, OSError):
+            beside = voxels_beside(target, read_text_header(source.files[0]).storage.is_packed)
+            return (target, beside) if beside else (target,)
+        return (target,)
+
+
+class Nrrd(_TextFormat):
+    """Nearly raw raster data."""
+
+    name = "nrrd"
+    suffixes = NRRD_SUFFIXES
+    result_suffixes = (".nrrd",)
+    output = "nrrd"
+
+    def labels(self, file: BinaryIO) -> HeaderLabels | None:
+        """Return the header's lines, and whether 3D Slicer wrote segments."""
+        start = file.read(_START_BYTES)
+        if not start.startswith(_NRRD_MAGIC):
+            return None
+        contents = "segments" if _SEGMENTS in start else None
+        return HeaderLabels(_texts_of_lines(file, is_nrrd=True), contents)
+
+
+class MetaImage(_TextFormat):
+    """ITK's MetaImage."""
+
+    name = "metaimage"
+    suffixes = (".mha", ".mhd")
+    result_suffixes = (".mha",)
+    output = "mha"
+
+    def labels(self, file: BinaryIO) -> HeaderLabels | None:
+        """Return the header's lines."""
+        if not _FIELD.match(file.readline(_LONGEST_LINE)):
+            return None
+        return HeaderLabels(_texts_of_lines(file, is_nrrd=False))
+
+
+NRRD, METAIMAGE = Nrrd(), MetaImage()

@@ -1,4 +1,4 @@
-"""The .mat file in which SPM keeps where the voxels of an Analyze image lie."""
+"""The .mat file of SPM, with the place of the voxels of an Analyze image."""
 
 import io
 import struct
@@ -18,12 +18,12 @@ _FROM_ONE = np.array([[1.0, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 1]])
 """SPM counts voxels from 1."""
 _HEADER_BYTES, _PACKED = 128, 15
 _ORDERS = {b"IM": "<", b"MI": ">"}
-"""Of bytes, by the end of the header."""
+"""Orders of bytes, by the end of the header."""
 _FLIP = np.diag([-1.0, 1.0, 1.0, 1.0])
 
 
 def mat_beside(header: Path) -> Path:
-    """Where the .mat of a header lies: x.hdr -> x.mat, x.hdr.gz -> x.mat."""
+    """Return the path of the .mat of a header: x.hdr -> x.mat, x.hdr.gz -> x.mat."""
     name = header.name[: -len(".gz")] if header.suffix.lower() == ".gz" else header.name
     return header.with_name(Path(name).with_suffix(MAT_SUFFIX).name)
 

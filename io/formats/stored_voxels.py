@@ -32,7 +32,7 @@ from ..volume import AnyArray, Empty
 from .text_header import Encoding, TextHeader, TextStorage
 
 MOST_SKIPPED_LINES, MOST_SKIPPED_BYTES = 1 << 16, 16 << 20
-"""Of lines, and of bytes that have to be unpacked or decoded for it."""
+"""Limits of skipped lines, and of skipped bytes that have to be unpacked or decoded."""
 LONGEST_NUMBER = 64
 """Characters of one voxel in digits."""
 _SPACE = b" \t\n\r\v\f"
@@ -273,7 +273,7 @@ class _TextReader(io.RawIOBase):
         return False
 
     def _cut(self, text: bytes) -> tuple[bytes, bytes]:
-        """What can be decoded by itself, and what may go on in the next block."""
+        """Return what can be decoded by itself, and what may go on in the next block."""
         raise NotImplementedError
 
     def _decode(self, text: bytes) -> Any:
@@ -341,8 +341,10 @@ def read_voxels(header: TextHeader, volume: int, empty: Empty) -> tuple[AnyArray
 
 
 def read_series(header: TextHeader, empty: Empty) -> Iterator[tuple[AnyArray, bool]]:
-    """As `read_voxels`, of all volumes in their order, each when it is asked for; for headers whose
-    further axes are all behind i, j and k. The end of the files is checked before the last one.
+    """Read all volumes in their order as `read_voxels` does, each when it is asked for.
+
+    header: with all further axes after i, j and k. The end of the files is checked before the last
+    volume.
     """
     count, shape = math.prod(header.extents[3:]), header.extents[:3]
     voxel_type = header.storage.voxel_type

@@ -1,6 +1,6 @@
 """Text headers of NRRD and MetaImage files: lines of bytes, and what both formats say in them.
 
-Every reader must split such a header alike, or a stranger's line means one thing to the program
+Every reader must split such a header alike, or a hostile line means one thing to the program
 that checks it and another to the one that obeys it. So lines end with LF or CRLF and with nothing
 else, and a header with any other CR, or with a NUL, is refused.
 """
@@ -35,7 +35,7 @@ _CONTROL = re.compile(rb"[\r\0]")
 
 @dataclass(frozen=True, slots=True)
 class TextStorage:
-    """Where the voxels of a scan are stored, and how.
+    """Place and encoding of the stored voxels of a scan.
 
     encoding: of the voxels. voxel_type: as stored, byte order included. files: hold equal shares
     of the voxels, one after the other; the header's own file if they follow it. start: first byte
@@ -62,7 +62,7 @@ class TextStorage:
 
 @dataclass(frozen=True, slots=True)
 class FurtherAxis:
-    """What a header says of an axis that is none of space, such as time.
+    """Description of an axis that is none of space, such as time.
 
     step: from element to element, in `unit`; NaN where the header does not say it. start: place of
     the first element. kind, label, unit: as a NRRD header has them, label and unit in their quotes.
@@ -79,7 +79,7 @@ class FurtherAxis:
 
 @dataclass(frozen=True, slots=True)
 class TextHeader:
-    """What a header says.
+    """Contents of a header.
 
     sizes: of all axes, the fastest first. axes: which of them are i, j and k. further: all others,
     those of components first. origin, spacing, direction: in LPS and in `unit`, the direction row
@@ -178,18 +178,18 @@ class HeaderFile:
         return number
 
     def lengths(self, field: str, text: str, count: int) -> tuple[float, ...]:
-        """So many finite numbers between spaces that tell of places."""
+        """Return `count` finite coordinates between spaces."""
         words = text.split()
         if len(words) != count:
             raise self.misplaced(field)
         return tuple(self.length(field, word) for word in words)
 
     def length(self, field: str, word: str) -> float:
-        """A finite number that tells of a place."""
+        """Return a finite coordinate."""
         return self.finite(field, self.number(field, word))
 
     def finite(self, field: str, number: float) -> float:
-        """The same number, if it can tell of a place."""
+        """Return the same number if it can be a coordinate."""
         if not abs(number) < FARTHEST_PLACE_MM:
             raise self.misplaced(field, f"{number:g}")
         return number

@@ -7,9 +7,8 @@ from types import MappingProxyType
 
 from ...engine.model.model_file import Model
 from ...engine.options import NO_LIMITS, CudaLimits
-from ...io.choice import Choice
+from ...io.choice import Choice, PathGlobs
 from ...io.conversion import AnyPath
-from ...io.globs import PathGlobs
 from ..errors import SettingsError
 from ..progress.events import Event, Listen
 from ..report.report import BatchReport

@@ -19,8 +19,7 @@ from ...engine.options import NO_LIMITS, CudaLimits, Inference, Precision
 from ...io.channels import joined
 from ...io.choice import FEWEST_SLICES
 from ...io.conversion import AnyPath, AnyScan, as_volume, volume_of
-from ...io.discovery import Discovery
-from ...io.single_scan import only_study, sound
+from ...io.discovery import Discovery, only_study, sound
 from ...io.volume import Study, Volume
 from ..decisions import decided
 from ..errors import SettingsError

@@ -12,8 +12,7 @@ import numpy as np
 
 from ...engine.cores import usable_cores
 from ...io.dicom.series import Series
-from ...io.file_headers import read_file_header
-from ...io.reading import read
+from ...io.reading import read, read_file_header
 from ...io.volume import Study, Volume
 from ..errors import ComparisonError
 from ..execution.concurrency import StoppedError, WeightedSemaphore

@@ -12,7 +12,8 @@ from typing import TypeAlias
 from ...io.dicom.series import Series
 from ...io.discovery import Discovery, discover, is_result
 from ...io.files.documents import read_document
-from ...io.search import Skipped, scan_stem
+from ...io.formats.registry import scan_stem
+from ...io.search import Skipped
 from ...io.volume import Study
 from ..errors import PairsFileError
 from ..results.earlier_results import with_mirrored_names

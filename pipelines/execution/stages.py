@@ -14,7 +14,7 @@ from ...engine.generator import SharedGenerator
 from ...engine.model.model_file import Model
 from ...engine.options import Precision
 from ...io.errors import ScanError
-from ...io.file_headers import read_grid
+from ...io.reading import read_grid
 from ...io.volume import Volume
 from ...io.writing import map_beside
 from ..cycle import BackTask, BackTranslated, BackTranslator, host_bytes, plan_back

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from mmap import PAGESIZE, mmap
 from pathlib import Path
 
-from ...io.files.control_groups import memory_left
-from ...io.files.machine_memory import address_space_limit, most_memory
+from ...io.files.machine_limits import address_space_limit, memory_left, most_memory
 from ..errors import PreparationError
 
 LEAST_ADDRESS_SPACE = 768 << 20

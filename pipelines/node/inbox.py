@@ -17,8 +17,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ...io.dicom_network.commands import DimseStatus, Refusal
-from ...io.dicom_network.objects import ReceivedObject
-from ...io.dicom_network.sameness import is_same_object
+from ...io.dicom_network.objects import ReceivedObject, is_same_object
 from ...io.files.atomic import flush_folder
 from .records import Gap, StudyName
 from .store import NodeStore

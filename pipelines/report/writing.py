@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from ...engine.cores import usable_cores
 from ...engine.probe.gpus import Energy
-from ...io.files.machine_memory import physical_memory
+from ...io.files.machine_limits import physical_memory
 from ..host.memory import PeakMemory
 from ..program import program_version
 from ..settings import TranslateOptions

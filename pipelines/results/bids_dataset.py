@@ -15,9 +15,8 @@ from ...engine.model.model_card import ModelCard
 from ...io.errors import WriteError
 from ...io.files.atomic import whole_file
 from ...io.files.regular import read_regular
-from ...io.marks import PROGRAM
 from ...io.sidecars import DATASET_DESCRIPTION, BidsName, dataset_root, read_sidecar
-from ...io.volume import NOTICE, Study
+from ...io.volume import NOTICE, PROGRAM, Study
 from ..errors import OutputFolderError
 from ..program import program_version
 from ..settings import TranslateOptions

@@ -5,11 +5,10 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path, PurePath, PurePosixPath
 
-from ...io.choice import Choice, SkipKind
+from ...io.choice import ALL_PATHS, Choice, PathGlobs, SkipKind
 from ...io.discovery import Discovery, KnownHeaders, discover, is_result, place_of
-from ...io.globs import ALL_PATHS, PathGlobs
-from ...io.marks import read_mark
-from ...io.passing_over import Doubt, judged, passed_over
+from ...io.exclusion import Doubt, judged, passed_over
+from ...io.labels import labels_of
 from ...io.volume import Study
 from ..errors import NewerRecordError, OutputFolderError
 from .manifest import ManifestEntry, load
@@ -90,9 +89,7 @@ def _synthetic(study: Study, known: KnownHeaders | None = None) -> Sequence[Doub
 def _is_marked(scan: Study, known: KnownHeaders | None) -> bool:
     if scan.format == "dicom":
         return False
-    file = scan.files[0]
-    mark = known.once(file, read_mark) if known else read_mark(file)
-    return mark is not None
+    return labels_of(scan.files[0], known).mark is not None
 
 
 def _globbed(found: Discovery, globs: PathGlobs) -> Discovery:

@@ -5,14 +5,10 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ...io.discovery import Discovery
+from ...io.formats.registry import RESULT_SUFFIXES, SUFFIXES, suffix_of
 from ...io.maps import is_map_name
-from ...io.search import SUFFIXES, suffix_of
 from ...io.volume import Study
 from ..errors import SettingsError
-
-_OF_ANY = (".nii", ".nii.gz", ".nrrd", ".mha")
-"""Suffixes of what scans of each format can be written as; those of header and voxels apart cannot
-be one file of NIfTI."""
 
 
 def is_result_file(output: Path) -> bool:
@@ -52,7 +48,8 @@ def _check_suffix(study: Study, target: Path) -> None:
         )
     own = suffix_of(study.files[0])
     is_pair = own.startswith(".hdr")
-    fitting = [suffix for suffix in _OF_ANY if not (is_pair and SUFFIXES[suffix] == "nifti")]
+    # A scan with header and voxels apart cannot become one file of its own format.
+    fitting = [each for each in RESULT_SUFFIXES if not (is_pair and SUFFIXES[each] == study.format)]
     if own in SUFFIXES and own not in fitting:
         fitting.append(own)
     if suffix_of(target) in fitting:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ...io.discovery import Discovery
+from ...io.files.regular import is_folder
 from ...io.maps import MapMark
-from ...io.search import is_folder
 from ...io.sidecars import sidecar_of
 from ...io.volume import Obstacle, Study
 from ...io.writing import map_beside, places, places_for

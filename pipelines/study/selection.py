@@ -7,10 +7,11 @@ from functools import partial
 from ...engine.model.model_card import ModelCard
 from ...io.channels import ChannelName, in_channels
 from ...io.choice import SkipKind
-from ...io.contrasts import Contrasts, told_beside
+from ...io.contrasts import Contrasts
 from ...io.discovery import Discovery, KnownHeaders
-from ...io.masks import mask_told, takes_masks
-from ...io.passing_over import Doubt, judged, passed_over
+from ...io.exclusion import Doubt, judged, passed_over
+from ...io.labels import mask_reason, takes_masks
+from ...io.sidecars import contrast_hints
 from ...io.volume import Study
 from ..errors import SettingsError
 
@@ -75,7 +76,7 @@ def _mask_doubts(
     if takes or study.format == "dicom":
         return ()
     file = study.files[0]
-    told = known.once(file, mask_told) if known else mask_told(file)
+    told = mask_reason(file, known)
     return (Doubt(f"{told}, so it is no scan", "mask"),) if told else ()
 
 
@@ -118,7 +119,7 @@ def _doubts_of_series(scan: Study, source: str) -> Iterator[Doubt]:
 def _doubts_of_file(scan: Study, source: str) -> Iterator[Doubt]:
     """Yield doubts about a file; one is only a note if something else confirms the contrast."""
     takes = Contrasts.named_in(source)
-    told = list(told_beside(scan))
+    told = list(contrast_hints(scan))
     is_met = any(takes.is_met_by(each.contrasts) for each in told)
     against = next((each.by for each in told if takes.contradicts(each.against)), None)
     if against:

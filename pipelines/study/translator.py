@@ -16,8 +16,9 @@ from ...engine.scaling import Scaling, Stored
 from ...io.choice import Choice
 from ...io.discovery import discover
 from ...io.errors import UnreadableScanError
+from ...io.formats.registry import format_named
 from ...io.reading import as_one_study, read
-from ...io.volume import NO_SCALE, Empty, Study, SyntheticMark, Volume
+from ...io.volume import Empty, Study, SyntheticMark, Volume
 from ...io.writing import as_at, check_voxel_type, map_beside, notes_of_result
 from ..errors import UnexpectedInputError
 from ..program import program_version
@@ -179,10 +180,10 @@ class StudyTranslator:
             foreseen = notes_of_result(scans[0], target)
             first = as_at(target, scans[0])
             if options.output_type not in (None, "same"):
-                check_voxel_type(first, target, np.dtype(options.output_type))
+                check_voxel_type(first, np.dtype(options.output_type))
             scans[0] = replace(first, notes=(*first.notes, *foreseen))
         aligned = self.align(scans, [scan.channel for scan in study.channels])
-        return replace(aligned, has_scale=first.format not in NO_SCALE)
+        return replace(aligned, has_scale=format_named(first.format).has_scale)
 
     def align(self, volumes: Sequence[Volume], names: Sequence[str]) -> Scans:
         """Bring volumes onto one grid; names: of their channels, for the notes.

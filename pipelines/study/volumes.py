@@ -10,9 +10,7 @@ from re import sub
 
 import numpy as np
 
-from ...io.file_headers import differing_counts
-from ...io.reading import read, read_each
-from ...io.unread import UnreadScan, look_at
+from ...io.reading import UnreadScan, differing_counts, look_at, read, read_each
 from ...io.volume import Empty, Study, Volume
 from ...io.writing import as_at
 from ..errors import PreparationError

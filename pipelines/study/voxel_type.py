@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...engine.model.model_card import USUAL_RANGE, Identity, IntensityMap, NetworkRange, Window
-from ...io.volume import NO_SCALE, Volume
+from ...io.formats.registry import format_named
+from ...io.volume import Volume
 from ..settings import OutputType
 from .statistics import Range
 
@@ -137,7 +138,7 @@ def voxel_type_of(volume: Volume) -> VoxelType:
     scan, or one that holds its values if the result's format has no scale.
     """
     stored = VoxelType(volume.voxels.dtype.newbyteorder("="), volume.slope, volume.intercept)
-    if volume.format not in NO_SCALE or stored == VoxelType(stored.dtype):
+    if format_named(volume.format).has_scale or stored == VoxelType(stored.dtype):
         return stored
     return _without_scale(stored)
 

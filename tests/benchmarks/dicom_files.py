@@ -35,7 +35,7 @@ import SimpleITK as _SimpleITK
 from pydicom.data import get_testdata_file
 
 from cuda_cyclegan.io.dicom.derived.writing import write_series
-from cuda_cyclegan.io.dicom.discovery import scan
+from cuda_cyclegan.io.dicom.header_scan import scan
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation

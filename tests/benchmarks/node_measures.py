@@ -31,7 +31,7 @@ from support.dicom_phantoms import Phantom
 from support.node_world import NodeWorld, phantom
 from support.ports import reserved_port
 
-from cuda_cyclegan.io.dicom_network.classes import IMAGES, PLAIN
+from cuda_cyclegan.io.dicom_network.negotiation import IMAGES, PLAIN
 from cuda_cyclegan.io.dicom_network.sending import Peer, sending_to
 from cuda_cyclegan.io.files.disk import flush
 

@@ -56,7 +56,7 @@ def test_a_limit_below_all_need_names_itself_and_the_way_out(tmp_path: Path) -> 
 def test_a_limit_of_the_address_space_counts_in_figures() -> None:
     """What a batch may take at once, and what no scan may need."""
     code = (
-        "from cuda_cyclegan.io.files.machine_memory import most_memory\n"
+        "from cuda_cyclegan.io.files.machine_limits import most_memory\n"
         "from cuda_cyclegan.pipelines.host.memory import available_memory\n"
         "print(most_memory(), available_memory())"
     )

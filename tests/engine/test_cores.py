@@ -8,16 +8,16 @@ from support.reports import BATCH
 
 from cuda_cyclegan.engine import cores
 from cuda_cyclegan.engine.cores import usable_cores
-from cuda_cyclegan.io.files import control_groups
-from cuda_cyclegan.io.files.control_groups import cores_granted
+from cuda_cyclegan.io.files import machine_limits
+from cuda_cyclegan.io.files.machine_limits import cores_granted
 from cuda_cyclegan.pipelines.report.writing import to_json
 
 
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which `lay` makes control groups, on a machine of 8 cores."""
-    monkeypatch.setattr(control_groups, "ROOT", tmp_path / "cgroup")
-    monkeypatch.setattr(control_groups, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(machine_limits, "ROOT", tmp_path / "cgroup")
+    monkeypatch.setattr(machine_limits, "MEMBERSHIP", tmp_path / "membership")
     monkeypatch.setattr(cores, "_known_quota", cores_granted)
     monkeypatch.setattr(cores, "allowed_cores", lambda: 8)
     return tmp_path

@@ -6,8 +6,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from cuda_cyclegan.io.contrasts import _MEANINGS, Contrasts, told_beside  # pyright: ignore[reportPrivateUsage]
-from cuda_cyclegan.io.sidecars import LARGEST_SIDECAR_BYTES
+from cuda_cyclegan.io.contrasts import MEANINGS, Contrasts
+from cuda_cyclegan.io.sidecars import LARGEST_SIDECAR_BYTES, contrast_hints
 from cuda_cyclegan.io.volume import Study
 
 
@@ -76,7 +76,7 @@ def test_words_are_met_by_others_that_leave_nothing_open(
 
 def modalities(file: Path) -> list[set[str]]:
     study = Study(PurePosixPath(file.name), (file,), "nifti")
-    return [set(told.contrasts.modalities) for told in told_beside(study)]
+    return [set(told.contrasts.modalities) for told in contrast_hints(study)]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def modalities(file: Path) -> list[set[str]]:
 def test_the_last_known_word_of_a_name_speaks_against_and_all_for_a_scan(
     name: str, against: str, named: set[str]
 ) -> None:
-    *_, told = told_beside(Study(PurePosixPath(name), (Path(name),), "nifti"))
+    *_, told = contrast_hints(Study(PurePosixPath(name), (Path(name),), "nifti"))
     assert set(told.against.weightings) == ({against} if against else set())
     assert set(told.contrasts.weightings) == named
 
@@ -109,7 +109,7 @@ def test_the_last_known_word_of_a_name_speaks_against_and_all_for_a_scan(
 def test_a_description_tells_its_contrast_and_is_not_repeated(tmp_path: Path) -> None:
     text = '{"Modality": "MR", "SeriesDescription": "Doe Jane t2_tse FLAIR"}'
     (tmp_path / "a.json").write_text(text)
-    _, told, _ = told_beside(Study(PurePosixPath("a.nii"), (tmp_path / "a.nii",), "nifti"))
+    _, told, _ = contrast_hints(Study(PurePosixPath("a.nii"), (tmp_path / "a.nii",), "nifti"))
     assert told.by == "the JSON beside it says FLAIR, T2"
 
 
@@ -147,4 +147,4 @@ def test_the_page_on_dicom_tells_every_word() -> None:
     page = (Path(__file__).parents[2] / "docs" / "dicom.md").read_text()
     rows = re.findall(r"^\| ([A-Za-z, 0-9]+) \| (CT|MR|PT) \|$", page, re.MULTILINE)
     told = {word.lower(): modality for words, modality in rows for word in words.split(", ")}
-    assert told == {word: modality for word, (modality, _) in _MEANINGS.items()}
+    assert told == {word: modality for word, (modality, _) in MEANINGS.items()}

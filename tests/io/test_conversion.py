@@ -20,7 +20,7 @@ from cuda_cyclegan.io.conversion import (
     volume_of,
 )
 from cuda_cyclegan.io.errors import UnsupportedScanError
-from cuda_cyclegan.io.marks import read_mark
+from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.io.volume import SyntheticMark, Volume
 
 nibabel: Any = _nibabel

@@ -15,8 +15,7 @@ from support.io_users import open_folder, ordinary_user
 
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import ScanError
-from cuda_cyclegan.io.file_headers import read_file_header
-from cuda_cyclegan.io.reading import read
+from cuda_cyclegan.io.reading import read, read_file_header
 
 Build = Callable[[Path], object]
 SHAPE = (6, 5, 4)

@@ -4,7 +4,7 @@ from pathlib import PurePath
 
 import pytest
 
-from cuda_cyclegan.io.globs import EXCLUDED, NOT_INCLUDED, PathGlobs
+from cuda_cyclegan.io.choice import EXCLUDED, NOT_INCLUDED, PathGlobs
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from support.dicom_phantoms import Phantom
 from support.io_files import save_nifti
 
 from cuda_cyclegan.io.choice import EVERYTHING
-from cuda_cyclegan.io.dicom.discovery import KnownHeaders
+from cuda_cyclegan.io.dicom.header_scan import KnownHeaders
 from cuda_cyclegan.io.discovery import Discovery, discover
-from cuda_cyclegan.io.file_headers import read_study_header
-from cuda_cyclegan.io.files import control_groups
+from cuda_cyclegan.io.files import machine_limits
+from cuda_cyclegan.io.reading import read_study_header
 
 pydicom: Any = _pydicom
 SCANS = 20
@@ -64,7 +64,7 @@ def test_files_are_opened_twice_and_limits_of_memory_read_once_a_second(
         assert read_study_header(study).refusal is None
     seconds = int(time.monotonic() - begun) + 2
     assert {name: opened[name] for name in names} == dict.fromkeys(names, 2)
-    assert opened[control_groups.MEMBERSHIP.name] <= 2 * seconds < 2 * SCANS
+    assert opened[machine_limits.MEMBERSHIP.name] <= 2 * seconds < 2 * SCANS
 
 
 def search(folder: Path, known: KnownHeaders | None = None) -> Discovery:

@@ -17,7 +17,8 @@ from support.dicom_phantoms import Phantom
 from support.io_files import ramp, read_file, save_nifti
 
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.io.marks import UNREADABLE_MARK, line_of, mark_in_text, read_mark
+from cuda_cyclegan.io.formats.marks import UNREADABLE_MARK, line_of, mark_in_text
+from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation, SyntheticMark
 from cuda_cyclegan.io.writing import write

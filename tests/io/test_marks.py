@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from support.io_files import OBLIQUE, ramp, read_file, save_nifti
 from support.tiers import examples
 
-from cuda_cyclegan.io.marks import (
+from cuda_cyclegan.io.formats.marks import (
     LONGEST_LINE,
     UNREADABLE_MARK,
     json_of,
     line_of,
     mark_in_text,
-    read_mark,
 )
+from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.io.volume import SyntheticMark
 from cuda_cyclegan.io.writing import write
 

@@ -20,8 +20,7 @@ from support.dicom_phantoms import STORED, Phantom
 from support.mutations import mutated, within_seconds
 from support.translate_world import World
 
-from cuda_cyclegan.io.dicom.pixels.codestreams import Coding, codestream_in
-from cuda_cyclegan.io.dicom.pixels.unpacking import FrameUnpacker
+from cuda_cyclegan.io.dicom.pixels.unpacking import Coding, FrameUnpacker, codestream_in
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import ScanError
 from cuda_cyclegan.io.reading import read

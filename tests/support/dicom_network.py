@@ -16,7 +16,7 @@ from pynetdicom import evt
 from pynetdicom.sop_class import MRImageStorage, Verification
 from support.waiting import ENOUGH
 
-from cuda_cyclegan.io.dicom.library import encoded
+from cuda_cyclegan.io.dicom.dataset import encoded
 from cuda_cyclegan.io.dicom_network import commands
 from cuda_cyclegan.io.dicom_network.commands import DimseStatus, Refusal
 from cuda_cyclegan.io.dicom_network.limits import Limits

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from cuda_cyclegan.io.dicom.pixels.codestreams import Codestream
 from cuda_cyclegan.io.dicom.pixels.frame_codecs import unpacked
+from cuda_cyclegan.io.dicom.pixels.unpacking import Codestream
 
 
 def unpack_here(frame: Codestream) -> Any:

@@ -9,12 +9,12 @@ import nibabel
 import numpy as np
 
 from cuda_cyclegan.io.errors import ScanError
-from cuda_cyclegan.io.formats.nifti import image_beside
+from cuda_cyclegan.io.formats.nifti_header import image_beside
 from cuda_cyclegan.io.formats.nrrd_metaimage import read_text_header
 from cuda_cyclegan.io.reading import read
-from cuda_cyclegan.io.volume import AnyArray, Format, Study, Volume
+from cuda_cyclegan.io.volume import AnyArray, Study, Volume
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict[str, str] = {
     ".nrrd": "nrrd",
     ".nhdr": "nrrd",
     ".mha": "metaimage",

@@ -1,4 +1,4 @@
-"""Derived DICOM series: which elements stay, which are new, and how voxels are stored.
+"""Derived DICOM series: elements that stay, elements that are new, and stored voxels.
 
 May import the reading side. Must not be imported by it.
 """

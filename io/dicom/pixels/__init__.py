@@ -1,4 +1,4 @@
-"""From a DICOM series to a volume: its frames decoded, on one grid.
+"""Volumes of DICOM series: frames decoded and put on one grid.
 
 May import series and their headers, files and the volume. Must not know what is made of a volume.
 """

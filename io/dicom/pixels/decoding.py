@@ -1,5 +1,5 @@
 """Pixels of DICOM frames: unpacked, in whole bits, with the line that makes values of them, and how
-lossy their packing is, which a header may not tell.
+lossy their packing is, which a header may not say.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,9 @@ from pydicom.uid import (
 
 from ...errors import UnreadableScanError, UnsupportedScanError
 from ...volume import AnyArray
+from ..dataset import PARSING_ERRORS, DataSet, is_no_number, number, numbers, pydicom, word
 from ..enhanced import FrameGroups
-from ..instance import DataSet, is_no_number, number, numbers, word
-from ..library import PARSING_ERRORS, pydicom
-from .codestreams import CODINGS, Codestream, codestream_in
-from .unpacking import UnpackingTimeError
+from .unpacking import CODINGS, Codestream, UnpackingTimeError, codestream_in
 
 _ALWAYS_LOSSY = (JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLSNearLossless)
 _METHODS: dict[str, str] = {
@@ -35,11 +33,11 @@ _METHODS: dict[str, str] = {
 }
 """Defined terms of PS3.3 C.7.6.1.1.5.1."""
 _MOST_BITS = 32
-"""Of a stored value."""
+"""Limit of a stored value."""
 OVERLAY, OVERLAY_BIT = 0x6000, 0x0102
 """First group of overlays, and their element that says in which bit of the pixels one lies."""
 MODALITIES_WITH_UNIT = ("CT", "PT")
-"""Of which each image says by its rescale line what its values are."""
+"""Modalities whose images say by their rescale line what their values are."""
 
 
 _BOTH = frozenset({"slope", "intercept"})
@@ -49,13 +47,13 @@ _BOTH = frozenset({"slope", "intercept"})
 class Scale:
     """``value = stored * slope + intercept``.
 
-    told: which of slope and intercept the header says. unit: of the values, where the header names
-    one.
+    stated: which of slope and intercept the header gives. unit: of the values, where the header
+    names one.
     """
 
     slope: float
     intercept: float
-    told: frozenset[str] = field(default=_BOTH, compare=False)
+    stated: frozenset[str] = field(default=_BOTH, compare=False)
     unit: str = field(default="", compare=False)
 
 
@@ -154,15 +152,15 @@ def scale_of(dataset: DataSet, groups: FrameGroups | None, path: Path) -> Scale:
         )
     slope, intercept = number(source, "RescaleSlope"), number(source, "RescaleIntercept")
     has = {"slope": slope != 0, "intercept": bool(numbers(source, "RescaleIntercept", 1))}
-    told, slope = frozenset(name for name in has if has[name]), slope or 1.0
+    stated, slope = frozenset(name for name in has if has[name]), slope or 1.0
     if is_inverted(dataset, groups):
         ends = _stored_ends(dataset, path)
-        return Scale(-slope, slope * sum(ends) + intercept, told)
-    return Scale(slope, intercept, told, _unit(dataset, source))
+        return Scale(-slope, slope * sum(ends) + intercept, stated)
+    return Scale(slope, intercept, stated, _unit(dataset, source))
 
 
 def _transformation(dataset: DataSet, groups: FrameGroups | None) -> DataSet:
-    """Where the rescale line of a frame stands: for all frames at once where no group has it."""
+    """Return the data set with the rescale line of a frame, or of all frames if no group has it."""
     own = groups("PixelValueTransformationSequence") if groups else None
     return own or dataset
 
@@ -187,7 +185,7 @@ def _unit(dataset: DataSet, transformation: DataSet) -> str:
 
 
 def padding_mask(dataset: DataSet, stored: AnyArray) -> AnyArray | None:
-    """Where [row, column] the frame holds padding instead of values; None if nowhere."""
+    """Return where [row, column] the frame holds padding instead of values; None if nowhere."""
     ends = [numbers(dataset, name, 1) for name in ("PixelPaddingValue", "PixelPaddingRangeLimit")]
     if not ends[0] or stored.dtype.kind not in "iu":
         return None

@@ -97,7 +97,7 @@ def _widen(pipe: int) -> None:
 
 
 def _is_asked(requests: FileIO, owner: int) -> bool:
-    """Wait for a request; False once nobody is left who could make one."""
+    """Wait for a request; False once no process is left that could make one."""
     if not hasattr(os, "fork"):
         return True
     while not select.select([requests], [], [], _IDLE_SECONDS)[0]:
@@ -120,7 +120,7 @@ def _limit(memory: int | None, seconds: float) -> None:
 
 
 def _mapped() -> int:
-    """Bytes of the addresses that the process uses. Raises OSError where no system tells."""
+    """Bytes of the addresses that the process uses. Raises OSError if unknown."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * os.sysconf("SC_PAGE_SIZE")
 

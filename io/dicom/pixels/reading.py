@@ -1,4 +1,4 @@
-"""Read one volume of a DICOM series."""
+"""Read the grid or one volume of a DICOM series."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -10,17 +10,15 @@ import numpy as np
 from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
 from ...errors import UnreadableScanError, UnsupportedScanError
-from ...files.machine_memory import most_memory
+from ...files.machine_limits import most_memory
 from ...files.regular import open_regular, read_regular
-from ...volume import AnyArray, Empty, Study, Volume
+from ...volume import AnyArray, Empty, Grid, Study, Volume
+from ..dataset import PARSING_ERRORS, DataSet, number, places, read_partial, tag_of, word
 from ..enhanced import FrameGroups, frame_groups
+from ..frames import Frame, Stack
 from ..geometry import SliceGrid, grid_of
-from ..growth import came_since
-from ..instance import DataSet, Frame, Stack, places, word
-from ..kinds import modality_in
-from ..library import PARSING_ERRORS, tag_of
-from ..parsing import read_partial
-from ..series import Series
+from ..object_types import modality_in
+from ..series import Series, came_since
 from ..stored_text import keep_stored_text
 from .decoding import (
     MODALITIES_WITH_UNIT,
@@ -35,10 +33,89 @@ from .decoding import (
 from .resampling import Even, even_grid, resampled
 from .unpacking import FrameUnpacker
 
+_FIRST_OF_PIXELS = tag_of("FloatPixelData")
+_SCALED = np.dtype(np.float32)
+"""Type of values whose slices have rescale lines of their own."""
+_COPIES_OF_A_FILE = 2
+"""Its bytes, and the pixels among them, packed or not."""
+_BYTES_OF_A_HEADER = 32 << 10
+"""Memory of a file's header, which stays for the result."""
+_BYTES_OF_A_PIXEL = 16
+"""Memory of the frame being unpacked: decoders of JPEG 2000 hold several numbers per pixel."""
+
+
+def read_grid(study: Study, volume_index: int | None) -> Grid:
+    """Read the grid of a series from the places of all slices, and the voxel type from two headers.
+
+    These are the headers of the first and the last slice.
+
+    Raises ScanError and OSError.
+    """
+    place, frames = place_of(study), frames_of(study, volume_index)
+    headers = {frame.file: _header(frame.file) for frame in (frames[0], frames[-1])}
+    first, last = (_scale(headers[frame.file], frame) for frame in (frames[0], frames[-1]))
+    stored = _voxel_type(headers[frames[0].file])
+    is_padded = any("PixelPaddingValue" in header for header in headers.values())
+    scale, voxel_type = (first, stored) if first == last else (Scale(1.0, 0.0), _SCALED)
+    grid, even = grid_of(frames), frames
+    if grid.trouble:
+        even = even_over(frames, grid, place).frames
+        grid = grid_of(even)
+    held = stored.itemsize * _pixels(frames)
+    held += voxel_type.itemsize * _pixels(frames) if voxel_type != stored else 0
+    held += (voxel_type.itemsize + 2) * _pixels(frames) if is_padded else 0
+    held += voxel_type.itemsize * _pixels(even) if even is not frames else 0
+    files = {frame.file for frame in frames}
+    held += _COPIES_OF_A_FILE * max(file.stat().st_size for file in files)
+    held += _BYTES_OF_A_HEADER * len(files) + _BYTES_OF_A_PIXEL * _pixels(frames[:1])
+    return Grid(
+        (even[0].columns, even[0].rows, len(even)),
+        grid.affine,
+        (),
+        voxel_type,
+        held,
+        scale.slope,
+        scale.intercept,
+    )
+
+
+def _pixels(frames: Stack) -> int:
+    return frames[0].rows * frames[0].columns * len(frames)
+
+
+def _header(path: Path) -> DataSet:
+    """All elements before the pixels."""
+    try:
+        with open_regular(path) as file:
+            return read_partial(file, _is_of_pixels, force=True)
+    except PARSING_ERRORS as error:
+        raise UnreadableScanError(
+            f"{path} is truncated or damaged ({type(error).__name__}); copy or export it again."
+        ) from None
+
+
+def _is_of_pixels(tag: int, _kind: str | None, _length: int) -> bool:
+    return tag >= _FIRST_OF_PIXELS
+
+
+def _scale(header: DataSet, frame: Frame) -> Scale:
+    groups = list(frame_groups(header))
+    return scale_of(
+        header, groups[frame.number] if frame.number < len(groups) else None, frame.file
+    )
+
+
+def _voxel_type(header: DataSet) -> np.dtype[Any]:
+    """Return the type of stored values: whole bytes, as many as the header allocates."""
+    allocated = int(min(max(number(header, "BitsAllocated", 16), 8), 64))
+    size = 1 << (-(-allocated // 8) - 1).bit_length()
+    return np.dtype(f"{'i' if number(header, 'PixelRepresentation') == 1 else 'u'}{size}")
+
+
 MOST_PIXELS_A_BYTE = 10_000
-"""Of a packed file: even an empty slice has a header of some hundred bytes."""
+"""Limit of pixels per byte of a packed file: an empty slice has a header of some hundred bytes."""
 MOST_BYTES_AT_ONCE = 8 << 20
-"""Of a file that is read before it is parsed: parsing from memory takes a fifth less time."""
+"""Largest file that is read before it is parsed: parsing from memory takes a fifth less time."""
 _PIXELS = tag_of("PixelData")
 _BYTES = (None, "OB", "OW", "UN")
 """VRs of pixels, and none, as without explicit VRs."""
@@ -48,7 +125,7 @@ _OVERLAYS = 0x6000
 
 @dataclass(frozen=True, slots=True)
 class DicomHeader:
-    """What the writer needs of the source, slice by slice.
+    """Headers that the writer needs of the source, slice by slice.
 
     headers: data sets without pixels, and without private elements unless the series keeps them;
     the same one for all slices of an enhanced file. enhanced: whether the frames come from such
@@ -66,7 +143,7 @@ class DicomHeader:
 
     @property
     def scans(self) -> "tuple[DicomHeader, ...]":
-        """Of all scans that a result is made of, this one first."""
+        """Headers of all scans that a result is made of, this one first."""
         return self, *self.others
 
     @property
@@ -77,7 +154,7 @@ class DicomHeader:
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """Where a scan held no values.
+    """Voxels without values in a scan.
 
     packed: one bit a voxel [k, j, i]. value, dtype, scale: how the scan stored its padding.
     """
@@ -122,14 +199,14 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
 
 
 def series_of(study: Study) -> Series:
-    """What the search learnt about a series that is to be read."""
+    """Return what the search learnt about a series that is to be read."""
     if not isinstance(study.series, Series):
         raise TypeError(f"{study.name} is no DICOM series")
     return study.series
 
 
 def place_of(study: Study) -> Path:
-    """What errors call a series by."""
+    """Return the path by which errors name a series."""
     return study.files[0].parent / series_of(study).label
 
 
@@ -137,9 +214,9 @@ def frames_of(study: Study, volume_index: int | None) -> Stack:
     """The slices of the volume to be read. Raises ScanError, also for more than memory can hold."""
     series, place = series_of(study), place_of(study)
     if series.is_incomplete:
-        raise UnreadableScanError(f"{place} is not translated: {series.told}.")
+        raise UnreadableScanError(f"{place} is not translated: {series.explanation}.")
     if series.verdict != "taken":
-        raise UnsupportedScanError(f"{place} is not translated: {series.told}.")
+        raise UnsupportedScanError(f"{place} is not translated: {series.explanation}.")
     frames = series.volume(place, volume_index)
     _check_size(frames, place)
     return frames
@@ -194,16 +271,16 @@ class _SliceStack:
         self.enhanced = groups is not None
 
     @property
-    def _told(self) -> frozenset[str]:
-        """Which of slope and intercept any slice's header says."""
-        return frozenset[str]().union(*(scale.told for scale in self._scales))
+    def _stated(self) -> frozenset[str]:
+        """Return which of slope and intercept any slice's header gives."""
+        return frozenset[str]().union(*(scale.stated for scale in self._scales))
 
     def check_scales(self, place: Path) -> None:
         """Refuse slices whose values cannot be in one unit, by what their headers say."""
-        told = self._told
-        silent = [scale for scale in self._scales if scale.told != told]
+        stated = self._stated
+        silent = [scale for scale in self._scales if scale.stated != stated]
         if silent and any(scale != self._scales[0] for scale in self._scales):
-            lacking = " or ".join(sorted(told - silent[0].told, reverse=True))
+            lacking = " or ".join(sorted(stated - silent[0].stated, reverse=True))
             raise UnreadableScanError(
                 f"{place} has {len(silent)} of {len(self._scales)} slices without a rescale "
                 f"{lacking}, so their values are in another unit than those of the rest; export it "
@@ -228,25 +305,25 @@ class _SliceStack:
         rest = self._stored[~self._padding]
         if not rest.min() < least <= greatest < rest.max():
             return
-        told = str(least) if least == greatest else f"{least} to {greatest}"
+        span = str(least) if least == greatest else f"{least} to {greatest}"
         what = "filled with the lowest value"
         if modality_in(self.headers[0]) in MODALITIES_WITH_UNIT or self._scales[0].unit:
             what, self._padding = "taken as they are", None
         self._padding_note = (
-            f"its PixelPaddingValue (stored {told}) lies among its other values; the {padded.size} "
+            f"its PixelPaddingValue (stored {span}) lies among its other values; the {padded.size} "
             f"pixels that have it are {what}"
         )
 
     def notes(self) -> Iterator[str]:
-        """What of the values a header leaves to be believed."""
+        """Yield notes on what a header leaves unverified about values."""
         if self._padding_note:
             yield self._padding_note
         images = f"of its {len(self.headers)} images"
-        told = self._told
+        stated = self._stated
         if modality_in(self.headers[0]) in MODALITIES_WITH_UNIT:
-            if "slope" not in told:
+            if "slope" not in stated:
                 yield "its headers give no rescale slope; it is taken as 1"
-            elif "intercept" not in told:
+            elif "intercept" not in stated:
                 yield "its headers give no rescale intercept; it is taken as 0"
         if self._inverted:
             yield (
@@ -275,7 +352,7 @@ class _SliceStack:
         return stored, scale
 
     def padding(self) -> Padding | None:
-        """Where the result is padding again: nowhere if others may have the same number."""
+        """Return where the result is padding again: nowhere if others may have the same number."""
         if self._padding is None or self._stored is None or self._padding_note:
             return None
         value = int(self._stored[self._padding][0])
@@ -352,7 +429,7 @@ def _with_plain_pixels(dataset: DataSet) -> DataSet:
 
 
 def _with_syntax(dataset: DataSet) -> DataSet:
-    """The data set; pixels of a file that tells nothing of itself are as plain as its elements."""
+    """The data set; pixels of a file without a transfer syntax are as plain as its elements."""
     is_packed = "PixelData" in dataset and dataset["PixelData"].is_undefined_length
     if not dataset.file_meta and not is_packed:
         is_implicit, is_little = dataset.original_encoding

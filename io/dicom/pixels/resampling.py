@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...volume import AnyArray
+from ..frames import Frame
 from ..geometry import SliceGrid, Vector, normal_of
-from ..instance import Frame
 
 MOST_GROWTH = 100
-"""Times the pixels of its slices that an even grid may have: tilt may double them, and a gap is
-filled, but a damaged position among them tells of any distance."""
+"""Limit of the pixels of an even grid, as a multiple of its slices' pixels: tilt may double them,
+and a gap is filled, but a damaged position may give any distance."""
 
 _UNMOVED = 0.01
 """Pixels by which slices may lie apart sideways by the digits of their positions alone."""

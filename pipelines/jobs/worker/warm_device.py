@@ -305,7 +305,7 @@ def _as_listed(study: Study, job: StudyJob) -> Study:
     """The study as its folders were when it was submitted; a part of it is no study."""
     if not job.listed:
         return study
-    from ....io.dicom.growth import came_since
+    from ....io.dicom.series import came_since
 
     listed = tuple((Path(folder), when) for folder, when in job.listed)
     scans = tuple(replace(scan, listed=listed) for scan in study.scans)

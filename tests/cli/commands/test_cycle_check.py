@@ -18,7 +18,7 @@ from typer.testing import Result
 from cuda_cyclegan.engine.devices import choose_device
 from cuda_cyclegan.engine.model.model_card import CycleReference, Typical, Window
 from cuda_cyclegan.engine.model.model_file import load_model
-from cuda_cyclegan.io.marks import read_mark
+from cuda_cyclegan.io.labels import read_mark
 
 WIDE = Window(0.0, 2000.0)
 

@@ -25,7 +25,7 @@ from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.model.reference import verify
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.openvino.properties import is_installed
-from cuda_cyclegan.io.files import control_groups
+from cuda_cyclegan.io.files import machine_limits
 from cuda_cyclegan.pipelines.doctor import installation as installed
 from cuda_cyclegan.pipelines.doctor import queue as queue_check
 from cuda_cyclegan.pipelines.doctor import self_test
@@ -202,8 +202,8 @@ def test_a_container_that_grants_less_is_a_warning_only(
     (group / "memory.max").write_text(f"{1 << 30}\n")
     (group / "memory.current").write_text(f"{1 << 29}\n")
     (tmp_path / "membership").write_text("0::/\n")
-    monkeypatch.setattr(control_groups, "ROOT", group)
-    monkeypatch.setattr(control_groups, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(machine_limits, "ROOT", group)
+    monkeypatch.setattr(machine_limits, "MEMBERSHIP", tmp_path / "membership")
     found = findings(tmp_path)
     assert found["Cores"]["state"] == found["Memory"]["state"] == "warning"
     assert "only 0.5 of them" in found["Cores"]["words"]

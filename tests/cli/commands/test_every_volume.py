@@ -27,9 +27,9 @@ from typer.testing import Result
 import cuda_cyclegan as cc
 from cuda_cyclegan.engine.model.model_card import MinMax
 from cuda_cyclegan.io.files import streams
+from cuda_cyclegan.io.files.file_writers import LARGEST_LAG
 from cuda_cyclegan.io.files.parts import is_part
-from cuda_cyclegan.io.files.sinks import LARGEST_LAG
-from cuda_cyclegan.io.marks import read_mark
+from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.pipelines.host import arrays
 from cuda_cyclegan.pipelines.host.arrays import HostArrays
 

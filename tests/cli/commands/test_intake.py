@@ -12,7 +12,7 @@ from support.batch_world import scan, tiny_model
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
 
-from cuda_cyclegan.io.marks import line_of
+from cuda_cyclegan.io.formats.marks import line_of
 from cuda_cyclegan.io.volume import SyntheticMark
 from cuda_cyclegan.pipelines.api import ScanError, TranslateOptions, translate_folder
 from cuda_cyclegan.pipelines.api.translator import Translator

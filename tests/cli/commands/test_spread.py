@@ -21,8 +21,8 @@ from support.queue_world import QueueWorld
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.io.marks import read_mark
-from cuda_cyclegan.io.search import SUFFIXES, suffix_of
+from cuda_cyclegan.io.formats.registry import SUFFIXES, suffix_of
+from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.pipelines.dry_run import dry_run
 from cuda_cyclegan.pipelines.progress.rates import Work
 from cuda_cyclegan.pipelines.request import Request

@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.io.marks import read_mark
+from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.io.reading import read
 
 nibabel: Any = _nibabel

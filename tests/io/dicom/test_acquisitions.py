@@ -18,8 +18,8 @@ from support.dicom_traps import CT, MR, Trap, both, check, edited, named, told
 from support.tiers import examples
 
 from cuda_cyclegan.io.choice import Choice
-from cuda_cyclegan.io.dicom.instance import Contrast, Frame, Moment, Technique
-from cuda_cyclegan.io.dicom.parts import parts_of
+from cuda_cyclegan.io.dicom.frames import Contrast, Frame, Moment, Technique
+from cuda_cyclegan.io.dicom.grouping import parts_of
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation

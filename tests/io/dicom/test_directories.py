@@ -12,7 +12,7 @@ from support.dicom_real import real_series
 from support.dicom_traps import CT, MR, Trap, check, named, told
 
 from cuda_cyclegan.io.choice import Choice
-from cuda_cyclegan.io.dicom.discovery import KnownHeaders
+from cuda_cyclegan.io.dicom.header_scan import KnownHeaders
 from cuda_cyclegan.io.discovery import discover
 
 pydicom: Any = _pydicom

@@ -378,8 +378,8 @@ def test_the_patient_is_named_only_where_that_is_asked_for(tmp_path: Path) -> No
     for folder in ("in", "scout"):
         quiet, loud = found(tmp_path / folder), found(tmp_path / folder, Choice(show_phi=True))
         assert PATIENT not in str([(s.name, s.files) for s in quiet.studies]) + str(quiet.skipped)
-        assert all(PATIENT not in series.told for series in quiet.series)
-        assert all(PATIENT in series.told for series in loud.series)
+        assert all(PATIENT not in series.explanation for series in quiet.series)
+        assert all(PATIENT in series.explanation for series in loud.series)
 
 
 def test_a_file_that_cannot_be_opened_or_read_has_a_row(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import SimpleITK
 from support.io_files import ramp, read_file, study_of
 
 from cuda_cyclegan.io.errors import UnreadableScanError
-from cuda_cyclegan.io.formats.nrrd_metaimage import read_grid
+from cuda_cyclegan.io.reading import read_grid
 from cuda_cyclegan.io.writing import write
 
 AFFINE = np.array([[-1.0, 0, 0, 30], [0, 1.5, 0, -20], [0, 0, 2.0, 10], [0, 0, 0, 1]])

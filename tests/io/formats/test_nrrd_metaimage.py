@@ -14,7 +14,7 @@ from support.io_files import ramp, read_file, study_of
 from support.tiers import examples
 
 from cuda_cyclegan.io.errors import UnsupportedScanError, WriteError
-from cuda_cyclegan.io.formats.nrrd_metaimage import read_grid
+from cuda_cyclegan.io.reading import read_grid
 from cuda_cyclegan.io.writing import write
 
 SUFFIXES = (".nrrd", ".nhdr", ".mha", ".mhd")

@@ -14,9 +14,8 @@ from support.io_files import OBLIQUE, ramp
 
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import UnsupportedScanError
-from cuda_cyclegan.io.formats.nifti import read_grid
 from cuda_cyclegan.io.formats.spm import mat_beside
-from cuda_cyclegan.io.reading import read
+from cuda_cyclegan.io.reading import read, read_grid
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.io.writing import write
 

@@ -23,7 +23,7 @@ import cuda_cyclegan as cc
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.io.errors import UnreadableScanError, UnsupportedScanError
-from cuda_cyclegan.io.marks import read_mark
+from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.pipelines import decisions, opening
 from cuda_cyclegan.pipelines.errors import PreparationError, SettingsError
 

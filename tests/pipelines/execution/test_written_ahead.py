@@ -17,7 +17,7 @@ from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.engine.model.model_card import Window
 from cuda_cyclegan.engine.patch_grid import Timing
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.io.marks import read_mark
+from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.execution import batch
 from cuda_cyclegan.pipelines.progress.events import Event, TilesDone

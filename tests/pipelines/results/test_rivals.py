@@ -14,7 +14,7 @@ from support.translate_world import World
 import cuda_cyclegan as cc
 from cuda_cyclegan.io.channels import with_results
 from cuda_cyclegan.io.discovery import Discovery, in_format
-from cuda_cyclegan.io.search import SUFFIXES, suffix_of
+from cuda_cyclegan.io.formats.registry import SUFFIXES, suffix_of
 from cuda_cyclegan.io.volume import Obstacle, Study
 from cuda_cyclegan.pipelines.results import rivals
 from cuda_cyclegan.pipelines.results.rivals import rivals_refused

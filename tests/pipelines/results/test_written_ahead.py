@@ -13,7 +13,7 @@ from support.batch_world import scan
 
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import DiskFullError
-from cuda_cyclegan.io.files import sinks
+from cuda_cyclegan.io.files import file_writers
 from cuda_cyclegan.io.files.parts import NO_GATE, Gate, is_part
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Volume
@@ -113,7 +113,7 @@ def test_a_full_disk_is_told_when_the_result_is_put(
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(sinks.HashedFile, "write", refuse)
+    monkeypatch.setattr(file_writers.HashedFile, "write", refuse)
     target = tmp_path / "ahead" / "a.nii"
     ahead = WrittenAhead(volume, target, NO_GATE)
     ahead.on_rows(SLICES)

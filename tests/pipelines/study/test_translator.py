@@ -21,7 +21,7 @@ from cuda_cyclegan.engine.model.model_card import (
 from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.io.volume import Format, Study, Volume
+from cuda_cyclegan.io.volume import Study, Volume
 from cuda_cyclegan.io.writing import write
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.study.finish import Canvas, finish, note_of_cut_values
@@ -35,7 +35,7 @@ MAPS = [Identity(), MinMax(), Percentiles(0, 100), Window(-3000, 4000)]
 
 def translate_unchanged(
     scan: Path,
-    form: Format,
+    form: str,
     intensity: IntensityMap,
     result: Path,
     intensity_out: IntensityMap | None = None,
@@ -152,7 +152,7 @@ def test_a_display_range_stays_with_results_in_the_scans_unit(
 
 
 @pytest.mark.parametrize(("suffix", "form"), [(".nrrd", "nrrd"), (".mha", "metaimage")])
-def test_itk_formats_come_back_as_they_were(tmp_path: Path, suffix: str, form: Format) -> None:
+def test_itk_formats_come_back_as_they_were(tmp_path: Path, suffix: str, form: str) -> None:
     image = SimpleITK.GetImageFromArray(voxels("int16"))
     image.SetSpacing((0.7, 0.8, 2.5))
     image.SetOrigin((-3.0, 40.0, 7.5))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.frames import unpack_here
 
-from cuda_cyclegan.io.dicom.pixels.codestreams import Coding, codestream_in
+from cuda_cyclegan.io.dicom.pixels.unpacking import Coding, codestream_in
 
 imagecodecs: Any = _imagecodecs
 PIXELS = np.arange(20 * 24, dtype=np.uint16).reshape(20, 24) % 4096

@@ -30,7 +30,7 @@ from support.dicom_judges import assert_converts_to, judge
 from support.dicom_phantoms import Phantom
 from support.frames import unpack_here
 
-from cuda_cyclegan.io.dicom.file_starts import is_data_set
+from cuda_cyclegan.io.dicom.header_scan import is_data_set
 from cuda_cyclegan.io.dicom.pixels import reading as dicom
 from cuda_cyclegan.io.dicom.pixels.decoding import decode, padding_mask, scale_of
 from cuda_cyclegan.io.dicom.pixels.unpacking import UnpackingTimeError

@@ -24,12 +24,13 @@ from support.processes import children_of, processes_left, runs, started
 from support.waiting import eventually
 
 from cuda_cyclegan.io.dicom.pixels import unpacking
-from cuda_cyclegan.io.dicom.pixels.codestreams import Codestream, codestream_in
 from cuda_cyclegan.io.dicom.pixels.decoding import decode
 from cuda_cyclegan.io.dicom.pixels.unpacking import (
+    Codestream,
     FrameUnpacker,
     UnpackingError,
     UnpackingTimeError,
+    codestream_in,
 )
 from cuda_cyclegan.io.errors import UnreadableScanError
 
@@ -210,8 +211,7 @@ import time
 
 sys.path.insert(0, {folder!r})
 from cuda_cyclegan.io.dicom.pixels import frame_codecs
-from cuda_cyclegan.io.dicom.pixels.codestreams import Codestream
-from cuda_cyclegan.io.dicom.pixels.unpacking import FrameUnpacker
+from cuda_cyclegan.io.dicom.pixels.unpacking import Codestream, FrameUnpacker
 
 with FrameUnpacker() as unpack:
     unpack(Codestream("jpeg-ls", memoryview(b"sound"), 4, 5, 8))

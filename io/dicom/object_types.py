@@ -1,0 +1,123 @@
+"""Types of DICOM objects, and why most of them are no scans to translate, in words."""
+
+from ..volume import PROGRAM
+from .dataset import DataSet, number, pydicom, word, words
+
+MAP_TYPE, OTHER_MODALITY = "MAP", "OT"
+"""Marks of a map beside a result: a value of ImageType, and Modality's word for others."""
+
+IS_MAP = "it is a map beside a result"
+
+THROUGH_A_TABLE = "its values go through a table, which is not supported"
+NO_IMAGE = "it holds no image"
+NO_PLACE = "its images do not say where in the patient they lie"
+
+_NOT_IMAGES = {
+    "SR": "it is a structured report",
+    "PR": "it is a presentation state",
+    "KO": "it is a selection of key objects",
+    "SEG": "it is a segmentation",
+    "REG": "it is a spatial registration",
+    "FID": "it holds fiducials",
+    "RTSTRUCT": "it holds radiotherapy contours",
+    "RTPLAN": "it is a radiotherapy plan",
+    "RTDOSE": "it is a radiotherapy dose",
+    "RTRECORD": "it is a radiotherapy record",
+    "DOC": "it is a document",
+    "ECG": "it is a curve, not an image",
+    "HD": "it is a curve, not an image",
+    "RWV": "it maps values of other objects",
+}
+_DOCUMENTS = {
+    "1.2.840.10008.5.1.4.1.1.88.59": _NOT_IMAGES["KO"],
+    "1.2.840.10008.5.1.4.1.1.88.": _NOT_IMAGES["SR"],
+    "1.2.840.10008.5.1.4.1.1.11.": _NOT_IMAGES["PR"],
+    "1.2.840.10008.5.1.4.1.1.104.": _NOT_IMAGES["DOC"],
+}
+"""Starts of SOPClassUIDs of objects without pixels, whatever their Modality says."""
+_NOT_SCANS = {
+    pydicom.uid.ParametricMapStorage: "it is a parametric map",
+}
+_PLANAR = {
+    *("CR", "DX", "MG", "RF", "XA", "US", "IVUS", "ES", "XC", "SM", "GM", "OP", "OPT", "IO", "PX"),
+}
+_ENHANCED: dict[str, str] = {
+    pydicom.uid.EnhancedCTImageStorage: "CT",
+    pydicom.uid.EnhancedMRImageStorage: "MR",
+    pydicom.uid.EnhancedPETImageStorage: "PT",
+    pydicom.uid.LegacyConvertedEnhancedCTImageStorage: "CT",
+    pydicom.uid.LegacyConvertedEnhancedMRImageStorage: "MR",
+    pydicom.uid.LegacyConvertedEnhancedPETImageStorage: "PT",
+}
+SCANS: dict[str, str] = {
+    pydicom.uid.CTImageStorage: "CT",
+    pydicom.uid.MRImageStorage: "MR",
+    pydicom.uid.PositronEmissionTomographyImageStorage: "PT",
+    **_ENHANCED,
+}
+"""Classes of scans that are volumes, and the one modality of each."""
+
+_DIRECTORY = "1.2.840.10008.1.3.10"
+
+
+def is_enhanced(dataset: DataSet) -> bool:
+    """Whether a class of multi-frame objects describes its frames in functional groups."""
+    return word(dataset, "SOPClassUID") in _ENHANCED
+
+
+def modality_in(dataset: DataSet) -> str:
+    """The object's Modality, or else that of its class; nothing if neither is known."""
+    return word(dataset, "Modality") or SCANS.get(word(dataset, "SOPClassUID"), "")
+
+
+def is_directory(sop_class: str) -> bool:
+    """Whether the file is a DICOMDIR, an index of files that are searched for themselves."""
+    return sop_class == _DIRECTORY
+
+
+def is_result(dataset: DataSet) -> bool:
+    """Whether this program made the object."""
+    return word(dataset, "Manufacturer") == PROGRAM
+
+
+def is_map(dataset: DataSet) -> bool:
+    """Whether this program made the object as a map beside a result."""
+    return is_result(dataset) and MAP_TYPE in words(dataset, "ImageType")
+
+
+def no_image(dataset: DataSet) -> str | None:
+    """Why this object holds no image of a scan, by its kind alone; None if it may hold one."""
+    modality, sop_class = word(dataset, "Modality").upper(), word(dataset, "SOPClassUID")
+    by_class = next((why for uid, why in _DOCUMENTS.items() if sop_class.startswith(uid)), None)
+    return _NOT_IMAGES.get(modality) or by_class
+
+
+def obstacle(dataset: DataSet) -> str | None:
+    """Why this object cannot be part of a volume; None if it may."""
+    if why_not := no_image(dataset):
+        return why_not
+    modality = word(dataset, "Modality").upper()
+    if (sop_class := word(dataset, "SOPClassUID")) in _NOT_SCANS:
+        return _NOT_SCANS[sop_class]
+    if not (number(dataset, "Rows") > 0 and number(dataset, "Columns") > 0):
+        return NO_IMAGE
+    if modality in _PLANAR:
+        return f"{modality} images are not slices of a volume"
+    return _obstacle_of_pixels(dataset)
+
+
+def _obstacle_of_pixels(dataset: DataSet) -> str | None:
+    image_type = words(dataset, "ImageType")
+    if "LOCALIZER" in image_type:
+        return "it is a localizer"
+    if "MOSAIC" in image_type:
+        return "its slices are tiled into a mosaic; export the series as enhanced or single images"
+    if number(dataset, "SamplesPerPixel", 1) != 1:
+        return "it is in colour"
+    if word(dataset, "PhotometricInterpretation").upper() == "PALETTE COLOR":
+        return "it is in colour, as indices of a palette"
+    if number(dataset, "BitsAllocated", 16) == 1:
+        return "it holds masks of one bit"
+    if dataset.get("ModalityLUTSequence"):
+        return THROUGH_A_TABLE
+    return None

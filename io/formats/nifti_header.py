@@ -1,0 +1,341 @@
+"""Headers of NIfTI-1, NIfTI-2 and Analyze 7.5, as nibabel reads them, with checks and notes."""
+
+import io
+import logging
+import math
+import struct
+import warnings
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import nibabel as _nibabel
+import numpy as np
+
+from ..errors import UnreadableScanError, UnsupportedScanError
+from ..files.nifti_start import MAGIC_PLACES
+from ..files.streams import (
+    is_gzip_name,
+    read_exactly,
+)
+from ..volume import Affine, AnyArray, SyntheticMark, Volume
+from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
+from .marks import json_of, line_of, mark_in_text
+
+nibabel: Any = _nibabel  # typed only in part
+Header: TypeAlias = Any  # one of nibabel's header classes
+
+LARGEST_HEADER_BYTES = 64 << 20
+SHORTEST_HEADER_BYTES = 348
+UNREADABLE_AT_LEVEL = 40  # nibabel's own threshold for a header that cannot be used
+# For good, as several threads read: what is unusual in a header either has a note or is refused.
+warnings.filterwarnings("ignore", module="nibabel")
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())
+
+_UNITS = {1: "m", 2: "mm", 3: "um"}
+"""Units by the code in xyzt_units."""
+
+
+_HEADERS = {
+    (348, b"n+1\0", True): nibabel.Nifti1Header,
+    (348, b"ni1\0", False): nibabel.nifti1.Nifti1PairHeader,
+    (540, b"n+2\0", True): nibabel.Nifti2Header,
+    (540, b"ni2\0", False): nibabel.nifti2.Nifti2PairHeader,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SpmHeader:
+    """A header of Analyze, and the .mat file beside it that says where the voxels lie."""
+
+    header: Header
+    mat: bytes
+
+
+def is_single_file(path: Path) -> bool:
+    """Whether header and voxels share this file, as in .nii and .nii.gz."""
+    name = path.name.lower()
+    return name.endswith((".nii", ".nii.gz"))
+
+
+def image_beside(header: Path) -> Path:
+    """Return the path of the voxels of a .hdr: x.hdr -> x.img, X.HDR.gz -> X.IMG.gz."""
+    return _renamed(header, "hdr", "img")
+
+
+def header_beside(image: Path) -> Path:
+    """Return the path of the header of an .img."""
+    return _renamed(image, "img", "hdr")
+
+
+def _renamed(path: Path, old: str, new: str) -> Path:
+    packing = path.suffix if is_gzip_name(path) else ""
+    base = path.name.removesuffix(packing)
+    ending = new.upper() if base.endswith(old.upper()) else new
+    return path.with_name(base[: -len(old)] + ending + packing)
+
+
+def header_in(volume: Volume) -> Header:
+    """The header of NIfTI or Analyze that a volume was read with."""
+    return volume.header.header if isinstance(volume.header, SpmHeader) else volume.header
+
+
+def read_header(stream: BinaryIO, path: Path) -> Header:
+    """Parse and check a header, its extensions included; `stream` then stands at its end."""
+    single = is_single_file(path)
+    start = read_exactly(stream, SHORTEST_HEADER_BYTES)
+    header_class = _class_of(start, single, path)
+    start += read_exactly(stream, header_class.sizeof_hdr - len(start))
+    header = header_class(start, check=False)
+    voxel_type_of(header, path)
+    _check_edges(header, path)
+    header.check_fix(_log, UNREADABLE_AT_LEVEL)
+    offset = float(header["vox_offset"])
+    if not (len(start) if single else 0) <= offset <= LARGEST_HEADER_BYTES:
+        raise UnreadableScanError(
+            f"{path} has a damaged header: its voxels start at byte {offset:g}; export it again."
+        )
+    if header_class is nibabel.spm2analyze.Spm2AnalyzeHeader:
+        return header
+    if single:
+        rest = read_exactly(stream, header.get_data_offset() - len(start))
+    else:
+        rest = stream.read(LARGEST_HEADER_BYTES)
+    return header_class.from_fileobj(io.BytesIO(header.binaryblock + rest), check=False)
+
+
+def with_unit_quaternion(header: Header) -> tuple[Header, tuple[str, ...]]:
+    """The header with a quaternion of length 1, and a note, where rounding made it longer than
+    nibabel takes.
+    """
+    if is_analyze(header) or int(header["qform_code"]) <= 0:
+        return header, ()
+    vector = [float(header[f"quatern_{name}"]) for name in "bcd"]
+    length = math.hypot(*vector)
+    beyond = length * length - 1.0
+    if not abs(float(header.quaternion_threshold)) < beyond <= _MOST_ROUNDING:
+        return header, ()
+    header = header.copy()
+    for name, value in zip("bcd", vector, strict=True):
+        header[f"quatern_{name}"] = value / length
+    return header, (
+        f"the quaternion of its qform is too long by rounding (its square by {beyond:.1g}); it is "
+        "brought to length 1",
+    )
+
+
+_MOST_ROUNDING = 1.000001e-6
+"""Limit by which the square of a quaternion may exceed 1; one that is longer is damaged."""
+
+
+def _check_edges(header: Header, path: Path) -> None:
+    """Refuse edges of voxels that mean nothing, before nibabel puts others in their place.
+
+    Those of an sform stand in its columns. In Analyze only their signs show which side is left.
+    """
+    edges = [float(edge) for edge in header["pixdim"][1:4]]
+    if is_analyze(header):
+        edges = [abs(edge) for edge in edges]
+    elif int(header["sform_code"]) > 0:
+        return
+    for axis, edge in zip("ijk", edges, strict=True):
+        if not edge > 0:
+            raise UnreadableScanError(
+                f"{path} does not say how large its voxels are: along {axis} its header gives "
+                f"{edge:g} mm; export it again, or repair the header's pixdim."
+            )
+
+
+def affine_of(header: Header, path: Path) -> Affine:
+    """The voxel to RAS+ map that nibabel takes: sform, else qform, else from the extents.
+
+    In millimetres, which nibabel leaves to its caller.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # a NaN may signal
+        affine: Affine = np.asarray(header.get_best_affine(), dtype=np.float64)
+        affine[:3] *= MILLIMETRES[unit_of(header)]
+        squares = np.square(affine[:3, :3]).sum(axis=0)  # 0 or infinite of absurd edges
+    scale = np.abs(affine[:3, :3]).max()
+    rank = np.linalg.matrix_rank(affine[:3, :3] / (scale or 1)) if np.isfinite(affine).all() else 0
+    if rank < 3 or not (np.isfinite(squares) & (squares > 0)).all():
+        raise UnreadableScanError(
+            f"{path} does not say where its voxels lie: its affine cannot be inverted; "
+            "repair the header's sform or qform."
+        )
+    return affine
+
+
+def unit_of(header: Header) -> str:
+    """Return the unit of lengths; codes without a meaning count as unknown, and as mm."""
+    return _UNITS.get(int(header["xyzt_units"]) & 7, "mm") if "xyzt_units" in header else "mm"
+
+
+def header_notes(header: Header, affine: Affine) -> tuple[str, ...]:
+    """Return notes on what is unverified about the place and the kind of the voxels."""
+    notes = *unit_notes(unit_of(header)), *shear_notes(affine)
+    if not is_analyze(header) and (kind := NO_SCANS.get(int(header["intent_code"]))):
+        notes = *notes, f"its header says that its voxels are {kind}"
+    if is_analyze(header):
+        return *notes, f"Analyze does not say which side is left; {assumed(affine)}"
+    if int(header["sform_code"]) == int(header["qform_code"]) == 0:
+        said = "its header says neither by sform nor by qform where its voxels lie"
+        return *notes, f"{said}; {assumed(affine)}"
+    return *notes, *_disagreement(header)
+
+
+NO_SCANS = {
+    **dict.fromkeys(range(2, 25), "values of a statistic"),
+    **dict.fromkeys((1002, 1003), "labels, as of a segmentation"),
+    1006: "displacements",
+    1007: "vectors",
+}
+"""Intents of NIfTI that voxels of a scan do not have."""
+
+
+APART_BEYOND = 0.5
+"""Edges of a voxel between its places by sform and qform; less may come from rounding."""
+
+
+def _disagreement(header: Header) -> tuple[str, ...]:
+    """A note on a qform that puts the voxels elsewhere than the sform, or none."""
+    if not (int(header["sform_code"]) > 0 and int(header["qform_code"]) > 0):
+        return ()
+    sform = header.get_sform()
+    ends = np.array([*product(*((0, extent - 1) for extent in header.get_data_shape()[:3]))])
+    with np.errstate(all="ignore"):  # a header may hold any numbers
+        try:
+            difference = sform - header.get_qform()
+        except ValueError:
+            difference = np.full((4, 4), np.nan)
+        apart = np.linalg.norm(ends @ difference[:3, :3].T + difference[:3, 3], axis=1).max()
+    if not np.isfinite(apart):
+        return ("its qform is damaged; the sform is taken",)
+    if apart <= APART_BEYOND * np.linalg.norm(sform[:3, :3], axis=0).min():
+        return ()
+    by_sform, by_qform = _axes(sform), _axes(header.get_qform())
+    return (
+        f"its sform and its qform put voxels up to {apart * MILLIMETRES[unit_of(header)]:.1f} mm "
+        f"apart (axes {by_sform} and {by_qform}); the sform is taken, and other programs may take "
+        "the qform",
+    )
+
+
+def _axes(affine: Affine) -> str:
+    """Such as RAS, with ? for an axis without length."""
+    return "".join(axis or "?" for axis in nibabel.aff2axcodes(affine))
+
+
+def is_analyze(header: Header) -> bool:
+    return "sform_code" not in header
+
+
+def scaling_of(header: Header, path: Path) -> tuple[float, float]:
+    """Slope and intercept; 1 and 0 where the header leaves them unset, by 0 or NaN."""
+    if "scl_slope" in header and np.isinf(header["scl_slope"]):
+        raise UnreadableScanError(
+            f"{path} has a damaged header: its scl_slope is infinite; export the scan again."
+        )
+    slope, intercept = header.get_slope_inter()
+    return 1.0 if slope is None else float(slope), 0.0 if intercept is None else float(intercept)
+
+
+def _class_of(start: bytes, single: bool, path: Path) -> Any:
+    for order in "<>":
+        (size,) = struct.unpack(f"{order}i", start[:4])
+        if size not in MAGIC_PLACES:
+            continue
+        magic = start[MAGIC_PLACES[size]]
+        if (size, magic, single) in _HEADERS:
+            return _HEADERS[size, magic, single]
+        if (size, magic, not single) in _HEADERS:
+            there = "in a file of their own" if single else "in the same file"
+            raise UnreadableScanError(
+                f"{path} is not what its name says: its header puts the voxels {there}; rename it."
+            )
+        if size == 348 and not single:
+            return nibabel.spm2analyze.Spm2AnalyzeHeader
+    kind = "NIfTI" if single else "NIfTI or Analyze"
+    raise UnreadableScanError(f"{path} is not a {kind} file although its name says so; check it.")
+
+
+def voxel_type_of(header: Header, path: Path) -> np.dtype[Any]:
+    try:
+        stored: np.dtype[Any] = header.get_data_dtype()
+    except (nibabel.spatialimages.HeaderDataError, KeyError):
+        stored = np.dtype(np.void)
+    if stored.kind not in "iuf" or stored.itemsize > 8:
+        raise UnsupportedScanError(
+            f"{path} stores {_type_name(header)} voxels; convert it to one integer or float value "
+            "a voxel."
+        )
+    return stored
+
+
+def _type_name(header: Header) -> str:
+    try:
+        return nibabel.nifti1.data_type_codes.label[int(header["datatype"])]
+    except KeyError:
+        return "unknown"
+
+
+SCANNER = 1
+"""The code of a space that is the scanner's own."""
+
+
+SHEARED_BEYOND = 1e-4
+
+
+_TIMES = {
+    **dict.fromkeys(("s", "sec", "second", "seconds"), "sec"),
+    **dict.fromkeys(("ms", "msec", "millisecond", "milliseconds"), "msec"),
+    **dict.fromkeys(("us", "usec", "microsecond", "microseconds"), "usec"),
+}
+"""Units of time by their names in other formats."""
+
+
+def as_nifti(volume: Volume, step: float = math.nan, unit: str = "") -> Volume:
+    """The same volume with a NIfTI header: sform, and qform where the axes are perpendicular.
+
+    step, unit: from one volume of a series to the next, where they are known.
+    """
+    header = nibabel.Nifti1Header()
+    header.set_data_dtype(volume.voxels.dtype)
+    header.set_data_shape((*volume.shape, *volume.further))
+    header.set_xyzt_units("mm", _TIMES.get(unit.lower(), "unknown") if step > 0 else "unknown")
+    if volume.further and step > 0:
+        header["pixdim"][4] = step
+    header.set_sform(volume.affine, SCANNER)
+    header["pixdim"][1:4] = volume.spacing
+    if _is_perpendicular(volume.affine[:3, :3] / volume.spacing):
+        header.set_qform(volume.affine, SCANNER)
+    return replace(volume, header=header, format="nifti")
+
+
+_COMMENT = 6
+"""Code of an extension that holds plain text."""
+
+
+def set_mark(header: Header, mark: SyntheticMark) -> None:
+    """Have a header say that its image is synthetic: `descrip` does, and an extension with whole
+    names where the format has any. Earlier marks of this program are replaced.
+
+    The extension is the first, so that it is found without reading the others.
+    """
+    header["descrip"] = line_of(mark).encode()
+    if not hasattr(header, "extensions"):
+        return
+    others = [each for each in header.extensions if not _is_mark(each)]
+    own = nibabel.nifti1.Nifti1Extension(_COMMENT, json_of(mark).encode())
+    header.extensions = type(header.extensions)([own, *others])
+
+
+def _is_mark(extension: Any) -> bool:
+    if extension.get_code() != _COMMENT:
+        return False
+    return mark_in_text(bytes(extension.get_content()).decode("ascii", "replace")) is not None
+
+
+def _is_perpendicular(directions: AnyArray) -> bool:
+    return np.allclose(directions.T @ directions, np.eye(3), atol=SHEARED_BEYOND)

@@ -1,0 +1,45 @@
+"""What of an object keeps it from being a slice of a volume."""
+
+from typing import Any
+
+import pydicom as _pydicom
+import pytest
+
+from cuda_cyclegan.io.dicom.object_types import obstacle
+
+pydicom: Any = _pydicom
+
+
+def image(**elements: Any) -> Any:
+    """An object that may be a slice but for these elements."""
+    dataset = pydicom.Dataset()
+    for name, value in {"Modality": "MR", "Rows": 4, "Columns": 4, **elements}.items():
+        setattr(dataset, name, value)
+    return dataset
+
+
+OBSTACLES: dict[str, dict[str, Any]] = {
+    "it is a segmentation": {"Modality": "SEG"},
+    "it is a parametric map": {"SOPClassUID": pydicom.uid.ParametricMapStorage},
+    "it holds no image": {"Rows": 0},
+    "DX images are not slices of a volume": {"Modality": "DX"},
+    "it is a localizer": {"ImageType": ["ORIGINAL", "PRIMARY", "LOCALIZER"]},
+    "its slices are tiled into a mosaic; export the series as enhanced or single images": {
+        "ImageType": ["ORIGINAL", "PRIMARY", "MOSAIC"]
+    },
+    "it is in colour": {"SamplesPerPixel": 3},
+    "it is in colour, as indices of a palette": {"PhotometricInterpretation": "PALETTE COLOR"},
+    "it holds masks of one bit": {"BitsAllocated": 1},
+    "its values go through a table, which is not supported": {
+        "ModalityLUTSequence": [pydicom.Dataset()]
+    },
+}
+
+
+@pytest.mark.parametrize("reason", OBSTACLES)
+def test_an_obstacle_is_named(reason: str) -> None:
+    assert obstacle(image(**OBSTACLES[reason])) == reason
+
+
+def test_a_plain_image_may_be_a_slice() -> None:
+    assert obstacle(image()) is None
