@@ -5,6 +5,8 @@
 // channels of the target, summed over taps x channels of the source, in tiles of TILE_VOXELS x
 // TILE_CHANNELS a block of 128 threads, 8 x 8 sums a thread. The channels of a group are whole
 // vectors. Bound by arithmetic, not by bytes.
+//
+// Not measured: fp32, 3^3, 128 to 128 channels, 32^3.
 
 #include "element.cuh"
 #include "order.cuh"
