@@ -94,6 +94,36 @@ __device__ __forceinline__ uint4 activated_by_any_slope(
     return reinterpret_cast<const uint4&>(vector);
 }
 
+// Sums of a warp's cells: of the row that ends with a source row, and of the one that begins with it.
+struct Products {
+    float total[2][TILES][4] = {};
+
+    // weights: of an operand, at this lane.
+    __device__ __forceinline__ void add(const uint4* weights, const uint4 (&voxels)[TILES]) {
+#pragma unroll
+        for (int cells = 0; cells < 2; ++cells) {
+            const uint4 low = weights[cells * 64], high = weights[cells * 64 + 32];
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile) {
+                const uint4& b = voxels[tile];
+                multiply_add(total[cells][tile], low, b.x, b.y);
+                multiply_add(total[cells][tile], high, b.z, b.w);
+            }
+        }
+    }
+
+    // Moves on by a row.
+    __device__ __forceinline__ void advance() {
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                total[0][tile][i] = total[1][tile][i];
+                total[1][tile][i] = 0.0f;
+            }
+    }
+};
+
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) conv_transpose_to_patches(
     ConvTransposeToPatches p
 ) {
@@ -144,15 +174,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) conv_transpose_to_pa
         }
     };
 
-    // Of the row of cells that ends with a source row, and of the one that begins with it.
-    float total[2][TILES][4];
-#pragma unroll
-    for (int cells = 0; cells < 2; ++cells)
-#pragma unroll
-        for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) total[cells][tile][i] = 0.0f;
-
+    Products products;
     auto multiply = [&](int index, const Operand& operand) {
         if (!operand.is_inside) return;
         const int chunk = index < chunks ? index : index - chunks, channel = chunk * CHUNK + t * 8;
@@ -171,17 +193,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) conv_transpose_to_pa
                 voxels[tile] = activated_by_any_slope(operand.voxels[tile], factor, summand, slope);
             }
         }
-        const uint4* a = weights + index * 4 * 32 + lane;
-#pragma unroll
-        for (int cells = 0; cells < 2; ++cells) {
-            const uint4 low = a[cells * 64], high = a[cells * 64 + 32];
-#pragma unroll
-            for (int tile = 0; tile < TILES; ++tile) {
-                const uint4& b = voxels[tile];
-                multiply_add(total[cells][tile], low, b.x, b.y);
-                multiply_add(total[cells][tile], high, b.z, b.w);
-            }
-        }
+        products.add(weights + index * 4 * 32 + lane, voxels);
     };
 
     const int target_d = 2 * d - 1 + (g >> 2), over_h = (g >> 1 & 1) - 1, over_w = (g & 1) - 1;
@@ -212,24 +224,18 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) conv_transpose_to_pa
         }
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile) {
-            float beside = __shfl_sync(~0u, total[0][tile][2], neighbour);
+            float beside = __shfl_sync(~0u, products.total[0][tile][2], neighbour);
             if (tile + 1 < TILES) {
-                const float next = __shfl_sync(~0u, total[0][tile + 1][2], neighbour);
+                const float next = __shfl_sync(~0u, products.total[0][tile + 1][2], neighbour);
                 if (t == 3) beside = next;
             }
             const int cell = tile * 8 + 2 * t;
             if (row >= first_h) {
-                write(row, first_w + cell, total[0][tile][0] + total[0][tile][3]);
-                if (cell + 1 < CELLS) write(row, first_w + cell + 1, total[0][tile][1] + beside);
+                write(row, first_w + cell, products.total[0][tile][0] + products.total[0][tile][3]);
+                if (cell + 1 < CELLS) write(row, first_w + cell + 1, products.total[0][tile][1] + beside);
             }
         }
-#pragma unroll
-        for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                total[0][tile][i] = total[1][tile][i];
-                total[1][tile][i] = 0.0f;
-            }
+        products.advance();
     }
     if (!finite) *p.overflow = 1;
 }

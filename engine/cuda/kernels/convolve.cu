@@ -42,6 +42,33 @@ __device__ __forceinline__ Quad load_quad(const Element* address) {
     return quad;
 }
 
+// Weights of a thread for DEPTH channels of the source from `depth` on, at one tap.
+template <int TILE_CHANNELS, bool GRADIENT, int COUNT>
+__device__ __forceinline__ void read_weights(
+    const Convolve& p, const Element* weight_of_group, int tap, int taps, int depth,
+    int first_channel, Quad (&quads)[COUNT]
+) {
+    constexpr int QUADS = DEPTH / 4;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        const int index = threadIdx.x + i * THREADS;
+        quads[i] = Quad{};
+        if (GRADIENT) {  // quads along the target's channels
+            const int k = depth + index / (TILE_CHANNELS / 4);
+            const int c = first_channel + index % (TILE_CHANNELS / 4) * 4;
+            if (k < p.inputs && c < p.outputs) {
+                quads[i] = load_quad(weight_of_group + ((Index)k * taps + tap) * p.outputs + c);
+            }
+        } else {
+            const int k = first_channel + index / QUADS;
+            const int c = depth + index % QUADS * 4;
+            if (k < p.outputs && c < p.inputs) {
+                quads[i] = load_quad(weight_of_group + ((Index)k * taps + tap) * p.inputs + c);
+            }
+        }
+    }
+}
+
 template <int TILE_VOXELS, int TILE_CHANNELS, bool GRADIENT>
 __device__ __forceinline__ void convolve_tile(const Convolve& p) {
     static_assert(TILE_VOXELS / 8 * (TILE_CHANNELS / 8) == THREADS, "8 x 8 sums a thread");
@@ -122,26 +149,9 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
                     source_quads[i] = load_quad(from[i] + channel);
                 }
             }
-#pragma unroll
-            for (int i = 0; i < WEIGHT_LOADS; ++i) {
-                const int index = thread + i * THREADS;
-                weight_quads[i] = Quad{};
-                if (GRADIENT) {  // quads along the target's channels
-                    const int k = depth + index / (TILE_CHANNELS / 4);
-                    const int c = first_channel + index % (TILE_CHANNELS / 4) * 4;
-                    if (k < p.inputs && c < p.outputs) {
-                        weight_quads[i] =
-                            load_quad(weight_of_group + ((Index)k * taps + tap) * p.outputs + c);
-                    }
-                } else {
-                    const int k = first_channel + index / QUADS;
-                    const int c = depth + index % QUADS * 4;
-                    if (k < p.outputs && c < p.inputs) {
-                        weight_quads[i] =
-                            load_quad(weight_of_group + ((Index)k * taps + tap) * p.inputs + c);
-                    }
-                }
-            }
+            read_weights<TILE_CHANNELS, GRADIENT>(
+                p, weight_of_group, tap, taps, depth, first_channel, weight_quads
+            );
             __syncthreads();
 #pragma unroll
             for (int i = 0; i < SOURCE_LOADS; ++i) {
