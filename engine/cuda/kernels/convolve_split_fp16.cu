@@ -47,6 +47,10 @@ constexpr int STAGES = 3;       // of the ring
 constexpr int WARP_VOXELS = 64, WARP_OUTPUTS = 32;
 constexpr int AXIS_BITS = 10;   // of a mask: the taps of an axis that are inside the source
 
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+    return __cvta_generic_to_shared(pointer);
+}
+
 // Bytes from a piece's first row to a vector, which is shifted so that 8 rows lie in different banks.
 __device__ __forceinline__ unsigned place(int row, int vector) {
     return (row * VECTORS + (vector ^ (row % VECTORS))) * 16;
@@ -68,142 +72,35 @@ struct Piece {
     }
 };
 
-// Tile of the product that a block computes.
-template <int VOXELS_, int OUTPUTS_>
-struct Tile {
-    static constexpr int VOXELS = VOXELS_, OUTPUTS = OUTPUTS_;
-    static constexpr int WARPS_ACROSS = OUTPUTS / WARP_OUTPUTS;
-    static constexpr int THREADS = VOXELS / WARP_VOXELS * WARPS_ACROSS * 32;
-    static constexpr int ROW_STEP = THREADS / VECTORS;
-    static constexpr int SOURCE_ROWS = VOXELS / ROW_STEP, WEIGHT_ROWS = OUTPUTS / ROW_STEP;
-    static constexpr int STAGE = (VOXELS + OUTPUTS) * VECTORS * 16;
-    static_assert(ROW_STEP % VECTORS == 0, "the rows of a thread are shifted alike");
-
-    Index patch_voxels, voxels, first_voxel;
-    int first_output, taps;
-
-    __device__ __forceinline__ Tile(const ConvolveSplitFp16& p) {
-        patch_voxels = (Index)p.target_extents[0] * p.target_extents[1] * p.target_extents[2];
-        voxels = patch_voxels * p.patches, first_voxel = (Index)blockIdx.x * VOXELS;
-        first_output = blockIdx.y * OUTPUTS;
-        taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
-    }
-};
-
-// Sums of a warp's WARP_VOXELS x WARP_OUTPUTS.
-template <class Tile>
-struct Products {
-    static constexpr int TILES = WARP_VOXELS / 16, PAIRS = WARP_OUTPUTS / 16;
-
-    int warp_voxel, warp_output;
-    // Where this lane's rows of the operands lie within a stage, by step; high parts, then low ones.
-    unsigned source_at[STEPS][2], weight_at[STEPS][2];
-    float sums[TILES][2 * PAIRS][4] = {};
-
-    __device__ __forceinline__ Products(unsigned ring) {
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        warp_voxel = warp / Tile::WARPS_ACROSS * WARP_VOXELS;
-        warp_output = warp % Tile::WARPS_ACROSS * WARP_OUTPUTS;
-        const int source_row = warp_voxel + lane % 16, source_half = lane / 16;
-        const int weight_row = Tile::VOXELS + warp_output + lane % 8 + lane / 16 * 8;
-        const int weight_half = lane / 8 % 2;
-#pragma unroll
-        for (int step = 0; step < STEPS; ++step)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                source_at[step][half] =
-                    ring + place(source_row, (2 * step + source_half) * 2 + half);
-                weight_at[step][half] =
-                    ring + place(weight_row, (2 * step + weight_half) * 2 + half);
-            }
-    }
-
-    // Adds the product of 16 voxels of each tile with 16 outputs.
-    __device__ __forceinline__ static void add_pair(
-        float (&part)[TILES][2 * PAIRS][4], const uint4 (&voxels)[TILES], const uint4& weight, int pair
-    ) {
-#pragma unroll
-        for (int tile = 0; tile < TILES; ++tile) {
-            multiply_add(part[tile][2 * pair], voxels[tile], weight.x, weight.y);
-            multiply_add(part[tile][2 * pair + 1], voxels[tile], weight.z, weight.w);
-        }
-    }
-
-    // Adds those of a piece; `begin_next` is called once its first operands are read.
-    template <class Begin>
-    __device__ __forceinline__ void add_piece(unsigned stage, const Begin& begin_next) {
-        float part[TILES][2 * PAIRS][4] = {};
-#pragma unroll
-        for (int step = 0; step < STEPS; ++step) {
-            uint4 high[TILES], low[TILES];
-#pragma unroll
-            for (int tile = 0; tile < TILES; ++tile) {
-                const unsigned shift = stage + tile * 16 * VECTORS * 16;
-                high[tile] = load_matrices(source_at[step][0] + shift);
-                low[tile] = load_matrices(source_at[step][1] + shift);
-            }
-            if (step == 0) begin_next();
-#pragma unroll
-            for (int pair = 0; pair < PAIRS; ++pair) {
-                const unsigned shift = stage + pair * 16 * VECTORS * 16;
-                const uint4 weight_high = load_matrices(weight_at[step][0] + shift);
-                const uint4 weight_low = load_matrices(weight_at[step][1] + shift);
-                add_pair(part, low, weight_high, pair);
-                add_pair(part, high, weight_low, pair);
-                add_pair(part, high, weight_high, pair);
-            }
-        }
-#pragma unroll
-        for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-            for (int group = 0; group < 2 * PAIRS; ++group)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) sums[tile][group][i] += part[tile][group][i];
-    }
-
-    __device__ __forceinline__ void write(const ConvolveSplitFp16& p, const Tile& block) const {
-        const int lane = threadIdx.x % 32;
-#pragma unroll
-        for (int tile = 0; tile < TILES; ++tile) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const Index voxel =
-                    block.first_voxel + warp_voxel + tile * 16 + half * 8 + lane / 4;
-                if (voxel >= block.voxels) continue;
-                const Index patch = voxel / block.patch_voxels;
-                float* target = p.target + patch * p.target_patch +
-                                (voxel - patch * block.patch_voxels) * p.target_channels;
-#pragma unroll
-                for (int group = 0; group < 2 * PAIRS; ++group) {
-                    const int output = block.first_output + warp_output + group * 8 + lane % 4 * 2;
-                    if (output >= p.target_channels) continue;
-                    const float* own = sums[tile][group] + 2 * half;
-                    *reinterpret_cast<float2*>(target + output) =
-                        make_float2(own[0] * p.scale, own[1] * p.scale);
-                }
-            }
-        }
-    }
-};
-
 template <bool HAS_BORDER, int VOXELS, int OUTPUTS>
 __device__ __forceinline__ void convolve(const ConvolveSplitFp16& p) {
-    using Block = Tile<VOXELS, OUTPUTS>;
-    constexpr int STAGE = Block::STAGE;
-    extern __shared__ uint4 stages[];  // [STAGES][VOXELS + OUTPUTS][VECTORS]
-    const unsigned ring = __cvta_generic_to_shared(stages);
-    const Block block(p);
+    constexpr int WARPS_ACROSS = OUTPUTS / WARP_OUTPUTS;
+    constexpr int THREADS = VOXELS / WARP_VOXELS * WARPS_ACROSS * 32;
+    constexpr int ROW_STEP = THREADS / VECTORS;
+    constexpr int SOURCE_ROWS = VOXELS / ROW_STEP, WEIGHT_ROWS = OUTPUTS / ROW_STEP;
+    constexpr int STAGE = (VOXELS + OUTPUTS) * VECTORS * 16;
+    constexpr int TILES = WARP_VOXELS / 16, PAIRS = WARP_OUTPUTS / 16;
+    static_assert(ROW_STEP % VECTORS == 0, "the rows of a thread are shifted alike");
+    extern __shared__ uint4 ring[];  // [STAGES][VOXELS + OUTPUTS][VECTORS]
+
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const Index patch_voxels =
+        (Index)p.target_extents[0] * p.target_extents[1] * p.target_extents[2];
+    const Index voxels = patch_voxels * p.patches, first_voxel = (Index)blockIdx.x * VOXELS;
+    const int first_output = blockIdx.y * OUTPUTS;
+    const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
+    const unsigned ring_start = shared_address(ring);
 
     // What this thread copies: one vector of every ROW_STEP-th row. Rows past the last voxel or
     // output repeat it; nobody stores their sums.
     const int row = threadIdx.x / VECTORS, vector = threadIdx.x % VECTORS;
-    const __half* source[Block::SOURCE_ROWS];
-    unsigned inside[Block::SOURCE_ROWS];  // bit axis * AXIS_BITS + tap
+    const __half* source[SOURCE_ROWS];
+    unsigned inside[SOURCE_ROWS];  // bit axis * AXIS_BITS + tap
 #pragma unroll
-    for (int i = 0; i < Block::SOURCE_ROWS; ++i) {
-        const Index voxel = min(block.first_voxel + row + i * Block::ROW_STEP, block.voxels - 1);
-        const int patch = voxel / block.patch_voxels;
-        int left = voxel - patch * block.patch_voxels;
+    for (int i = 0; i < SOURCE_ROWS; ++i) {
+        const Index voxel = min(first_voxel + row + i * ROW_STEP, voxels - 1);
+        const int patch = voxel / patch_voxels;
+        int left = voxel - patch * patch_voxels;
         int at[3];
         at[2] = left % p.target_extents[2];
         left /= p.target_extents[2];
@@ -224,13 +121,13 @@ __device__ __forceinline__ void convolve(const ConvolveSplitFp16& p) {
         const Index offset = ((Index)at[0] * p.source_extents[1] + at[1]) * p.source_extents[2] + at[2];
         source[i] = p.source + 2 * (patch * p.source_patch + offset * p.source_channels) + vector * 8;
     }
-    const __half* weight[Block::WEIGHT_ROWS];
+    const __half* weight[WEIGHT_ROWS];
 #pragma unroll
-    for (int i = 0; i < Block::WEIGHT_ROWS; ++i) {
-        const int output = min(block.first_output + row + i * Block::ROW_STEP, p.target_channels - 1);
-        weight[i] = p.weight + 2 * (Index)output * block.taps * p.source_channels + vector * 8;
+    for (int i = 0; i < WEIGHT_ROWS; ++i) {
+        const int output = min(first_output + row + i * ROW_STEP, p.target_channels - 1);
+        weight[i] = p.weight + 2 * (Index)output * taps * p.source_channels + vector * 8;
     }
-    const unsigned copied_to = ring + place(row, vector);
+    const unsigned copied_to = ring_start + place(row, vector);
 
     Piece next{};
     auto copy_piece = [&](unsigned stage) {
@@ -239,37 +136,110 @@ __device__ __forceinline__ void convolve(const ConvolveSplitFp16& p) {
             const int shift = (next.d * p.source_extents[1] + next.h) * p.source_extents[2] + next.w;
             const int offset = 2 * (shift * p.source_channels + next.channel);
 #pragma unroll
-            for (int i = 0; i < Block::SOURCE_ROWS; ++i) {
+            for (int i = 0; i < SOURCE_ROWS; ++i) {
                 const bool is_inside = !HAS_BORDER || (inside[i] >> next.d &
                                                        inside[i] >> (AXIS_BITS + next.h) &
                                                        inside[i] >> (2 * AXIS_BITS + next.w) & 1);
                 const __half* from = source[i] + offset;
                 if (HAS_BORDER && !is_inside) from = p.source;
-                begin_cached_copy(target + i * Block::ROW_STEP * VECTORS * 16, from, is_inside);
+                begin_cached_copy(target + i * ROW_STEP * VECTORS * 16, from, is_inside);
             }
             const int weight_offset = 2 * (next.tap * p.source_channels + next.channel);
 #pragma unroll
-            for (int i = 0; i < Block::WEIGHT_ROWS; ++i) {
-                begin_cached_copy(target + (VOXELS + i * Block::ROW_STEP) * VECTORS * 16, weight[i] + weight_offset, true);
+            for (int i = 0; i < WEIGHT_ROWS; ++i) {
+                begin_cached_copy(target + (VOXELS + i * ROW_STEP) * VECTORS * 16, weight[i] + weight_offset, true);
             }
             next.advance(p.kernel);
         }
         end_group();
     };
 
-    Products<Block> products(ring);
+    // Where this lane's rows of the operands lie within a stage, by step; low parts one vector on.
+    const int warp_voxel = warp / WARPS_ACROSS * WARP_VOXELS;
+    const int warp_output = warp % WARPS_ACROSS * WARP_OUTPUTS;
+    const int source_row = warp_voxel + lane % 16, source_half = lane / 16;
+    const int weight_row = VOXELS + warp_output + lane % 8 + lane / 16 * 8, weight_half = lane / 8 % 2;
+    unsigned source_at[STEPS][2], weight_at[STEPS][2];
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            source_at[step][half] =
+                ring_start + place(source_row, (2 * step + source_half) * 2 + half);
+            weight_at[step][half] =
+                ring_start + place(weight_row, (2 * step + weight_half) * 2 + half);
+        }
+
 #pragma unroll
     for (int stage = 0; stage < STAGES - 1; ++stage) copy_piece(stage * STAGE);
-    const int pieces = block.taps * (p.source_channels / DEPTH);
+    float sums[TILES][2 * PAIRS][4] = {};
+    const int pieces = taps * (p.source_channels / DEPTH);
     unsigned filled = (STAGES - 1) * STAGE, used = 0;
     for (int piece = 0; piece < pieces; ++piece) {
         wait_for_all_groups_but<STAGES - 2>();
         __syncthreads();
-        products.add_piece(used, [&] { copy_piece(filled); });
+        float part[TILES][2 * PAIRS][4] = {};
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step) {
+            uint4 high[TILES], low[TILES];
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile) {
+                const unsigned shift = used + tile * 16 * VECTORS * 16;
+                high[tile] = load_matrices(source_at[step][0] + shift);
+                low[tile] = load_matrices(source_at[step][1] + shift);
+            }
+            if (step == 0) copy_piece(filled);
+#pragma unroll
+            for (int pair = 0; pair < PAIRS; ++pair) {
+                const unsigned shift = used + pair * 16 * VECTORS * 16;
+                const uint4 weight_high = load_matrices(weight_at[step][0] + shift);
+                const uint4 weight_low = load_matrices(weight_at[step][1] + shift);
+#pragma unroll
+                for (int tile = 0; tile < TILES; ++tile) {
+                    multiply_add(part[tile][2 * pair], low[tile], weight_high.x, weight_high.y);
+                    multiply_add(part[tile][2 * pair + 1], low[tile], weight_high.z, weight_high.w);
+                }
+#pragma unroll
+                for (int tile = 0; tile < TILES; ++tile) {
+                    multiply_add(part[tile][2 * pair], high[tile], weight_low.x, weight_low.y);
+                    multiply_add(part[tile][2 * pair + 1], high[tile], weight_low.z, weight_low.w);
+                }
+#pragma unroll
+                for (int tile = 0; tile < TILES; ++tile) {
+                    multiply_add(part[tile][2 * pair], high[tile], weight_high.x, weight_high.y);
+                    multiply_add(part[tile][2 * pair + 1], high[tile], weight_high.z, weight_high.w);
+                }
+            }
+        }
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+            for (int group = 0; group < 2 * PAIRS; ++group)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) sums[tile][group][i] += part[tile][group][i];
         filled = filled < (STAGES - 1) * STAGE ? filled + STAGE : 0;
         used = used < (STAGES - 1) * STAGE ? used + STAGE : 0;
     }
-    products.write(p, block);
+
+#pragma unroll
+    for (int tile = 0; tile < TILES; ++tile) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const Index voxel = first_voxel + warp_voxel + tile * 16 + half * 8 + lane / 4;
+            if (voxel >= voxels) continue;
+            const Index patch = voxel / patch_voxels;
+            float* target = p.target + patch * p.target_patch +
+                            (voxel - patch * patch_voxels) * p.target_channels;
+#pragma unroll
+            for (int group = 0; group < 2 * PAIRS; ++group) {
+                const int output = first_output + warp_output + group * 8 + lane % 4 * 2;
+                if (output >= p.target_channels) continue;
+                const float* own = sums[tile][group] + 2 * half;
+                *reinterpret_cast<float2*>(target + output) =
+                    make_float2(own[0] * p.scale, own[1] * p.scale);
+            }
+        }
+    }
 }
 
 template <bool HAS_BORDER, int VOXELS, int OUTPUTS>
