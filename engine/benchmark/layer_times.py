@@ -86,10 +86,11 @@ def work_of(step: Step) -> StepWork:
             made = Tensor(TRANSLATED, source.batch, extents, step.channels, "fp32")
             return _convolution(layer, kind, kernel, [source], made, weight=source.precision)
         case ConvTransposeToPatches(layer=layer, parts=parts, extents=extents):
-            sources, kernel = [_seen(part.source) for part in parts], (4, 4, 4)
+            kind, kernel = _kind("transposed conv", parts), (4, 4, 4)
+            sources = [_seen(part.source) for part in parts]
             made = Tensor(TRANSLATED, sources[0].batch, extents, step.channels, "fp32")
             weight = sources[0].precision
-            return _convolution(layer, "transposed conv", kernel, sources, made, weight=weight)
+            return _convolution(layer, kind, kernel, sources, made, weight=weight)
         case ConvolveVoxels(layer=layer, source=part):
             source, kind = _seen(part.source), _kind("conv", [part])
             made = Tensor(TRANSLATED, source.batch, source.extents, step.channels, "fp32")
