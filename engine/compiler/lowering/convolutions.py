@@ -154,7 +154,7 @@ def convolve_dense(
     shape = writer.shapes[name]
     target = writer.tensor(name, shape.extents, writer.stored(shape.channels))
     groups, slots, channels = conv.groups, value.slots, tensor.channels
-    if not _are_stored_apart(conv, value, tensor, target.channels):
+    if not _are_stored_apart(writer, conv, value, target.channels):
         weight, groups = weight_layout.block_diagonal(weight, groups), 1
     elif groups > 1:
         slots, channels = range(weight.shape[1]), weight.shape[1]
@@ -166,17 +166,17 @@ def convolve_dense(
 
 
 def _are_stored_apart(
-    conv: Conv3d | ConvTranspose3d, value: Value, source: Tensor, target_channels: int
+    writer: Writer, conv: Conv3d | ConvTranspose3d, value: Value, target_channels: int
 ) -> bool:
     """Whether the channels of each group are whole vectors, or one that is convolved by itself."""
     if conv.groups == 1:
         return True
     ends = conv.in_channels, conv.out_channels
     in_order = value.slots == tuple(range(conv.in_channels))
-    if not in_order or (source.channels, target_channels) != ends:
+    if not in_order or (value.stored, target_channels) != ends:
         return False
     each = [channels // conv.groups for channels in ends]
-    lanes = VECTOR_BYTES // NUMBER_BYTES[source.precision]
+    lanes = VECTOR_BYTES // NUMBER_BYTES[writer.layout.precision]
     return each == [1, 1] or not any(channels % lanes for channels in each)
 
 
@@ -202,14 +202,14 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
         else:
             view = _to_subpixels(writer, node, conv, operands, PLAIN)
         return biased(writer, node, view, conv.bias)
-    if _fits_voxels(writer, node, conv):
-        return biased(writer, node, _to_cells_of_voxels(writer, node, conv), conv.bias)
-    value, source = writer.dense(node.inputs[0])
-    operands = _Operands(source, value.slots, writer.weights[conv.weight])
-    if not _are_stored_apart(conv, value, source, writer.stored(conv.out_channels)):
-        weight = weight_layout.block_diagonal(operands.weight, conv.groups)
-        operands = replace(operands, weight=weight)
+    value, weight = writer.operand(node.inputs[0]), writer.weights[conv.weight]
+    if not _are_stored_apart(writer, conv, value, writer.stored(conv.out_channels)):
+        weight = weight_layout.block_diagonal(weight, conv.groups)
         conv = structs.replace(conv, groups=1)
+    if _fits_voxels(writer, node, conv):
+        return biased(writer, node, _to_cells_of_voxels(writer, node, conv, weight), conv.bias)
+    value, source = writer.dense(node.inputs[0])
+    operands = _Operands(source, value.slots, weight)
     match _transposed_form(writer, node, conv, source):
         case "own":
             view = _by_own_kernel(writer, node, conv, operands)
@@ -236,7 +236,9 @@ def _fits_voxels(writer: Writer, node: Node, conv: ConvTranspose3d) -> bool:
     )
 
 
-def _to_cells_of_voxels(writer: Writer, node: Node, conv: ConvTranspose3d) -> TensorView:
+def _to_cells_of_voxels(
+    writer: Writer, node: Node, conv: ConvTranspose3d, weight: FloatArray
+) -> TensorView:
     """Straight from the unwritten operand where the kernel may activate that."""
     name = node.inputs[0]
     value = writer.operand(name)
@@ -245,7 +247,7 @@ def _to_cells_of_voxels(writer: Writer, node: Node, conv: ConvTranspose3d) -> Te
     if not (value.is_simple and is_read):
         value, tensor = writer.dense(name)
         part = ValuePart(whole(tensor))
-    laid = weight_layout.voxel_operands(writer.weights[conv.weight], value.slots, value.stored)
+    laid = weight_layout.voxel_operands(weight, value.slots, value.stored)
     target = writer.tensor(node.name, part.source.extents, 8 * conv.out_channels)
     view = TensorView(target, writer.shapes[node.name].extents, shuffled=True)
     source = ActivatedView(part.source, part.table, part.activation)

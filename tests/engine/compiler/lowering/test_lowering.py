@@ -29,6 +29,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     ConvolveVoxels,
     ConvTransposeToCells,
     ConvTransposeToPatches,
+    ConvTransposeVoxels,
     Normalise,
     Pointwise,
     Statistics,
@@ -284,21 +285,22 @@ def test_transposed_convolutions_by_warp_groups_agree(width, norm):
     check(graph, patch, 2, matrix_kernels=True, wgmma=True)
 
 
-def test_groups_of_few_channels_by_warp_groups_agree():
+@pytest.mark.parametrize(
+    ("edge", "border", "kind"), [(3, 1, ConvTransposeToCells), (2, 0, ConvTransposeVoxels)]
+)
+def test_groups_of_few_channels_by_kernels_of_whole_layers_agree(edge, border, kind):
+    """Their weight is made dense first, with zeros between the groups."""
+    kernel, around, two = (edge,) * 3, (border,) * 3, (2, 2, 2)
+    up = ConvTranspose3d(64, 64, kernel, "u.weight", None, two, around, around, groups=16)
     graph = chain(
         1,
-        ("down", Conv3d(1, 64, (3, 3, 3), "d.weight", None, (2, 2, 2), (1, 1, 1))),
-        (
-            "up",
-            ConvTranspose3d(
-                64, 64, (3, 3, 3), "u.weight", None, (2, 2, 2), (1, 1, 1), (1, 1, 1), groups=16
-            ),
-        ),
+        ("down", Conv3d(1, 64, (3, 3, 3), "d.weight", None, two, (1, 1, 1))),
+        ("up", up),
         ("leave", Conv3d(64, 1, (1, 1, 1), "l.weight")),
     )
     layout = Layout((8, 8, 8), 1, "fp16", matrix_kernels=True, wgmma=True)
     steps = lower(random_network(graph, 0), layout, H200).steps
-    assert any(isinstance(step, ConvTransposeToCells) for step in steps)
+    assert any(isinstance(step, kind) for step in steps)
     check(graph, (8, 8, 8), matrix_kernels=True, wgmma=True)
 
 
