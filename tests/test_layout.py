@@ -122,41 +122,44 @@ MAY_IMPORT = {
     "cli.signals": "cli.errors cli.render.terminal pipelines.host",
     "engine": "",
     "engine.benchmark": (
-        "engine.compiler engine.cores engine.cuda engine.cuda.patches engine.errors "
-        "engine.generator engine.model engine.network engine.onnxruntime engine.openvino "
-        "engine.options engine.probe"
+        "engine.compiler engine.compiler.kernels engine.cores engine.cuda engine.cuda.patches "
+        "engine.errors engine.generator engine.model engine.network engine.onnxruntime "
+        "engine.openvino engine.options engine.probe"
     ),
     "engine.compiler": "engine.errors engine.network engine.options engine.patch_grid",
-    "engine.compiler.launches": "engine.compiler engine.network engine.options",
+    "engine.compiler.kernels": "engine.compiler engine.network engine.options",
+    "engine.compiler.launches": "engine.compiler engine.compiler.kernels engine.network",
     "engine.compiler.launches.voxels": (
-        "engine.compiler engine.compiler.launches engine.network engine.patch_grid engine.scaling"
+        "engine.compiler engine.compiler.kernels engine.network engine.patch_grid engine.scaling"
     ),
     "engine.compiler.lowering": (
-        "engine.compiler engine.compiler.launches engine.network engine.options"
+        "engine.compiler engine.compiler.kernels engine.network engine.options"
     ),
     "engine.compiler.memory": (
-        "engine.compiler engine.compiler.launches engine.compiler.lowering engine.errors "
-        "engine.network engine.options"
+        "engine.compiler engine.compiler.kernels engine.compiler.launches "
+        "engine.compiler.lowering engine.errors engine.network engine.options"
     ),
     "engine.compiler.volume": (
-        "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
-        "engine.errors engine.network engine.options engine.whole_volume"
+        "engine.compiler engine.compiler.kernels engine.compiler.launches "
+        "engine.compiler.lowering engine.compiler.memory engine.errors engine.network "
+        "engine.options engine.whole_volume"
     ),
     "engine.cores": "io.files",
     "engine.cuda": (
-        "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
-        "engine.decoding engine.errors engine.network engine.options engine.patch_grid "
-        "engine.probe io.files"
+        "engine.compiler engine.compiler.kernels engine.compiler.launches "
+        "engine.compiler.lowering engine.compiler.memory engine.decoding engine.errors "
+        "engine.network engine.options engine.patch_grid engine.probe io.files"
     ),
     "engine.cuda.patches": (
-        "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
-        "engine.compiler.memory engine.cuda engine.errors engine.network engine.options "
-        "engine.patch_grid engine.probe engine.scaling"
+        "engine.compiler engine.compiler.kernels engine.compiler.launches "
+        "engine.compiler.launches.voxels engine.compiler.memory engine.cuda engine.errors "
+        "engine.network engine.options engine.patch_grid engine.probe engine.scaling"
     ),
     "engine.cuda.volume": (
-        "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
-        "engine.compiler.memory engine.compiler.volume engine.cores engine.cuda engine.errors "
-        "engine.network engine.options engine.patch_grid engine.scaling engine.whole_volume"
+        "engine.compiler engine.compiler.kernels engine.compiler.launches "
+        "engine.compiler.launches.voxels engine.compiler.memory engine.compiler.volume "
+        "engine.cores engine.cuda engine.errors engine.network engine.options engine.patch_grid "
+        "engine.scaling engine.whole_volume"
     ),
     "engine.decoding": "",
     "engine.devices": (

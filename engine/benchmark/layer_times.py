@@ -1,35 +1,28 @@
 """From the times of single steps to a table by layer: what each is, computes and moves."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from ..compiler.convolution import Convolution
+from ..compiler.kernels.table import kernel_of
 from ..compiler.steps import (
-    ActivatedView,
     AddPatches,
-    Convolve,
-    ConvolveByPlanes,
-    ConvolvePatches,
-    ConvolveToPatches,
-    ConvolveVoxels,
-    ConvTransposeToCells,
-    ConvTransposeToPatches,
-    ConvTransposeVoxels,
+    Conv,
     Normalise,
     Pack,
+    PatchArray,
     Pointwise,
     Statistics,
     Step,
     SumTaps,
     Unpack,
+    is_planned,
 )
 from ..compiler.tensors import NUMBER_BYTES, PATCHES, TRANSLATED, Tensor, TensorView
 from ..cuda.plan_cache import OWN
 from ..network.graph import times
-from ..network.layers import Triple
-from ..options import Precision
 from .measurement import LayerTime
 
 
@@ -50,7 +43,7 @@ def layer_times(
     for step, seconds in timed:
         work = work_of(step)
         share = work.voxels / voxels[work.layer] if voxels[work.layer] else 0.0
-        how = plan(step.shape) if isinstance(step, Convolve) else OWN
+        how = plan(step.shape) if is_planned(step) else OWN
         arithmetic = round(flops.get(work.layer, 0) * share)
         rows.append(LayerTime(work.layer, work.text, how, seconds, arithmetic, work.bytes))
     return tuple(rows)
@@ -73,37 +66,8 @@ class StepWork:
 def work_of(step: Step) -> StepWork:
     """What a step is there for."""
     match step:
-        case Convolve(layer=layer, shape=shape, source=source):
-            kind = "transposed conv" if shape.transposed else "conv"
-            extents, channels = shape.target_extents, shape.target_channels
-            made = Tensor(step.target.name, shape.batch, extents, channels, shape.precision)
-            return _convolution(layer, kind, shape.kernel, [source], made, groups=shape.groups)
-        case ConvolvePatches(layer=layer, channels=channels, kernel=kernel, target=made):
-            patches = Tensor(PATCHES, made.batch, step.extents, channels, "fp32")
-            return _convolution(layer, "conv", kernel, [patches], made, step.statistics)
-        case ConvolveToPatches(layer=layer, part=part, kernel=kernel, extents=extents):
-            source, kind = _seen(part.source), _kind("conv", [part])
-            made = Tensor(TRANSLATED, source.batch, extents, step.channels, "fp32")
-            return _convolution(layer, kind, kernel, [source], made, weight=source.precision)
-        case ConvTransposeToPatches(layer=layer, parts=parts, extents=extents):
-            kind, kernel = _kind("transposed conv", parts), (4, 4, 4)
-            sources = [_seen(part.source) for part in parts]
-            made = Tensor(TRANSLATED, sources[0].batch, extents, step.channels, "fp32")
-            weight = sources[0].precision
-            return _convolution(layer, kind, kernel, sources, made, weight=weight)
-        case ConvolveVoxels(layer=layer, source=part):
-            source, kind = _seen(part.source), _kind("conv", [part])
-            made = Tensor(TRANSLATED, source.batch, source.extents, step.channels, "fp32")
-            return _convolution(layer, kind, (1, 1, 1), [source], made)
-        case ConvTransposeToCells(layer=layer, source=source, target=target):
-            made, measured = _seen(target), step.statistics
-            return _convolution(layer, "transposed conv", (3, 3, 3), [source], made, measured)
-        case ConvTransposeVoxels(layer=layer, source=part, target=target):
-            kind, source = _kind("transposed conv", [part]), _seen(part.source)
-            return _convolution(layer, kind, (2, 2, 2), [source], _seen(target))
-        case ConvolveByPlanes(layer=layer, parts=parts, target=made, statistics=measured):
-            kind, sources = _kind("conv", parts), [_seen(part.source) for part in parts]
-            return _convolution(layer, kind, (3, 3, 3), sources, made, measured)
+        case Conv():
+            return _convolution(step)
         case Statistics(source=source, target=table):
             text = f"statistics, {source.channels}, {times(source.extents)}"
             return StepWork(table.name.removesuffix(".table"), text, _seen(source).bytes)
@@ -145,31 +109,37 @@ def _layer_of(target: Tensor) -> str:
     return name if number.isdigit() else target.name
 
 
-def _convolution(
-    layer: str,
-    kind: str,
-    kernel: Triple,
-    sources: Sequence[Tensor],
-    made: Tensor,
-    measured: Statistics | None = None,
-    weight: Precision | None = None,
-    groups: int = 1,
-) -> StepWork:
-    """kind: what its text begins with. weight: its precision, None for that of what is made."""
-    channels = sum(source.channels for source in sources)
-    numbers = prod(kernel) * channels // groups * made.channels
+def _convolution(conv: Conv) -> StepWork:
+    geometry, views = conv.geometry, conv.views
+    sources = [_seen(view.source) for view in views]
+    if conv.patches:
+        sources = [_patches(PATCHES, conv, conv.patches)]
+    made = _patches(TRANSLATED, conv, conv.translated) if conv.translated else _made(conv)
+    numbers = prod(geometry.kernel) * conv.channels // geometry.groups * made.channels
+    precision = made.precision if kernel_of(conv).has_float_weight else conv.precision
     moved = sum(tensor.bytes for tensor in (*sources, made))
-    shape = f"{channels} to {made.channels}, {times(made.extents)}"
+    kind = "normalise, " if any(view.table for view in views) else ""
+    kind += "transposed conv" if geometry.transposed else "conv"
+    shape = f"{conv.channels} to {made.channels}, {times(made.extents)}"
     return StepWork(
-        layer,
-        f"{kind} {times(kernel)}, {shape}" + (", statistics" if measured else ""),
-        moved + numbers * NUMBER_BYTES[weight or made.precision],
+        conv.layer,
+        f"{kind} {times(geometry.kernel)}, {shape}" + (", statistics" if conv.statistics else ""),
+        moved + numbers * NUMBER_BYTES[precision],
         made.batch * prod(made.extents),
     )
 
 
-def _kind(convolution: str, parts: Iterable[ActivatedView]) -> str:
-    return f"normalise, {convolution}" if any(part.table for part in parts) else convolution
+def _patches(name: str, conv: Conv, patches: PatchArray) -> Tensor:
+    return Tensor(name, conv.batch, patches.extents, patches.channels, "fp32")
+
+
+def _made(conv: Conv) -> Tensor:
+    """What a convolution makes of its target, as if it lay by itself."""
+    if conv.kernel is not None:
+        assert isinstance(conv.output, TensorView)
+        return _seen(conv.output)
+    shape = conv.shape
+    return replace(conv.target, batch=shape.batch, extents=shape.target_extents)
 
 
 def _seen(view: TensorView) -> Tensor:

@@ -7,7 +7,6 @@ from typing import Literal, TypeAlias
 from ..network.layers import FloatArray, Triple
 from ..options import Precision
 from .card_properties import CardProperties
-from .kernels import KERNELS
 from .steps import Step
 from .tensors import NUMBER_BYTES
 from .weight_layout import LaidWeight, encoded
@@ -53,11 +52,6 @@ class Layout:
     split_fp16: bool = False
     in_blocks: bool = False
     without: tuple[str, ...] = ()
-
-    def takes(self, kernel: str) -> bool:
-        """Whether the kernel for Tensor Cores of a .cu file may be used."""
-        has_units = self.wgmma if KERNELS[kernel].needs_wgmma else self.matrix_kernels
-        return has_units and kernel not in self.without
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,17 @@
 """The steps of which a program consists, each of which writes one tensor."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeGuard
 
-from ..network.layers import Downsample, PadMode, Pool, Triple, Upsample
+from ..network.layers import Downsample, PadMode, Pool, Triple, Upsample, triple
+from ..options import Precision
 from .convolution import Convolution
 from .tensors import AffineTable, Operand, Region, Tensor, TensorView
-from .weight_layout import outputs_of_product, outputs_of_rows
+
+_ZERO: Triple = (0, 0, 0)
+_ONE: Triple = (1, 1, 1)
 
 Curve: TypeAlias = Literal["linear", "tanh", "sigmoid", "elu", "softplus", "clip", "erf"]
 
@@ -44,15 +47,17 @@ Sampling: TypeAlias = Upsample | Downsample | Pool
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What goes through a step, but for patches and constants that it has by their names.
+    """What goes through a step, but for constants that it has by their names.
 
     reads, writes: tensors and tables. measures: statistics that the step takes, whatever else it
-    does.
+    does. from_patches, to_patches: whether it reads the patches, and writes translated ones.
     """
 
     reads: tuple[Operand, ...] = ()
     writes: tuple[Operand, ...] = ()
     measures: "Statistics | None" = None
+    from_patches: bool = False
+    to_patches: bool = False
 
     @property
     def touches(self) -> tuple[Operand, ...]:
@@ -81,6 +86,17 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """What a step reads for a block of its result.
+
+    origin: first voxel, counted from the block's own first one. extents: how many.
+    """
+
+    origin: Triple
+    extents: Triple
+
+
+@dataclass(frozen=True, slots=True)
 class Pack:
     """Patches -> target, the kernel taps of H and W as channels (c, i, j), padded.
 
@@ -101,46 +117,14 @@ class Pack:
     stride: tuple[int, int] = (1, 1)
 
     @property
-    def flow(self) -> Flow:
-        return Flow(writes=(self.target,))
-
-
-@dataclass(frozen=True, slots=True)
-class ConvolvePatches:
-    """The first layer straight from the patches, by an own kernel for matrix units.
-
-    weight: `weight_layout.matrix_operands`, for stride 2 `strided_operands`, with wgmma
-    `row_operands`. wgmma: whether by warp groups, for a kernel of 7^3 or 3^3. Target voxel v reads
-    the patch from stride * v + origin on. statistics: of the target, if it measures that too; with
-    stride 1. layer: its name. channels: of a patch. extents: (D, H, W) of a patch. mode: how it
-    goes on past its border. kernel: extents (D, H, W). stride: along all axes, 2 for 4^3 alone.
-    """
-
-    layer: str
-    target: Tensor
-    channels: int
-    extents: Triple
-    origin: Triple
-    mode: PadMode
-    kernel: Triple
-    weight: str
-    statistics: "Statistics | None" = None
-    stride: int = 1
-    wgmma: bool = False
-
-    @property
-    def outputs_per_product(self) -> int:
-        """Of the target's channels, in a product by warp groups."""
-        return outputs_of_rows(self.target.channels, self.kernel[0])
-
-    @property
-    def rows_per_product(self) -> int:
-        """Rows of the target in a product; a row's place among them decides how its sums round."""
-        return 64 // self.outputs_per_product if self.wgmma else 1
+    def reach(self) -> Reach:
+        """Voxels of the patches that a target is made of."""
+        geometry = Geometry((1, *self.taps), (1, *self.stride))
+        return Reach(self.origin, geometry.read_extents(self.target.extents))
 
     @property
     def flow(self) -> Flow:
-        return Flow((), *_made(self.target, self.statistics))
+        return Flow(writes=(self.target,), from_patches=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,173 +145,186 @@ class ActivatedView:
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolveToPatches:
-    """The last layer, to the translated patches, by the own kernel for matrix units; stride 1.
+class PatchArray:
+    """The patches that come in, or the translated ones: float32 [N, C, D, H, W].
 
-    weight: `weight_layout.column_operands`, with wgmma `turned_operands`. wgmma: whether by warp
-    groups. bias: name of a float32 constant [C]. layer: its name.
-    part: the last feature maps, which warp groups alone activate, with a slope between 0
-    and 1. origin, mode: as in Pointwise. kernel, extents: (D, H, W), of the kernel and of a patch.
-    channels: of a translated patch. activation: of the result. around: as in Pointwise.
+    channels, extents: of one patch. In a program for blocks of a volume, extents are a block's.
     """
 
-    layer: str
-    part: ActivatedView
-    origin: Triple
-    mode: PadMode
-    kernel: Triple
-    weight: str
     channels: int
     extents: Triple
-    bias: str | None
-    activation: Activation
-    wgmma: bool = False
-    around: Triple | None = None
-
-    @property
-    def source(self) -> TensorView:
-        """Of the last feature maps, as they lie in memory."""
-        return self.part.source
-
-    @property
-    def flow(self) -> Flow:
-        return Flow(self.part.reads)
 
 
 @dataclass(frozen=True, slots=True)
-class ConvTransposeToCells:
-    """A transposed convolution that doubles its source, by the own kernel for warp groups.
+class Geometry:
+    """How the kernel of a convolution moves over its source.
 
-    3^3 of stride 2, padding 1 and output padding 1. weight: `weight_layout.doubling_operands`.
-    layer: its name. source: read whole; of blocks of a volume it holds one voxel more behind those
-    of the cells. target: all of its tensor, shuffled. statistics: of the target, if it measures
-    that too.
+    kernel, stride, dilation: along D, H and W. before, after: how far it reaches past the source,
+    on each side of each axis. mode: how the source continues there. groups: into which the channels
+    fall. transposed: source and target change places; all else is that of the forward convolution.
+    """
+
+    kernel: Triple
+    stride: Triple = _ONE
+    before: Triple = _ZERO
+    after: Triple = _ZERO
+    dilation: Triple = _ONE
+    groups: int = 1
+    transposed: bool = False
+    mode: PadMode = "zero"
+
+    @property
+    def origin(self) -> Triple:
+        """First voxel that is read for the target's first one; below 0 past the source."""
+        return triple(-before for before in self.before)
+
+    def read_extents(self, extents: Triple) -> Triple:
+        """Return how many voxels are read for a target of these extents."""
+        sizes = zip(extents, self.kernel, self.stride, self.dilation, strict=True)
+        return triple((e - 1) * step + (k - 1) * apart + 1 for e, k, step, apart in sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Conv:
+    """A convolution, with what it does to its operand as it reads it and to its result.
+
+    layer: its name. kernel: the .cu file of the custom kernel that alone computes it; None if a
+    plan of cuDNN may. geometry: how it moves. inputs: one view, or two whose channels follow each
+    other, or the patches. output: all of a tensor, or the translated patches. weight: name of a
+    constant, in the layout of the kernel's `pack`; without a kernel [K, kD, kH, kW, C / groups].
+    bias: name of a float32 constant [C], and activation: of the result; both only of translated
+    patches. statistics: of the output, if the kernel computes them too. around: of blocks of a
+    volume, if the source holds more around each of them than it has: its first voxel from the
+    block's. region: of the target, None for all of it. scale: factor of the sums; it removes the
+    powers of two of split fp16.
     """
 
     layer: str
-    source: Tensor
-    target: TensorView
+    kernel: str | None
+    geometry: Geometry
+    inputs: tuple[ActivatedView, ...] | PatchArray
+    output: TensorView | PatchArray
     weight: str
+    bias: str | None = None
+    activation: Activation = IDENTITY
     statistics: "Statistics | None" = None
-
-    @property
-    def outputs_per_product(self) -> int:
-        """Of the target's channels, in a product."""
-        return outputs_of_product(self.target.channels)
-
-    @property
-    def flow(self) -> Flow:
-        return Flow((self.source,), *_made(self.target.tensor, self.statistics))
-
-
-@dataclass(frozen=True, slots=True)
-class ConvTransposeVoxels:
-    """A transposed convolution, 2^3 of stride 2, by the own kernel for matrix units.
-
-    layer: its name. source: all of a tensor, whose slope is not above 1. target: all of its tensor,
-    shuffled. weight: `weight_layout.voxel_operands`.
-    """
-
-    layer: str
-    source: ActivatedView
-    target: TensorView
-    weight: str
-
-    @property
-    def flow(self) -> Flow:
-        return Flow(self.source.reads, (self.target.tensor,))
-
-
-@dataclass(frozen=True, slots=True)
-class ConvolveByPlanes:
-    """A convolution of 3^3 and padding 1, by an own kernel for warp groups.
-
-    parts: one or two, whose channels follow each other; around them lie zeros. With stride 2 there
-    is one, all of its tensor, whose slope lies between 0 and 1. weight:
-    `weight_layout.OPERANDS_BY_PLANES`. layer: its name. statistics: of the target, if it measures
-    that too. stride: along all axes. around: as in Pointwise.
-    """
-
-    layer: str
-    parts: tuple[ActivatedView, ...]
-    target: Tensor
-    weight: str
-    statistics: "Statistics | None" = None
-    stride: int = 1
     around: Triple | None = None
+    region: Region | None = None
+    scale: float = 1.0
+
+    @classmethod
+    def of_shape(
+        cls, layer: str, shape: Convolution, source: Tensor, target: Tensor, weight: str
+    ) -> "Conv":
+        """Return a convolution of this shape between whole tensors."""
+        geometry = Geometry(
+            shape.kernel,
+            shape.stride,
+            shape.before,
+            shape.after,
+            shape.dilation,
+            shape.groups,
+            shape.transposed,
+        )
+        return cls(layer, None, geometry, (ActivatedView(source.whole),), target.whole, weight)
+
+    @property
+    def views(self) -> tuple[ActivatedView, ...]:
+        """The views that are read; none if the patches are."""
+        return () if isinstance(self.inputs, PatchArray) else self.inputs
+
+    @property
+    def patches(self) -> PatchArray | None:
+        """The patches, if they are read."""
+        return self.inputs if isinstance(self.inputs, PatchArray) else None
+
+    @property
+    def translated(self) -> PatchArray | None:
+        """The translated patches, if they are written."""
+        return self.output if isinstance(self.output, PatchArray) else None
+
+    @property
+    def source(self) -> Tensor:
+        """The tensor of the first view."""
+        return self.views[0].source.tensor
+
+    @property
+    def target(self) -> Tensor:
+        """The tensor that is written."""
+        assert isinstance(self.output, TensorView)
+        return self.output.tensor
+
+    @property
+    def batch(self) -> int:
+        """Patches in a run."""
+        return self.target.batch if self.patches else self.source.batch
+
+    @property
+    def precision(self) -> Precision:
+        """Precision of the weight."""
+        return self.target.precision if self.patches else self.source.precision
 
     @property
     def channels(self) -> int:
-        """Of what is read."""
-        return sum(part.source.channels for part in self.parts)
+        """Channels that are read, as stored; of the patches as they are."""
+        if self.patches:
+            return self.patches.channels
+        return sum(view.source.channels for view in self.views)
+
+    @property
+    def outputs(self) -> int:
+        """Channels that are made, as stored; of translated patches as they are."""
+        return self.output.channels
+
+    @property
+    def shape(self) -> Convolution:
+        """The shape by which plans are found, of a convolution without a kernel of its own."""
+        geometry, source, target = self.geometry, self.source, self.target
+        extents = target.extents
+        if not geometry.transposed:  # of a slab, as many planes as the source gives
+            given = source.extents[0] + geometry.before[0] + geometry.after[0]
+            spanned = (geometry.kernel[0] - 1) * geometry.dilation[0]
+            extents = (given - spanned - 1) // geometry.stride[0] + 1, *extents[1:]
+        return Convolution(
+            batch=source.batch,
+            source_extents=source.extents,
+            source_channels=source.channels,
+            target_extents=extents,
+            target_channels=target.channels,
+            kernel=geometry.kernel,
+            stride=geometry.stride,
+            before=geometry.before,
+            after=geometry.after,
+            precision=source.precision,
+            transposed=geometry.transposed,
+            split_fp16=source.scale is not None,
+            dilation=geometry.dilation,
+            groups=geometry.groups,
+        )
+
+    @property
+    def reach(self) -> Reach:
+        """What a convolution that is not transposed reads for a block."""
+        return Reach(self.geometry.origin, self.geometry.read_extents(self.output.extents))
 
     @property
     def flow(self) -> Flow:
-        return Flow(_read(self.parts), *_made(self.target, self.statistics))
+        reads = tuple(item for view in self.views for item in view.reads)
+        writes: tuple[Operand, ...] = ()
+        if isinstance(self.output, TensorView):
+            writes = self.target, *_given(self.statistics and self.statistics.target)
+        ends = self.patches is not None, self.translated is not None
+        return Flow(reads, writes, self.statistics, *ends)
 
 
-@dataclass(frozen=True, slots=True)
-class ConvTransposeToPatches:
-    """The last layer as a transposed convolution, 4^3 of stride 2 and padding 1, to the patches.
-
-    By the own kernel for matrix units. parts: one or two, whose channels follow each other. weight:
-    `weight_layout.cell_operands`; bias: name of a float32 constant [C]. layer: its name. channels,
-    extents: of a translated patch. activation: of the result.
-    """
-
-    layer: str
-    parts: tuple[ActivatedView, ...]
-    weight: str
-    channels: int
-    extents: Triple
-    bias: str | None
-    activation: Activation
-
-    @property
-    def flow(self) -> Flow:
-        return Flow(_read(self.parts))
+def is_planned(step: "Step") -> TypeGuard[Conv]:
+    """Whether a step is a convolution that a plan of cuDNN may compute."""
+    return isinstance(step, Conv) and step.kernel is None
 
 
-@dataclass(frozen=True, slots=True)
-class ConvolveVoxels:
-    """The last layer, of kernel 1^3, to the translated patches, by an own kernel.
-
-    source: all of its tensor, in the layout of voxels. weight: name of a float32 constant [K, C],
-    bias: of one [K]. layer: its name. channels: of a translated patch. activation: of the result.
-    """
-
-    layer: str
-    source: ActivatedView
-    weight: str
-    channels: int
-    bias: str | None
-    activation: Activation
-
-    @property
-    def flow(self) -> Flow:
-        return Flow(self.source.reads)
-
-
-@dataclass(frozen=True, slots=True)
-class Convolve:
-    """Source * weight * scale -> region of target.
-
-    weight: [K, kD, kH, kW, C / groups], C the forward input's. scale: 1 but for split fp16, of
-    which it takes the powers of two away. layer: its name. shape: extents and channels of a run.
-    source: read whole.
-    """
-
-    layer: str
-    shape: Convolution
-    source: Tensor
-    target: Tensor
-    region: Region
-    weight: str
-    scale: float = 1.0
-
-    @property
-    def flow(self) -> Flow:
-        return Flow((self.source,), (self.target,))
+def planned(steps: Iterable["Step"]) -> Iterator[Conv]:
+    """Yield the convolutions that a plan of cuDNN may compute."""
+    return filter(is_planned, steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +399,11 @@ class Pointwise:
         return (2 * depth, 2 * height, 2 * width) if self.shuffles else self.target.extents
 
     @property
+    def reach(self) -> Reach:
+        """Voxels of the value that a target holds."""
+        return Reach(self.origin, self.target.extents)
+
+    @property
     def flow(self) -> Flow:
         beside = () if self.residual is None else (self.residual.tensor,)
         reads = self.source.tensor, *beside, *_given(self.table)
@@ -445,7 +447,7 @@ class SumTaps:
 
     @property
     def flow(self) -> Flow:
-        return Flow((self.source,))
+        return Flow((self.source,), to_patches=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,7 +468,7 @@ class Unpack:
 
     @property
     def flow(self) -> Flow:
-        return Flow((self.source.tensor, *_given(self.table)))
+        return Flow((self.source.tensor, *_given(self.table)), to_patches=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,38 +484,11 @@ class AddPatches:
 
     @property
     def flow(self) -> Flow:
-        return Flow()
+        return Flow(from_patches=True, to_patches=True)
 
 
-Step: TypeAlias = (
-    Pack
-    | ConvolvePatches
-    | Convolve
-    | ConvolveToPatches
-    | ConvTransposeToPatches
-    | ConvolveVoxels
-    | ConvTransposeToCells
-    | ConvTransposeVoxels
-    | ConvolveByPlanes
-    | Statistics
-    | Pointwise
-    | Normalise
-    | SumTaps
-    | Unpack
-    | AddPatches
-)
+Step: TypeAlias = Pack | Conv | Statistics | Pointwise | Normalise | SumTaps | Unpack | AddPatches
 
 
 def _given(table: AffineTable | None) -> tuple[AffineTable, ...]:
     return () if table is None else (table,)
-
-
-def _read(parts: Iterable[ActivatedView]) -> tuple[Operand, ...]:
-    return tuple(item for part in parts for item in part.reads)
-
-
-def _made(
-    target: Tensor, statistics: Statistics | None
-) -> tuple[tuple[Operand, ...], Statistics | None]:
-    """What a convolution writes that may take statistics of its target, and those."""
-    return (target, *_given(statistics and statistics.target)), statistics

@@ -51,6 +51,11 @@ class Tensor:
     def bytes(self) -> int:
         return self.batch * prod(self.extents) * self.channels * NUMBER_BYTES[self.precision]
 
+    @property
+    def whole(self) -> "TensorView":
+        """All of it."""
+        return TensorView(self, self.extents)
+
 
 @dataclass(frozen=True, slots=True)
 class TensorView:

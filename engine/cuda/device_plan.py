@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..compiler.convolution import Convolution
+from ..compiler.kernels.table import kernel_of
 from ..compiler.lowered import LayerForm, Lowered
-from ..compiler.lowering.forms import ComparedStep, names_of_other_forms
+from ..compiler.lowering.forms import compared
 from ..compiler.memory.fitting import (
     Choose,
     ChosenAlgorithm,
@@ -17,7 +18,7 @@ from ..compiler.memory.fitting import (
     fit,
 )
 from ..compiler.ring_buffers import rings
-from ..compiler.steps import ConvolveByPlanes, ConvTransposeVoxels
+from ..compiler.steps import Conv
 from ..errors import DeviceMemoryError
 from ..network.graph import Graph, Network
 from ..options import Effort
@@ -89,27 +90,9 @@ def program_key(graph: Graph, fitted: Fitted[ChosenAlgorithm]) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()[:24]
 
 
-def form_key(step: ComparedStep) -> str:
+def form_key(step: Conv) -> str:
     """Under which is kept how long a layer takes in each of its forms."""
-    return f"{_described(step)}, compared {_COMPARED}"
-
-
-def _described(step: ComparedStep) -> str:
-    if isinstance(step, ConvolveByPlanes):
-        target = step.target
-        read = [
-            (part.source.channels, part.source.shuffled, part.table is not None)
-            for part in step.parts
-        ]
-        parts = target.batch, target.extents, target.channels, step.statistics is not None, read
-        return f"convolution by planes, stride {step.stride}, {parts}"
-    if isinstance(step, ConvTransposeVoxels):
-        tensor, is_normalised = step.source.source.tensor, step.source.table is not None
-        parts = tensor.batch, tensor.extents, tensor.channels, step.target.channels, is_normalised
-        return f"transposed convolution of voxels {parts}"
-    source, outputs = step.source, step.target.channels
-    parts = source.batch, source.extents, source.channels, outputs, step.statistics is not None
-    return f"transposed convolution {parts}"
+    return f"{kernel_of(step).cache_key(step)}, compared {_COMPARED}"
 
 
 OWN_FORM: LayerForm = "own"
@@ -118,11 +101,10 @@ OWN_FORM: LayerForm = "own"
 def faster_forms(lowered: Lowered, cache: TuningCache) -> Mapping[str, LayerForm]:
     """Forms of layers that were faster than the own kernel, by layer."""
     found: dict[str, LayerForm] = {}
-    for step in lowered.steps:
-        if isinstance(step, ComparedStep):
-            names = {one.plan for one in cache.get(form_key(step)).candidates[:1]}
-            others = names_of_other_forms(step)
-            found.update((step.layer, form) for form in others if form in names)
+    for step in compared(lowered):
+        names = {one.plan for one in cache.get(form_key(step)).candidates[:1]}
+        others = kernel_of(step).forms
+        found.update((step.layer, form) for form in others if form in names)
     return found
 
 

@@ -11,9 +11,9 @@ from ..compiler.checks import NOISE
 from ..compiler.launches import checks
 from ..compiler.launches.steps import launches, scratch_bytes
 from ..compiler.lowered import Lowered
-from ..compiler.lowering.forms import ComparedStep, other_forms, passes_over
+from ..compiler.lowering.forms import compared, other_forms, passes_over
 from ..compiler.memory.trials import PARTIALS
-from ..compiler.steps import Step
+from ..compiler.steps import Conv, Step
 from ..compiler.tensors import AffineTable, Tensor
 from ..errors import DeviceMemoryError
 from ..network.graph import Network
@@ -47,9 +47,7 @@ class FormComparison:
 
         plans: finds how cuDNN does it.
         """
-        for step in lowered.steps:
-            if not isinstance(step, ComparedStep) or search.effort == "off":
-                continue
+        for step in compared(lowered) if search.effort != "off" else ():
             if not self._cache.get(form_key(step)).candidates:
                 try:
                     took = self._times_of_forms(network, lowered, step, plans, search)
@@ -62,12 +60,11 @@ class FormComparison:
         self,
         network: Network,
         lowered: Lowered,
-        step: ComparedStep,
+        step: Conv,
         plans: PlanSearch,
         search: SearchSettings,
     ) -> dict[str, float]:
-        [made] = (item for item in step.flow.writes if isinstance(item, Tensor))
-        own = step, *passes_over(lowered, made)
+        own = step, *passes_over(lowered, step.target)
         took: dict[str, float] = {OWN_FORM: self._times(own, lowered)}
         for form in other_forms(network, lowered, step):
             shape = form.convolve.shape

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
-from ..compiler.kernels import KERNELS
+from ..compiler.kernels.table import KERNELS
 from ..compiler.tensors import ELEMENTS
 from ..options import Precision
 from .nvrtc import FOLDER, Image, compiled, toolkit

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..compiler.blocks import BlockGrid, BlockRun
-from ..compiler.card_properties import CardProperties
 from ..compiler.checks import (
     RUNS,
     Filling,
@@ -23,14 +22,15 @@ from ..compiler.checks import (
     uneven_numbers,
     whole_numbers,
 )
+from ..compiler.kernels.launch import Launch
+from ..compiler.kernels.plain import PLAIN_WEIGHT, PlainCounterpart, of_one_patch, plain
+from ..compiler.kernels.table import checked
 from ..compiler.launches import checks
 from ..compiler.launches.blocks import block_launches, measured_volume
-from ..compiler.launches.launch import Launch, anywhere
 from ..compiler.launches.steps import launches
-from ..compiler.layer_trials import PLAIN_WEIGHT, LayerTrial, TriedStep, of_one_patch, trial_of
 from ..compiler.lowered import Lowered
 from ..compiler.memory.trials import FINGERPRINTS, PARTIALS, layer_blocks
-from ..compiler.steps import ConvolvePatches, Statistics
+from ..compiler.steps import Conv, Statistics
 from ..compiler.tensors import COUNTERS, NUMBER_BYTES, PATCHES, TRANSLATED, TensorView
 from ..compiler.weight_layout import encoded
 from ..errors import DeviceMemoryError
@@ -117,10 +117,8 @@ def check_outer_layers(
     """
     layout = lowered.layout
     grid = BlockGrid(layout.patch, layout.patch) if layout.in_blocks else None
-    for step in lowered.steps:
-        if not isinstance(step, TriedStep):
-            continue
-        source = _source(step, lowered.card)
+    for step in checked(lowered.steps):
+        source = str(step.kernel)
         shape = hashlib.sha256(repr((_VERSION, step, layout)).encode()).hexdigest()[:24]
         key = f"{source} {kernels.image_key(source)} {shape}"
         if key not in cache.kernels:
@@ -133,14 +131,8 @@ def check_outer_layers(
             cache.put_kernel(key, "")
 
 
-def _source(step: TriedStep, card: CardProperties) -> str:
-    """The .cu file of what convolves."""
-    convolving, *_ = launches(step, anywhere, card)
-    return convolving.source
-
-
 def wrong_step(
-    step: TriedStep,
+    step: Conv,
     kernels: Kernels,
     stream: Stream,
     memory: TrialMemory,
@@ -151,7 +143,7 @@ def wrong_step(
     grid: of a volume of one block, for kernels of blocks; what these measure is looked at in a
     volume that ends inside its block, too.
     """
-    trial = trial_of(of_one_patch(step) if grid else step)
+    trial = plain(of_one_patch(step) if grid else step)
     with memory.opened(stream, layer_blocks(trial, kernels.card)) as places:
         bench = _LayerBench(trial, places, kernels, stream, grid)
         bench.fill(_SIGNS)
@@ -205,7 +197,7 @@ class _LayerBench:
 
     def __init__(
         self,
-        trial: LayerTrial,
+        trial: PlainCounterpart,
         places: Mapping[str, int],
         kernels: Kernels,
         stream: Stream,
@@ -239,9 +231,9 @@ class _LayerBench:
 
     def fill_unevenly(self) -> None:
         """Patches whose parts have other means and variances each, or such a source."""
-        step = self._trial.step
-        if isinstance(step, ConvolvePatches):
-            patches = uneven_numbers((step.target.batch, step.channels, *step.extents))
+        conv = self._trial.conv
+        if conv.patches:
+            patches = uneven_numbers((conv.batch, conv.channels, *conv.patches.extents))
             self._stream.upload_now(self._places[PATCHES], patches.tobytes())
         for source in self._trial.sources:
             voxels = uneven_numbers((source.batch, *source.extents))[..., None]
@@ -261,7 +253,7 @@ class _LayerBench:
 
     def as_used(self) -> None:
         """Queue the step on the matrix units."""
-        step, card, at = self._trial.step, self._kernels.card, self._at
+        step, card, at = self._trial.conv, self._kernels.card, self._at
         partials = self._places.get(PARTIALS, 0)
         if not self._grid:
             self._launch(launches(step, at, card, partials))

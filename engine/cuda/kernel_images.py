@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..compiler.card_properties import CardProperties
-from ..compiler.kernels import KERNELS
-from ..compiler.launches.launch import Launch
+from ..compiler.kernels.launch import Launch
+from ..compiler.kernels.table import KERNELS
 from ..errors import CudaError
 from ..options import Precision
 from .driver import CudaModule, Stream, resident_blocks

@@ -22,11 +22,11 @@ from ..compiler.checks import (
     unlike_patches,
 )
 from ..compiler.convolution import Convolution
+from ..compiler.kernels.launch import Launch
 from ..compiler.launches import checks
-from ..compiler.launches.launch import Launch
 from ..compiler.launches.steps import launches
-from ..compiler.steps import Convolve
-from ..compiler.tensors import NUMBER_BYTES, Region, Tensor
+from ..compiler.steps import Conv
+from ..compiler.tensors import NUMBER_BYTES, Tensor
 from .driver import Stream
 from .kernel_images import Kernels
 from .plan_bench import PlanBench
@@ -193,7 +193,7 @@ def run_own(
 ) -> None:
     """Queue a convolution by the own kernel; addresses: of source, weight, target and workspace."""
     source, target = lone_tensors(shape)
-    step = Convolve("trial", shape, source, target, Region(0, shape.batch), "weight")
+    step = Conv.of_shape("trial", shape, source, target, "weight")
     places: dict[str, int] = dict(zip(("source", "weight", "target"), addresses[:3], strict=True))
     for launch in launches(step, lambda name: places[name], kernels.card):
         kernels.launch(stream, launch)

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TypeVar
 
 from ..compiler.convolution import Convolution
-from ..compiler.kernels import own_kernel
+from ..compiler.kernels.table import own_kernel
 from ..errors import CudaError, DeviceMemoryError
 from ..network.graph import times
 from ..options import TUNING_SECONDS, Effort

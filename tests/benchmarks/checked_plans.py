@@ -21,7 +21,7 @@ from typing import Any
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.convolution import Convolution
-from cuda_cyclegan.engine.compiler.kernels import KERNELS
+from cuda_cyclegan.engine.compiler.kernels.table import KERNELS
 from cuda_cyclegan.engine.cuda import nvrtc, plan_bench, plan_check
 from cuda_cyclegan.engine.cuda.cudnn import cudnn
 from cuda_cyclegan.engine.cuda.patches import generator as generators

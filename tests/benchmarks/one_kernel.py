@@ -19,7 +19,7 @@ from cuda_cyclegan.engine.benchmark.cuda import measure_ceilings
 from cuda_cyclegan.engine.benchmark.layer_times import layer_times
 from cuda_cyclegan.engine.benchmark.measurement import Ceilings, LayerTime
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
-from cuda_cyclegan.engine.compiler.launches.launch import anywhere
+from cuda_cyclegan.engine.compiler.kernels.launch import anywhere
 from cuda_cyclegan.engine.compiler.launches.steps import launches
 from cuda_cyclegan.engine.compiler.steps import Step
 from cuda_cyclegan.engine.cuda.driver import Context

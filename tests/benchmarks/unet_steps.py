@@ -17,7 +17,7 @@ import numpy as np
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.benchmark.layer_times import work_of
-from cuda_cyclegan.engine.compiler.steps import Convolve, Step
+from cuda_cyclegan.engine.compiler.steps import Step, is_planned
 from cuda_cyclegan.engine.cuda.patches.generator import (
     CudaGenerator,
     CudaOptions,
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def timed(generator: CudaGenerator, step: Step, microseconds: float) -> dict[str, object]:
-    plan = generator.algorithm(step.shape) if isinstance(step, Convolve) else None
+    plan = generator.algorithm(step.shape) if is_planned(step) else None
     work = work_of(step)
     return asdict(StepTime(work.text, round(microseconds, 2), round(work.bytes / 1e6, 2), plan))
 

@@ -19,7 +19,7 @@ from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import Fitted
 from cuda_cyclegan.engine.compiler.memory.plan import plan_memory
-from cuda_cyclegan.engine.compiler.steps import Convolve
+from cuda_cyclegan.engine.compiler.steps import planned
 from cuda_cyclegan.engine.cuda.driver import Context, Stream
 from cuda_cyclegan.engine.cuda.kernel_images import Kernels
 from cuda_cyclegan.engine.cuda.patches.program import open_program
@@ -65,7 +65,7 @@ def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Strea
     )
     lowered = lower(network, layout, kernels.card)
     plan = plan_memory(lowered, (graph.in_channels, graph.out_channels), {})
-    own = {s.shape: Algorithm(None, 0, 0) for s in lowered.steps if isinstance(s, Convolve)}
+    own = {s.shape: Algorithm(None, 0, 0) for s in planned(lowered.steps)}
     shape = (batch, graph.in_channels, *patch)
     patches = np.random.default_rng(1).uniform(-1, 1, shape).astype(np.float32)
     with open_cpu_generator(network) as reference:

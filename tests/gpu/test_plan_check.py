@@ -7,24 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.gpu_networks import random_network
+from support.kernel_samples import computed_by, doubling
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.card_properties import WGMMA_CAPABILITY
 from cuda_cyclegan.engine.compiler.convolution import Convolution
-from cuda_cyclegan.engine.compiler.layer_trials import STORED_WEIGHT, TriedStep, trial_of
+from cuda_cyclegan.engine.compiler.kernels.plain import STORED_WEIGHT, plain
+from cuda_cyclegan.engine.compiler.kernels.table import checked
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.lowering.operator_fusion import with_fused_statistics
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
-from cuda_cyclegan.engine.compiler.steps import (
-    ActivatedView,
-    Activation,
-    Convolve,
-    ConvolveByPlanes,
-    ConvolvePatches,
-    ConvTransposeToCells,
-    ConvTransposeToPatches,
-    ConvTransposeVoxels,
-)
+from cuda_cyclegan.engine.compiler.steps import ActivatedView, Activation, planned
 from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor, TensorView
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 
@@ -226,17 +219,17 @@ def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
     network = random_network(build(spec), 0)
     wanted = ProgramRequest((40, 48, 56), 2, precision, kernels[precision].card)
     lowered = lower(network, next(wanted.layouts()), wanted.card)
-    tried = [s for s in lowered.steps if isinstance(s, TriedStep)]
-    outer = [s for s in tried if not isinstance(s, ConvTransposeToCells | ConvolveByPlanes)]
+    outer = [step for step in checked(lowered.steps) if step.patches or step.translated]
     assert len(outer) == 2
     for step in outer:
         assert wrong_in(step, kernels[precision], stream) is None
-        if isinstance(step, ConvTransposeToPatches):
+        if step.geometry.transposed:
             continue
-        other = replace(step, origin=(step.origin[0], step.origin[1] + 1, step.origin[2]))
-        moved = replace(trial_of(step), step=trial_of(other).step)
+        right, (depth, height, width) = plain(step), step.geometry.before
+        geometry = replace(step.geometry, before=(depth, height - 1, width))
+        moved = replace(right, conv=replace(right.conv, geometry=geometry))
         with monkeypatch.context() as patched:
-            patched.setattr(kernel_check, "trial_of", lambda _, moved=moved: moved)
+            patched.setattr(kernel_check, "plain", lambda _, moved=moved: moved)
             assert wrong_in(step, kernels[precision], stream) is not None
 
 
@@ -249,17 +242,17 @@ def test_kernels_of_halving_and_doubling_layers(card, extents, precision, monkey
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
     wanted = ProgramRequest(extents, 2, precision, kernels[precision].card)
     lowered = lower(network, next(wanted.layouts()), wanted.card)
-    inner = [s for s in lowered.steps if isinstance(s, ConvTransposeToCells | ConvolveByPlanes)]
+    inner = [s for s in checked(lowered.steps) if not (s.patches or s.translated)]
     assert len(inner) == (3 if wanted.card.capability == WGMMA_CAPABILITY else 0)
     for step in inner:
         assert wrong_in(step, kernels[precision], stream) is None
         with monkeypatch.context() as patched:
-            patched.setattr(kernel_check, "trial_of", with_turned_weights)
+            patched.setattr(kernel_check, "plain", with_turned_weights)
             assert "wrong results" in wrong_in(step, kernels[precision], stream)
 
 
 def with_turned_weights(step):
-    right = trial_of(step)
+    right = plain(step)
     laid = right.weights[STORED_WEIGHT]
     turned = {**right.weights, STORED_WEIGHT: lambda kernel: laid(kernel.swapaxes(3, 4))}
     return replace(right, weights=turned)
@@ -272,13 +265,13 @@ def test_kernels_of_cells_of_single_voxels(card, cells, channels, precision, mon
     from cuda_cyclegan.engine.cuda import kernel_check
 
     _, kernels, stream = card
-    source = TensorView(Tensor("source", 2, cells, channels, precision), cells)
+    source = Tensor("source", 2, cells, channels, precision).whole
     read = ActivatedView(source, AffineTable("table", 2, channels), Activation(0.01))
     made = Tensor("target", 2, cells, 8 * 64, precision)
     view = TensorView(made, tuple(2 * extent for extent in cells), shuffled=True)
-    step = ConvTransposeVoxels("up", read, view, "weight")
+    step = doubling(read, view, edge=2)
     assert wrong_in(step, kernels[precision], stream) is None
-    monkeypatch.setattr(kernel_check, "trial_of", with_turned_weights)
+    monkeypatch.setattr(kernel_check, "plain", with_turned_weights)
     assert "wrong results" in wrong_in(step, kernels[precision], stream)
 
 
@@ -291,9 +284,8 @@ def test_statistics_of_layers_by_own_kernels(card, edge, precision, monkeypatch)
     network = random_network(build(ResNetSpec(1, 1, 32, 1, first_kernel=edge)), 0)
     wanted = ProgramRequest((128, 128, 128), 2, precision, kernels[precision].card)
     lowered = lower(network, next(wanted.layouts()), wanted.card)
-    kinds = ConvolvePatches | ConvTransposeToCells | ConvolveByPlanes
-    measured = [s for s in lowered.steps if isinstance(s, kinds) and s.statistics is not None]
-    assert isinstance(measured[0], ConvolvePatches)
+    measured = [step for step in checked(lowered.steps) if step.statistics is not None]
+    assert measured[0].patches
     for step in measured:
         assert wrong_in(step, kernels[precision], stream) is None
     launches = kernel_check.launches
@@ -320,9 +312,9 @@ def test_what_kernels_of_blocks_measure(card, edge, extents):
     wanted = ProgramRequest(extents, 1, "fp16", kernels["fp16"].card)
     layout = replace(next(wanted.layouts()), in_blocks=True)
     steps = with_fused_statistics(lower(network, layout, wanted.card).steps)
-    kinds = ConvolvePatches | ConvTransposeToCells
-    measuring = [step for step in steps if isinstance(step, kinds) and step.statistics is not None]
-    assert isinstance(measuring[0], ConvolvePatches)
+    names = "convolve_patches_wgmma", "convolve_patches", "conv_transpose_to_cells"
+    measuring = [step for step in computed_by(steps, *names) if step.statistics is not None]
+    assert measuring[0].patches
     for step in measuring:
         grid = BlockGrid(extents, extents)
         assert wrong_in(step, kernels["fp16"], stream, grid) is None
@@ -345,8 +337,8 @@ def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path
     for _ in range(2):
         with open_cuda_generator(network, replace(options, cache=tmp_path / "wrong")) as generator:
             steps = generator._fitted.lowered.steps
-            assert not any(isinstance(s, TriedStep) for s in steps)
-            assert any(isinstance(s, Convolve) for s in steps)
+            assert not list(checked(steps))
+            assert list(planned(steps))
             assert np.linalg.norm(generator(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)
     assert told
     assert len(set(told)) == len(told)

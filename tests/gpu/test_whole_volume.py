@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from support.gpu_networks import untrained_network
+from support.kernel_samples import computed_by
 
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import (
@@ -156,8 +157,8 @@ def test_a_volume_is_what_one_patch_of_its_extents_makes(cache: Path) -> None:
         wanted = generator(volume[None])[0]
     assert np.linalg.norm(made - wanted) <= LIMITS["fp16"] * np.linalg.norm(wanted)
     if torch.cuda.get_device_capability() == (9, 0):
-        kinds = {type(step).__name__ for step in measuring}
-        assert kinds >= {"ConvolvePatches", "ConvolveByPlanes", "ConvTransposeToCells"}
+        names = "convolve_patches_wgmma", "convolve_strided", "conv_transpose_to_cells"
+        assert {step.kernel for step in computed_by(measuring, *names)} == {*names}
 
 
 def test_volumes_of_different_extents_one_after_another(cache: Path) -> None:

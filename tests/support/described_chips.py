@@ -15,7 +15,7 @@ from support.gpu_networks import ODD_GRAPHS, random_network
 from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
-from cuda_cyclegan.engine.compiler.steps import Convolve
+from cuda_cyclegan.engine.compiler.steps import planned
 from cuda_cyclegan.engine.cuda import cudnn as convolutions
 from cuda_cyclegan.engine.cuda.cudnn import ConvolutionPlans
 from cuda_cyclegan.engine.errors import CudaError
@@ -128,7 +128,7 @@ def main() -> None:
             found[text][precision] = {}
             for name, network in networks.items():
                 steps = lower(network, layout, card).steps
-                shapes = dict.fromkeys(s.shape for s in steps if isinstance(s, Convolve))
+                shapes = dict.fromkeys(s.shape for s in planned(steps))
                 listed = [plans(shape) for shape in shapes if not shape.split_fp16]
                 found[text][precision][name] = listed
     print(json.dumps(found))

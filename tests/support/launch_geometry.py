@@ -6,7 +6,7 @@ from functools import cache
 
 from support.zero_weights import zero_network
 
-from cuda_cyclegan.engine.compiler.launches.launch import Launch
+from cuda_cyclegan.engine.compiler.kernels.launch import Launch
 from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.lowered import Lowered
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower

@@ -4,7 +4,7 @@ import numpy as np
 from support.gpu_on_cpu.kernels import run
 from support.gpu_on_cpu.memory import poisoned
 
-from cuda_cyclegan.engine.compiler.launches.launch import Launch
+from cuda_cyclegan.engine.compiler.kernels.launch import Launch
 from cuda_cyclegan.engine.compiler.launches.steps import launches
 from cuda_cyclegan.engine.compiler.lowered import Lowered
 from cuda_cyclegan.engine.compiler.memory.plan import plan_memory, scratch_name

@@ -6,20 +6,15 @@ from math import erf
 
 import numpy as np
 
+from cuda_cyclegan.engine.compiler.kernels.table import kernel_of
 from cuda_cyclegan.engine.compiler.lowered import Lowered
 from cuda_cyclegan.engine.compiler.memory.plan import MemoryPlan
 from cuda_cyclegan.engine.compiler.steps import (
     ActivatedView,
     Activation,
     AddPatches,
-    Convolve,
-    ConvolveByPlanes,
-    ConvolvePatches,
-    ConvolveToPatches,
-    ConvolveVoxels,
-    ConvTransposeToCells,
-    ConvTransposeToPatches,
-    ConvTransposeVoxels,
+    Conv,
+    Geometry,
     Normalise,
     Pack,
     Pointwise,
@@ -35,6 +30,7 @@ from cuda_cyclegan.engine.network.layers import (
     FloatArray,
     PadMode,
     Pool,
+    Triple,
     Upsample,
 )
 
@@ -59,30 +55,23 @@ def continued(positions: np.ndarray, extent: int, mode: PadMode) -> tuple[np.nda
     return np.clip(positions, 0, extent - 1), outside if is_constant else outside & False
 
 
-def of_planes(operands: FloatArray) -> FloatArray:
-    """[parts, chunks, 3, 3, 4, 96, 8] -> [K, C, 3, 3, 3]."""
-    runs, chunks = operands.shape[:2]
-    split = operands.reshape(runs, chunks, 3, 3, 4, 3, 4, 4, 2, 8)[:, :, :, :, :, ::-1]
-    made = split.transpose(0, 7, 6, 8, 1, 4, 9, 5, 2, 3)
-    return made.reshape(32 * runs, 32 * chunks, 3, 3, 3)
+def unpacked(conv: Conv, laid: FloatArray) -> FloatArray:
+    """The weight [K, C, kD, kH, kW], of a transposed convolution [C, K, ...], as it was packed.
 
-
-def of_halving(operands: FloatArray) -> FloatArray:
-    """[parts, chunks, 3, 9, 2, 64, 8] -> [K, C, 3, 3, 3]."""
-    runs, chunks = operands.shape[:2]
-    split = operands.transpose(0, 5, 1, 4, 6, 2, 3)
-    return split.reshape(64 * runs, 16 * chunks, 3, 3, 3)
-
-
-def of_rows(
-    operands: np.ndarray, outputs: np.ndarray, plane: int, row: int, tap: int
-) -> np.ndarray:
-    """Weights of `weight_layout.row_operands`, of the first of its rows of the target."""
-    part, own = np.divmod(outputs, len(outputs) // len(operands))
-    taps_of_row = operands.shape[1] + 1
-    number, depth = divmod(row * taps_of_row + tap, 16)
-    lane, place = own % 8 * 4 + depth % 8 // 2, (depth // 8 * 2 + own % 16 // 8) * 2 + depth % 2
-    return operands[part, plane, number, own // 16, lane, place]
+    Each number goes back to where packing takes a number of its place from. So this says nothing of
+    a layout; the kernels do, which run on the CPU with it.
+    """
+    ends = conv.outputs, conv.channels
+    shape = *(ends[::-1] if conv.geometry.transposed else ends), *conv.geometry.kernel
+    size = int(np.prod(shape))
+    assert size < 1 << 24  # float32 tells so many numbers apart
+    pack = kernel_of(conv).pack
+    assert pack is not None
+    numbers = np.arange(1, size + 1, dtype=np.float32).reshape(shape)
+    places = pack(numbers, range(conv.channels), conv.channels).numbers().astype(int)
+    weight = np.full(size + 1, np.nan, np.float32)
+    weight[places] = laid
+    return weight[1:].reshape(shape)
 
 
 class _Memory:
@@ -140,28 +129,12 @@ class _Memory:
         match step:
             case Pack():
                 self.pack(step)
-            case ConvolvePatches():
-                self.convolve_patches(step)
-                if step.statistics is not None:
-                    self.measure(step.statistics)
-            case ConvolveToPatches():
-                self.convolve_to_patches(step)
-            case ConvTransposeToPatches():
-                self.convolve_to_cells(step)
-            case ConvolveVoxels():
-                self.convolve_voxels(step)
-            case ConvTransposeVoxels():
-                self.double_voxels(step)
-            case ConvTransposeToCells():
-                self.double(step)
-                if step.statistics is not None:
-                    self.measure(step.statistics)
-            case ConvolveByPlanes():
-                self.convolve_by_planes(step)
-                if step.statistics is not None:
-                    self.measure(step.statistics)
-            case Convolve():
+            case Conv(kernel=None):
                 self.convolve(step)
+            case Conv():
+                self.convolve_by_kernel(step)
+                if step.statistics is not None:
+                    self.measure(step.statistics)
             case Statistics():
                 self.measure(step)
             case Pointwise():
@@ -195,52 +168,21 @@ class _Memory:
             ]
             target[..., channel] = taken(patches[:, c, ..., None], places, step.mode)[..., 0]
 
-    def convolve_patches(self, step: ConvolvePatches) -> None:
-        target = self.of(step.target)
-        target[...] = 0
-        operands = self.weights[step.weight]
-        width, (depth, height, taps) = step.target.extents[2], step.kernel
-        pairs = 2 if step.stride == 2 else 1  # kernel rows that are one line
-        for number, (c, i, j) in enumerate(
-            product(range(step.channels), range(depth), range(height // pairs))
-        ):
-            for tap in range(pairs * taps):
-                own = i, j * pairs + tap // taps, tap % taps
-                shifts = zip(step.target.extents, own, step.origin, strict=True)
-                places = [
-                    np.arange(extent) * step.stride + shift + origin
-                    for extent, shift, origin in shifts
-                ]
-                window = taken(self.patches[:, c, ..., None], places, step.mode)[..., 0]
-                assert window.shape[3] == width
-                outputs = np.arange(step.target.channels)
-                if step.wgmma:
-                    weights = of_rows(operands, outputs, i, j, tap)
-                else:
-                    lanes = outputs % 8 * 4 + tap // 2
-                    weights = operands[number // 2, outputs // 8, lanes, number % 2 * 2 + tap % 2]
-                target += window[..., None] * weights
-
-    def convolve_to_patches(self, step: ConvolveToPatches) -> None:
-        values = self.side_by_side([step.part])
-        operands = self.weights[step.weight]
-        taps = product(*(range(k) for k in step.kernel))
-        total = np.zeros((len(values), *step.extents, step.channels), np.float32)
-        for tap in taps:
-            shifts = zip(step.extents, tap, step.origin, strict=True)
-            places = [np.arange(extent) + shift + origin for extent, shift, origin in shifts]
-            window = taken(values, places, step.mode)
-            channels = np.arange(window.shape[-1])
-            lanes, halves = tap[2] * 4 + channels % 32 // 8, channels % 8 // 4
-            places = channels % 4 // 2 * 4 + tap[1] % 2 * 2 + channels % 2
-            if step.wgmma:
-                chunks = channels // 16, channels % 16 // 8
-                weights = operands[:, tap[0], *chunks, -tap[1] % 8, tap[2], channels % 8]
-            else:
-                weights = operands[:, tap[0], channels // 32, tap[1] // 2, halves, lanes, places]
-            total += window @ weights.T
-        bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
-        self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
+    def convolve_by_kernel(self, step: Conv) -> None:
+        laid = (self.lowered.constants | self.weights)[step.weight]
+        weight = unpacked(step, laid)
+        values = self.side_by_side(step.views) if step.views else np.moveaxis(self.patches, 1, -1)
+        spread = transposed if step.geometry.transposed else moved
+        made = spread(values, weight, step.geometry, step.output.extents)
+        if step.translated is None:
+            target = self.of(step.target)
+            if step.output.shuffled:
+                target = voxels_of(target)
+            target[...] = made.reshape(target.shape)
+            return
+        constants = self.lowered.constants
+        bias = constants[step.bias] if step.bias else np.zeros(step.outputs)
+        self.translated[...] = np.moveaxis(activated(made + bias, step.activation), -1, 1)
 
     def side_by_side(self, parts: Iterable[ActivatedView]) -> FloatArray:
         evaluated = [
@@ -248,71 +190,8 @@ class _Memory:
         ]
         return np.concatenate(evaluated, axis=-1)
 
-    def convolve_by_planes(self, step: ConvolveByPlanes) -> None:
-        values = self.side_by_side(step.parts)
-        weight = (of_planes if step.stride == 1 else of_halving)(self.weights[step.weight])
-        padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
-        target = self.of(step.target)
-        stride = (step.stride,) * 3
-        target[...] = correlated(padded, np.moveaxis(weight, 1, -1), step.target.extents, stride)
-
-    def convolve_to_cells(self, step: ConvTransposeToPatches) -> None:
-        values = self.side_by_side(step.parts)
-        n, d, h, w, channels = values.shape
-        operands, own = self.weights[step.weight], np.arange(channels)
-        padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
-        cells = np.zeros((n, 2 * d + 2, 2 * h + 2, 2 * w + 2, step.channels), np.float32)
-        for (i, j, k), (a, b, c) in product(product(range(2), repeat=3), repeat=2):
-            seen = padded[:, i : i + d + 1, j : j + h + 1, k : k + w + 1]
-            lanes = (4 * a + 2 * b + c) * 4 + own % 32 // 8
-            places = own % 4 // 2 * 4 + k * 2 + own % 2
-            weights = operands[:, i, own // 32, 1 - j, own % 8 // 4, lanes, places]
-            cells[:, a::2, b::2, c::2] += seen @ weights.T
-        total = cells[:, 1:-1, 1:-1, 1:-1]
-        bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
-        self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
-
-    def convolve_voxels(self, step: ConvolveVoxels) -> None:
-        constants = self.lowered.constants
-        total = self.side_by_side((step.source,)) @ constants[step.weight].T
-        bias = constants[step.bias] if step.bias else np.zeros(step.channels)
-        self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
-
-    def double(self, step: ConvTransposeToCells) -> None:
-        source, outputs = self.of(step.source), step.outputs_per_product
-        n, d, h, w, channels = source.shape
-        padded = np.pad(source, [(0, 0), (0, 1), (0, 1), (0, 1), (0, 0)])
-        cells = np.zeros((n, d, 2, h, 2, w, 2, step.target.channels), np.float32)
-        for part, operands in enumerate(self.weights[step.weight]):
-            made = cells[..., part * outputs : (part + 1) * outputs]
-            stages = iter(operands)
-            for upper, below in product(range(2), range(outputs // 32)):
-                rows = below + 1 if outputs == 64 else 2
-                places = product(range(upper + 1), range(0, channels, 32), range(rows))
-                for plane, first, row in places:
-                    lines = (0, 0), (1, 0), (1, 1)
-                    for (right, column), operand in zip(lines, next(stages), strict=True):
-                        seen = padded[:, plane : plane + d, row : row + h, column : column + w]
-                        weight = operand.transpose(1, 0, 2).reshape(-1, outputs, 32)
-                        for place, own in enumerate(weight):
-                            made[:, :, upper, :, below + place, :, right] += (
-                                seen[..., first : first + 32] @ own.T
-                            )
-        whole = cells.transpose(0, 1, 3, 5, 2, 4, 6, 7)
-        target = self.of(step.target.tensor)
-        target[...] = whole.reshape(target.shape)
-
-    def double_voxels(self, step: ConvTransposeVoxels) -> None:
-        values, operands = self.side_by_side((step.source,)), self.weights[step.weight]
-        outputs, channels = np.arange(8 * len(operands)), np.arange(values.shape[-1])[:, None]
-        columns = outputs % 32 // 8 * 2 + outputs % 2
-        tiles, lanes = outputs // 32 * 4 + outputs % 8 // 2, columns * 4 + channels % 32 // 8
-        self.of(step.target.tensor)[...] = (
-            values @ operands[tiles, channels // 32, lanes, channels % 8]
-        )
-
-    def convolve(self, step: Convolve) -> None:
-        shape, region = step.shape, step.region
+    def convolve(self, step: Conv) -> None:
+        shape, region = step.shape, step.region or Region(0, step.target.batch)
         target = self.of(step.target)[region.first :][: region.count]
         assert region.plane + shape.target_extents[0] <= target.shape[1]
         target = target[:, region.plane : region.plane + shape.target_extents[0]]
@@ -326,7 +205,7 @@ class _Memory:
         target[...] = self.convolved(step, source, weight, target)
 
     def convolve_split_fp16(
-        self, step: Convolve, source: FloatArray, weight: FloatArray, target: FloatArray
+        self, step: Conv, source: FloatArray, weight: FloatArray, target: FloatArray
     ) -> None:
         (high, low), (weight_high, weight_low) = high_and_low(source), high_and_low(weight)
         total = self.convolved(step, low, weight_high, target)
@@ -335,7 +214,7 @@ class _Memory:
         target[...] = total * np.float32(step.scale)
 
     def convolved(
-        self, step: Convolve, source: FloatArray, weight: FloatArray, target: FloatArray
+        self, step: Conv, source: FloatArray, weight: FloatArray, target: FloatArray
     ) -> FloatArray:
         """Each group by itself; the first axis of the weight is split into them."""
         groups = step.shape.groups
@@ -350,7 +229,7 @@ class _Memory:
         )
 
     def convolved_group(
-        self, step: Convolve, source: FloatArray, weight: FloatArray, target: FloatArray
+        self, step: Conv, source: FloatArray, weight: FloatArray, target: FloatArray
     ) -> FloatArray:
         shape = step.shape
         padding = [(0, 0), *zip(shape.before, shape.after, strict=True), (0, 0)]
@@ -434,6 +313,33 @@ class _Memory:
             patches = slice(step.patches.first, step.patches.first + step.patches.count)
             planes = slice(step.patches.plane, step.patches.plane + depth)
             self.translated[patches, o, planes] = activated(total, step.activation)
+
+
+def moved(
+    values: FloatArray, weight: FloatArray, geometry: Geometry, extents: Triple
+) -> FloatArray:
+    """A convolution of values [N, D, H, W, C], continued past their border."""
+    total = np.zeros((len(values), *extents, len(weight)), np.float32)
+    for tap in product(*(range(taps) for taps in geometry.kernel)):
+        sizes = zip(extents, geometry.stride, tap, geometry.origin, strict=True)
+        places = [np.arange(extent) * step + own + first for extent, step, own, first in sizes]
+        total += taken(values, places, geometry.mode) @ weight[:, :, *tap].T
+    return total
+
+
+def transposed(
+    values: FloatArray, weight: FloatArray, geometry: Geometry, extents: Triple
+) -> FloatArray:
+    """Each tap leads from voxel i to stride * i + tap, of which those within a border are kept."""
+    sizes = zip(values.shape[1:4], geometry.stride, geometry.kernel, strict=True)
+    whole = [(extent - 1) * step + taps for extent, step, taps in sizes]
+    total = np.zeros((len(values), *whole, weight.shape[1]), np.float32)
+    for tap in product(*(range(taps) for taps in geometry.kernel)):
+        places = zip(tap, values.shape[1:4], geometry.stride, strict=True)
+        window = (slice(t, t + (extent - 1) * step + 1, step) for t, extent, step in places)
+        total[:, *window] += values @ weight[:, :, *tap]
+    kept = zip(geometry.before, extents, strict=True)
+    return total[:, *(slice(before, before + extent) for before, extent in kept)]
 
 
 COMBINED: Mapping[str, Callable[[FloatArray, FloatArray], FloatArray]] = {

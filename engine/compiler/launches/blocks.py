@@ -8,13 +8,13 @@ from ...network.layers import Triple, triple
 from ..blocks import BlockGrid, BlockRun
 from ..card_properties import CardProperties
 from ..kernel_source import structure
+from ..kernels.launch import Addresses, Launch
+from ..kernels.statistics import conclude, measure
+from ..kernels.table import kernel_of
 from ..steps import (
+    ActivatedView,
     AddPatches,
-    Convolve,
-    ConvolveByPlanes,
-    ConvolvePatches,
-    ConvolveToPatches,
-    ConvTransposeToCells,
+    Conv,
     Normalise,
     Pack,
     Pointwise,
@@ -24,12 +24,7 @@ from ..steps import (
     Unpack,
 )
 from ..tensors import NUMBER_BYTES, TRANSLATED, Region, Tensor, TensorView
-from .cells import conv_transpose_to_cells
-from .first_layer import convolve_patches
-from .launch import Addresses, Launch
-from .planes import convolve_by_planes
-from .statistics import conclude, measure
-from .steps import launches, measuring_blocks, scratch_bytes
+from .steps import convolution, launches, measuring_blocks, scratch_bytes
 
 
 def partial_bytes(step: Step, card: CardProperties) -> int:
@@ -73,11 +68,11 @@ def block_launches(
     match step:
         case AddPatches():
             return launches(replace(step, patches=Region(0, 1), extents=grid.extents), at, card)
-        case Convolve():
+        case Conv(kernel=None):
             return launches(step, at, card)
         case Normalise():  # only of a volume that fills its one block
             return launches(step, at, card, scratch)
-        case ConvolvePatches() | ConvTransposeToCells() | ConvolveByPlanes():
+        case Conv():
             return [_convolution(step, at, card, blocks, scratch)]
         case Statistics():
             return [_measuring(step, at, card, blocks, scratch)]
@@ -85,12 +80,8 @@ def block_launches(
             return [_packing(step, at, card, blocks)]
         case Pointwise():
             return [_pass(replace(step, patches=region), at, card, blocks, copy_of)]
-        case ConvolveToPatches():
-            return [_last_layer(step, at, card, blocks)]
         case SumTaps() | Unpack():
             return [_unpacking(step, at, card, blocks, region.plane)]
-        case _:
-            raise ValueError(f"a {type(step).__name__} is none of blocks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,36 +108,45 @@ class _LaunchedBlocks:
 
 
 def _convolution(
-    step: ConvolvePatches | ConvTransposeToCells | ConvolveByPlanes,
-    at: Addresses,
-    card: CardProperties,
-    blocks: _LaunchedBlocks,
-    scratch: int,
+    step: Conv, at: Addresses, card: CardProperties, blocks: _LaunchedBlocks, scratch: int
 ) -> Launch:
-    """Each block is done as it is among those of the step's batch."""
-    partials = scratch if step.statistics else None
-    match step:
-        case ConvolvePatches(target=tensor):
-            step = replace(step, extents=blocks.grid.extents)
-            launch = convolve_patches(step, at, card, partials)
-            told = {"blocks": blocks.told(blocks.grid.block)}
-        case ConvTransposeToCells(target=TensorView(tensor=tensor)):
-            launch = conv_transpose_to_cells(step, at, card, partials)
-            told = {"blocks": blocks.told(tensor.extents)}
-        case ConvolveByPlanes(parts=parts, target=tensor):
-            launch = convolve_by_planes(step, at, card, partials)
-            [part], level = parts, triple(step.stride * extent for extent in tensor.extents)
-            is_around = step.around is not None
-            told = {
-                "blocks": blocks.told(tensor.extents),
-                "source_blocks": blocks.told(level)
-                if is_around
-                else blocks.told_of_source(level, part.source.extents),
-                "source_around": _around(part.source, step.around),
-            }
+    """Each block is done as it is among those of the step's batch, and so measured alike.
+
+    The last layer, which measures nothing, is spread anew over as many blocks as there are.
+    """
+    level, source_level = _levels(step, blocks.grid)
+    told: dict[str, Structure | int] = {"blocks": blocks.told(level)}
+    if kernel_of(step).finds_blocks:
+        source = step.views[0].source
+        is_around = step.around is not None and step.translated is None
+        told["source_blocks"] = (
+            blocks.told(source_level)
+            if is_around
+            else blocks.told_of_source(source_level, source.extents)
+        )
+        told["source_around"] = _around(source, step.around)
+    if step.translated:
+        own = replace(step, inputs=tuple(_part_of_blocks(one, blocks.count) for one in step.views))
+        return _in_blocks(convolution(own, at, card), **told)
+    own = step
+    if step.patches:
+        own = replace(step, inputs=replace(step.patches, extents=blocks.grid.extents))
+    launch = convolution(own, at, card, scratch)
     across, deep, each = launch.grid
-    grid = across, deep, each // tensor.batch * blocks.count
+    grid = across, deep, each // step.target.batch * blocks.count
     return _in_blocks(replace(launch, grid=grid), **told)
+
+
+def _levels(step: Conv, grid: BlockGrid) -> tuple[Triple, Triple]:
+    """Return the extents of a block where a convolution writes, and where it reads."""
+    if step.patches or step.translated:
+        return grid.block, grid.block
+    sizes = zip(step.geometry.stride, step.target.extents, strict=True)
+    return step.target.extents, triple(stride * extent for stride, extent in sizes)
+
+
+def _part_of_blocks(part: ActivatedView, count: int) -> ActivatedView:
+    return replace(part, source=_of_blocks(part.source, count))
 
 
 def _measuring(
@@ -193,22 +193,6 @@ def _bytes_before(step: Pointwise) -> dict[str, int]:
     return {item.name: step.patches.first * (item.bytes // item.batch) for item in tensors}
 
 
-def _last_layer(
-    step: ConvolveToPatches, at: Addresses, card: CardProperties, blocks: _LaunchedBlocks
-) -> Launch:
-    source = _of_blocks(step.source, blocks.count)
-    [launch] = launches(replace(step, part=replace(step.part, source=source)), at, card)
-    block = blocks.grid.block
-    if not step.wgmma:
-        return _in_blocks(launch, blocks=blocks.told(block))
-    return _in_blocks(
-        launch,
-        blocks=blocks.told(block),
-        source_blocks=blocks.told_of_source(block, source.extents),
-        source_around=_around(source, step.around),
-    )
-
-
 def _unpacking(
     step: SumTaps | Unpack,
     at: Addresses,
@@ -249,7 +233,7 @@ def _region(step: Step, run: BlockRun) -> Region:
     match step:
         case Pack(patches=region) | Pointwise(patches=region) | SumTaps(patches=region):
             return replace(region, count=min(region.count, run.count - region.first))
-        case Convolve(region=region):
+        case Conv(region=Region() as region):
             return region if region.first < run.count else replace(region, count=0)
         case _:
             return Region(0, run.count)

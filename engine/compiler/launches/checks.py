@@ -7,9 +7,9 @@ from ..card_properties import CardProperties
 from ..checks import Bound, Filling
 from ..convolution import Convolution
 from ..kernel_source import constants, structure
+from ..kernels.convolutions import convolution_geometry
+from ..kernels.launch import BLOCK, Launch
 from ..tensors import Tensor
-from .convolutions import convolution_geometry
-from .launch import BLOCK, Launch
 
 _SEEDS = {"source": 1, "weight": 2}
 _WAVES = 8

@@ -1,6 +1,6 @@
 """Convolutions between tensors in memory, and the forms of a transposed one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -11,45 +11,20 @@ from ...network.graph import Node
 from ...network.graph_analysis import can_be_subpixels, reach_of
 from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Pad, Triple, triple
 from .. import weight_layout
-from ..convolution import Convolution
-from ..kernels import CELL_OUTPUTS, CELL_RINGS, VOXEL_CHANNELS
-from ..launches.planes import BY_PLANES, PlaneKernel
 from ..lowered import TransposedForm
-from ..steps import (
-    ActivatedView,
-    Convolve,
-    ConvolveByPlanes,
-    ConvTransposeToCells,
-    ConvTransposeVoxels,
-)
+from ..steps import ActivatedView, Conv, Geometry
 from ..tensors import NUMBER_BYTES, VECTOR_BYTES, Region, Tensor, TensorView
 from ..weight_layout import LaidWeight
+from .own_kernels import KernelInputs, append_own, geometry_of, operands_of, own_pad, unwritten
 from .split_fp16 import power_of_two
-from .writer import Value, ValuePart, Writer, in_memory, whole
+from .writer import Value, ValuePart, Writer, in_memory
 
 _ZERO: Triple = (0, 0, 0)
 _ONE: Triple = (1, 1, 1)
 _TWO: Triple = (2, 2, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """How the kernel of a convolution moves over its source.
-
-    stride, dilation: along D, H and W. before, after: zero padding on each side of each axis.
-    groups: into which the channels fall. transposed: source and target change places; all else is
-    that of the forward convolution.
-    """
-
-    stride: Triple = _ONE
-    before: Triple = _ZERO
-    after: Triple = _ZERO
-    dilation: Triple = _ONE
-    groups: int = 1
-    transposed: bool = False
-
-
-PLAIN = Geometry()
+_PLAIN = Geometry(_ONE)
 
 _SUBPIXEL_CHANNELS = 32
 """Output channels up to which sub-pixels beat the data gradient; measured on an H200."""
@@ -60,10 +35,12 @@ def convolve(writer: Writer, node: Node, conv: Conv3d) -> Value:
     weight = writer.weights[conv.weight]
     if _fits_cells(writer, node, conv):
         return _convolve_cells(writer, node, conv)
-    if kernel := _kernel_by_planes(writer, node, conv):
-        return _convolve_by_planes(writer, node, conv, kernel)
-    target = convolve_dense(writer, node.name, node.inputs[0], conv, weight)
-    return biased(writer, node, whole(target), conv.bias)
+    target = unwritten(writer, node.name, writer.shapes[node.name].extents, conv.out_channels)
+    wanted = Conv(node.name, None, geometry_of(conv), (), target.whole, "")
+    if own := append_own(writer, wanted, weight, operands_of(writer, node.inputs[0], conv)):
+        return biased(writer, node, own.target.whole, conv.bias)
+    made = convolve_dense(writer, node.name, node.inputs[0], conv, weight)
+    return biased(writer, node, made.whole, conv.bias)
 
 
 def _fits_cells(writer: Writer, node: Node, conv: Conv3d) -> bool:
@@ -89,61 +66,7 @@ def _convolve_cells(writer: Writer, node: Node, conv: Conv3d) -> Value:
     weight = writer.weights[conv.weight]
     laid = weight_layout.cells_as_inputs(weight, slots, source.channels // 8, target.channels)
     emit(writer, node.name, laid, source, target)
-    return biased(writer, node, whole(target), conv.bias)
-
-
-def _kernel_by_planes(writer: Writer, node: Node, conv: Conv3d) -> PlaneKernel | None:
-    """The own kernel that may do a convolution, walking through planes."""
-    kernel, in_blocks = BY_PLANES.get(conv.stride[0]), writer.layout.in_blocks
-    if kernel is None or not writer.layout.takes(kernel.source):
-        return None
-    if writer.layout.forms.get(node.name) not in (None, "own"):
-        return None
-    value = writer.operand(node.inputs[0])
-    if in_blocks and not (kernel.in_blocks and _is_read_in_blocks(value, conv.stride[0])):
-        return None
-    padding = _ONE if in_blocks else conv.padding
-    shape = conv.kernel, conv.stride, padding, conv.dilation, conv.groups
-    if shape != ((3, 3, 3), (conv.stride[0],) * 3, _ONE, _ONE, 1):
-        return None
-    fits = value.stored in kernel.channels
-    return kernel if fits and conv.out_channels % kernel.outputs == 0 else None
-
-
-def _is_read_in_blocks(value: Value, stride: int) -> bool:
-    """Whether a kernel finds a value where its source is, with one voxel of zeros around it."""
-    return (
-        len(value.parts) == 1
-        and value.sampling is None
-        and value.pad == Pad("zero", _ONE, _ONE)
-        and _is_activated_by_planes(value.parts[0], stride)
-    )
-
-
-def _convolve_by_planes(writer: Writer, node: Node, conv: Conv3d, kernel: PlaneKernel) -> Value:
-    name = node.inputs[0]
-    value = writer.operand(name)
-    parts, stride = value.parts, conv.stride[0]
-    are_activated = all(_is_activated_by_planes(part, stride) for part in parts)
-    is_elementwise = value.is_elementwise or writer.layout.in_blocks
-    if not is_elementwise or len(parts) > kernel.parts or not are_activated:
-        value, tensor = writer.dense(name)
-        parts = (ValuePart(whole(tensor)),)
-    target = writer.tensor(node.name, writer.shapes[node.name].extents, conv.out_channels)
-    lay = weight_layout.OPERANDS_BY_PLANES[stride]
-    laid = lay(writer.weights[conv.weight], value.slots, value.stored)
-    views = tuple(ActivatedView(part.source, part.table, part.activation) for part in parts)
-    key = writer.weight(f"{node.name}.stored", laid)
-    writer.steps.append(ConvolveByPlanes(node.name, views, target, key, stride=stride))
-    return biased(writer, node, whole(target), conv.bias)
-
-
-def _is_activated_by_planes(part: ValuePart, stride: int) -> bool:
-    if not part.is_fusible:
-        return False
-    if stride == 2:
-        return part.source.is_whole and 0 <= part.activation.slope <= 1
-    return part.source.channels % 32 == 0 and part.activation.slope <= 1
+    return biased(writer, node, target.whole, conv.bias)
 
 
 def convolve_dense(
@@ -159,9 +82,7 @@ def convolve_dense(
     elif groups > 1:
         slots, channels = range(weight.shape[1]), weight.shape[1]
     laid = weight_layout.forward(weight, slots, channels, target.channels)
-    border = conv.padding
-    geometry = Geometry(conv.stride, border, border, conv.dilation, groups)
-    emit(writer, name, laid, tensor, target, geometry)
+    emit(writer, name, laid, tensor, target, replace(geometry_of(conv), groups=groups))
     return target
 
 
@@ -195,89 +116,49 @@ class _Operands:
 
 def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Value:
     """A transposed convolution; its bias is left to the next pass."""
-    if writer.layout.in_blocks:
-        operands = _bordered_operands(writer, node, conv)
-        if _transposed_form(writer, node, conv, operands.source) == "own":
-            view = _by_own_kernel(writer, node, conv, operands)
-        else:
-            view = _to_subpixels(writer, node, conv, operands, PLAIN)
-        return biased(writer, node, view, conv.bias)
-    value, weight = writer.operand(node.inputs[0]), writer.weights[conv.weight]
+    name, weight = node.inputs[0], writer.weights[conv.weight]
+    value = writer.operand(name)
     if not _are_stored_apart(writer, conv, value, writer.stored(conv.out_channels)):
         weight = weight_layout.block_diagonal(weight, conv.groups)
         conv = structs.replace(conv, groups=1)
-    if _fits_voxels(writer, node, conv):
-        return biased(writer, node, _to_cells_of_voxels(writer, node, conv, weight), conv.bias)
-    value, source = writer.dense(node.inputs[0])
-    operands = _Operands(source, value.slots, weight)
-    match _transposed_form(writer, node, conv, source):
-        case "own":
-            view = _by_own_kernel(writer, node, conv, operands)
-        case "cells":
-            view = _to_cells(writer, node, conv, operands)
-        case "gradient":
-            view = _as_gradient(writer, node, conv, operands)
-        case "subpixel":
-            before, after = _reach_beside(conv)
-            geometry = Geometry(before=before, after=after)
-            view = _to_subpixels(writer, node, conv, operands, geometry)
+    if writer.layout.in_blocks:
+        name = _bordered(writer, node, conv)
+    extents = writer.shapes[node.name].extents
+    cells = triple(extent // 2 for extent in extents)
+    target = unwritten(writer, node.name, cells, 8 * conv.out_channels)
+    view = TensorView(target, extents, shuffled=True)
+    wanted = Conv(node.name, None, geometry_of(conv), (), view, "")
+    if own := append_own(writer, wanted, weight, _transposed_operands(writer, name, conv)):
+        assert isinstance(own.output, TensorView)
+        return biased(writer, node, own.output, conv.bias)
+    value, source = writer.dense(name)
+    view = _by_plan(writer, node, conv, _Operands(source, value.slots, weight))
     return biased(writer, node, view, conv.bias)
 
 
-def _fits_voxels(writer: Writer, node: Node, conv: ConvTranspose3d) -> bool:
-    """Whether conv_transpose_voxels.cu takes a layer, of whose cells each sees one voxel."""
-    return (
-        writer.layout.takes("conv_transpose_voxels")
-        and writer.layout.forms.get(node.name) in (None, "own")
-        and _leads_to_cells(conv)
-        and (conv.kernel, conv.padding) == (_TWO, _ZERO)
-        and writer.operand(node.inputs[0]).stored in VOXEL_CHANNELS
-        and conv.out_channels % CELL_OUTPUTS[0] == 0
-    )
+def _transposed_operands(
+    writer: Writer, name: str, conv: ConvTranspose3d
+) -> Iterator[KernelInputs]:
+    """Of blocks, the one value that is written with the border that the cells see."""
+    if not writer.layout.in_blocks:
+        yield from operands_of(writer, name, conv)
+        return
+    value, source = writer.dense(name)
+    yield KernelInputs((ActivatedView(source.whole),), value.slots, own_pad(conv))
 
 
-def _to_cells_of_voxels(
-    writer: Writer, node: Node, conv: ConvTranspose3d, weight: FloatArray
-) -> TensorView:
-    """Straight from the unwritten operand where the kernel may activate that."""
-    name = node.inputs[0]
-    value = writer.operand(name)
-    part = value.parts[0]
-    is_read = part.is_fusible and part.source.is_whole and part.activation.slope <= 1
-    if not (value.is_simple and is_read):
-        value, tensor = writer.dense(name)
-        part = ValuePart(whole(tensor))
-    laid = weight_layout.voxel_operands(weight, value.slots, value.stored)
-    target = writer.tensor(node.name, part.source.extents, 8 * conv.out_channels)
-    view = TensorView(target, writer.shapes[node.name].extents, shuffled=True)
-    source = ActivatedView(part.source, part.table, part.activation)
-    key = writer.weight(f"{node.name}.stored", laid)
-    writer.steps.append(ConvTransposeVoxels(node.name, source, view, key))
-    return view
-
-
-def _by_own_kernel(
-    writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Operands
-) -> TensorView:
-    source = operands.source
-    laid = weight_layout.doubling_operands(operands.weight, operands.slots, source.channels)
-    extents = writer.shapes[node.name].extents
-    cells_made = triple(extent // 2 for extent in extents)
-    target = writer.tensor(node.name, cells_made, 8 * conv.out_channels)
-    view = TensorView(target, extents, shuffled=True)
-    key = writer.weight(f"{node.name}.stored", laid)
-    writer.steps.append(ConvTransposeToCells(node.name, source, view, key))
-    return view
-
-
-def _fits_own_kernel(writer: Writer, conv: ConvTranspose3d, source: Tensor) -> bool:
-    return (
-        writer.layout.takes("conv_transpose_to_cells")
-        and can_be_subpixels(conv)
-        and (conv.kernel, conv.padding) == ((3, 3, 3), _ONE)
-        and source.channels in CELL_RINGS
-        and conv.out_channels % CELL_OUTPUTS[0] == 0
-    )
+def _by_plan(writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Operands) -> TensorView:
+    if writer.layout.in_blocks:
+        return _to_subpixels(writer, node, conv, operands, _PLAIN)
+    match _transposed_form(writer, node, conv, operands.source):
+        case "cells":
+            return _to_cells(writer, node, conv, operands)
+        case "subpixel":
+            before, after = _reach_beside(conv)
+            geometry = Geometry(_ONE, before=before, after=after)
+            return _to_subpixels(writer, node, conv, operands, geometry)
+        case _:
+            return _as_gradient(writer, node, conv, operands)
 
 
 def _to_cells(writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Operands) -> TensorView:
@@ -290,7 +171,8 @@ def _to_cells(writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Oper
         operands.weight, operands.slots, source.channels, channels
     )
     target = writer.tensor(node.name, cells_made, 8 * channels)
-    emit(writer, node.name, laid, source, target, Geometry(before=border, after=border))
+    geometry = Geometry(_ONE, before=border, after=border)
+    emit(writer, node.name, laid, source, target, geometry)
     return TensorView(target, writer.shapes[node.name].extents, conv.padding, shuffled=True)
 
 
@@ -308,10 +190,8 @@ def _as_gradient(
     outputs = channels // conv.groups
     laid = weight_layout.transposed(operands.weight, operands.slots, source.channels, outputs)
     target = writer.tensor(node.name, writer.shapes[node.name].extents, channels)
-    border = conv.padding
-    geometry = Geometry(conv.stride, border, border, conv.dilation, conv.groups, transposed=True)
-    emit(writer, node.name, laid, source, target, geometry)
-    return whole(target)
+    emit(writer, node.name, laid, source, target, geometry_of(conv))
+    return target.whole
 
 
 def _to_subpixels(
@@ -334,8 +214,8 @@ def _reach_beside(conv: ConvTranspose3d) -> tuple[Triple, Triple]:
     return triple(-first for first, _ in reach), triple(last for _, last in reach)
 
 
-def _bordered_operands(writer: Writer, node: Node, conv: ConvTranspose3d) -> _Operands:
-    """A source that is written with the border that sub-pixels see."""
+def _bordered(writer: Writer, node: Node, conv: ConvTranspose3d) -> str:
+    """The name of what a convolution reads, with the border that sub-pixels see."""
     name, bordered = node.inputs[0], f"{node.name}.bordered"
     value = writer.operand(name)
     if value.pad is not None:
@@ -346,16 +226,13 @@ def _bordered_operands(writer: Writer, node: Node, conv: ConvTranspose3d) -> _Op
     writer.values[bordered] = replace(value, extents=extents, pad=border, unpadded=name)
     if name in writer.scales:
         writer.scales[bordered] = writer.scales[name]
-    value, source = writer.dense(bordered)
-    return _Operands(source, value.slots, writer.weights[conv.weight])
+    return bordered
 
 
 def _transposed_form(
     writer: Writer, node: Node, conv: ConvTranspose3d, source: Tensor
 ) -> TransposedForm:
     asked = writer.layout.forms.get(node.name)
-    if _fits_own_kernel(writer, conv, source) and asked in (None, "own"):
-        return "own"
     if _leads_to_cells(conv) and asked in (None, "cells"):
         return "cells"
     if not can_be_subpixels(conv):
@@ -389,43 +266,21 @@ def emit(
     weight: LaidWeight,
     source: Tensor,
     target: Tensor,
-    geometry: Geometry = PLAIN,
+    geometry: Geometry = _PLAIN,
     region: Region | None = None,
 ) -> None:
     """Append a convolution, with its weight as laid out for source and target.
 
-    region: of the target, None for all of it.
+    geometry: its kernel is replaced by the weight's. region: of the target, None for all of it.
     """
     _, *kernel, _ = weight.shape
-    extents = target.extents
-    if not geometry.transposed:  # of a slab, as many planes as the source gives
-        extents = _planes(source, kernel[0], geometry), *extents[1:]
     scale = 1.0
     if source.scale is not None:
         power = power_of_two(float(np.abs(weight.trained).max()))
         weight, scale = weight.split_fp16(power), 1 / (power * source.scale)
-    shape = Convolution(
-        batch=source.batch,
-        source_extents=source.extents,
-        source_channels=source.channels,
-        target_extents=extents,
-        target_channels=target.channels,
-        kernel=triple(kernel),
-        stride=geometry.stride,
-        before=geometry.before,
-        after=geometry.after,
-        precision=source.precision,
-        transposed=geometry.transposed,
-        split_fp16=source.scale is not None,
-        dilation=geometry.dilation,
-        groups=geometry.groups,
-    )
     key = writer.weight(f"{layer}.stored", weight)
-    region = region or writer.all_patches
-    writer.steps.append(Convolve(layer, shape, source, target, region, key, scale))
-
-
-def _planes(source: Tensor, taps: int, geometry: Geometry) -> int:
-    """Planes of the target that a convolution makes of all planes of its source."""
-    given = source.extents[0] + geometry.before[0] + geometry.after[0]
-    return (given - (taps - 1) * geometry.dilation[0] - 1) // geometry.stride[0] + 1
+    geometry = replace(geometry, kernel=triple(kernel))
+    inputs = (ActivatedView(source.whole),)
+    writer.steps.append(
+        Conv(layer, None, geometry, inputs, target.whole, key, region=region, scale=scale)
+    )

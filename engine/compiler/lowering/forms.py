@@ -5,20 +5,12 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ...network.graph import Network
+from ..kernels.table import kernel_of
 from ..lowered import LayerForm, Lowered
-from ..steps import (
-    Convolve,
-    ConvolveByPlanes,
-    ConvTransposeToCells,
-    ConvTransposeVoxels,
-    Normalise,
-    Pointwise,
-    Statistics,
-)
+from ..steps import Conv, Normalise, Pointwise, Statistics, planned
 from ..tensors import Tensor
 from .lowering import lower
 
-ComparedStep: TypeAlias = ConvTransposeToCells | ConvTransposeVoxels | ConvolveByPlanes
 PassOfForm: TypeAlias = Statistics | Pointwise | Normalise
 
 
@@ -32,29 +24,23 @@ class OtherForm:
 
     name: LayerForm
     lowered: Lowered
-    convolve: Convolve
+    convolve: Conv
     passes: tuple[PassOfForm, ...]
 
 
-def names_of_other_forms(step: ComparedStep) -> tuple[LayerForm, ...]:
-    """All that a layer may be done by but the own kernel."""
-    match step:
-        case ConvTransposeToCells():
-            return "gradient", "subpixel"
-        case ConvTransposeVoxels():
-            return ("cells",)
-        case ConvolveByPlanes():
-            return ("plain",)
+def compared(lowered: Lowered) -> Iterator[Conv]:
+    """Yield the convolutions of a program that cuDNN may compute in another form."""
+    for step in lowered.steps:
+        if isinstance(step, Conv) and kernel_of(step).forms:
+            yield step
 
 
-def other_forms(network: Network, lowered: Lowered, step: ComparedStep) -> Iterator[OtherForm]:
+def other_forms(network: Network, lowered: Lowered, step: Conv) -> Iterator[OtherForm]:
     """The forms of a step of a program."""
-    for name in names_of_other_forms(step):
+    for name in kernel_of(step).forms:
         forms = {**lowered.layout.forms, step.layer: name}
         other = lower(network, replace(lowered.layout, forms=forms), lowered.card)
-        [convolve] = [
-            one for one in other.steps if isinstance(one, Convolve) and one.layer == step.layer
-        ]
+        [convolve] = [one for one in planned(other.steps) if one.layer == step.layer]
         passes = *_added_pass(lowered, other, convolve), *passes_over(other, convolve.target)
         yield OtherForm(name, other, convolve, passes)
 
@@ -77,7 +63,7 @@ def passes_over(lowered: Lowered, tensor: Tensor) -> Iterator[PassOfForm]:
             yield step
 
 
-def _added_pass(lowered: Lowered, other: Lowered, convolve: Convolve) -> Iterator[PassOfForm]:
+def _added_pass(lowered: Lowered, other: Lowered, convolve: Conv) -> Iterator[PassOfForm]:
     """The pass that writes the source of a convolution for that alone."""
     passes, others = list(_passes(lowered)), list(_passes(other))
     if len(others) > len(passes):

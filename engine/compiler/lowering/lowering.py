@@ -51,10 +51,9 @@ from ..steps import (
 )
 from .activations import activation_of
 from .convolutions import convolve, convolve_dense, convolve_transposed
-from .first_layer import convolve_patches, takes_patches
 from .halos import with_halos
-from .last_layer import lower_to_output
-from .writer import Value, ValuePart, Writer, in_memory, negative, whole
+from .outer_layers import convolve_patches, lower_to_output, takes_patches
+from .writer import Value, ValuePart, Writer, in_memory, negative
 
 
 def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
@@ -269,7 +268,7 @@ def _combined(writer: Writer, first: str, second: str, combination: Combination)
         value, _ = writer.view(first)
     _, residual = writer.view(second)
     if residual.shuffled:
-        residual = whole(writer.write(second))
+        residual = writer.write(second).whole
     part = replace(value.parts[0], residual=residual, combination=combination, is_biased_only=False)
     return replace(value, parts=(part,))
 
@@ -287,7 +286,7 @@ def _in_order(writer: Writer, name: str) -> str:
         writer.shapes[ordered] = writer.shapes[name]
         identity = np.eye(channels, dtype=np.float32).reshape(channels, channels, 1, 1, 1)
         target = convolve_dense(writer, ordered, name, one, identity)
-        writer.values[ordered] = in_memory(whole(target), tuple(range(channels)))
+        writer.values[ordered] = in_memory(target.whole, tuple(range(channels)))
     return ordered
 
 
@@ -297,7 +296,7 @@ def _unpack(writer: Writer) -> None:
     part = value.parts[0]
     if len(value.parts) != 1 or part.residual is not None or part.source.shuffled:
         tensor = writer.write(name)
-        part = ValuePart(whole(tensor))
+        part = ValuePart(tensor.whole)
     for channel, slot, count in _runs(value.slots):
         writer.steps.append(
             Unpack(

@@ -5,15 +5,8 @@ from dataclasses import replace
 from functools import partial
 
 from ..card_properties import CardProperties
-from ..steps import (
-    ConvolveByPlanes,
-    ConvolvePatches,
-    ConvTransposeToCells,
-    Normalise,
-    Pointwise,
-    Statistics,
-    Step,
-)
+from ..kernels.table import kernel_of
+from ..steps import Conv, Normalise, Pointwise, Statistics, Step
 
 _CACHED = 4, 5
 """Share of the L2 cache up to which a tensor is still there when it is read for a second time."""
@@ -71,15 +64,9 @@ def _fused_normalisation(
 
 
 def _fused_statistics(before: Step, step: Step) -> Step | None:
-    if not isinstance(step, Statistics):
+    if not isinstance(step, Statistics) or not isinstance(before, Conv):
         return None
-    match before:
-        case ConvolvePatches(stride=1, target=target) | ConvolveByPlanes(target=target):
-            is_measured = step.source.is_whole and step.source.tensor == target
-        case ConvTransposeToCells(target=target):
-            is_measured = step.source == target
-        case _:
-            return None
+    is_measured = kernel_of(before).measures and step.source == before.output
     return replace(before, statistics=step) if is_measured else None
 
 

@@ -112,11 +112,6 @@ def in_memory(view: TensorView, slots: tuple[int, ...]) -> Value:
     return Value((ValuePart(view),), slots, view.extents)
 
 
-def whole(tensor: Tensor) -> TensorView:
-    """All of a tensor."""
-    return TensorView(tensor, tensor.extents)
-
-
 def negative(numbers: Triple) -> Triple:
     """The numbers with their signs turned."""
     return triple(-number for number in numbers)
@@ -226,7 +221,7 @@ class Writer:
             origin, mode = (negative(pad.before), pad.mode) if pad else ((0, 0, 0), "zero")
             patch = self.layout.patch
             self.steps.append(Pack(tensor, self.all_patches, channels, patch, origin, mode))
-            self.values[name] = in_memory(whole(tensor), tuple(range(channels)))
+            self.values[name] = in_memory(tensor.whole, tuple(range(channels)))
         return self.values[name]
 
     def elementwise(self, name: str) -> Value:
@@ -272,7 +267,7 @@ class Writer:
         tensor = self.tensor(name, value.extents, value.stored, scale=self.scale(name))
         before = value.pad.before if value.pad else (0, 0, 0)
         self.write_part(value, tensor, self.all_patches, negative(before))
-        self.values[name] = in_memory(whole(tensor), value.slots)
+        self.values[name] = in_memory(tensor.whole, value.slots)
         unpadded = value.unpadded
         if unpadded is not None and not self.values[unpadded].is_bare:
             inner = TensorView(tensor, value.sampled_extents, before)

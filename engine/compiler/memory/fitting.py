@@ -12,11 +12,11 @@ from ...network.layers import Triple
 from ...options import Precision
 from ..card_properties import WGMMA_CAPABILITY, CardProperties
 from ..convolution import Convolution
-from ..kernels import TENSOR_CORE_KERNELS
+from ..kernels.table import TENSOR_CORE_KERNELS
 from ..lowered import LayerForm, Layout, Lowered
 from ..lowering.lowering import lower
 from ..lowering.split_fp16 import split_fp16_pays
-from ..steps import Convolve
+from ..steps import is_planned, planned
 from .plan import MemoryPlan, plan_memory
 from .trials import bytes_of_trials
 
@@ -221,7 +221,7 @@ def _fastest(
     network: Network, least: _Least, room: int, share: int, choose: Choose[A]
 ) -> Fitted[A]:
     lowered = least.lowered
-    shapes = [step.shape for step in lowered.steps if isinstance(step, Convolve)]
+    shapes = [step.shape for step in planned(lowered.steps)]
     spare = min(share - least.memory.bytes, room - least.trial, _MOST_WORKSPACE)
     algorithms = choose(shapes, spare + _LEAST_WORKSPACE)
     plan = _laid_out(network, lowered, algorithms)
@@ -238,7 +238,7 @@ def _laid_out(
     workspaces = {
         index: algorithms[step.shape].workspace if algorithms else _LEAST_WORKSPACE
         for index, step in enumerate(lowered.steps)
-        if isinstance(step, Convolve)
+        if is_planned(step)
     }
     return plan_memory(lowered, (graph.in_channels, graph.out_channels), workspaces)
 

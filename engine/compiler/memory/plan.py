@@ -4,7 +4,7 @@ from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..launches.launch import OVERFLOW
+from ..kernels.launch import OVERFLOW
 from ..launches.steps import scratch_bytes
 from ..lowered import Lowered
 from ..steps import Normalise, Pointwise, Step

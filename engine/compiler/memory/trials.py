@@ -1,16 +1,18 @@
 """Device memory that layers are tried in, one after another, before their program is open."""
 
 from collections.abc import Mapping
+from itertools import chain
 from math import prod
 
 from ..card_properties import CardProperties
 from ..checks import RUNS, most_samples
 from ..convolution import Convolution
-from ..launches.launch import OVERFLOW
+from ..kernels.launch import OVERFLOW
+from ..kernels.plain import PlainCounterpart, of_one_patch, plain
+from ..kernels.table import checked
 from ..launches.steps import scratch_bytes
-from ..layer_trials import LayerTrial, TriedStep, of_one_patch, trial_of
 from ..lowered import Lowered
-from ..steps import Convolve
+from ..steps import planned
 from ..tensors import COUNTERS, NUMBER_BYTES
 from .plan import ALIGNMENT, Arena, aligned
 
@@ -54,7 +56,7 @@ def convolution_blocks(shape: Convolution, workspace: int) -> Mapping[str, int]:
     }
 
 
-def layer_blocks(trial: LayerTrial, card: CardProperties) -> Mapping[str, int]:
+def layer_blocks(trial: PlainCounterpart, card: CardProperties) -> Mapping[str, int]:
     """Bytes by name of all that the trial of an outer layer takes, and of what its check notes."""
     sizes = {**trial.sizes, FINGERPRINTS: 8 * RUNS, OVERFLOW: 4}
     sizes.update((table.name, table.bytes) for table in trial.tables)
@@ -62,7 +64,7 @@ def layer_blocks(trial: LayerTrial, card: CardProperties) -> Mapping[str, int]:
         table = measured.target
         sizes[table.name] = table.bytes
         sizes[COUNTERS] = 4 * table.patches * table.channels
-        sizes[PARTIALS] = max(scratch_bytes(step, card) for step in (trial.step, measured))
+        sizes[PARTIALS] = max(scratch_bytes(step, card) for step in (trial.conv, measured))
     return sizes
 
 
@@ -71,11 +73,7 @@ def bytes_of_trials(lowered: Lowered, workspace: int) -> int:
 
     Convolutions are tried with so many bytes of workspace, outer layers with one patch at least.
     """
-    blocks = (
-        convolution_blocks(step.shape, workspace)
-        if isinstance(step, Convolve)
-        else layer_blocks(trial_of(of_one_patch(step)), lowered.card)
-        for step in lowered.steps
-        if isinstance(step, Convolve | TriedStep)
-    )
-    return max(map(bytes_of_blocks, blocks), default=0)
+    card = lowered.card
+    convolutions = (convolution_blocks(one.shape, workspace) for one in planned(lowered.steps))
+    outer = (layer_blocks(plain(of_one_patch(one)), card) for one in checked(lowered.steps))
+    return max(map(bytes_of_blocks, chain(convolutions, outer)), default=0)

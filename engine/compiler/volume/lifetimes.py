@@ -1,24 +1,15 @@
 """What of a program over a volume is alive from which step to which, and in how many bytes."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from ..blocks import BlockGrid
+from ..kernels.launch import OVERFLOW
 from ..launches.blocks import partial_bytes
-from ..launches.launch import OVERFLOW
 from ..lowered import Lowered
 from ..memory.plan import Lifetime, scratch_name
-from ..steps import (
-    AddPatches,
-    Convolve,
-    ConvolvePatches,
-    ConvolveToPatches,
-    Pack,
-    Step,
-    SumTaps,
-    Unpack,
-)
+from ..steps import is_planned
 from ..tensors import PATCHES, TRANSLATED, Tensor
 from .passes import Pass, made_block_by_block
 
@@ -59,8 +50,9 @@ class VolumeRequest:
 def ends(wanted: VolumeRequest) -> Iterator[Lifetime]:
     """What comes in and goes out, and what is there all the time."""
     before, behind = -1, wanted.passes[-1].last + 1
-    last = max((one.last for one in wanted.passes if _any(one.steps, _READERS)), default=0)
-    first = min(one.first for one in wanted.passes if _any(one.steps, _WRITERS))
+    flows = [(one, step.flow) for one in wanted.passes for step in one.steps]
+    last = max((one.last for one, flow in flows if flow.from_patches), default=0)
+    first = min(one.first for one, flow in flows if flow.to_patches)
     given, made = (count * prod(wanted.grid.extents) * 4 for count in wanted.channels)
     yield Lifetime(PATCHES, given, before, last)
     yield Lifetime(TRANSLATED, made, first, behind)
@@ -71,18 +63,10 @@ def ends(wanted: VolumeRequest) -> Iterator[Lifetime]:
         number
         for one in wanted.passes
         for number, step in enumerate(one.steps, one.first)
-        if isinstance(step, Convolve)
+        if is_planned(step)
     ]
     if convolutions:
         yield Lifetime(WORKSPACE, WORKSPACE_BYTES, convolutions[0], convolutions[-1])
-
-
-def _any(steps: Iterable[Step], kinds: tuple[type[Step], ...]) -> bool:
-    return any(isinstance(step, kinds) for step in steps)
-
-
-_READERS: tuple[type[Step], ...] = (Pack, ConvolvePatches, AddPatches)
-_WRITERS: tuple[type[Step], ...] = (ConvolveToPatches, SumTaps, Unpack)
 
 
 def grids_of_maps(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> dict[str, BlockGrid]:

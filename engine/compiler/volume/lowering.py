@@ -6,12 +6,12 @@ from ...network.graph import Network
 from ...options import Precision
 from ..blocks import BlockGrid
 from ..card_properties import CardProperties
-from ..launches.cells import fills_boxes
+from ..kernels.table import kernel_of
 from ..lowered import LayerForm, Lowered
+from ..lowering.forms import compared
 from ..lowering.lowering import lower
 from ..lowering.operator_fusion import with_fused_statistics
 from ..memory.fitting import ProgramRequest
-from ..steps import ConvTransposeToCells
 from .undivided import with_low_resolutions_undivided
 
 
@@ -46,7 +46,7 @@ def _measured(lowered: Lowered) -> Lowered:
 def _other_forms(lowered: Lowered) -> dict[str, LayerForm]:
     """Layers whose own kernel would compute too much for nothing, which cuDNN does instead."""
     return {
-        step.layer: "subpixel"
-        for step in lowered.steps
-        if isinstance(step, ConvTransposeToCells) and not fills_boxes(step)
+        step.layer: kernel_of(step).forms[-1]
+        for step in compared(lowered)
+        if not kernel_of(step).pays(step)
     }

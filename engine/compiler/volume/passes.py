@@ -7,21 +7,13 @@ a step needs more than its own blocks: voxels of others, or statistics of the vo
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TypeAlias
+from typing import TypeGuard
 
 from ...network.layers import Triple
 from ..blocks import BlockGrid, BlockRun
+from ..kernels.table import kernel_of
 from ..lowered import Lowered
-from ..steps import (
-    AddPatches,
-    Convolve,
-    ConvolveByPlanes,
-    ConvolvePatches,
-    ConvolveToPatches,
-    Pointwise,
-    Statistics,
-    Step,
-)
+from ..steps import AddPatches, Conv, Pointwise, Reach, Statistics, Step, is_planned
 from ..tensors import AffineTable, Tensor, TensorView
 
 
@@ -137,7 +129,7 @@ def made_block_by_block(one: Pass, maps: Mapping[str, Tensor]) -> Iterator[tuple
     There is memory for one block of it: a run takes both steps block by block.
     """
     for place, (step, reader) in enumerate(pairwise(one.steps)):
-        if isinstance(step, ConvolvePatches) and isinstance(reader, Pointwise):
+        if isinstance(step, Conv) and step.patches and isinstance(reader, Pointwise):
             others = (other for other in one.steps if other is not step and other is not reader)
             is_read = any(step.target.name in other.flow.read_names for other in others)
             if step.target.name not in maps and not is_read:
@@ -152,7 +144,9 @@ def goes_in_any_order(one: Pass, maps: Mapping[str, Tensor]) -> bool:
     if any(one.measured) or one.made & maps.keys():
         return False
     for step in one.steps:
-        if isinstance(step, AddPatches) or (isinstance(step, Convolve) and not one.is_recomputed):
+        if isinstance(step, AddPatches):
+            return False
+        if is_planned(step) and not one.is_recomputed:
             return False
         reads = step.flow.read_names & maps.keys()
         if reads and not isinstance(step, Pointwise):
@@ -171,9 +165,7 @@ def copied_in(one: Pass, names: Collection[str]) -> list[str]:
     def can_read_copies(step: Step) -> bool:
         if isinstance(step, Statistics):
             return False  # all blocks are measured as one
-        if isinstance(step, Pointwise) or not isinstance(step, ReadsBlocks):
-            return True
-        return not sees_neighbours(step)
+        return isinstance(step, Pointwise) or not sees_neighbours(step)
 
     found: list[str] = []
     for name in sorted(set(names) - one.made):
@@ -190,27 +182,27 @@ def _is_alone(step: Step) -> bool:
 def _needed_whole(step: Step) -> Iterator[str]:
     """Names of what must be there for all blocks before a step runs for any."""
     yield from (table.name for table in step.flow.tables)
-    if isinstance(step, ReadsBlocks) and sees_neighbours(step):
+    if sees_neighbours(step):
         yield from step.flow.read_names
 
 
-ReadsBlocks: TypeAlias = Pointwise | ConvolveByPlanes | ConvolveToPatches
-"""Steps that find the block in which a voxel of a map lies."""
+def finds_blocks(step: Step) -> TypeGuard[Pointwise | Conv]:
+    """Whether a step finds the block in which a voxel of a map lies."""
+    return isinstance(step, Pointwise) or (isinstance(step, Conv) and kernel_of(step).finds_blocks)
 
 
-def source_of(step: ReadsBlocks) -> TensorView:
+def source_of(step: Pointwise | Conv) -> TensorView:
     """What a step reads so."""
-    return step.parts[0].source if isinstance(step, ConvolveByPlanes) else step.source
+    return step.source if isinstance(step, Pointwise) else step.views[0].source
 
 
-def sees_neighbours(step: ReadsBlocks) -> bool:
+def sees_neighbours(step: Step) -> bool:
     """Whether a step looks past its own block, into a map."""
-    if step.around is not None:
+    if not finds_blocks(step) or step.around is not None:
         return False
-    if not isinstance(step, Pointwise):
-        return isinstance(step, ConvolveByPlanes) or step.wgmma
-    is_bordered = step.origin != (0, 0, 0) or step.target.extents != step.extents
-    return step.sampling is not None or is_bordered
+    if isinstance(step, Conv):
+        return True
+    return step.sampling is not None or step.reach != Reach((0, 0, 0), step.extents)
 
 
 def maps_of(lowered: Lowered, passes: Iterable[Pass]) -> dict[str, Tensor]:

@@ -9,27 +9,16 @@ on the card.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
-from typing import TypeAlias
+from typing import TypeGuard
 
 from ...network.layers import Triple, triple
-from ..steps import (
-    Convolve,
-    ConvolveByPlanes,
-    ConvolvePatches,
-    ConvolveToPatches,
-    ConvTransposeToCells,
-    Pointwise,
-    Statistics,
-    Step,
-)
+from ..kernels.table import kernel_of
+from ..steps import ActivatedView, Conv, Pointwise, Statistics, Step, planned
 from ..tensors import Region, Tensor, TensorView
-from .passes import KeptBlocks, Pass, ReadsBlocks
+from .passes import KeptBlocks, Pass, finds_blocks, source_of
 
 _TOGETHER = 2 << 20
 """Voxels of blocks that own kernels recompute at once, which fill a card."""
-
-_BlockConvolution: TypeAlias = Convolve | ConvTransposeToCells
-"""Convolutions whose operand holds all that a block sees."""
 
 
 def recomputed(passes: Sequence[Pass]) -> tuple[Pass, ...]:
@@ -51,31 +40,33 @@ def _numbered(passes: Sequence[Pass]) -> tuple[Pass, ...]:
     return tuple(found)
 
 
-def recomputed_convolutions(passes: Sequence[Pass]) -> Iterator[Convolve]:
-    """Convolutions whose blocks lie elsewhere than where they were measured."""
+def recomputed_convolutions(passes: Sequence[Pass]) -> Iterator[Conv]:
+    """Convolutions by plans whose blocks lie elsewhere than where they were measured."""
     for one in passes:
         if one.is_recomputed:
-            yield from (step for step in one.steps if isinstance(step, Convolve))
+            yield from planned(one.steps)
 
 
 def _with_first_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
     """The first layer's result is made with the voxels around a block that its reader sees."""
     maker, *others = passes
     conv, *beside = maker.steps
-    if not isinstance(conv, ConvolvePatches) or conv.stride != 1:
+    if not isinstance(conv, Conv) or not conv.patches or conv.geometry.stride != (1, 1, 1):
         return passes
     found = _only_reader(passes, maker, conv.target)
     if found is None:
         return passes
     reader, step = found
-    rows = conv.rows_per_product
+    rows = kernel_of(conv).rows(conv)
     if reader.block is not None or conv.target.extents[1] % rows:
         return passes
-    origin, extents = _seen(step)
+    origin, extents = step.reach.origin, step.reach.extents
     more = 0, origin[1] % rows, 0
     start = _difference(origin, more)
     around = _recomputed(conv.target, _sum(extents, more))
-    again = replace(conv, target=around, origin=_sum(conv.origin, start), statistics=None)
+    before = _difference(conv.geometry.before, start)
+    geometry = replace(conv.geometry, before=before)
+    again = replace(conv, output=around.whole, geometry=geometry, statistics=None)
     reading = _reading_around(step, around, start)
     steps = again, *(reading if one is step else one for one in reader.steps)
     sees_later = any(
@@ -92,45 +83,33 @@ def _with_first_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
     return [*(measuring or without), *replaced]
 
 
-def _seen(step: ReadsBlocks) -> tuple[Triple, Triple]:
-    """First voxel that a step sees for a block, from the block's, and how many it sees."""
-    match step:
-        case Pointwise(origin=origin, target=target):
-            return origin, target.extents
-        case ConvolveToPatches(origin=origin, extents=extents, kernel=kernel):
-            sizes = zip(extents, kernel, strict=True)
-            return origin, triple(extent + taps - 1 for extent, taps in sizes)
-        case ConvolveByPlanes(stride=stride, target=target):
-            return (-1, -1, -1), triple(stride * (each - 1) + 3 for each in target.extents)
-
-
-def _reading_around(step: ReadsBlocks, tensor: Tensor, start: Triple) -> ReadsBlocks:
+def _reading_around(step: Pointwise | Conv, tensor: Tensor, start: Triple) -> Pointwise | Conv:
     """The step, which reads a tensor that holds for each block what it sees, from `start` on."""
-    view = TensorView(tensor, tensor.extents)
-    match step:
-        case Pointwise():
-            return replace(step, source=view, around=start)
-        case ConvolveToPatches(part=part):
-            return replace(step, part=replace(part, source=view), around=start)
-        case ConvolveByPlanes(parts=parts):
-            only = (replace(part, source=view) for part in parts)
-            return replace(step, parts=tuple(only), around=start)
+    if isinstance(step, Pointwise):
+        return replace(step, source=tensor.whole, around=start)
+    return replace(step, inputs=_reading(step, tensor.whole), around=start)
+
+
+def _reading(conv: Conv, source: TensorView) -> tuple[ActivatedView, ...]:
+    """What a convolution reads, from other memory."""
+    return tuple(replace(part, source=source) for part in conv.views)
 
 
 def _with_last_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
     """What the last layer reads is made in blocks that share their borders."""
-    reader = next((one for one in passes if isinstance(one.steps[-1], ConvolveToPatches)), None)
+    reader = next((one for one in passes if _is_last_layer(one.steps[-1])), None)
     if reader is None or len(reader.steps) not in (1, 2):
         return passes
     read, *_ = reader.steps
     *_, last = reader.steps
-    assert isinstance(last, ConvolveToPatches)
-    if not isinstance(read, Pointwise | ConvolveToPatches):
+    assert isinstance(last, Conv)
+    if not isinstance(read, Pointwise | Conv) or (isinstance(read, Conv) and read is not last):
         return passes
-    maker = next((one for one in passes if _makes(one, read.source.tensor)), None)
+    map_read = source_of(read).tensor
+    maker = next((one for one in passes if _makes(one, map_read)), None)
     if maker is None or maker.block is not None:
         return passes
-    if _only_reader(passes, maker, read.source.tensor) is None:
+    if _only_reader(passes, maker, map_read) is None:
         return passes
     recomputing = _recomputing_blocks(maker, read, last)
     if recomputing is None:
@@ -140,20 +119,29 @@ def _with_last_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
     return [one for some in kept for one in some]
 
 
+def _is_last_layer(step: Step) -> bool:
+    """Whether a step is a convolution that writes the translated patches."""
+    return isinstance(step, Conv) and step.translated is not None
+
+
 def _makes(one: Pass, tensor: Tensor) -> bool:
     """Whether a pass writes operands, and by one convolution of them a tensor."""
     *before, conv = (step for step in one.steps if not isinstance(step, Statistics))
-    if not isinstance(conv, _BlockConvolution) or _target_of(conv) != tensor:
+    if not _is_block_convolution(conv) or conv.target != tensor:
         return False
-    if isinstance(conv, Convolve) and conv.shape.stride != (1, 1, 1):
+    if conv.kernel is None and conv.geometry.stride != (1, 1, 1):
         return False
     is_plain = all(isinstance(step, Pointwise) and step.target == conv.source for step in before)
     return is_plain and len({step.extents for step in before if isinstance(step, Pointwise)}) == 1
 
 
-def _recomputing_blocks(
-    maker: Pass, read: Pointwise | ConvolveToPatches, last: ConvolveToPatches
-) -> Pass | None:
+def _is_block_convolution(step: Step) -> TypeGuard[Conv]:
+    """Whether a step is a convolution between tensors whose operand holds all that a block sees."""
+    is_between = isinstance(step, Conv) and bool(step.views) and not step.translated
+    return is_between and not finds_blocks(step)
+
+
+def _recomputing_blocks(maker: Pass, read: Pointwise | Conv, last: Conv) -> Pass | None:
     """All that the last layer needs, for blocks that share their borders.
 
     read: what reads the map that is recomputed, the last layer itself if nothing else does. An own
@@ -162,26 +150,26 @@ def _recomputing_blocks(
     """
     writing = [step for step in maker.steps if isinstance(step, Pointwise)]
     level = writing[0].extents
-    scale = tuple(extent // own for extent, own in zip(read.extents, level, strict=True))
-    origin, seen = _seen(read)
+    extents = _extents(read)
+    scale = tuple(extent // own for extent, own in zip(extents, level, strict=True))
     reach = (
         max(-first, size + first - extent)
-        for first, size, extent in zip(origin, seen, read.extents, strict=True)
+        for first, size, extent in zip(read.reach.origin, read.reach.extents, extents, strict=True)
     )
     coarse = triple(-(-size // each) for size, each in zip(reach, scale, strict=True))
     fine = triple(size * each for size, each in zip(coarse, scale, strict=True))
-    conv = next(step for step in maker.steps if isinstance(step, _BlockConvolution))
-    is_own = isinstance(conv, ConvTransposeToCells)
-    together = max(1, _TOGETHER // prod(read.extents))
+    conv = next(step for step in maker.steps if _is_block_convolution(step))
+    is_own = conv.kernel is not None
+    together = max(1, _TOGETHER // prod(extents))
     batch = min(together, conv.source.batch) if is_own else conv.source.batch
     less, more = ((0, 0, 0), coarse) if is_own else (coarse, (0, 0, 0))
     smaller = triple(size * each for size, each in zip(less, scale, strict=True))
-    block = _without(read.extents, smaller)
+    block = _without(extents, smaller)
     if min(block) <= 0:
         return None
     operand, made = (
         replace(_recomputed(one, _with(one.extents, more)), batch=batch)
-        for one in (conv.source, _target_of(conv))
+        for one in (conv.source, conv.target)
     )
     patches = Region(0, batch)
     steps = (
@@ -201,19 +189,21 @@ def _recomputing_blocks(
     return Pass(0, steps, block, batch, is_recomputed=True)
 
 
+def _extents(read: Pointwise | Conv) -> Triple:
+    """Voxels of a block that a step writes."""
+    return read.extents if isinstance(read, Pointwise) else read.output.extents
+
+
 def _last_of_blocks(
-    read: Pointwise | ConvolveToPatches,
-    last: ConvolveToPatches,
-    made: Tensor,
-    block: Triple,
-    around: Triple,
+    read: Pointwise | Conv, last: Conv, made: Tensor, block: Triple, around: Triple
 ) -> Iterator[Step]:
     """The last layer of blocks of so many voxels, from what is made around each of them."""
-    cell = 2 if read.source.shuffled else 1
-    source = replace(read.source, tensor=made, extents=_times(made.extents, cell))
-    if isinstance(read, ConvolveToPatches):
-        part = replace(read.part, source=source)
-        yield replace(last, part=part, extents=block, around=around)
+    view = source_of(read)
+    cell = 2 if view.shuffled else 1
+    source = replace(view, tensor=made, extents=_times(made.extents, cell))
+    output = replace(last.output, extents=block)
+    if isinstance(read, Conv):
+        yield replace(last, inputs=_reading(last, source), output=output, around=around)
         return
     less = _difference(read.extents, block)
     bordered = _recomputed(read.target, _difference(read.target.extents, less))
@@ -226,36 +216,32 @@ def _last_of_blocks(
         extents=block,
         around=around,
     )
-    part = replace(last.part, source=TensorView(bordered, bordered.extents))
-    yield replace(last, part=part, extents=block)
+    yield replace(last, inputs=_reading(last, bordered.whole), output=output)
 
 
-def _target_of(conv: _BlockConvolution) -> Tensor:
-    """What a convolution writes."""
-    return conv.target.tensor if isinstance(conv, ConvTransposeToCells) else conv.target
-
-
-def _between(conv: _BlockConvolution, source: Tensor, target: Tensor) -> _BlockConvolution:
+def _between(conv: Conv, source: Tensor, target: Tensor) -> Conv:
     """The same convolution from one tensor to another, of which no statistics are taken."""
-    if isinstance(conv, ConvTransposeToCells):
-        cells = TensorView(target, _times(target.extents, 2), shuffled=True)
-        return replace(conv, source=source, target=cells, statistics=None)
-    shape = replace(conv.shape, source_extents=source.extents, target_extents=target.extents)
-    return replace(conv, source=source, target=target, shape=shape)
+    output = target.whole
+    if isinstance(conv.output, TensorView) and conv.output.shuffled:
+        output = TensorView(target, _times(target.extents, 2), shuffled=True)
+    inputs = _reading(conv, source.whole)
+    return replace(conv, inputs=inputs, output=output, statistics=None)
 
 
 def _only_reader(
     passes: Sequence[Pass], maker: Pass, tensor: Tensor
-) -> tuple[Pass, ReadsBlocks] | None:
+) -> tuple[Pass, Pointwise | Conv] | None:
     """The one step that reads a map, where it can read it around its own block."""
     readers = [(one, step) for one in passes for step in one.steps if one is not maker]
     found = [(one, step) for one, step in readers if tensor.name in step.flow.touched_names]
     if len(found) != 1:
         return None
     [(one, step)] = found
-    if isinstance(step, ConvolveByPlanes) or (isinstance(step, ConvolveToPatches) and step.wgmma):
+    if not finds_blocks(step):
+        return None
+    if isinstance(step, Conv):
         return one, step
-    if not isinstance(step, Pointwise) or step.source.tensor != tensor:
+    if step.source.tensor != tensor:
         return None
     is_plain = step.residual is None and step.sampling is None and not step.shuffles
     return (one, step) if is_plain else None

@@ -10,9 +10,9 @@ from dataclasses import replace
 from ...network.layers import triple
 from ..lowered import Lowered, UndividedSteps
 from ..lowering.operator_fusion import with_fused_normalisations
-from ..steps import Convolve, ConvTransposeToCells, Pointwise, Statistics, Step
+from ..steps import Conv, Pointwise, Statistics, Step
 from ..tensors import Tensor, TensorView
-from .passes import Pass, passes_of
+from .passes import Pass, finds_blocks, passes_of
 
 MOST_UNDIVIDED = 256 << 20
 """Bytes of a tensor of such steps at most: a few of them take less than maps of full resolution do
@@ -75,7 +75,7 @@ def _may_be_undivided(here: Step, there: Step, most: int) -> bool:
     if any(item.bytes > most for item in _tensors(there)):
         return False
     match here, there:
-        case Convolve(shape=shape), Convolve(shape=other):
+        case Conv(kernel=None, shape=shape), Conv(kernel=None, shape=other):
             return (shape.kernel, shape.stride, shape.dilation, shape.weights, here.weight) == (
                 other.kernel,
                 other.stride,
@@ -83,12 +83,11 @@ def _may_be_undivided(here: Step, there: Step, most: int) -> bool:
                 other.weights,
                 there.weight,
             )
-        case (
-            (Pointwise(), Pointwise())
-            | (Statistics(), Statistics())
-            | (ConvTransposeToCells(), ConvTransposeToCells())
-        ):
+        case (Pointwise(), Pointwise()) | (Statistics(), Statistics()):
             return _names(here) == _names(there)
+        case Conv(kernel=own), Conv(kernel=other_own):
+            is_between = bool(here.views) and not here.translated and not finds_blocks(here)
+            return is_between and own == other_own and _names(here) == _names(there)
         case _:
             return False
 

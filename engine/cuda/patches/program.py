@@ -7,12 +7,12 @@ from functools import partial
 from itertools import pairwise
 from statistics import median
 
-from ...compiler.launches.launch import OVERFLOW
+from ...compiler.kernels.launch import OVERFLOW
+from ...compiler.kernels.tensor_arguments import region_address
 from ...compiler.launches.steps import launches
-from ...compiler.launches.tensor_arguments import region_address
 from ...compiler.memory.fitting import Fitted
 from ...compiler.memory.plan import scratch_name
-from ...compiler.steps import Convolve, Step
+from ...compiler.steps import Conv, Step, is_planned
 from ...compiler.tensors import PATCHES, TRANSLATED
 from ...errors import CudaError
 from ..driver import CapturedGraph, CudaEvent, DeviceBuffer, Stream
@@ -64,7 +64,7 @@ class _Placed:
     def queue_step(self, index: int, step: Step) -> None:
         """Queue one step."""
         scratch = self.fitted.memory.offsets.get(scratch_name(index), 0) + self.base
-        if isinstance(step, Convolve):
+        if is_planned(step):
             try:
                 self._convolve(step, scratch)
             except CudaError as error:
@@ -72,7 +72,7 @@ class _Placed:
             return
         self._launch(step, scratch)
 
-    def _convolve(self, step: Convolve, scratch: int) -> None:
+    def _convolve(self, step: Conv, scratch: int) -> None:
         algorithm = self.fitted.algorithms[step.shape]
         if algorithm.plans is None:
             self._launch(step, scratch)

@@ -10,7 +10,7 @@ from ...compiler.blocks import BlockGrid
 from ...compiler.convolution import Convolution
 from ...compiler.lowered import Lowered
 from ...compiler.memory.trials import bytes_of_trials
-from ...compiler.steps import Convolve, Step
+from ...compiler.steps import Step, is_planned, planned
 from ...compiler.volume.lifetimes import WORKSPACE_BYTES, VolumeRequest
 from ...compiler.volume.lowering import lowered_blocks
 from ...compiler.volume.memory import VolumeMemory, constants_of, volume_memory
@@ -63,7 +63,7 @@ def costs_of(passes: Sequence[Pass], grid: BlockGrid) -> list[float]:
 
 
 def _products_of_a_block(step: Step) -> float:
-    if not isinstance(step, Convolve):
+    if not is_planned(step):
         return 0.0
     shape = step.shape
     of_a_run = float(shape.batch * prod(shape.target_extents)) * shape.weights
@@ -104,7 +104,7 @@ def compiled_blocks(
         without = refused_kernels(card.cache, card.kernels)
         lowered = lowered_blocks(network, grid, card.kernels.precision, card.context.card, without)
         on_lowered(lowered)
-        shapes = [step.shape for step in lowered.steps if isinstance(step, Convolve)]
+        shapes = [step.shape for step in planned(lowered.steps)]
         algorithms = search.algorithms(shapes, WORKSPACE_BYTES, settings)
         check_outer_layers(lowered, card.kernels, card.stream, card.cache, memory)
         return CompiledBlocks(grid, lowered, algorithms)

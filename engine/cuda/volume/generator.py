@@ -9,7 +9,7 @@ from pathlib import Path
 from ...compiler.blocks import BlockGrid, grid_of
 from ...compiler.lowered import Lowered
 from ...compiler.memory.fitting import MemoryBudget
-from ...compiler.steps import Convolve
+from ...compiler.steps import Conv
 from ...compiler.volume.lowering import lowered_blocks
 from ...compiler.volume.memory import STAGES, VolumeMemory
 from ...compiler.volume.recomputed import recomputed_convolutions
@@ -324,7 +324,7 @@ class CudaVolumeGenerator:
             for step in recomputed_convolutions(placed.memory.passes)
         )
 
-    def _gives_the_same_anywhere(self, placed: PlacedVolume, step: Convolve) -> bool:
+    def _gives_the_same_anywhere(self, placed: PlacedVolume, step: Conv) -> bool:
         assert self._compiled is not None
         algorithm, cache = self._compiled.algorithms[step.shape], self._card.cache
         if algorithm.plans is None:  # an own kernel knows no place
@@ -377,7 +377,7 @@ class CudaVolumeGenerator:
         with suppress(DeviceMemoryError):  # which is raised when it is needed
             self._held.begin_host(memory.host_bytes, self._card.context)
 
-    def _convolve(self, step: Convolve, places: tuple[int, int, int, int]) -> bool:
+    def _convolve(self, step: Conv, places: tuple[int, int, int, int]) -> bool:
         """Queue a convolution by cuDNN's plan, if it has one."""
         assert self._compiled is not None
         algorithm = self._compiled.algorithms[step.shape]

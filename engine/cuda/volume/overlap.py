@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...compiler.blocks import BlockGrid, BlockRun
-from ...compiler.steps import ConvolvePatches, ConvolveToPatches, Pack, SumTaps, Unpack
+from ...compiler.steps import AddPatches, Conv, Pack
 from ...compiler.volume.passes import Pass
 from .program import PassInRuns
 
@@ -89,21 +89,12 @@ class RunsByRows:
         own = self._written_by(run, axis)
         start, stop = own.start, own.stop
         for step in self.queued.one.steps:
-            if isinstance(step, ConvolvePatches | Pack):
-                first, seen = step.origin[axis], _seen(step, axis)
+            if isinstance(step, Conv | Pack) and step.flow.from_patches:
+                first, seen = step.reach.origin[axis], step.reach.extents[axis]
                 start = min(start, own.start + first)
                 stop = max(stop, own.stop - self.queued.grid.block[axis] + first + seen)
         end = self.queued.grid.extents[axis]
         return AxisRows(axis, max(0, start), min(end, stop))
-
-
-def _seen(step: ConvolvePatches | Pack, axis: int) -> int:
-    """Rows of the volume that a step sees for a block, from its origin on."""
-    if isinstance(step, ConvolvePatches):
-        stride, taps = step.stride, step.kernel[axis]
-    else:
-        stride, taps = (1, *step.stride)[axis], (1, *step.taps)[axis]
-    return (step.target.extents[axis] - 1) * stride + taps
 
 
 def _place(grid: BlockGrid, number: int, axis: int) -> int:
@@ -115,9 +106,12 @@ def _place(grid: BlockGrid, number: int, axis: int) -> int:
 def _reads_rows(one: Pass) -> bool:
     """Whether the blocks of a pass need only rows around them of the volume that comes in."""
     [first, *_] = one.steps
-    return isinstance(first, ConvolvePatches) and first.stride == 1
+    if not isinstance(first, Conv):
+        return False
+    return first.patches is not None and first.geometry.stride == (1, 1, 1)
 
 
 def _writes_rows(one: Pass) -> bool:
     """Whether the blocks of a pass are all that makes their rows of the volume that goes out."""
-    return isinstance(one.steps[-1], ConvolveToPatches | SumTaps | Unpack)
+    last = one.steps[-1]
+    return last.flow.to_patches and not isinstance(last, AddPatches)

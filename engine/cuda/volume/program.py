@@ -12,18 +12,18 @@ from math import prod
 from typing import Protocol, TypeAlias
 
 from ...compiler.blocks import BlockGrid, BlockRun
+from ...compiler.kernels.launch import OVERFLOW, Launch
+from ...compiler.kernels.tensor_arguments import region_address
 from ...compiler.launches.blocks import block_launches, measured_volume, partial_bytes
-from ...compiler.launches.launch import OVERFLOW, Launch
-from ...compiler.launches.tensor_arguments import region_address
 from ...compiler.lowered import Lowered
 from ...compiler.memory.plan import scratch_name
-from ...compiler.steps import Convolve, Normalise, Pointwise, Statistics, Step
+from ...compiler.steps import Conv, Normalise, Pointwise, Statistics, Step, is_planned
 from ...compiler.tensors import PATCHES, Tensor
 from ...compiler.volume.lifetimes import WORKSPACE
 from ...compiler.volume.memory import STAGES, VolumeMemory, fetched_name, staged_name
 from ...compiler.volume.passes import (
     Pass,
-    ReadsBlocks,
+    finds_blocks,
     goes_in_any_order,
     made_block_by_block,
     source_of,
@@ -31,7 +31,7 @@ from ...compiler.volume.passes import (
 from ..driver import CudaEvent, Stream
 from .host_maps import parts_of
 
-PlacedConvolution: TypeAlias = Callable[[Convolve, tuple[int, int, int, int]], bool]
+PlacedConvolution: TypeAlias = Callable[[Conv, tuple[int, int, int, int]], bool]
 """Queues a convolution, given its source, weight, target and workspace, and tells whether it did;
 what it does not is left to the own kernel.
 """
@@ -112,7 +112,7 @@ class PlacedVolume:
             return self.host() + self.memory.host_offsets[name]
         return self.base + self.memory.offsets[name]
 
-    def places_of(self, step: Convolve) -> tuple[int, int, int, int]:
+    def places_of(self, step: Conv) -> tuple[int, int, int, int]:
         """Addresses of a convolution's source, weight, target and workspace, which no map is."""
         names = step.source.name, step.weight, step.target.name, WORKSPACE
         source, weight, target, workspace = (self.at(name) for name in names)
@@ -199,7 +199,7 @@ class PlacedVolume:
     def queue_step(self, number: int, step: Step, placed: "_PlacedRun") -> None:
         """Queue a step for one run, or for all blocks as one."""
         run, card = placed.run, self.program.lowered.card
-        if isinstance(step, Convolve) and self._convolved(step, placed):
+        if is_planned(step) and self._convolved(step, placed):
             return
         scratch = 0
         if step.flow.measures is not None:
@@ -216,15 +216,15 @@ class PlacedVolume:
 
         What is made around smaller blocks has the extents of those of the volume's grid.
         """
-        if not isinstance(step, ReadsBlocks):
+        if not finds_blocks(step):
             return None
         usual = placed.grid if step.around is None else self.grid
         kept = self.memory.grids.get(source_of(step).tensor.name, usual)
         return None if placed.finds_by_run(kept) else kept
 
-    def _convolved(self, step: Convolve, placed: "_PlacedRun") -> bool:
+    def _convolved(self, step: Conv, placed: "_PlacedRun") -> bool:
         """Whether the convolution is queued, or is for none of the run's blocks."""
-        if step.region.first >= placed.run.count:
+        if step.region is not None and step.region.first >= placed.run.count:
             return True
         target = region_address(step, placed.at)
         source, weight = placed.read_at(step.source.name), self.at(step.weight)

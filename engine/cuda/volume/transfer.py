@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from ...compiler.launches.launch import OVERFLOW
+from ...compiler.kernels.launch import OVERFLOW
 from ...compiler.launches.voxels.sliding_window import store_voxels
 from ...compiler.launches.voxels.volume import MemoryOrder, rows_into_volume, rows_of_volume
 from ...compiler.tensors import PATCHES, TRANSLATED

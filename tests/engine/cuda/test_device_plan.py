@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from support.described_cards import H200
 from support.gpu_networks import random_network
+from support.kernel_samples import computed_by
 
 from cuda_cyclegan.engine.compiler.memory.fitting import MemoryBudget, ProgramRequest, fit
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
-from cuda_cyclegan.engine.compiler.steps import ConvolveByPlanes, ConvTransposeToCells
 from cuda_cyclegan.engine.cuda.device_plan import (
     DevicePlan,
     ProgramPlan,
@@ -69,10 +69,10 @@ def test_after_it_bytes_and_seconds_are_those_of_the_program(cache, tmp_path) ->
 
 
 @pytest.mark.parametrize(
-    ("kind", "form"), [(ConvTransposeToCells, "subpixel"), (ConvolveByPlanes, "plain")]
+    ("kernel", "form"), [("conv_transpose_to_cells", "subpixel"), ("convolve_strided", "plain")]
 )
 def test_a_layer_that_is_slower_by_its_own_kernel_is_planned_as_it_is_faster(
-    kind, form, cache
+    kernel, form, cache
 ) -> None:
     network = random_network(build(ResNetSpec(1, 1, width=32, blocks=0, downsamplings=1)), 0)
 
@@ -89,14 +89,14 @@ def test_a_layer_that_is_slower_by_its_own_kernel_is_planned_as_it_is_faster(
         return plan_program(network, WANTED, ROOM, cache, "full")
 
     fitted = fit(network, WANTED, ROOM, measured)
-    [own] = [step for step in fitted.lowered.steps if isinstance(step, kind)]
+    [own] = computed_by(fitted.lowered.steps, kernel)
     cache.put_time(program_key(network.graph, fitted), 3.0)
     assert planned({"own": 1.0, form: 2.0}) == ProgramPlan(fitted.memory.bytes, 2, 0.003)
     assert planned({form: 1.0, "own": 2.0}) is None
     forms = faster_forms(fitted.lowered, cache)
     assert forms == {own.layer: form}
     other = fit(network, replace(WANTED, forms=forms), ROOM, measured)
-    assert not any(isinstance(step, kind) for step in other.lowered.steps)
+    assert not computed_by(other.lowered.steps, kernel)
     cache.put_time(program_key(network.graph, other), 2.0)
     assert planned({form: 1.0, "own": 2.0}) == ProgramPlan(other.memory.bytes, 2, 0.002)
     faster = in_faster_forms(network, WANTED, fitted, ROOM, measured, cache)

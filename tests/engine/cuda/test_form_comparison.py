@@ -20,7 +20,7 @@ from support.gpu_on_cpu.streams import Stream
 
 from cuda_cyclegan.engine.benchmark.layer_times import work_of
 from cuda_cyclegan.engine.compiler.lowered import Layout
-from cuda_cyclegan.engine.compiler.lowering.forms import ComparedStep
+from cuda_cyclegan.engine.compiler.lowering.forms import compared
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.cuda.device_plan import form_key
 from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCache, key_of
@@ -51,7 +51,7 @@ def test_forms_of_layers_are_compared_with_the_passes_around_them(
     network = random_network(build(ResNetSpec(1, 1, width=32, blocks=0, downsamplings=1)), 0)
     layout = Layout((4, 4, 6), 1, "fp16", matrix_kernels=True, wgmma=True)
     lowered, cache = lower(network, layout, SMALL), TuningCache(None, {"card": "host"})
-    halving, doubling = (step for step in lowered.steps if isinstance(step, ComparedStep))
+    halving, doubling = compared(lowered)
 
     class Plans:
         def algorithms(self, shapes: Any, workspace: int, search: Any) -> None:

@@ -11,7 +11,7 @@ from support.described_cards import H200
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
-from cuda_cyclegan.engine.compiler.kernels import KERNELS
+from cuda_cyclegan.engine.compiler.kernels.table import KERNELS
 from cuda_cyclegan.engine.cuda import kernel_archive, kernel_images
 from cuda_cyclegan.engine.cuda.kernel_archive import KernelArchive, write_archive
 from cuda_cyclegan.engine.cuda.kernel_images import Kernels

@@ -17,24 +17,29 @@ from support.gpu_on_cpu.kernels import Kernels
 from support.gpu_on_cpu.memory import array_at, used_buffer
 from support.gpu_on_cpu.numpy_kernels import NumPyKernels
 from support.gpu_on_cpu.streams import Stream
+from support.kernel_samples import (
+    SAMPLES,
+    by_planes,
+    cells,
+    doubling,
+    first_layer,
+    last_layer,
+    last_transposed,
+    view,
+    with_statistics,
+)
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
-from cuda_cyclegan.engine.compiler.layer_trials import STORED_WEIGHT, of_one_patch, trial_of
+from cuda_cyclegan.engine.compiler.kernels.plain import STORED_WEIGHT, of_one_patch, plain
+from cuda_cyclegan.engine.compiler.kernels.table import KERNELS
 from cuda_cyclegan.engine.compiler.lowered import Layout, Lowered
 from cuda_cyclegan.engine.compiler.memory.fitting import SPLIT_KERNEL, ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
     ActivatedView,
     Activation,
-    ConvolveByPlanes,
-    ConvolvePatches,
-    ConvolveToPatches,
-    ConvTransposeToCells,
-    ConvTransposeToPatches,
-    ConvTransposeVoxels,
-    Statistics,
 )
-from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor, TensorView
+from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor
 from cuda_cyclegan.engine.cuda import kernel_check, trial_memory
 from cuda_cyclegan.engine.cuda.kernel_check import (
     WrongKernelError,
@@ -48,36 +53,25 @@ from cuda_cyclegan.engine.errors import DeviceMemoryError
 
 MEMORY = TrialMemory(1 << 30)
 EXTENTS, KERNEL = (2, 3, 20), (3, 1, 3)
-STEP = ConvolvePatches(
-    "first",
-    Tensor("target", 2, EXTENTS, 32, "fp16"),
-    1,
+TARGET = Tensor("target", 2, EXTENTS, 32, "fp16")
+STEP = first_layer("convolve_patches", KERNEL, TARGET, EXTENTS, (-1, 0, -1), "replicate")
+STRIDED = first_layer(
+    "convolve_strided_patches",
+    (4, 4, 4),
+    replace(TARGET, extents=(1, 2, 10)),
     EXTENTS,
-    (-1, 0, -1),
+    (-1, -1, -1),
     "replicate",
-    KERNEL,
-    "weight",
+    stride=(2, 2, 2),
 )
-STRIDED = replace(
-    STEP,
-    target=replace(STEP.target, extents=(1, 2, 10)),
-    kernel=(4, 4, 4),
-    origin=(-1,) * 3,
-    stride=2,
-)
-MEASURED = replace(STEP, target=replace(STEP.target, extents=(2, 18, 20)), extents=(2, 18, 20))
-MEASURED = replace(
-    MEASURED,
-    statistics=Statistics(
-        TensorView(MEASURED.target, MEASURED.extents),
-        AffineTable("table", 2, 32),
-        1e-5,
-        "scale",
-        "shift",
-    ),
+LARGE = 2, 18, 20
+MEASURED = with_statistics(
+    first_layer(
+        "convolve_patches", KERNEL, replace(TARGET, extents=LARGE), LARGE, (-1, 0, -1), "replicate"
+    )
 )
 WIDE = (7, 7, 7)
-OF_GROUPS = replace(STEP, kernel=WIDE, origin=(-3, 0, -3), wgmma=True)
+OF_GROUPS = first_layer("convolve_patches_wgmma", WIDE, TARGET, EXTENTS, (-3, 0, -3), "replicate")
 LOWERED = Lowered(Layout(EXTENTS, 2, "fp16", matrix_kernels=True), H200, (STEP,), {}, {})
 
 
@@ -111,7 +105,7 @@ class LaneKernels(Kernels):
 def wrong_in(trial, step, kernels, grid=None):
     """What is found wrong with a step by a trial that is not its own."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kernel_check, "trial_of", lambda _: trial)
+        patched.setattr(kernel_check, "plain", lambda _: trial)
         return kernel_check.wrong_step(step, kernels, Stream(), MEMORY, grid) or ""
 
 
@@ -135,10 +129,32 @@ def test_the_first_layer_is_right_and_found_wrong_when_it_is(step, grid, cache):
     )
     assert list(cache.kernels.values()) == [""]
     assert {launch.in_blocks for launch in kernels.first_layers} == {grid is not None}
-    right = trial_of(of_one_patch(step) if grid else step)
-    for wrong in (replace(step, origin=(-1, 0, 0)), replace(step, mode="zero")):
-        trial = replace(right, step=trial_of(wrong).step)
+    right = plain(of_one_patch(step) if grid else step)
+    moved = replace(step.geometry, before=(1, 0, 0))
+    for geometry in (moved, replace(step.geometry, mode="zero")):
+        trial = replace(right, conv=replace(right.conv, geometry=geometry))
         assert "wrong results in 2 of 2 runs" in wrong_in(trial, step, kernels, grid)
+
+
+CHECKED = {
+    f"{name} {number}": conv
+    for name, samples in SAMPLES.items()
+    for number, conv in enumerate(samples)
+    if KERNELS[name].needs_tensor_cores
+}
+
+
+@compiled
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_sample_of_each_kernel_is_right_and_found_wrong_when_it_is(name):
+    kernels, conv = LaneKernels(), CHECKED[name]
+    assert kernel_check.wrong_step(conv, kernels, Stream(), MEMORY) is None
+    right = plain(conv)
+    laid = right.weights[STORED_WEIGHT]
+    negative = {**right.weights, STORED_WEIGHT: lambda kernel: laid(-kernel)}
+    trial = replace(right, weights=negative)
+    assert "wrong results in 2 of 2 runs" in wrong_in(trial, conv, kernels)
 
 
 def _left_out(partials, _run):
@@ -199,33 +215,20 @@ def test_a_first_layer_that_measures_wrongly_is_found(fault, words, cache):
 def _halving(table):
     """Two patches of two blocks each, of odd extents."""
     extents, made = (3, 5, 37), (2, 3, 19)
-    source, target = (
-        Tensor("source", 2, extents, 32, "fp16"),
-        Tensor("target", 2, made, 64, "fp16"),
-    )
-    statistics = Statistics(
-        TensorView(target, made), AffineTable("table", 2, 64), 1e-5, "scale", "shift"
-    )
-    read = ActivatedView(TensorView(source, extents), table, Activation(0.0) if table else IDENTITY)
-    return ConvolveByPlanes("down", (read,), target, "weight", statistics, stride=2)
+    source = Tensor("source", 2, extents, 32, "fp16")
+    read = ActivatedView(source.whole, table, Activation(0.0) if table else IDENTITY)
+    return with_statistics(by_planes((read,), Tensor("target", 2, made, 64, "fp16"), stride=2))
 
 
 def _by_planes(extents):
     """Two patches, from what a norm gives and from cells."""
     norm = Tensor("norm", 2, extents, 32, "fp16")
     halves = tuple(extent // 2 for extent in extents)
-    cells = Tensor("cells", 2, halves, 8 * 32, "fp16")
-    target = Tensor("target", 2, extents, 32, "fp16")
-    statistics = Statistics(
-        TensorView(target, extents), AffineTable("table", 2, 32), 1e-5, "scale", "shift"
-    )
     parts = (
-        ActivatedView(TensorView(cells, extents, shuffled=True), None, IDENTITY),
-        ActivatedView(
-            TensorView(norm, extents), AffineTable("norm.table", 2, 32), Activation(0.01)
-        ),
+        ActivatedView(cells("cells", halves, 32, 2)),
+        ActivatedView(norm.whole, AffineTable("norm.table", 2, 32), Activation(0.01)),
     )
-    return ConvolveByPlanes("conv", parts, target, "weight", statistics)
+    return with_statistics(by_planes(parts, Tensor("target", 2, extents, 32, "fp16")))
 
 
 @compiled
@@ -234,12 +237,12 @@ def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(extents, ca
     kernels, stream, step = LaneKernels(), Stream(), _by_planes(extents)
     check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
     assert list(cache.kernels.values()) == [""]
-    right = trial_of(step)
+    right = plain(step)
     laid = right.weights[STORED_WEIGHT]
     turned = {**right.weights, STORED_WEIGHT: lambda k: laid(k.swapaxes(2, 3))}
-    first, second = right.step.parts
-    bent = replace(right.step, parts=(first, replace(second, activation=IDENTITY)))
-    for trial in (replace(right, weights=turned), replace(right, step=bent)):
+    first, second = right.conv.views
+    bent = replace(right.conv, inputs=(first, replace(second, activation=IDENTITY)))
+    for trial in (replace(right, weights=turned), replace(right, conv=bent)):
         assert "2 of 2 runs" in wrong_in(trial, step, kernels)
 
 
@@ -249,13 +252,13 @@ def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, cache):
     kernels, stream, step = LaneKernels(), Stream(), _halving(table)
     check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
     assert list(cache.kernels.values()) == [""]
-    right = trial_of(step)
+    right = plain(step)
     laid = right.weights[STORED_WEIGHT]
     turned = {**right.weights, STORED_WEIGHT: lambda k: laid(k.swapaxes(3, 4))}
     wrong_trials = [replace(right, weights=turned)]
     if table:
-        other = replace(step.parts[0], activation=Activation(0.5))
-        wrong_trials.append(replace(right, step=replace(right.step, parts=(other,))))
+        other = replace(step.views[0], activation=Activation(0.5))
+        wrong_trials.append(replace(right, conv=replace(right.conv, inputs=(other,))))
     for trial in wrong_trials:
         assert "wrong results in 2 of 2 runs" in wrong_in(trial, step, kernels)
 
@@ -263,32 +266,29 @@ def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, cache):
 @compiled
 @pytest.mark.parametrize("table", [None, AffineTable("norm.table", 2, 64)])
 def test_a_doubling_layer_of_voxels_is_right_and_found_wrong_when_it_is(table, cache):
-    cells, kernels, stream = (2, 3, 17), LaneKernels(), Stream()
-    source = TensorView(Tensor("norm", 2, cells, 64, "fp16"), cells)
+    counts, kernels, stream = (2, 3, 17), LaneKernels(), Stream()
+    source = Tensor("norm", 2, counts, 64, "fp16").whole
     read = ActivatedView(source, table, Activation(0.01) if table else IDENTITY)
-    view = TensorView(Tensor("target", 2, cells, 8 * 32, "fp16"), (4, 6, 34), shuffled=True)
-    step = ConvTransposeVoxels("up", read, view, "weight")
+    step = doubling(read, cells("target", counts, 32, 2), edge=2)
     check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
     assert list(cache.kernels.values()) == [""]
-    right = trial_of(step)
+    right = plain(step)
     laid = right.weights[STORED_WEIGHT]
     turned = {**right.weights, STORED_WEIGHT: lambda kernel: laid(kernel.swapaxes(3, 4))}
     wrong_trials = [replace(right, weights=turned)]
     if table:
-        bent = replace(right.step.source, activation=Activation(0.5))
-        wrong_trials.append(replace(right, step=replace(right.step, source=bent)))
+        bent = replace(right.conv.views[0], activation=Activation(0.5))
+        wrong_trials.append(replace(right, conv=replace(right.conv, inputs=(bent,))))
     for trial in wrong_trials:
         assert "wrong results in 2 of 2 runs" in wrong_in(trial, step, kernels)
 
 
 def _doubling(outputs, beyond=0):
     """Two patches of two blocks each. beyond: voxels that the source has behind the cells'."""
-    cells, extents = (2, 1, 17), (4, 2, 34)
-    view = TensorView(Tensor("target", 2, cells, 8 * outputs, "fp16"), extents, shuffled=True)
-    statistics = Statistics(view, AffineTable("table", 2, outputs), 1e-5, "scale", "shift")
-    seen = tuple(extent + beyond for extent in cells)
-    source = Tensor("source", 2, seen, 64, "fp16")
-    return ConvTransposeToCells("up", source, view, "weight", statistics)
+    counts = 2, 1, 17
+    seen = tuple(extent + beyond for extent in counts)
+    source = view("source", seen, 64, 2)
+    return with_statistics(doubling(source, cells("target", counts, outputs, 2)))
 
 
 @compiled
@@ -304,7 +304,7 @@ def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(in_blocks, outputs
     assert {launch.in_blocks for launch in kernels.first_layers} == {in_blocks}
     step = of_one_patch(step) if in_blocks else step
     grid = BlockGrid(layout.patch, layout.patch) if in_blocks else None
-    right = trial_of(step)
+    right = plain(step)
     laid = right.weights[STORED_WEIGHT]
     turned = {**right.weights, STORED_WEIGHT: lambda kernel: laid(kernel.swapaxes(3, 4))}
     trial = replace(right, weights=turned)
@@ -351,16 +351,12 @@ def test_a_layer_that_measures_what_lies_past_the_volume_is_found(outputs):
 def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(cache):
     kernels, stream = LaneKernels(), Stream()
     extents = (1, 2, 3)
-    parts = tuple(
-        ActivatedView(TensorView(Tensor(name, 1, extents, 32, "fp16"), extents), None, IDENTITY)
-        for name in ("skip", "up")
-    )
-    step = ConvTransposeToPatches("last", parts, "weight", 1, (2, 4, 6), None, IDENTITY)
+    step = last_transposed((view("skip", extents, 32), view("up", extents, 32)))
     check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
     assert list(cache.kernels.values()) == [""]
-    right = trial_of(step)
-    swapped = replace(right.step, parts=right.step.parts[::-1])
-    trial = replace(right, step=swapped)
+    right = plain(step)
+    swapped = replace(right.conv, inputs=right.conv.views[::-1])
+    trial = replace(right, conv=swapped)
     assert "wrong results in 2 of 2 runs" in wrong_in(trial, step, kernels)
 
 
@@ -378,18 +374,16 @@ def test_the_last_layer_of_warp_groups_is_right_and_found_wrong_when_it_is(
     channels, shuffled, width, mode, cache
 ):
     extents = 6, 4, width
-    cells = Tensor("source", 1, (3, 2, width // 2), 8 * channels, "fp16")
-    tensor = cells if shuffled else Tensor("source", 1, extents, channels, "fp16")
-    source = TensorView(tensor, extents, shuffled=shuffled)
+    source = Tensor("source", 1, extents, channels, "fp16").whole
+    source = cells("source", (3, 2, width // 2), channels) if shuffled else source
     part = ActivatedView(source, AffineTable("table", 1, channels), Activation(0.2))
-    step = ConvolveToPatches(
-        "last", part, (-3, -3, -3), mode, WIDE, "weight", 1, extents, None, IDENTITY, True
-    )
+    step = last_layer("convolve_to_patches_wgmma", WIDE, part, extents, mode=mode)
     kernels, stream = LaneKernels(), Stream()
     check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
     assert list(cache.kernels.values()) == [""]
-    right = trial_of(step)
-    wrong = replace(right, step=replace(right.step, mode="replicate"))
+    right = plain(step)
+    geometry = replace(right.conv.geometry, mode="replicate")
+    wrong = replace(right, conv=replace(right.conv, geometry=geometry))
     assert "wrong results in 2 of 2 runs" in wrong_in(wrong, step, kernels)
 
 
@@ -441,9 +435,8 @@ def test_a_program_does_without_what_is_wrong(without, precision, matrix, wgmma,
     layouts = list(wanted.layouts())
     chosen = {(one.matrix_kernels, one.wgmma, one.split_fp16) for one in layouts}
     assert chosen == {(matrix, wgmma, split)}
-    assert not any(
-        layout.takes(kernel) for layout in layouts for kernel in without - {SPLIT_KERNEL}
-    )
+    left_out = [KERNELS[kernel] for kernel in without - {SPLIT_KERNEL}]
+    assert not any(spec.is_allowed(layout) for layout in layouts for spec in left_out)
 
 
 def test_only_cards_that_have_wgmma_get_kernels_for_warp_groups():

@@ -9,23 +9,24 @@ import pytest
 from support.cells import as_cells
 from support.described_cards import H200
 from support.gpu_on_cpu import kernels
+from support.kernel_samples import (
+    by_planes,
+    doubling,
+    first_layer,
+    last_of_voxels,
+    last_transposed,
+    packed,
+    planned,
+)
 from support.step_interpreter import high_and_low, voxels_of
 
 from cuda_cyclegan.engine.compiler import weight_layout
 from cuda_cyclegan.engine.compiler.convolution import Convolution
-from cuda_cyclegan.engine.compiler.launches.launch import OVERFLOW
-from cuda_cyclegan.engine.compiler.launches.planes import walks_by_planes
-from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
+from cuda_cyclegan.engine.compiler.kernels.launch import OVERFLOW, anywhere
+from cuda_cyclegan.engine.compiler.launches.steps import convolution, launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.steps import (
     ActivatedView,
     Activation,
-    Convolve,
-    ConvolveByPlanes,
-    ConvolvePatches,
-    ConvolveVoxels,
-    ConvTransposeToCells,
-    ConvTransposeToPatches,
-    ConvTransposeVoxels,
     Normalise,
     Pointwise,
     Statistics,
@@ -153,14 +154,12 @@ def test_first_layer_and_its_statistics(batch, channels, outputs, extents, kerne
     table = AffineTable("table", batch, outputs)
     statistics = Statistics(TensorView(target, extents), table, 1e-5, "scale", None)
     wgmma = kernel in ((7, 7, 7), (3, 3, 3))
-    lay = weight_layout.row_operands if wgmma else weight_layout.matrix_operands
-    step = ConvolvePatches(
-        "first", target, channels, extents, origin, "replicate", kernel, "weight", statistics
-    )
-    step = replace(step, wgmma=wgmma)
+    name = "convolve_patches_wgmma" if wgmma else "convolve_patches"
+    step = first_layer(name, kernel, target, extents, origin, "replicate", channels=channels)
+    step = replace(step, statistics=statistics)
     memory = {
         PATCHES: patches,
-        "weight": lay(weight).numbers().astype(np.float16),
+        "weight": packed(step, weight).astype(np.float16),
         "target": np.full((batch, *extents, outputs), np.nan, np.float16),
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
@@ -197,11 +196,10 @@ def test_transposed_convolution_to_cells_and_its_statistics(batch, channels, out
         AffineTable("table", batch, outputs),
     )
     statistics = Statistics(view, table, 1e-5, "scale", None)
-    step = ConvTransposeToCells("up", source, view, "weight", statistics)
-    laid = weight_layout.doubling_operands(weight, range(channels), channels)
+    step = replace(doubling(ActivatedView(source.whole), view), statistics=statistics)
     memory = {
         "source": values.astype(np.float16),
-        "weight": laid.numbers().astype(np.float16),
+        "weight": packed(step, weight).astype(np.float16),
         "target": np.full((batch, *made.extents, made.channels), np.nan, np.float16),
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
@@ -228,14 +226,9 @@ def test_transposed_convolution_of_voxels(batch, channels, outputs, cells, is_no
     random = np.random.default_rng(0)
     values = random.integers(-3, 4, (batch, *cells, channels)).astype(np.float32)
     weight = random.integers(-1, 2, (channels, outputs, 2, 2, 2)).astype(np.float32)
-    laid = weight_layout.voxel_operands(weight, range(channels), channels)
     made = Tensor("target", batch, cells, 8 * outputs, "fp16")
     fenced = np.full(made.batch * values[0, ..., 0].size * made.channels + 4096, np.nan, np.float16)
-    memory = {
-        "source": values.astype(np.float16),
-        "weight": laid.numbers().astype(np.float16),
-        "target": fenced,
-    }
+    memory = {"source": values.astype(np.float16), "target": fenced}
     table = None
     if is_normalised:
         table = AffineTable("table", batch, channels)
@@ -247,7 +240,9 @@ def test_transposed_convolution_of_voxels(batch, channels, outputs, cells, is_no
     source = TensorView(Tensor("source", batch, cells, channels, "fp16"), cells)
     read = ActivatedView(source, table, Activation(0.5 if table else 1.0))
     view = TensorView(made, tuple(2 * extent for extent in cells), shuffled=True)
-    run(ConvTransposeVoxels("up", read, view, "weight"), memory, card)
+    step = doubling(read, view, edge=2)
+    memory["weight"] = packed(step, weight).astype(np.float16)
+    run(step, memory, card)
     wanted = np.einsum("ndhwc,ckxyz->ndhwxyzk", values, weight).ravel()
     assert np.array_equal(fenced[: wanted.size].astype(np.float32), wanted)
     assert np.isnan(fenced[wanted.size :]).all()
@@ -294,11 +289,10 @@ def test_convolution_by_planes_and_its_statistics(
     target = Tensor("target", batch, extents, outputs, "fp16")
     table = AffineTable("table", batch, outputs)
     statistics = Statistics(TensorView(target, extents), table, 1e-5, "scale", None)
-    step = ConvolveByPlanes("conv", tuple(parts), target, "weight", statistics)
+    step = replace(by_planes(tuple(parts), target), statistics=statistics)
     card = card_of_walks(step, planes)
-    laid = weight_layout.plane_operands(weight, range(sum(channels)), sum(channels))
     memory |= {
-        "weight": laid.numbers().astype(np.float16),
+        "weight": packed(step, weight).astype(np.float16),
         "target": np.full((batch, *extents, outputs), np.nan, np.float16),
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
@@ -340,7 +334,8 @@ def test_last_convolution_of_single_voxels(batch, channels, outputs, extents, pr
     }
     view = TensorView(Tensor("source", batch, extents, channels, precision), extents)
     source = ActivatedView(view, AffineTable("table", batch, channels), Activation(0.1))
-    step = ConvolveVoxels("last", source, "weight", outputs, "bias", Activation(curve=curve))
+    step = last_of_voxels(source, outputs)
+    step = replace(step, bias="bias", activation=Activation(curve=curve))
     [launch] = launches(step, lambda name: memory[name].ctypes.data, card)
     kernels.run(launch, precision, (2, *launch.grid[1:]))
     activated = values * factors[:, None, None, None] + summands[:, None, None, None]
@@ -357,7 +352,11 @@ def test_last_convolution_of_single_voxels(batch, channels, outputs, extents, pr
 def card_of_walks(step, planes):
     """A card on which a block walks through so many planes of the target."""
     cards = (replace(H200, multiprocessors=count) for count in (1, 2, H200.multiprocessors))
-    return next(card for card in cards if walks_by_planes(step, card).planes == planes)
+    return next(card for card in cards if planes_of_a_walk(step, card) == planes)
+
+
+def planes_of_a_walk(step, card):
+    return convolution(step, anywhere, card).arguments.planes
 
 
 def convolved(values, weight, stride=1):
@@ -410,8 +409,7 @@ def test_halving_convolution_and_its_statistics(batch, channels, outputs, extent
     )
     found = AffineTable("table", batch, outputs)
     statistics = Statistics(TensorView(target, made), found, 1e-5, "scale", None)
-    step = ConvolveByPlanes("down", (view,), target, "weight", statistics, stride=2)
-    laid = weight_layout.halving_operands(weight, range(channels), channels)
+    step = replace(by_planes((view,), target, stride=2), statistics=statistics)
     factors = random.choice([-1.0, 0.5, 2.0], (batch, channels))
     summands = random.integers(-3, 4, (batch, channels))
     fenced = np.full(values.size + 2 * 4096, np.nan, np.float16)
@@ -419,7 +417,7 @@ def test_halving_convolution_and_its_statistics(batch, channels, outputs, extent
     memory = {
         "source": fenced[4096:-4096],
         "first.table": np.stack([factors, summands]).astype(np.float32),
-        "weight": laid.numbers().astype(np.float16),
+        "weight": packed(step, weight).astype(np.float16),
         "target": np.full((batch, *made, outputs), np.nan, np.float16),
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
@@ -447,10 +445,11 @@ def test_first_layer_of_stride_two(batch, outputs, extents, origin, mode):
     weight = random.normal(0.1, 0.3, (outputs, 1, 4, 4, 4)).astype(np.float32)
     made = tuple(extent // 2 for extent in extents)
     target = Tensor("target", batch, made, outputs, "fp16")
-    step = ConvolvePatches("first", target, 1, extents, origin, mode, (4, 4, 4), "weight", stride=2)
+    name, two = "convolve_strided_patches", (2, 2, 2)
+    step = first_layer(name, (4, 4, 4), target, extents, origin, mode, stride=two)
     memory = {
         PATCHES: patches,
-        "weight": weight_layout.strided_operands(weight).numbers().astype(np.float16),
+        "weight": packed(step, weight).astype(np.float16),
         "target": np.full((batch, *made, outputs), np.nan, np.float16),
     }
     [launch] = launches(step, lambda name: memory[name].ctypes.data, H200)
@@ -498,7 +497,7 @@ def test_convolution_on_split_fp16(batch, channels, outputs, extents, kernel, st
         "fp32",
         split_fp16=True,
     )
-    step = Convolve("layer", shape, source, target, Region(0, batch), "weight", 1 / (8.0 * 64.0))
+    step = replace(planned(shape, source.scale), scale=1 / (8.0 * 64.0))
     memory = {
         "source": weight_layout.split_fp16_pairs(image, 8.0),
         "weight": weight_layout.split_fp16_pairs(weight, 64.0),
@@ -532,9 +531,6 @@ def test_transposed_last_layer(torch, batch, outputs, parts, extents, slope, shu
     weight = random.normal(0, 0.1, (channels, outputs, 4, 4, 4)).astype(np.float32)
     memory = {
         "bias": random.normal(0, 1, outputs).astype(np.float32),
-        "weight": weight_layout.cell_operands(weight, range(channels), channels)
-        .numbers()
-        .astype(np.float16),
         TRANSLATED: np.full((batch, outputs, *target), np.nan, np.float32),
         OVERFLOW: np.zeros(1, np.int32),
     }
@@ -560,9 +556,9 @@ def test_transposed_last_layer(torch, batch, outputs, parts, extents, slope, shu
             )
         )
         values.append(np.where(inner < 0, slope * inner, inner).astype(np.float16))
-    step = ConvTransposeToPatches(
-        "last", tuple(views), "weight", outputs, target, "bias", Activation(curve="tanh")
-    )
+    step = last_transposed(tuple(views), outputs)
+    step = replace(step, bias="bias", activation=Activation(curve="tanh"))
+    memory["weight"] = packed(step, weight).astype(np.float16)
     [launch] = launches(step, lambda name: memory[name].ctypes.data, H200)
     kernels.run(launch, "fp16")
     seen = torch.from_numpy(np.concatenate(values, -1).astype(np.float64)).permute(0, 4, 1, 2, 3)

@@ -15,7 +15,7 @@ from cuda_cyclegan.engine.compiler.checks import sampled_voxels
 from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.launches import checks
 from cuda_cyclegan.engine.compiler.launches.steps import launches
-from cuda_cyclegan.engine.compiler.steps import Activation, Convolve, Pointwise
+from cuda_cyclegan.engine.compiler.steps import Activation, Conv, Pointwise
 from cuda_cyclegan.engine.compiler.tensors import AffineTable, Region, Tensor, TensorView
 from cuda_cyclegan.engine.network.layers import FloatArray, Pool, Triple
 from cuda_cyclegan.engine.options import Precision
@@ -33,7 +33,7 @@ triples = st.tuples(*[st.integers(1, 3)] * 3)
 extents_of = st.tuples(*[st.integers(1, 7)] * 3)
 
 
-def run(step: Pointwise | Convolve, memory: dict[str, Any], kind: Precision) -> None:
+def run(step: Pointwise | Conv, memory: dict[str, Any], kind: Precision) -> None:
     for launch in launches(step, lambda name: memory[name].ctypes.data, H200):
         kernels.run(launch, kind)
 
@@ -223,12 +223,11 @@ def test_convolutions_of_groups(shape: Convolution, seed: int) -> None:
     made = np.full(
         (shape.batch, *shape.target_extents, shape.target_channels), np.nan, source.dtype
     )
-    step = Convolve(
+    step = Conv.of_shape(
         "layer",
         shape,
         whole("source", source, shape.precision).tensor,
         whole("target", made, shape.precision).tensor,
-        Region(0, shape.batch),
         "weight",
     )
     memory = {"source": source, "weight": weight, "target": made}

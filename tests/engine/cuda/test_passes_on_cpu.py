@@ -19,7 +19,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Activation,
     AddPatches,
     ChannelGroups,
-    Convolve,
+    Conv,
     Normalise,
     Pack,
     Pointwise,
@@ -410,12 +410,11 @@ def test_a_dilated_convolution() -> None:
     shape = Convolution(
         1, (6, 7, 8), 8, extents, 12, (3, 2, 3), ONES, border, border, "fp32", dilation=dilation
     )
-    step = Convolve(
+    step = Conv.of_shape(
         "layer",
         shape,
         whole("image", image, "fp32").tensor,
         whole("target", target, "fp32").tensor,
-        Region(0, 1),
         "weight",
     )
     run(step, {"image": image, "weight": weight, "target": target}, "fp32")

@@ -18,10 +18,10 @@ from support.gpu_on_cpu.plans import Plans
 from support.gpu_on_cpu.streams import Graph, Stream
 
 from cuda_cyclegan.engine.compiler.convolution import Convolution
-from cuda_cyclegan.engine.compiler.kernels import own_kernel
+from cuda_cyclegan.engine.compiler.kernels.table import own_kernel
 from cuda_cyclegan.engine.compiler.launches.steps import launches
-from cuda_cyclegan.engine.compiler.steps import Convolve
-from cuda_cyclegan.engine.compiler.tensors import Region, Tensor
+from cuda_cyclegan.engine.compiler.steps import Conv
+from cuda_cyclegan.engine.compiler.tensors import Tensor
 from cuda_cyclegan.engine.cuda.plan_cache import OWN, Candidate, Findings, TuningCache, key_of
 from cuda_cyclegan.engine.cuda.trial_memory import TrialMemory
 from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError
@@ -148,7 +148,7 @@ def test_a_wrong_plan_for_groups_is_struck_out(world, name, fault):
 
 def launches_of(shape):
     tensors = plan_tensors(shape)
-    step = Convolve("layer", shape, *tensors, Region(0, shape.batch), "weight")
+    step = Conv.of_shape("layer", shape, *tensors, "weight")
     return launches(step, lambda _: 256, H200)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from support.gpu_on_cpu.kept_files import kept_file
 
-from cuda_cyclegan.engine.compiler.kernels import KERNELS
+from cuda_cyclegan.engine.compiler.kernels.table import KERNELS
 from cuda_cyclegan.engine.compiler.tensors import ELEMENTS
 from cuda_cyclegan.engine.options import Precision
 

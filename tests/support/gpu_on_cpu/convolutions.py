@@ -3,16 +3,16 @@
 import numpy as np
 from support.gpu_on_cpu.memory import array_at
 
-from cuda_cyclegan.engine.compiler.steps import Convolve
+from cuda_cyclegan.engine.compiler.steps import Conv
 
 
-def convolved_exactly(step: Convolve, places: tuple[int, int, int, int]) -> bool:
+def convolved_exactly(step: Conv, places: tuple[int, int, int, int]) -> bool:
     """In double precision, so that a voxel's bytes do not depend on its place in a block."""
     return convolved_by_torch(step, places, "f8")
 
 
 def convolved_by_torch(
-    step: Convolve, places: tuple[int, int, int, int], number_of_sums: str = "f4"
+    step: Conv, places: tuple[int, int, int, int], number_of_sums: str = "f4"
 ) -> bool:
     """A convolution block by block, so that no block's bytes depend on those beside it."""
     import torch

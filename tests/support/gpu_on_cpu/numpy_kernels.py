@@ -11,7 +11,7 @@ import numpy as np
 from support.gpu_on_cpu.kernels import Kernels
 from support.gpu_on_cpu.memory import array_at
 
-from cuda_cyclegan.engine.compiler.launches.launch import Launch
+from cuda_cyclegan.engine.compiler.kernels.launch import Launch
 
 NUMBER = np.float16
 """What tensors hold."""

@@ -8,7 +8,7 @@ from support.gpu_on_cpu.numpy_kernels import NUMBER, convolve
 
 from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.kernel_source import structure
-from cuda_cyclegan.engine.compiler.launches.convolutions import convolution_geometry
+from cuda_cyclegan.engine.compiler.kernels.convolutions import convolution_geometry
 
 Fault = Callable[[Any], None]
 """Spoils a result [N, D, H, W, K] that was right."""

@@ -9,8 +9,8 @@ from ....network.layers import Triple
 from ....patch_grid import PatchWindow
 from ....scaling import VOXEL_TYPES, Stored
 from ...kernel_source import constants, structure
+from ...kernels.launch import BLOCK, Launch
 from ...ring_buffers import RingLayout
-from ..launch import BLOCK, Launch
 
 
 def cut(

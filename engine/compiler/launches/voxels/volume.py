@@ -10,7 +10,7 @@ from ....network.layers import Triple
 from ....patch_grid import Rows
 from ....scaling import Stored, VoxelArray
 from ...kernel_source import constants, structure
-from ..launch import BLOCK, Launch
+from ...kernels.launch import BLOCK, Launch
 from .sliding_window import scaling_of
 
 

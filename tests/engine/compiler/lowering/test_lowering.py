@@ -9,31 +9,23 @@ from msgspec import structs
 from support.covering_networks import SPECS, covering
 from support.described_cards import B200, H200, T4
 from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, chain, random_network
+from support.kernel_samples import computed_by
 from support.network_features import FEATURES
 from support.step_interpreter import interpret
 
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
-from cuda_cyclegan.engine.compiler.kernels import TENSOR_CORE_KERNELS
-from cuda_cyclegan.engine.compiler.launches.launch import anywhere
+from cuda_cyclegan.engine.compiler.kernels.launch import anywhere
+from cuda_cyclegan.engine.compiler.kernels.table import TENSOR_CORE_KERNELS
 from cuda_cyclegan.engine.compiler.launches.steps import launches
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
-    IDENTITY,
     ActivatedView,
-    Convolve,
-    ConvolveByPlanes,
-    ConvolvePatches,
-    ConvolveToPatches,
-    ConvolveVoxels,
-    ConvTransposeToCells,
-    ConvTransposeToPatches,
-    ConvTransposeVoxels,
     Normalise,
     Pointwise,
     Statistics,
-    Unpack,
+    planned,
 )
 from cuda_cyclegan.engine.network.architectures import Groups, ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
@@ -147,7 +139,7 @@ def test_an_own_form_is_taken_where_it_is_not_asked_for_another(form):
     graph, patch = halving_graph(InstanceNorm(32), Relu()), (4, 6, 8)
     layout = Layout(patch, 1, "fp16", wgmma=True, forms={"down": form})
     steps = lower(random_network(graph, 1), layout, H200).steps
-    assert any(isinstance(step, ConvolveByPlanes) for step in steps) == (form == "own")
+    assert bool(computed_by(steps, "convolve_strided")) == (form == "own")
     check(graph, patch, wgmma=True, forms={"down": form})
 
 
@@ -199,7 +191,7 @@ def test_layers_around_cells_agree(kernel, padding, pad, cells, precision):
     graph, patch = Graph(1, nodes), (16, 12, 20)
     check(graph, patch, 2, precision, split_fp16=precision == "fp32")
     steps = lower(random_network(graph, 1), Layout(patch, 2, precision), H200).steps
-    [down] = [step for step in steps if isinstance(step, Convolve) and step.layer == "down"]
+    [down] = [step for step in planned(steps) if step.layer == "down"]
     assert (down.shape.stride == (1, 1, 1)) == cells
 
 
@@ -226,8 +218,8 @@ def test_a_transposed_last_layer_straight_from_its_operands_agrees(changed):
     graph = build(spec)
     layout = Layout((8, 12, 16), 2, "fp16", matrix_kernels=True)
     steps = lower(random_network(graph, 1), layout, H200).steps
-    [last] = [step for step in steps if isinstance(step, ConvTransposeToPatches)]
-    assert len(last.parts) == 2
+    [last] = computed_by(steps, "conv_transpose_to_patches")
+    assert len(last.views) == 2
     check(graph, (8, 12, 16), batch=2, matrix_kernels=True)
 
 
@@ -243,7 +235,7 @@ def test_a_transposed_last_layer_straight_from_its_operands_agrees(changed):
 def test_a_last_layer_that_its_kernel_cannot_do_is_done_as_any_other(spec):
     layout = Layout((8, 12, 16), 2, "fp16", matrix_kernels=True)
     steps = lower(random_network(build(spec), 1), layout, H200).steps
-    assert not any(isinstance(step, ConvTransposeToPatches) for step in steps)
+    assert not computed_by(steps, "conv_transpose_to_patches")
     check(build(spec), (8, 12, 16), batch=2, matrix_kernels=True)
 
 
@@ -251,9 +243,9 @@ def test_a_first_layer_that_measures_what_it_makes_agrees():
     uncached = replace(H200, l2_bytes=0)
     graph = build(structs.replace(RESNET, width=16, blocks=1))
     layout = Layout((8, 12, 16), 2, "fp16", matrix_kernels=True)
-    first = lower(random_network(graph, 0), layout, uncached)
-    assert isinstance(first.steps[0], ConvolvePatches)
-    assert first.steps[0].statistics is not None
+    steps = lower(random_network(graph, 0), layout, uncached).steps
+    [first] = computed_by(steps, "convolve_patches")
+    assert first.statistics is not None
     check(graph, (8, 12, 16), batch=2, card=uncached, matrix_kernels=True)
 
 
@@ -263,9 +255,8 @@ def test_outer_layers_by_warp_groups_agree(width):
     patch = 8, 8, 72
     layout = Layout(patch, 1, "fp16", matrix_kernels=True, wgmma=True)
     first, *_, last = lower(random_network(graph, 0), layout, H200).steps
-    assert isinstance(first, ConvolvePatches)
-    assert isinstance(last, ConvolveToPatches)
-    assert (first.wgmma, last.wgmma) == (True, True)
+    names = "convolve_patches_wgmma", "convolve_to_patches_wgmma"
+    assert computed_by([first, last], *names) == [first, last]
     check(graph, patch, matrix_kernels=True, wgmma=True)
 
 
@@ -279,19 +270,20 @@ def test_transposed_convolutions_by_warp_groups_agree(width, norm):
     patch = 4, 12, 8
     layout = Layout(patch, 2, "fp16", matrix_kernels=True, wgmma=True)
     steps = lower(random_network(graph, 0), layout, H200).steps
-    doubled = [step for step in steps if isinstance(step, ConvTransposeToCells)]
+    doubled = computed_by(steps, "conv_transpose_to_cells")
     assert [step.source.channels for step in doubled] == ([128, 64] if width == 32 else [128])
     assert all((step.statistics is None) == (norm == "stored") for step in doubled)
     check(graph, patch, 2, matrix_kernels=True, wgmma=True)
 
 
 @pytest.mark.parametrize(
-    ("edge", "border", "kind"), [(3, 1, ConvTransposeToCells), (2, 0, ConvTransposeVoxels)]
+    ("edge", "border", "kernel"),
+    [(3, 1, "conv_transpose_to_cells"), (2, 0, "conv_transpose_voxels")],
 )
-def test_groups_of_few_channels_by_kernels_of_whole_layers_agree(edge, border, kind):
+def test_groups_of_few_channels_by_kernels_of_whole_layers_agree(edge, border, kernel):
     """Their weight is made dense first, with zeros between the groups."""
-    kernel, around, two = (edge,) * 3, (border,) * 3, (2, 2, 2)
-    up = ConvTranspose3d(64, 64, kernel, "u.weight", None, two, around, around, groups=16)
+    taps, around, two = (edge,) * 3, (border,) * 3, (2, 2, 2)
+    up = ConvTranspose3d(64, 64, taps, "u.weight", None, two, around, around, groups=16)
     graph = chain(
         1,
         ("down", Conv3d(1, 64, (3, 3, 3), "d.weight", None, two, (1, 1, 1))),
@@ -300,7 +292,7 @@ def test_groups_of_few_channels_by_kernels_of_whole_layers_agree(edge, border, k
     )
     layout = Layout((8, 8, 8), 1, "fp16", matrix_kernels=True, wgmma=True)
     steps = lower(random_network(graph, 0), layout, H200).steps
-    assert any(isinstance(step, kind) for step in steps)
+    assert computed_by(steps, kernel)
     check(graph, (8, 8, 8), matrix_kernels=True, wgmma=True)
 
 
@@ -338,8 +330,8 @@ def test_halving_convolutions_by_warp_groups_agree(norm, activation, is_activate
     graph, patch = halving_graph(norm, activation), (4, 10, 8)
     layout = Layout(patch, batch, "fp16", matrix_kernels=True, wgmma=True)
     steps = lower(random_network(graph, 1), layout, H200).steps
-    [down] = [step for step in steps if isinstance(step, ConvolveByPlanes)]
-    [read] = down.parts
+    [down] = computed_by(steps, "convolve_strided")
+    [read] = down.views
     assert (read != bare(read)) == is_activated
     check(graph, patch, batch, matrix_kernels=True, wgmma=True)
 
@@ -360,13 +352,13 @@ def test_a_norm_that_a_halving_layer_reads_too_is_not_one_launch_with_a_pass():
     graph, patch = Graph(1, nodes), (4, 6, 8)
     layout = Layout(patch, 1, "fp16", wgmma=True)
     steps = lower(random_network(graph, 1), layout, H200).steps
-    [down] = [step for step in steps if isinstance(step, ConvolveByPlanes)]
-    assert down.parts[0].table is not None
+    [down] = computed_by(steps, "convolve_strided")
+    assert down.views[0].table is not None
     check(graph, patch, wgmma=True)
 
 
 def bare(view: ActivatedView) -> ActivatedView:
-    return ActivatedView(view.source, None, IDENTITY)
+    return ActivatedView(view.source)
 
 
 @pytest.mark.parametrize("changed", [{"stride": (2, 2, 1)}, {"outputs": 48}])
@@ -374,7 +366,7 @@ def test_strided_convolutions_that_the_own_kernel_cannot_do_are_left_to_plans(ch
     graph, patch = halving_graph(InstanceNorm(32), Relu(), **changed), (4, 10, 8)
     layout = Layout(patch, 1, "fp16", matrix_kernels=True, wgmma=True)
     steps = lower(random_network(graph, 1), layout, H200).steps
-    assert not any(isinstance(step, ConvolveByPlanes) for step in steps)
+    assert not computed_by(steps, "convolve_by_planes", "convolve_strided")
     check(graph, patch, matrix_kernels=True, wgmma=True)
 
 
@@ -455,10 +447,10 @@ def test_convolutions_by_planes_agree(activation, is_activated, batch):
     graph, patch = graph_of_planes(activation), (4, 6, 8)
     layout = Layout(patch, batch, "fp16", matrix_kernels=True, wgmma=True)
     steps = lower(random_network(graph, 1), layout, H200).steps
-    found = {step.layer: step for step in steps if isinstance(step, ConvolveByPlanes)}
+    found = {step.layer: step for step in computed_by(steps, "convolve_by_planes")}
     assert set(found) == {"second", "third", "fourth"}
-    assert len(found["third"].parts) == 2
-    assert (found["second"].parts[0].table is not None) == is_activated
+    assert len(found["third"].views) == 2
+    assert (found["second"].views[0].table is not None) == is_activated
     assert found["second"].statistics is not None
     check(graph, patch, batch, matrix_kernels=True, wgmma=True)
     check(graph, patch, batch, matrix_kernels=True, wgmma=True, forms={"third": "plain"})
@@ -478,8 +470,8 @@ def test_convolutions_by_planes_read_what_lies_around_a_border(stride):
     graph, patch = Graph(1, nodes), (4, 6, 8)
     layout = Layout(patch, 1, "fp16", wgmma=True)
     steps = lower(random_network(graph, 1), layout, H200).steps
-    [step] = [step for step in steps if isinstance(step, ConvolveByPlanes)]
-    assert step.parts[0].source.extents == (6, 8, 10)
+    [step] = computed_by(steps, "convolve_by_planes", "convolve_strided")
+    assert step.views[0].source.extents == (6, 8, 10)
     check(graph, patch, wgmma=True)
 
 
@@ -497,7 +489,7 @@ def test_a_last_layer_of_single_voxels_writes_the_patches(activation, outputs, b
     )
     graph, patch = Graph(1, nodes), (4, 6, 8)
     steps = lower(random_network(graph, 1), Layout(patch, batch, "fp16"), H200).steps
-    assert isinstance(steps[-1], ConvolveVoxels if outputs <= 4 else Unpack)
+    assert bool(computed_by(steps[-1:], "convolve_voxels")) == (outputs <= 4)
     if isinstance(activation, LeakyRelu) and outputs <= 4:
         assert not any(isinstance(step, Pointwise | Normalise) for step in steps)
     check(graph, patch, batch)
@@ -508,7 +500,7 @@ def convolutions(graph, patch: Triple) -> dict[str, bool]:
     """Whether each convolution of a float program is done on split fp16, where it may be."""
     layout = Layout(patch, 1, "fp32", split_fp16=True)
     steps = lower(random_network(graph, 0), layout, H200).steps
-    return {step.layer: step.shape.split_fp16 for step in steps if isinstance(step, Convolve)}
+    return {step.layer: step.shape.split_fp16 for step in planned(steps)}
 
 
 @pytest.mark.parametrize("padding", ["reflect", "zero"])
@@ -526,7 +518,7 @@ def test_tf32_programs_with_some_convolutions_on_split_fp16_agree():
         graph = build(spec)
         layout = Layout((16, 8, 8), 1, "tf32", split_fp16=True)
         steps = lower(random_network(graph, 0), layout, H200).steps
-        layers = {s.layer for s in steps if isinstance(s, Convolve) and s.shape.split_fp16}
+        layers = {s.layer for s in planned(steps) if s.shape.split_fp16}
         assert layers
         assert all(layer.startswith("down") for layer in layers)
         check(graph, (16, 8, 8), 2, "tf32", split_fp16=True)
@@ -551,8 +543,8 @@ def test_a_residual_block_is_two_convolutions_and_two_normalisations():
     for blocks in (2, 3):
         graph = build(structs.replace(RESNET, blocks=blocks))
         steps = lower(random_network(graph, 0), Layout((16, 16, 16), 1, "fp16"), H200).steps
-        counts.append([sum(isinstance(s, kind) for s in steps) for kind in (Convolve, Normalise)])
-        counts[-1].append(len(steps))
+        joined = sum(isinstance(step, Normalise) for step in steps)
+        counts.append([len(list(planned(steps))), joined, len(steps)])
     assert [after - before for before, after in zip(*counts, strict=True)] == [2, 2, 4]
 
 

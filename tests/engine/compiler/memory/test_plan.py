@@ -10,12 +10,11 @@ from support.described_cards import H200
 from support.gpu_networks import ODD_GRAPHS, random_network
 from support.step_interpreter import interpret
 
-from cuda_cyclegan.engine.compiler.launches.first_layer import blocks_of_a_patch
-from cuda_cyclegan.engine.compiler.launches.steps import launches
+from cuda_cyclegan.engine.compiler.launches.steps import launches, measuring_blocks
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.plan import plan_memory, scratch_name
-from cuda_cyclegan.engine.compiler.steps import Convolve, ConvolvePatches, Normalise, Pointwise
+from cuda_cyclegan.engine.compiler.steps import Conv, Normalise, Pointwise, is_planned
 from cuda_cyclegan.engine.compiler.tensors import PATCHES
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
@@ -27,7 +26,7 @@ def compiled(spec=RESNET, patch=(16, 24, 32), batch=1, card=H200, **choices):
     layout = Layout(patch, batch, "fp16", **choices)
     lowered = lower(random_network(build(spec), 0), layout, card)
     steps = enumerate(lowered.steps)
-    workspaces = {index: 1000 for index, step in steps if isinstance(step, Convolve)}
+    workspaces = {index: 1000 for index, step in steps if is_planned(step)}
     return lowered, plan_memory(lowered, (1, 1), workspaces)
 
 
@@ -50,11 +49,11 @@ def test_a_first_layer_that_measures_has_memory_for_it():
     wide = structs.replace(RESNET, width=32)
     lowered, plan = compiled(wide, batch=2, card=uncached, matrix_kernels=True)
     first, following = lowered.steps[:2]
-    assert isinstance(first, ConvolvePatches)
+    assert isinstance(first, Conv)
     assert isinstance(following, Pointwise)
     assert first.statistics is not None
     assert first.statistics.target == following.table
-    blocks = blocks_of_a_patch(first, uncached)
+    blocks = measuring_blocks(first, uncached)
     sizes = {
         PATCHES: 2 * 16 * 24 * 32 * 4,
         first.target.name: first.target.bytes,

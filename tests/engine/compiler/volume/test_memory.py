@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.described_cards import H200
+from support.kernel_samples import computed_by
 from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid, grid_of
@@ -20,13 +21,12 @@ from cuda_cyclegan.engine.compiler.memory.plan import scratch_name
 from cuda_cyclegan.engine.compiler.memory.trials import bytes_of_trials
 from cuda_cyclegan.engine.compiler.steps import (
     AddPatches,
-    Convolve,
-    ConvolveByPlanes,
-    ConvolveToPatches,
-    ConvTransposeToCells,
+    Conv,
     Pointwise,
     Statistics,
     Step,
+    is_planned,
+    planned,
 )
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.compiler.volume.lifetimes import WORKSPACE_BYTES, VolumeRequest
@@ -135,7 +135,7 @@ def test_a_pass_waits_for_neighbours_and_for_statistics(name: str) -> None:
                 assert made[step.source.tensor.name] < number
             if isinstance(step, Pointwise) and step.table and step.table.name in made:
                 assert made[step.table.name] < number
-            if isinstance(step, Statistics | Convolve | Pointwise):
+            if isinstance(step, Statistics | Pointwise) or is_planned(step):
                 made[step.target.name] = number
     assert [one.is_whole for one in passes[:-1]] == [False] * (len(passes) - 1)
     assert isinstance(passes[-1].steps[0], AddPatches) == (name == "sum")
@@ -202,7 +202,7 @@ def test_a_layer_by_planes_reads_more_than_its_own_blocks() -> None:
     passes = passes_of(lowered)
     maps = maps_of(lowered, passes)
     [(one, step)] = [
-        (one, step) for one in passes for step in one.steps if isinstance(step, ConvolveByPlanes)
+        (one, step) for one in passes for step in computed_by(one.steps, "convolve_strided")
     ]
     read = step.flow.read_names & maps.keys()
     assert read
@@ -232,16 +232,16 @@ def test_blocks_made_anew_share_what_the_last_layer_sees_of_their_neighbours() -
     [recomputing] = [one for one in recomputed(wanted.passes) if one.block is not None]
     *_, reading, last = recomputing.steps
     assert isinstance(reading, Pointwise)
-    assert isinstance(last, ConvolveToPatches)
+    assert isinstance(last, Conv)
     assert reading.around is not None
     held = reading.source.extents
     for axis, block in enumerate(recomputing.block or ()):
         first = reading.around[axis]
         assert first <= reading.origin[axis] < 0
         assert first + held[axis] >= reading.origin[axis] + reading.target.extents[axis]
-        assert last.extents[axis] == block
+        assert last.output.extents[axis] == block
     assert {step.shape for step in recomputed_convolutions(recomputed(wanted.passes))} <= {
-        step.shape for one in wanted.passes for step in one.steps if isinstance(step, Convolve)
+        step.shape for one in wanted.passes for step in planned(one.steps)
     }
 
 
@@ -251,10 +251,11 @@ def test_an_own_kernel_makes_blocks_anew_with_what_the_last_layer_sees_around_th
     [recomputing] = [one for one in recomputed(wanted.passes) if one.is_recomputed]
     assert (recomputing.block, recomputing.batch) == (wanted.grid.block, 1)
     _, making, last = recomputing.steps
-    assert isinstance(making, ConvTransposeToCells)
-    assert isinstance(last, ConvolveToPatches)
+    names = "conv_transpose_to_cells", "convolve_to_patches_wgmma"
+    assert computed_by([making, last], *names) == [making, last]
+    assert isinstance(last, Conv)
     assert last.around == (-4, -4, -4)
-    assert last.source.extents == tuple(size + 8 for size in wanted.grid.block)
+    assert last.views[0].source.extents == tuple(size + 8 for size in wanted.grid.block)
     assert {
         item.batch
         for s in recomputing.steps[1:]

@@ -20,6 +20,7 @@ from support.gpu_networks import ODD_GRAPHS, chain, random_network
 from support.gpu_on_cpu.convolutions import convolved_exactly
 from support.gpu_on_cpu.memory import array_at, poisoned
 from support.gpu_on_cpu.streams import Event, Gpu
+from support.kernel_samples import computed_by
 from support.tiers import examples
 from support.volume_on_cpu import VolumeOnCpu, volume_on_cpu
 
@@ -28,7 +29,7 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.launches import blocks as block_launches
 from cuda_cyclegan.engine.compiler.launches.blocks import measured_volume
-from cuda_cyclegan.engine.compiler.steps import ConvolveToPatches, Pointwise
+from cuda_cyclegan.engine.compiler.steps import Pointwise
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.compiler.volume.memory import STAGES
 from cuda_cyclegan.engine.compiler.volume.passes import sees_neighbours
@@ -163,7 +164,7 @@ def test_low_resolutions_at_once_whose_last_layer_reads_more_than_blocks_do(widt
     reader, last = made.program.lowered.steps[-2:]
     assert isinstance(reader, Pointwise)
     assert reader.source.shuffled
-    assert isinstance(last, ConvolveToPatches)
+    assert computed_by([last], "convolve_to_patches_wgmma", "convolve_to_patches")
     assert error(network, volume, made(volume)) <= LIMITS["fp16"]
 
 
@@ -190,8 +191,8 @@ def test_the_outermost_layers_on_the_matrix_units(grid: BlockGrid) -> None:
     network = random_network(build(OUTERMOST), seed=1)
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(network, grid, "fp16", matrix_kernels=True)
-    kinds = {type(step).__name__ for one in made.passes for step in one.steps}
-    assert {"ConvolvePatches", "ConvolveToPatches"} <= kinds
+    steps = [step for one in made.passes for step in one.steps]
+    assert len(computed_by(steps, "convolve_patches", "convolve_to_patches")) == 2
     assert error(network, volume, made(volume)) <= LIMITS["fp16"]
 
 
@@ -249,8 +250,9 @@ def test_layers_by_warp_groups_measure_the_volume() -> None:
     volume = noise(network.graph, grid.extents)
     compiled = partial(volume_on_cpu, network, grid, "fp16", wgmma=True, **MATRIX_KERNELS)
     made, alone = compiled(batch=3), compiled(batch=1)
-    measuring = {type(step).__name__ for one in made.passes for _, step in one.measured}
-    assert measuring >= {"ConvolvePatches", "ConvolveByPlanes", "ConvTransposeToCells"}
+    measuring = [step for one in made.passes for _, step in one.measured]
+    names = "convolve_patches_wgmma", "convolve_strided", "conv_transpose_to_cells"
+    assert {step.kernel for step in computed_by(measuring, *names)} == {*names}
     assert sees_neighbours(made.passes[-1].steps[0])
     wanted = made(volume)
     assert error(network, volume, wanted) <= LIMITS["fp16"]

@@ -9,6 +9,7 @@ from ..kernel_source import constants, structure
 from ..steps import IDENTITY, Pointwise, Sampling
 from ..tensors import NUMBER_BYTES, TensorView
 from .launch import Addresses, Launch, block_shape, vectors
+from .spec import KernelSpec
 from .tensor_arguments import (
     activation_of,
     address_of,
@@ -192,3 +193,26 @@ def _columns(across: int, width: int, each: int) -> int:
     while (columns := -(-width // (each * turns))) * across > most:
         turns += 1
     return max(columns, _NARROW_BLOCK // across)
+
+
+FORMS = {"": "PLAIN", "_residual": "RESIDUAL", "_general": "GENERAL"}
+"""Forms of a pass in pass.cuh, by the ends of kernels' names."""
+
+_SAMPLINGS = {
+    "": "<",
+    "_nearest": "_sampled<NEAREST, ",
+    "_largest": "_sampled<LARGEST, ",
+    "_mean": "_sampled<MEAN, ",
+    "_trilinear": "_blended<Between<false>, ",
+    "_trilinear_corners": "_blended<Between<true>, ",
+    "_binomial": "_blended<Filtered, ",
+}
+POINTWISE = KernelSpec(
+    "pointwise",
+    {
+        f"pointwise{name}{suffix}": f"pointwise{template}{form}>"
+        for name, template in _SAMPLINGS.items()
+        for suffix, form in FORMS.items()
+    },
+    in_blocks=True,
+)

@@ -8,7 +8,6 @@ from typing import TypeAlias
 from ...network.layers import Triple
 from ...options import Precision
 from ..card_properties import CardProperties
-from ..kernels import WARP_GROUP_COLUMNS
 from ..tensors import NUMBER_BYTES, VECTOR_BYTES
 
 BLOCK = 256
@@ -62,6 +61,10 @@ class Launch:
 def most_shared(card: CardProperties) -> int:
     """Bytes of shared memory that a block of the outermost layers takes at most."""
     return min(_MOST_SHARED, card.shared_per_block)
+
+
+WARP_GROUP_COLUMNS = (128, 96, 64)
+"""Columns of a block of the wgmma kernels of the outer layers."""
 
 
 def warp_group_columns(width: int) -> int:

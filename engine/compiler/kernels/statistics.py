@@ -9,7 +9,8 @@ from ..kernel_source import constants, structure
 from ..steps import ChannelGroups, Normalise, Statistics
 from ..tensors import COUNTERS, NUMBER_BYTES, VECTOR_BYTES, TensorView
 from .launch import WARP, Addresses, Launch, vectors
-from .passes import is_linear, pass_arguments
+from .passes import FORMS, is_linear, pass_arguments
+from .spec import KernelSpec
 from .tensor_arguments import address_of, strides_of
 
 _MEASURING = 2
@@ -202,3 +203,14 @@ def _held_vectors(step: Normalise, shares: int, card: CardProperties) -> tuple[i
     turns = -(-prod(tensor.extents) // shares * tile["ACROSS"] // tile["THREADS"])
     held = min(turns, (card.shared_per_block - sums) // each - ring)
     return (held, sums + (held + ring) * each) if held > 0 else (0, sums)
+
+
+STATISTICS = KernelSpec("statistics", in_blocks=True)
+NORMALISE = KernelSpec(
+    "normalise",
+    {
+        f"normalise{suffix}{held}": f"normalise<{form}, {is_held}>"
+        for held, is_held in (("", "false"), ("_held", "true"))
+        for suffix, form in FORMS.items()
+    },
+)

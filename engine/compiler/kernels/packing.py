@@ -1,17 +1,58 @@
-"""Launches that make translated patches of a tensor, where the last layer does not itself."""
+"""Patches to a tensor, and a tensor to translated patches, where no convolution does it itself."""
 
 from math import prod
 
 from ..kernel_source import structure
-from ..steps import AddPatches, SumTaps, Unpack
-from ..tensors import PATCHES, TRANSLATED
+from ..steps import AddPatches, Pack, SumTaps, Unpack
+from ..tensors import NUMBER_BYTES, PATCHES, TRANSLATED
 from .launch import BLOCK, OVERFLOW, Addresses, Launch
+from .spec import KernelSpec
 from .tensor_arguments import (
     activation_of,
     address_of,
+    border_of,
     strides_of,
     table_addresses,
 )
+
+PACK = KernelSpec("pack", in_blocks=True)
+UNPACK = KernelSpec("unpack", in_blocks=True)
+
+
+def pack(step: Pack, at: Addresses) -> Launch:
+    """The patches, packed."""
+    target = step.target
+    depth, height, width = target.extents
+    lines = step.channels * step.taps[0]
+    size = NUMBER_BYTES[target.precision]
+    columns = min(width, 128)
+    while columns > 1 and 4 * target.channels + lines * size * _span(step, columns) > 40_000:
+        columns = -(-columns // 2)
+    span = _span(step, columns)
+    patch = step.channels * prod(step.extents) * 4
+    border, border_value = border_of(step.mode)
+    values = structure("pack.cu", "Pack")(
+        patches=at(PATCHES) + step.patches.first * patch,
+        target=at(target.name),
+        patch_channels=step.channels,
+        extents=step.extents,
+        target_extents=target.extents,
+        channels=target.channels,
+        origin=step.origin,
+        taps=step.taps,
+        stride=step.stride,
+        border=border,
+        columns=columns,
+        span=span,
+        border_value=border_value,
+    )
+    grid = -(-width // columns), height, depth * step.patches.count
+    shared = 4 * target.channels + lines * span * size
+    return Launch("pack", "pack", grid, (BLOCK, 1, 1), shared, values)
+
+
+def _span(step: Pack, columns: int) -> int:
+    return (columns - 1) * step.stride[1] + step.taps[1]
 
 
 def sum_taps(step: SumTaps, at: Addresses) -> Launch:

@@ -4,7 +4,7 @@ from ctypes import Structure
 
 from ...network.layers import Constant, PadMode
 from ..kernel_source import constants, structure
-from ..steps import ActivatedView, Activation, Convolve
+from ..steps import ActivatedView, Activation, Conv
 from ..tensors import NUMBER_BYTES, AffineTable, Tensor, TensorView
 from .launch import Addresses
 
@@ -27,11 +27,13 @@ def address_of(view: TensorView, at: Addresses, channel: int = 0) -> int:
     return at(view.tensor.name) + first * NUMBER_BYTES[view.tensor.precision]
 
 
-def region_address(step: Convolve, at: Addresses) -> int:
+def region_address(step: Conv, at: Addresses) -> int:
     """Address of the first voxel that a convolution writes."""
-    target = step.target
+    target, region = step.target, step.region
+    if region is None:
+        return at(target.name)
     strides = strides_of(target)
-    first = step.region.first * strides.patch + step.region.plane * strides.plane
+    first = region.first * strides.patch + region.plane * strides.plane
     return at(target.name) + first * NUMBER_BYTES[target.precision]
 
 

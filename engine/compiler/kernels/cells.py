@@ -1,0 +1,244 @@
+"""Kernels of transposed convolutions of stride 2, which write cells of 2^3 voxels."""
+
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from ...network.layers import FloatArray, Triple
+from ..card_properties import CardProperties
+from ..kernel_source import constants, structure
+from ..steps import IDENTITY, Conv, Geometry
+from ..tensors import TensorView
+from ..weight_layout import LaidWeight, Slots
+from .launch import Addresses, Launch
+from .spec import HALF, ConvKernel
+from .tensor_arguments import part_of, strides_of
+from .walks import PlaneBox
+
+_RINGS = {64: (6, 8), 128: (8, 5)}
+"""Boxes and stages of weights in the shared memory of conv_transpose_to_cells.cu, by the channels
+that it reads.
+"""
+_OUTPUTS = (32, 64)
+"""Output channels of its blocks; a layer has a multiple of the first."""
+
+_VOXEL_CHANNELS = (32, 64, 128)
+"""Channels that conv_transpose_voxels.cu reads."""
+
+_WORTH = 0.72  # share of the cells that boxes compute which the target needs, for the kernel to pay
+_RESIDENT = 2  # blocks of conv_transpose_voxels.cu on each multiprocessor
+_TURNS = 2  # how often shared memory has room for the voxels that its block takes at a time
+_ONE: Triple = (1, 1, 1)
+_TWO: Triple = (2, 2, 2)
+
+
+def _doubles(conv: Conv) -> bool:
+    """Return whether a convolution reads one view and has twice as many voxels along each axis.
+
+    In blocks of a volume, its source has one voxel more behind those of the cells.
+    """
+    return (
+        isinstance(conv.output, TensorView)
+        and conv.output.shuffled
+        and conv.output.extents == tuple(2 * extent for extent in conv.target.extents)
+        and len(conv.views) == 1
+        and conv.outputs % _OUTPUTS[0] == 0
+    )
+
+
+def _fits(conv: Conv, _card: CardProperties, in_blocks: bool) -> bool:
+    if not _doubles(conv):
+        return False
+    [part] = conv.views
+    behind = 1 if in_blocks else 0
+    return (
+        conv.geometry == Geometry((3, 3, 3), _TWO, _ONE, _ONE, transposed=True)
+        and part.table is None
+        and part.activation == IDENTITY
+        and part.source.is_whole
+        and conv.source.extents == tuple(extent + behind for extent in conv.target.extents)
+        and conv.channels in _RINGS
+    )
+
+
+def _fits_voxels(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+    if not _doubles(conv):
+        return False
+    [part] = conv.views
+    return (
+        conv.geometry == Geometry(_TWO, _TWO, transposed=True)
+        and part.source.is_whole
+        and part.activation.slope <= 1
+        and conv.source.extents == conv.target.extents
+        and conv.channels in _VOXEL_CHANNELS
+    )
+
+
+def _outputs_of_product(outputs: int) -> int:
+    """Return how many of the outputs a product of 64 rows has."""
+    return 64 if outputs % 64 == 0 else 32
+
+
+def _pack(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+    """[C, K, 3, 3, 3] -> [K / n, stages, 3, 4, 64, 8]: first operands of m64n128k16.
+
+    Of a transposed convolution of stride 2, padding 1 and output padding 1, whose cells of 2^3
+    target voxels see 2^3 source voxels. n, of K, is `_outputs_of_product`. The stages go by the
+    cell's two planes; with n = 64, by its two rows; by the source planes that these see; by 32
+    source channels; and by the source rows. The three operands of a stage lead from the first
+    source voxel of a row to the first of the cell's row, to the second, and from the second to the
+    second. Their 64 rows are the n outputs, with n = 32 of the cell's first row, then its second.
+    """
+    outputs = weight.shape[1]
+    each, chunks = _outputs_of_product(outputs), source // 32
+    rows = (0, 1) if each == 64 else (None,)
+    order = [
+        (upper, below, plane, chunk, row)
+        for upper, below in product(range(2), rows)
+        for plane, chunk in product(range(upper + 1), range(chunks))
+        for row in range(2 if below is None else below + 1)
+    ]
+    shape = outputs // each, len(order), 3, 4, 64, 8
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
+        filled[:, list(slots)] = weight.transpose(1, 0, 2, 3, 4)
+        split = filled.reshape(-1, each, chunks, 4, 8, 3, 3, 3)
+        laid = np.zeros((*shape[:3], 4, 64 // each, each, 8), np.float32)
+        for stage, (upper, below, plane, chunk, row) in enumerate(order):
+            beside = (below,) if below is not None else (0, 1)
+            for place, own_row in enumerate(beside):
+                for operand, (right, column) in enumerate(((0, 0), (1, 0), (1, 1))):
+                    taps = [_tap(upper, plane), _tap(own_row, row), _tap(right, column)]
+                    if None not in taps:
+                        tap = split[:, :, chunk, :, :, taps[0], taps[1], taps[2]]
+                        laid[:, stage, operand, :, place] = tap.transpose(0, 2, 1, 3)
+        return laid.reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
+
+
+def _tap(parity: int, offset: int) -> int | None:
+    """Of 3, with padding 1, that leads from the source's voxel i + offset to 2 i + parity."""
+    tap = parity + 1 - 2 * offset
+    return tap if tap >= 0 else None
+
+
+def _pack_voxels(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+    """[C, K, 2, 2, 2] -> [K, source / 32, 32, 8]: second operands of m16n8k16.
+
+    Of a transposed convolution of stride 2, each of whose cells of 2^3 target voxels sees one voxel
+    of the source. Lane 4 n + t holds of column n the channels 8 t to 8 t + 7 of 32, the first four
+    for one product, the others for the next. Of 32 outputs, lane t of four gets columns 2 t and
+    2 t + 1 of each of four operands: those are 8 that follow each other.
+    """
+    outputs = weight.shape[1]
+    shape = outputs, source // 32, 32, 8
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((2, 2, 2, outputs, source), np.float32)
+        filled[..., list(slots)] = weight.transpose(2, 3, 4, 1, 0)
+        split = filled.reshape(-1, 4, 4, 2, source // 32, 4, 8)
+        return split.transpose(0, 2, 4, 1, 3, 5, 6).reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
+
+
+def _cells() -> PlaneBox:
+    side = constants("conv_transpose_to_cells.cu")["SIDE"]
+    return PlaneBox(side, side, beginning=0.4)
+
+
+def _fills_boxes(conv: Conv) -> bool:
+    """Return whether the target needs so many of the computed cells that the kernel pays."""
+    _, height, width = extents = conv.target.extents
+    cells = _cells()
+    computed = cells.count(extents) * cells.height * cells.width
+    return height * width >= _WORTH * computed
+
+
+def _launch(conv: Conv, at: Addresses, card: CardProperties, partials: int | None) -> Launch:
+    tensor, outputs = conv.target, _outputs_of_product(conv.outputs)
+    tile, (boxes, stages) = constants("conv_transpose_to_cells.cu"), _RINGS[conv.channels]
+    walks = _cells().walks(tensor.extents, conv.batch * conv.outputs // outputs, card)
+    values = structure("conv_transpose_to_cells.cu", "ConvTransposeToCells")(
+        source=at(conv.source.name),
+        weights=at(conv.weight),
+        target=at(tensor.name),
+        partials=partials,
+        target_strides=strides_of(tensor),
+        source_extents=conv.source.extents,
+        cells=tensor.extents,
+        outputs=conv.outputs,
+        planes=walks.planes,
+    )
+    rings = boxes * tile["BOX"] + stages * tile["STAGE"]
+    shared = rings + 2 * tile["STAGED"] + 8 * 16 * 12 + 8 * (2 * (boxes + stages) + 1)
+    name = "conv_transpose_to_cells"
+    kernel, block = f"{name}_{conv.channels}_{outputs}", (tile["THREADS"], 1, 1)
+    return Launch(name, kernel, walks.grid, block, shared, values)
+
+
+def _cache_key(conv: Conv) -> str:
+    source, measures = conv.source, conv.statistics is not None
+    parts = source.batch, source.extents, source.channels, conv.outputs, measures
+    return f"transposed convolution {parts}"
+
+
+def _launch_voxels(
+    conv: Conv, at: Addresses, card: CardProperties, _partials: int | None
+) -> Launch:
+    source, cells = conv.source, conv.target
+    tile = constants("conv_transpose_voxels.cu")
+    voxels, parts = prod(source.extents), cells.channels // tile["OUTPUTS"]
+    values = structure("conv_transpose_voxels.cu", "ConvTransposeVoxels")(
+        part=part_of(conv.views[0], at),
+        weights=at(conv.weight),
+        target=at(cells.name),
+        voxels=voxels,
+        outputs=cells.channels,
+    )
+    beside = max(1, _RESIDENT * card.multiprocessors // (parts * source.batch))
+    walks = min(beside, -(-voxels // tile["VOXELS"]))
+    name, grid = "conv_transpose_voxels", (walks, parts, source.batch)
+    shared = _TURNS * tile["VOXELS"] * source.channels * 2
+    return Launch(name, f"{name}_{source.channels}", grid, (tile["THREADS"], 1, 1), shared, values)
+
+
+def _cache_key_of_voxels(conv: Conv) -> str:
+    tensor, is_normalised = conv.source, conv.views[0].table is not None
+    parts = tensor.batch, tensor.extents, tensor.channels, conv.outputs, is_normalised
+    return f"transposed convolution of voxels {parts}"
+
+
+CONV_TRANSPOSE_TO_CELLS = ConvKernel(
+    "conv_transpose_to_cells",
+    {
+        f"conv_transpose_to_cells_{channels}_{outputs}": (
+            f"conv_transpose_to_cells<{channels}, {outputs}, {boxes}, {stages}>"
+        )
+        for channels, (boxes, stages) in _RINGS.items()
+        for outputs in _OUTPUTS
+    },
+    HALF,
+    needs_wgmma=True,
+    in_blocks=True,
+    launch=_launch,
+    fits=_fits,
+    pack=_pack,
+    measures=True,
+    forms=("gradient", "subpixel"),
+    cache_key=_cache_key,
+    pays=_fills_boxes,
+)
+CONV_TRANSPOSE_VOXELS = ConvKernel(
+    "conv_transpose_voxels",
+    {f"conv_transpose_voxels_{n}": f"conv_transpose_voxels<{n}>" for n in _VOXEL_CHANNELS},
+    HALF,
+    launch=_launch_voxels,
+    fits=_fits_voxels,
+    pack=_pack_voxels,
+    forms=("cells",),
+    cache_key=_cache_key_of_voxels,
+)

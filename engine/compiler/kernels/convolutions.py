@@ -1,0 +1,143 @@
+"""Kernels of convolutions between tensors, where no plan of cuDNN computes them."""
+
+from math import prod
+from typing import Any
+
+from ...network.layers import Triple
+from ..card_properties import CardProperties
+from ..convolution import Convolution
+from ..kernel_source import constants, structure
+from ..steps import Conv
+from ..tensors import VECTOR_BYTES
+from .launch import WARP, Addresses, Launch, block_shape, vectors
+from .spec import ConvKernel
+from .tensor_arguments import region_address
+
+_OUTPUT_TILES = {32: 256, 64: 128, 128: 64}
+"""Voxels of a block of convolve.cu, by its output channels."""
+
+_SPLIT_TILES = {32: 128, 64: 128, 128: 64}
+"""Voxels of a block of convolve_split_fp16.cu, by its output channels."""
+
+
+def _convolve_split_fp16(
+    conv: Conv, at: Addresses, _card: CardProperties, _partials: int | None
+) -> Launch:
+    shape, tile = conv.shape, constants("convolve_split_fp16.cu")
+    width = _outputs(shape)
+    voxels, piece = _SPLIT_TILES[width], tile["VECTORS"] * VECTOR_BYTES
+    warps = voxels // tile["WARP_VOXELS"] * width // tile["WARP_OUTPUTS"]
+    border = "_border" if any(shape.before + shape.after) else ""
+    return Launch(
+        source="convolve_split_fp16",
+        kernel=f"convolve_split_fp16_{width}{border}",
+        grid=_tiles(shape, voxels, width),
+        block=(warps * WARP, 1, 1),
+        shared=tile["STAGES"] * (voxels + width) * piece,
+        arguments=structure("convolve_split_fp16.cu", "ConvolveSplitFp16")(
+            **_convolved(conv, shape, at), scale=conv.scale
+        ),
+    )
+
+
+def _convolve(conv: Conv, at: Addresses, _card: CardProperties, _partials: int | None) -> Launch:
+    shape = conv.shape
+    width, kind = _outputs(shape), "gradient" if shape.transposed else "convolve"
+    values = structure("convolve.cu", "Convolve")(
+        **_convolved(conv, shape, at),
+        dilation=shape.dilation,
+        inputs=shape.summed_channels,
+        outputs=shape.target_channels // shape.groups,
+    )
+    grid, threads = _tiles(shape, _OUTPUT_TILES[width], width), constants("convolve.cu")["THREADS"]
+    return Launch("convolve", f"{kind}_{width}", grid, (threads, 1, 1), 0, values)
+
+
+def _convolve_depthwise(
+    conv: Conv, at: Addresses, _card: CardProperties, _partials: int | None
+) -> Launch:
+    shape = conv.shape
+    kind = "gradient" if shape.transposed else "convolve"
+    values = structure("convolve_depthwise.cu", "ConvolveDepthwise")(
+        **_convolved(conv, shape, at), dilation=shape.dilation
+    )
+    across, beside = block_shape(shape.target_channels, shape.precision)
+    depth, height, width = shape.target_extents
+    run = constants("convolve_depthwise.cu")["ACROSS"]
+    runs = shape.batch * depth * height * -(-width // run)
+    columns = -(-vectors(shape.target_channels, shape.precision) // across)
+    grid, block = (-(-runs // beside), columns, 1), (across, beside, 1)
+    return Launch("convolve_depthwise", f"{kind}_depthwise", grid, block, 0, values)
+
+
+def _outputs(shape: Convolution) -> int:
+    """Return how many output channels a block computes."""
+    outputs = shape.target_channels // shape.groups
+    return next((width for width in _OUTPUT_TILES if outputs <= width), max(_OUTPUT_TILES))
+
+
+def _tiles(shape: Convolution, voxels: int, outputs: int) -> Triple:
+    """Return the grid of blocks that each compute so many outputs of so many voxels."""
+    made = shape.batch * prod(shape.target_extents)
+    columns = shape.groups * -(-shape.target_channels // shape.groups // outputs)
+    return -(-made // voxels), columns, 1
+
+
+def _convolved(conv: Conv, shape: Convolution, at: Addresses) -> dict[str, Any]:
+    """Return the fields that all three structures have."""
+    return {
+        "source": at(conv.source.name),
+        "weight": at(conv.weight),
+        "target": region_address(conv, at),
+        "source_patch": prod(shape.source_extents) * shape.source_channels,
+        "target_patch": prod(shape.target_extents) * shape.target_channels,
+        **convolution_geometry(shape),
+        "patches": shape.batch,
+    }
+
+
+def convolution_geometry(shape: Convolution) -> dict[str, Any]:
+    """Return the fields by which every kernel that convolves knows the shape of its work."""
+    return {
+        "source_extents": shape.source_extents,
+        "source_channels": shape.source_channels,
+        "target_extents": shape.target_extents,
+        "target_channels": shape.target_channels,
+        "kernel": shape.kernel,
+        "stride": shape.stride,
+        "before": shape.before,
+    }
+
+
+CONVOLVE_SPLIT_FP16 = ConvKernel(
+    "convolve_split_fp16",
+    {
+        f"convolve_split_fp16_{outputs}{border}": (
+            f"convolve_split_fp16<{has_border}, {voxels}, {outputs}>"
+        )
+        for border, has_border in (("", "false"), ("_border", "true"))
+        for outputs, voxels in _SPLIT_TILES.items()
+    },
+    ("tf32", "fp32"),
+    launch=_convolve_split_fp16,
+    replaces_plan=lambda shape: shape.split_fp16,
+)
+CONVOLVE_DEPTHWISE = ConvKernel(
+    "convolve_depthwise",
+    {
+        "convolve_depthwise": "convolve_depthwise<false>",
+        "gradient_depthwise": "convolve_depthwise<true>",
+    },
+    launch=_convolve_depthwise,
+    replaces_plan=lambda shape: shape.is_depthwise,
+)
+CONVOLVE = ConvKernel(
+    "convolve",
+    {
+        f"{name}_{outputs}": f"convolve<{voxels}, {outputs}, {is_gradient}>"
+        for name, is_gradient in (("convolve", "false"), ("gradient", "true"))
+        for outputs, voxels in _OUTPUT_TILES.items()
+    },
+    launch=_convolve,
+    replaces_plan=lambda _: True,
+)

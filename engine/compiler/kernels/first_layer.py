@@ -1,0 +1,325 @@
+"""Kernels of the first layer, which read the patches as they come."""
+
+from ctypes import Structure
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...network.layers import Constant, FloatArray, Triple, triple
+from ..card_properties import CardProperties
+from ..kernel_source import constants, structure
+from ..steps import Conv, Geometry
+from ..tensors import NUMBER_BYTES, PATCHES, Tensor
+from ..weight_layout import LaidWeight, Slots
+from .launch import (
+    MOST_WALKS,
+    WARP_GROUP_COLUMNS,
+    Addresses,
+    Launch,
+    most_shared,
+    warp_group_columns,
+)
+from .spec import HALF, ConvKernel
+from .tensor_arguments import border_of
+from .walks import cheapest_walk
+
+_BEGINNING = 3  # as many planes of the target take as long as its first ones take to load
+_WALKS_EVEN, _MOST_IDLE = 16, 0.2
+"""Of what the number of walks on a card is a multiple, as mostly of the walks that a patch has
+beside each other; and the share of a card that may stay idle by that.
+"""
+_FEWEST_PLANES = 4
+"""Of a walk, which begins with as many more as its kernel is deep."""
+
+_LONGEST = 7
+"""Extent of the kernel up to which there is enough shared memory."""
+
+
+def _reads_patches(conv: Conv) -> bool:
+    """Return whether a convolution is one of those that the kernels share."""
+    geometry = conv.geometry
+    plain = Geometry(
+        geometry.kernel, geometry.stride, geometry.before, geometry.after, mode=geometry.mode
+    )
+    return (
+        conv.patches is not None
+        and geometry == plain
+        and not isinstance(geometry.mode, Constant)
+        and conv.outputs % 16 == 0
+        and max(geometry.kernel) <= _LONGEST
+        and conv.channels == 1
+    )
+
+
+def _fits_wgmma(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+    geometry = conv.geometry
+    return (
+        _reads_patches(conv)
+        and geometry.stride == (1, 1, 1)
+        and geometry.kernel in ((7, 7, 7), (3, 3, 3))
+        and conv.outputs % 32 == 0
+    )
+
+
+def _fits(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+    return _reads_patches(conv) and conv.geometry.stride == (1, 1, 1)
+
+
+def _fits_strided(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+    is_strided = conv.geometry.stride == (2, 2, 2) and conv.geometry.kernel == (4, 4, 4)
+    return _reads_patches(conv) and is_strided
+
+
+def _pack(weight: FloatArray, _slots: Slots, _channels: int) -> LaidWeight:
+    """[K, C, kD, kH, kW] -> [steps, K / 8, 32, 4]: second operands of an m16n8k16 product.
+
+    The depth of the product is pairs of lines (c, i, j) of 8 taps each. Lane 4 n + t of a step
+    holds for output n the taps 2 t, 2 t + 1 of the pair's first line, then of its second.
+    """
+    outputs, channels, depth, height, width = weight.shape
+    lines = channels * depth * height
+    steps = -(-lines // 2)
+    shape = steps, outputs // 8, 32, 4
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((outputs, 2 * steps, 8), np.float32)
+        filled[:, :lines, :width] = weight.reshape(outputs, lines, width)
+        split = filled.reshape(outputs // 8, 8, steps, 2, 4, 2)
+        return split.transpose(2, 0, 1, 4, 3, 5).reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
+
+
+def _pack_strided(weight: FloatArray, slots: Slots, channels: int) -> LaidWeight:
+    """[K, 1, 4, 4, 4] -> [4, K / 8, 32, 4]: as `_pack`, of lines that are two kernel rows."""
+    return _pack(weight.reshape(*weight.shape[:3], 2, 8), slots, channels)
+
+
+def _outputs_of_product(outputs: int, edge: int) -> int:
+    """Return how many of the outputs a product by warp groups has; edge: of the kernel."""
+    return 64 if edge == 7 and outputs % 64 == 0 else 32
+
+
+def _pack_wgmma(weight: FloatArray, _slots: Slots, _channels: int) -> LaidWeight:
+    """[K, 1, k, k, k] -> [K / n, k, products, 4, 32, 8]: first operands of m64n*k16, in registers.
+
+    k is 7 or 3. n, of K, is `_outputs_of_product`; the 64 rows of an operand are outputs for one
+    row of the target, or for two. Those see 8 input rows of 8 taps each, of 3^3 4 of 4. The
+    operands go by the kernel plane and by 16 of these taps, two input rows or all 4. Lane 4 g + t
+    of warp w holds, of rows 16 w + g and 16 w + g + 8, the taps 2 t, 2 t + 1 of the first 8, then
+    of the others.
+    """
+    outputs, edge = weight.shape[0], weight.shape[-1]
+    each, seen = _outputs_of_product(outputs, edge), edge + 1
+    products = seen * seen // 16
+    shape = outputs // each, edge, products, 4, 32, 8
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((outputs // each, 64 // each, each, edge, seen, seen), np.float32)
+        for row in range(64 // each):
+            own = weight.reshape(-1, each, edge, edge, edge)
+            filled[:, row, :, :, row : row + edge, :edge] = own
+        split = filled.reshape(-1, 4, 2, 8, edge, products, 2, 4, 2)
+        return split.transpose(0, 4, 5, 1, 3, 7, 6, 2, 8).reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """How the first layer is spread over blocks; rows, planes: of the target, each."""
+
+    grid: Triple
+    rows: int
+    planes: int
+    shared: int
+
+
+def _outputs_of_groups(conv: Conv) -> int:
+    """Return how many of the target's channels a product by warp groups has."""
+    return _outputs_of_product(conv.outputs, conv.geometry.kernel[0])
+
+
+def _rows_of_groups(conv: Conv) -> int:
+    return 64 // _outputs_of_groups(conv)
+
+
+def _columns_of_groups(conv: Conv) -> int:
+    """Return the columns of a block: of a small kernel so few that two blocks have room."""
+    return warp_group_columns(conv.target.extents[2]) if conv.geometry.kernel[2] == 7 else 64
+
+
+def _walk_of_groups(conv: Conv, card: CardProperties) -> _Walk:
+    target, edge = conv.target, conv.geometry.kernel[2]
+    depth, height, width = target.extents
+    columns, outputs = _columns_of_groups(conv), _outputs_of_groups(conv)
+    tile_rows, tile = 64 // outputs, constants("convolve_patches_wgmma.cu")
+    rows, seen = tile["TILES"] * tile_rows, edge + 1
+    lines = (rows + seen - tile_rows) * seen // tile["PIECE"]
+    numbers = tile["RING"] * lines * columns * tile["PIECE"]
+    shared = numbers * NUMBER_BYTES[target.precision] + 8 * (2 * tile["RING"] + 2) + 12 * 128
+    blocks = -(-width // columns) * -(-height // rows)
+    parts = target.batch * target.channels // outputs
+    at_once = card.multiprocessors * (1 if edge == 7 else 2)
+    planes = _fastest_planes(depth, blocks * parts, at_once, _BEGINNING)
+    return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
+
+
+def _walk(conv: Conv, card: CardProperties) -> _Walk:
+    target, kernel = conv.target, conv.geometry.kernel
+    depth, height, width = target.extents
+    outputs = _outputs(target)
+    weights = _lines(conv) * outputs * 32 + 16 * (_lines(conv) + 1)
+    tile, size = constants("convolve_patches.cu"), NUMBER_BYTES[target.precision]
+    line = conv.channels * tile["RING"] * 2 * tile["PITCH"] * size
+    border = kernel[1] - 1
+    most = most_shared(card)
+    rows = next(r for r in (8, 4, 2, 1) if weights + (r + border) * line <= most or r == 1)
+    shared = weights + (rows + border) * line
+    blocks = -(-width // tile["COLUMNS"]) * -(-height // rows)
+    parts = target.batch * target.channels // outputs
+    planes = _planes(depth, blocks * parts, _walks(card, shared), kernel[0] - 1)
+    return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
+
+
+def _walks(card: CardProperties, shared: int) -> int:
+    """Blocks that walk through the depth at the same time, each with so much shared memory."""
+    each = min(MOST_WALKS, max(1, card.resident_blocks(shared)))
+    return each * card.multiprocessors
+
+
+def _planes(depth: int, beside: int, at_once: int, border: int) -> int:
+    """Planes of each walk; beside: how many walks a plane takes. border: planes read besides."""
+    even = max(1, at_once // _WALKS_EVEN) * _WALKS_EVEN
+    if even >= (1 - _MOST_IDLE) * at_once:
+        return max(_FEWEST_PLANES, -(-depth * beside // even))
+    return _fastest_planes(depth, beside, at_once, border)
+
+
+def _fastest_planes(depth: int, beside: int, at_once: int, border: int) -> int:
+    """As `_planes`; border: planes that take as long as what a walk takes besides its own."""
+    offered = range(_FEWEST_PLANES, max(depth, _FEWEST_PLANES) + 1)
+    return cheapest_walk(depth, beside, at_once, border, offered)
+
+
+def _outputs(target: Tensor) -> int:
+    """Return how many of the target's channels a block computes."""
+    return 32 if target.channels % 32 == 0 else 16
+
+
+def _lines(conv: Conv) -> int:
+    """Return how many pairs of lines the kernel has."""
+    depth, height, _ = conv.geometry.kernel
+    return -(-conv.channels * depth * height // 2)
+
+
+def _extents(conv: Conv) -> Triple:
+    """Return the extents of a patch."""
+    assert conv.patches is not None
+    return conv.patches.extents
+
+
+def _limit(conv: Conv) -> Triple:
+    """Return the end of what is read of a patch, which may lie past the patch's own."""
+    ends = zip(conv.reach.origin, conv.reach.extents, strict=True)
+    return triple(first + count for first, count in ends)
+
+
+def _launch(conv: Conv, at: Addresses, card: CardProperties, partials: int | None) -> Launch:
+    name, walk = "convolve_patches", _walk(conv, card)
+    kernel, values = f"{name}_{_outputs(conv.target)}", _arguments(conv, at, walk, partials)
+    block = constants("convolve_patches.cu")["THREADS"], 1, 1
+    return Launch(name, kernel, walk.grid, block, walk.shared, values)
+
+
+def _launch_wgmma(conv: Conv, at: Addresses, card: CardProperties, partials: int | None) -> Launch:
+    walk = _walk_of_groups(conv, card)
+    values = _arguments(conv, at, walk, partials)
+    form = conv.geometry.kernel[2], _outputs_of_groups(conv), _columns_of_groups(conv)
+    kernel = f"convolve_patches_{form[0]}_{form[1]}_{form[2]}"
+    block = constants("convolve_patches_wgmma.cu")["THREADS"], 1, 1
+    return Launch("convolve_patches_wgmma", kernel, walk.grid, block, walk.shared, values)
+
+
+def _arguments(conv: Conv, at: Addresses, walk: _Walk, partials: int | None) -> Structure:
+    target = conv.target
+    return structure("convolve_patches.cuh", "ConvolvePatches")(
+        patches=at(PATCHES),
+        weights=at(conv.weight),
+        target=at(target.name),
+        partials=partials,
+        patch_channels=conv.channels,
+        extents=_extents(conv),
+        target_extents=target.extents,
+        kernel=conv.geometry.kernel[:2],
+        origin=conv.geometry.origin,
+        limit=_limit(conv),
+        border=border_of(conv.geometry.mode)[0],
+        steps=_lines(conv),
+        outputs=target.channels,
+        rows=walk.rows,
+        planes=walk.planes,
+    )
+
+
+def _launch_strided(
+    conv: Conv, at: Addresses, _card: CardProperties, _partials: int | None
+) -> Launch:
+    target, tile = conv.target, constants("convolve_strided_patches.cu")
+    depth, height, width = target.extents
+    strips = -(-width // tile["COLUMNS"])
+    values = structure("convolve_strided_patches.cu", "ConvolveStridedPatches")(
+        patches=at(PATCHES),
+        weights=at(conv.weight),
+        target=at(target.name),
+        extents=_extents(conv),
+        target_extents=target.extents,
+        origin=conv.geometry.origin,
+        limit=_limit(conv),
+        border=border_of(conv.geometry.mode)[0],
+        outputs=target.channels,
+        strips=strips,
+    )
+    grid = strips * -(-height // tile["ROWS"]), -(-depth // tile["PLANES"]), target.batch
+    name, block = "convolve_strided_patches", (tile["WARPS"] * 32, 1, 1)
+    return Launch(name, f"{name}_{_outputs(target)}", grid, block, 0, values)
+
+
+CONVOLVE_PATCHES_WGMMA = ConvKernel(
+    "convolve_patches_wgmma",
+    {
+        f"convolve_patches_{kernel}_{outputs}_{columns}": (
+            f"convolve_patches_wgmma<{kernel}, {outputs}, {columns}, {blocks}>"
+        )
+        for kernel, outputs, columns, blocks in (
+            (3, 32, 64, 2),
+            *((7, outputs, n, 1) for outputs in (32, 64) for n in WARP_GROUP_COLUMNS),
+        )
+    },
+    HALF,
+    needs_wgmma=True,
+    in_blocks=True,
+    launch=_launch_wgmma,
+    fits=_fits_wgmma,
+    pack=_pack_wgmma,
+    measures=True,
+    rows=_rows_of_groups,
+)
+CONVOLVE_PATCHES = ConvKernel(
+    "convolve_patches",
+    {f"convolve_patches_{n}": f"convolve_patches<{n}>" for n in (16, 32)},
+    HALF,
+    in_blocks=True,
+    launch=_launch,
+    fits=_fits,
+    pack=_pack,
+    measures=True,
+)
+CONVOLVE_STRIDED_PATCHES = ConvKernel(
+    "convolve_strided_patches",
+    {f"convolve_strided_patches_{n}": f"convolve_strided_patches<{n}>" for n in (16, 32)},
+    HALF,
+    launch=_launch_strided,
+    fits=_fits_strided,
+    pack=_pack_strided,
+)

@@ -1,0 +1,237 @@
+"""What the result of a custom kernel is compared with: passes, and a plain convolution.
+
+They only say how: which memory both sides take, and how each has its weight laid out.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+from ...network.graph_analysis import subpixel_reach
+from ...network.layers import FloatArray, Triple, triple
+from ..convolution import Convolution
+from ..steps import (
+    IDENTITY,
+    ActivatedView,
+    Activation,
+    Conv,
+    Geometry,
+    Pack,
+    PatchArray,
+    Pointwise,
+    Statistics,
+)
+from ..tensors import (
+    NUMBER_BYTES,
+    PATCHES,
+    TRANSLATED,
+    AffineTable,
+    Region,
+    Tensor,
+    stored_channels,
+)
+from ..weight_layout import LaidWeight, forward, subpixels, transposed
+from .table import kernel_of
+
+PLAIN_WEIGHT, STORED_WEIGHT = "plain weight", "stored weight"
+_PLAIN_SOURCE = "plain source"
+_ZERO: Triple = (0, 0, 0)
+_ONE: Triple = (1, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainCounterpart:
+    """A convolution by a custom kernel, and the plain one of the same result.
+
+    conv: of weight STORED_WEIGHT, without bias, activation and what was learned of a norm. passes:
+    they write the plain convolution's source. shape: of the plain convolution. kernel: shape of the
+    weight [K, C, kD, kH, kW], of a transposed one to patches [C, K, ...]. weights: how each of the
+    two lays it out, by name.
+    """
+
+    conv: Conv
+    passes: tuple[Pack | Pointwise, ...]
+    shape: Convolution
+    kernel: tuple[int, ...]
+    weights: Mapping[str, Callable[[FloatArray], LaidWeight]]
+
+    @property
+    def sources(self) -> tuple[Tensor, ...]:
+        """Tensors to be filled; none if the patches are read."""
+        return tuple(dict.fromkeys(view.source.tensor for view in self.conv.views))
+
+    @property
+    def tables(self) -> tuple[AffineTable, ...]:
+        """Tables by which the convolution and the passes normalise what they read."""
+        return tuple(dict.fromkeys(self.conv.flow.tables))
+
+    @property
+    def made(self) -> Tensor | None:
+        """The tensor that both write; None if that is the translation."""
+        return None if self.conv.translated else self.conv.target
+
+    @property
+    def measured(self) -> Statistics | None:
+        """Statistics that the kernel computes besides."""
+        return self.conv.statistics
+
+    @property
+    def tensor_bytes(self) -> Mapping[str, int]:
+        """Bytes by name of what both read and write."""
+        seen, made, conv = self.passes[0].target, self.made, self.conv
+        tensors = *self.sources, seen, *((made,) if made else ())
+        sizes = {tensor.name: tensor.bytes for tensor in tensors}
+        for name, end in ((PATCHES, conv.patches), (TRANSLATED, conv.translated)):
+            if end is not None:
+                sizes[name] = 4 * seen.batch * end.channels * prod(end.extents)
+        return sizes
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes by name of the memory that both take, besides tables."""
+        stored = self.weights[STORED_WEIGHT](np.zeros(self.kernel, np.float32))
+        return {
+            **self.tensor_bytes,
+            PLAIN_WEIGHT: self.shape.weights * NUMBER_BYTES[self.shape.precision],
+            STORED_WEIGHT: 4 * stored.size,
+        }
+
+
+def of_one_patch(conv: Conv) -> Conv:
+    """Return the convolution of the first patch alone, which takes less memory."""
+    return _of_first_patch(conv)
+
+
+def _of_first_patch(part: Any) -> Any:
+    if isinstance(part, Tensor):
+        return replace(part, batch=1)
+    if isinstance(part, AffineTable):
+        return replace(part, patches=1)
+    if isinstance(part, tuple):
+        return tuple(map(_of_first_patch, cast("tuple[Any, ...]", part)))
+    if not is_dataclass(part) or isinstance(part, type):
+        return part
+    held = {field.name: _of_first_patch(getattr(part, field.name)) for field in fields(part)}
+    return replace(part, **held)
+
+
+def plain(conv: Conv) -> PlainCounterpart:
+    """Return the passes and the plain convolution that come to a convolution's result.
+
+    Without bias, activation and whatever else is not the convolution itself.
+    """
+    geometry, pack = conv.geometry, kernel_of(conv).pack
+    assert pack is not None
+    bare = _bare(conv)
+    source, passes = _plain_source(bare)
+    target = bare.output
+    channels, outputs = source.channels, bare.outputs
+    slots, turned = range(bare.channels), geometry.transposed and not conv.translated
+
+    def stored(kernel: FloatArray) -> LaidWeight:
+        return pack(kernel.swapaxes(0, 1) if turned else kernel, slots, bare.channels)
+
+    def plain_weight(kernel: FloatArray) -> LaidWeight:
+        if turned:
+            return subpixels(kernel.swapaxes(0, 1), geometry.before, slots, channels, outputs)
+        lay = transposed if geometry.transposed else forward
+        return lay(kernel, slots, channels, outputs)
+
+    made = (
+        Tensor(TRANSLATED, source.batch, target.extents, outputs, source.precision)
+        if isinstance(target, PatchArray)
+        else target.tensor
+    )
+    moves = _of_cells(geometry, source, made) if turned else _plain_geometry(bare)
+    ends = outputs, bare.channels
+    if geometry.transposed and not turned:
+        ends = bare.channels, outputs
+    return PlainCounterpart(
+        conv=bare,
+        passes=passes,
+        shape=replace(
+            bare, kernel=None, geometry=moves, inputs=_reading(source), output=made.whole
+        ).shape,
+        kernel=(*ends, *geometry.kernel),
+        weights={PLAIN_WEIGHT: plain_weight, STORED_WEIGHT: stored},
+    )
+
+
+def _reading(source: Tensor) -> tuple[ActivatedView, ...]:
+    return (ActivatedView(source.whole),)
+
+
+def _bare(conv: Conv) -> Conv:
+    """Return the convolution without what was learned, which no comparison has."""
+    statistics = conv.statistics
+    if statistics is not None:
+        groups = statistics.groups and replace(statistics.groups, bias=None)
+        statistics = replace(statistics, scale=None, shift=None, groups=groups)
+    bare = replace(
+        conv, weight=STORED_WEIGHT, bias=None, activation=IDENTITY, statistics=statistics
+    )
+    if conv.patches:
+        return bare
+    if conv.geometry.transposed and conv.translated:  # sums of 4^3 taps leave no digit to spare
+        return replace(bare, inputs=tuple(ActivatedView(view.source) for view in conv.views))
+    exact = (replace(view, activation=_exact(view.activation)) for view in conv.views)
+    return replace(bare, inputs=tuple(exact))
+
+
+def _exact(activation: Activation) -> Activation:
+    """With a slope that leaves no more digits than the sums of both convolutions hold."""
+    return activation if activation.slope in (0, 1) else replace(activation, slope=0.25)
+
+
+def _plain_source(conv: Conv) -> tuple[Tensor, tuple[Pack | Pointwise, ...]]:
+    """Return what the plain convolution reads, and what writes that.
+
+    Patches, and what a last layer pads, have their border in memory.
+    """
+    geometry, batch = conv.geometry, conv.batch
+    whole, precision = Region(0, batch), conv.precision
+    extents = conv.reach.extents
+    if conv.patches:
+        channels = stored_channels(conv.channels, precision)
+        source = Tensor(_PLAIN_SOURCE, batch, extents, channels, precision)
+        patches = conv.patches
+        pack = Pack(
+            source, whole, patches.channels, patches.extents, geometry.origin, geometry.mode
+        )
+        return source, (pack,)
+    origin = geometry.origin
+    if not _has_border(conv):
+        origin, extents = _ZERO, conv.views[0].source.extents
+    source = Tensor(_PLAIN_SOURCE, batch, extents, conv.channels, precision)
+    passes: list[Pointwise] = []
+    first = 0
+    for part in conv.views:
+        view = part.source
+        place = view, source, whole, view.extents, origin, geometry.mode, first
+        passes.append(Pointwise(*place, table=part.table, activation=part.activation))
+        first += view.channels
+    return source, tuple(passes)
+
+
+def _has_border(conv: Conv) -> bool:
+    """Return whether the plain convolution's source holds all that is read."""
+    return not conv.geometry.transposed and bool(conv.patches or conv.translated)
+
+
+def _plain_geometry(conv: Conv) -> Geometry:
+    geometry = replace(conv.geometry, mode="zero")
+    return replace(geometry, before=_ZERO, after=_ZERO) if _has_border(conv) else geometry
+
+
+def _of_cells(geometry: Geometry, source: Tensor, made: Tensor) -> Geometry:
+    """Return how a plain convolution moves to as many channels as cells have."""
+    sizes = zip(geometry.kernel, geometry.before, strict=True)
+    reach = [subpixel_reach(taps, before) for taps, before in sizes]
+    before = triple(-first for first, _ in reach)
+    kernel = triple(last - first + 1 for first, last in reach)
+    spans = zip(made.extents, kernel, before, source.extents, strict=True)
+    after = triple(cells + taps - 1 - own - extent for cells, taps, own, extent in spans)
+    return Geometry(kernel, before=before, after=after)

@@ -1,0 +1,194 @@
+"""Kernels of 3^3 convolutions, which walk through the planes of what they read."""
+
+import numpy as np
+
+from ...network.layers import FloatArray, Triple
+from ..card_properties import CardProperties
+from ..kernel_source import constants, structure
+from ..steps import Conv, Geometry
+from ..tensors import TensorView
+from ..weight_layout import LaidWeight, Slots
+from .launch import Addresses, Launch
+from .spec import HALF, ConvKernel
+from .tensor_arguments import part_of, strides_of, table_addresses
+from .walks import PlaneBox, Walks
+
+_RINGS = {32: (6, 1), 64: (5, 2), 128: (5, 2)}
+"""Boxes and chunks of weights in the shared memory of convolve_by_planes.cu, by the channels that
+it reads.
+"""
+_MOST_PARTS = 2
+"""Of what convolve_by_planes.cu reads."""
+
+_BEGINNING, _BEGINNING_OF_STRIDED = 2.3, 1.2
+"""What a walk costs besides its planes; convolve_by_planes.cu begins with what the ends of a walk
+see, and what it waits for.
+"""
+_STRIDED_CHANNELS = 32
+"""What convolve_strided.cu reads. Where 64 or 128 channels are halved, cuDNN and a pass were always
+faster than a form of it.
+"""
+_JOINED, _BARRIER = 12, 8  # bytes of the moments of a channel, and of a barrier
+_ONE: Triple = (1, 1, 1)
+_TWO: Triple = (2, 2, 2)
+
+
+def _is_by_planes(conv: Conv, source: str, stride: Triple) -> bool:
+    """Return whether a convolution is of the form that both kernels share."""
+    return (
+        bool(conv.views)
+        and isinstance(conv.output, TensorView)
+        and conv.output.is_whole
+        and conv.geometry == Geometry((3, 3, 3), stride, _ONE, _ONE)
+        and conv.outputs % constants(f"{source}.cu")["OUTPUTS"] == 0
+    )
+
+
+def _fits(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+    return (
+        _is_by_planes(conv, "convolve_by_planes", _ONE)
+        and conv.channels in _RINGS
+        and len(conv.views) <= _MOST_PARTS
+        and all(part.source.channels % 32 == 0 for part in conv.views)
+        and all(part.activation.slope <= 1 for part in conv.views)
+    )
+
+
+def _fits_strided(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+    if not _is_by_planes(conv, "convolve_strided", _TWO) or len(conv.views) != 1:
+        return False
+    [part] = conv.views
+    is_read = part.source.is_whole and 0 <= part.activation.slope <= 1
+    return is_read and conv.channels == _STRIDED_CHANNELS
+
+
+def _pack(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+    """[K, C, 3, 3, 3] -> [K / 32, source / 32, 3, 3, 4, 96, 8]: second operands of m64n96k16.
+
+    Of 32 outputs and 32 channels, for each tap along H and W: the channels, and for them the
+    outputs by the last tap along D, by the middle one, then by the first. Lane t of four gets
+    columns 2 t and 2 t + 1 of each 8: those are 8 outputs that follow each other.
+    """
+    outputs = weight.shape[0]
+    shape = outputs // 32, source // 32, 3, 3, 4, 96, 8
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
+        filled[:, list(slots)] = weight[:, :, ::-1]
+        split = filled.reshape(-1, 4, 4, 2, source // 32, 4, 8, 3, 3, 3)
+        return split.transpose(0, 4, 8, 9, 5, 7, 2, 1, 3, 6).reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
+
+
+def _pack_strided(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+    """[K, C, 3, 3, 3] -> [K / 64, source / 16, 3, 9, 2, 64, 8]: first operands of m64n128k16.
+
+    Of each 64 outputs and 16 source channels, those of the taps, by the kernel's planes.
+    """
+    outputs, chunks = weight.shape[0], source // 16
+    shape = outputs // 64, chunks, 3, 9, 2, 64, 8
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
+        filled[:, list(slots)] = weight
+        split = filled.reshape(-1, 64, chunks, 2, 8, 3, 9)
+        return np.ascontiguousarray(split.transpose(0, 2, 5, 6, 3, 1, 4))
+
+    return LaidWeight(weight, shape, lay_out)
+
+
+def _walks(conv: Conv, source: str, beginning: float, card: CardProperties) -> Walks:
+    """Return how blocks walk through the planes of the target."""
+    tile, target = constants(f"{source}.cu"), conv.target
+    box = PlaneBox(tile["HEIGHT"], tile["WIDTH"], beginning)
+    parts = target.batch * target.channels // tile["OUTPUTS"]
+    return box.walks(target.extents, parts, card)
+
+
+def _launch(conv: Conv, at: Addresses, card: CardProperties, partials: int | None) -> Launch:
+    name = "convolve_by_planes"
+    tile, (boxes, held) = constants(f"{name}.cu"), _RINGS[conv.channels]
+    walks = _walks(conv, name, _BEGINNING, card)
+    values = structure(f"{name}.cu", "ConvolveByPlanes")(
+        parts=tuple(part_of(part, at) for part in conv.views),
+        weights=at(conv.weight),
+        target=at(conv.target.name),
+        partials=partials,
+        target_strides=strides_of(conv.target),
+        extents=conv.target.extents,
+        outputs=conv.outputs,
+        planes=walks.planes,
+    )
+    rings = boxes * (tile["BOX"] + 3 * _BARRIER) + held * (tile["CHUNK"] + _BARRIER)
+    shared = rings + 2 * tile["WARPS"] * tile["OUTPUTS"] * _JOINED
+    block = tile["THREADS"], 1, 1
+    return Launch(name, f"{name}_{conv.channels}", walks.grid, block, shared, values)
+
+
+def _launch_strided(
+    conv: Conv, at: Addresses, card: CardProperties, partials: int | None
+) -> Launch:
+    name, [part] = "convolve_strided", conv.views
+    source, target, tile = conv.source, conv.target, constants(f"{name}.cu")
+    walks = _walks(conv, name, _BEGINNING_OF_STRIDED, card)
+    factor, summand, stride = table_addresses(part.table, at)
+    values = structure(f"{name}.cu", "ConvolveStrided")(
+        source=at(source.name),
+        weights=at(conv.weight),
+        target=at(target.name),
+        partials=partials,
+        factor=factor,
+        summand=summand,
+        table_stride=stride,
+        slope=part.activation.slope,
+        source_extents=source.extents,
+        extents=target.extents,
+        outputs=conv.outputs,
+        planes=walks.planes,
+    )
+    boxes, stages, scales = tile["BOXES"], tile["STAGES"], 2 * source.channels * 4
+    barriers = _BARRIER * (3 * boxes + stages)
+    rings = boxes * tile["BOX"] + stages * tile["STAGE"] + 2 * tile["STAGED"]
+    shared = rings + scales + 8 * 16 * _JOINED + barriers
+    block = tile["THREADS"], 1, 1
+    return Launch(name, f"{name}_{conv.channels}", walks.grid, block, shared, values)
+
+
+def _cache_key(conv: Conv) -> str:
+    target = conv.target
+    read = [
+        (part.source.channels, part.source.shuffled, part.table is not None) for part in conv.views
+    ]
+    parts = target.batch, target.extents, target.channels, conv.statistics is not None, read
+    return f"convolution by planes, stride {conv.geometry.stride[0]}, {parts}"
+
+
+CONVOLVE_BY_PLANES = ConvKernel(
+    "convolve_by_planes",
+    {
+        f"convolve_by_planes_{channels}": f"convolve_by_planes<{channels // 32}, {boxes}, {held}>"
+        for channels, (boxes, held) in _RINGS.items()
+    },
+    HALF,
+    needs_wgmma=True,
+    launch=_launch,
+    fits=_fits,
+    pack=_pack,
+    measures=True,
+    forms=("plain",),
+    cache_key=_cache_key,
+)
+CONVOLVE_STRIDED = ConvKernel(
+    "convolve_strided",
+    precisions=HALF,
+    needs_wgmma=True,
+    in_blocks=True,
+    launch=_launch_strided,
+    fits=_fits_strided,
+    pack=_pack_strided,
+    measures=True,
+    finds_blocks=True,
+    forms=("plain",),
+    cache_key=_cache_key,
+)

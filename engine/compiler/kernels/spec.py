@@ -1,0 +1,98 @@
+"""What the compiler knows of a .cu file."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias
+
+from ...network.layers import FloatArray
+from ...options import Precision
+from ..card_properties import WGMMA_CAPABILITY, CardProperties
+from ..convolution import Convolution
+from ..lowered import LayerForm, Layout
+from ..steps import Conv
+from ..tensors import ELEMENTS
+from ..weight_layout import LaidWeight, Slots
+from .launch import Addresses, Launch
+
+HALF: tuple[Precision, ...] = ("fp16", "bf16")
+"""Precisions of the kernels for Tensor Cores."""
+
+Fits: TypeAlias = Callable[[Conv, CardProperties, bool], bool]
+"""Whether a kernel computes a convolution on a GPU; the last: in blocks of a volume."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """A .cu file.
+
+    source: its name. instances: C++ name of each kernel with its template arguments, by the name
+    that launches use; empty if the file's kernels are not templates. precisions: those that it has
+    kernels for. needs_wgmma: whether it has them for compute capability 9.0 alone. in_blocks:
+    whether patches may be blocks of a volume, for which it is compiled with -DIN_BLOCKS, and finds
+    neighbours and the volume's borders through blocks.cuh.
+    """
+
+    source: str
+    instances: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    precisions: tuple[Precision, ...] = tuple(ELEMENTS)
+    needs_wgmma: bool = False
+    in_blocks: bool = False
+
+    @property
+    def needs_tensor_cores(self) -> bool:
+        """Whether it is for Tensor Cores, and so is compared with plain kernels on each GPU."""
+        return self.precisions == HALF
+
+    def runs_on(self, precision: Precision, capability: tuple[int, int]) -> bool:
+        """Return whether a GPU may launch the kernels in a precision."""
+        is_on_chip = not self.needs_wgmma or capability == WGMMA_CAPABILITY
+        return precision in self.precisions and is_on_chip
+
+    def instances_for(self, precision: Precision, capability: tuple[int, int]) -> tuple[str, ...]:
+        """Return the C++ names of all instances that a GPU may launch."""
+        return (*self.instances.values(),) if self.runs_on(precision, capability) else ()
+
+    def is_allowed(self, layout: Layout) -> bool:
+        """Whether a program of this layout may use the kernel."""
+        if layout.in_blocks and not self.in_blocks:
+            return False
+        if not self.needs_tensor_cores:
+            return True
+        has_units = layout.wgmma if self.needs_wgmma else layout.matrix_kernels
+        return has_units and self.source not in layout.without
+
+
+def _of_no_cache(_: Conv) -> str:
+    raise ValueError("the kernel is compared with nothing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvKernel(KernelSpec):
+    """A .cu file of a convolution.
+
+    launch: returns its grid, shared memory and arguments, whose `struct` and tile are read from the
+    .cu file; the last parameter: address of the moments of its blocks, None without statistics.
+    fits: whether the kernel alone computes a convolution; its inputs are what it would read, and
+    its weight is not there yet. replaces_plan: whether it does what a plan of cuDNN does, for the
+    shape of a convolution between tensors. pack: the layout of its weight, from a weight [K, C, kD,
+    kH, kW] (of a transposed one [C, K, ...]), the stored position of each channel C, and how many
+    are stored. has_float_weight: whether that stays float32. measures: whether it may compute
+    statistics of its output. finds_blocks: whether it reads neighbours of a block of a volume where
+    these are stored. rows: rows of the output in one product; a row's place among them decides how
+    its sums round. forms: how cuDNN may compute the layer instead, by which it is replaced where it
+    is slower. cache_key: key of the times of all forms. pays: whether it pays in blocks of a
+    volume, where no times are taken; the last of the forms replaces it there.
+    """
+
+    launch: Callable[[Conv, Addresses, CardProperties, int | None], Launch]
+    fits: Fits | None = None
+    replaces_plan: Callable[[Convolution], bool] | None = None
+    pack: Callable[[FloatArray, Slots, int], LaidWeight] | None = None
+    has_float_weight: bool = False
+    measures: bool = False
+    finds_blocks: bool = False
+    rows: Callable[[Conv], int] = lambda _: 1
+    forms: tuple[LayerForm, ...] = ()
+    cache_key: Callable[[Conv], str] = _of_no_cache
+    pays: Callable[[Conv], bool] = lambda _: True

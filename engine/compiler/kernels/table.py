@@ -1,0 +1,81 @@
+"""The table of kernels: all .cu files, of which the first that fits a convolution computes it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from ..card_properties import CardProperties
+from ..convolution import Convolution
+from ..lowered import Layout
+from ..steps import Conv, Step
+from .cells import CONV_TRANSPOSE_TO_CELLS, CONV_TRANSPOSE_VOXELS
+from .convolutions import CONVOLVE, CONVOLVE_DEPTHWISE, CONVOLVE_SPLIT_FP16
+from .first_layer import CONVOLVE_PATCHES, CONVOLVE_PATCHES_WGMMA, CONVOLVE_STRIDED_PATCHES
+from .last_layer import (
+    CONV_TRANSPOSE_TO_PATCHES,
+    CONVOLVE_TO_PATCHES,
+    CONVOLVE_TO_PATCHES_WGMMA,
+    CONVOLVE_VOXELS,
+)
+from .packing import PACK, UNPACK
+from .passes import POINTWISE
+from .planes import CONVOLVE_BY_PLANES, CONVOLVE_STRIDED
+from .spec import ConvKernel, KernelSpec
+from .statistics import NORMALISE, STATISTICS
+
+_CONVOLUTIONS = (
+    CONVOLVE_PATCHES_WGMMA,
+    CONVOLVE_PATCHES,
+    CONVOLVE_STRIDED_PATCHES,
+    CONVOLVE_TO_PATCHES_WGMMA,
+    CONVOLVE_TO_PATCHES,
+    CONV_TRANSPOSE_TO_PATCHES,
+    CONVOLVE_VOXELS,
+    CONVOLVE_BY_PLANES,
+    CONVOLVE_STRIDED,
+    CONV_TRANSPOSE_VOXELS,
+    CONV_TRANSPOSE_TO_CELLS,
+    CONVOLVE_SPLIT_FP16,
+    CONVOLVE_DEPTHWISE,
+    CONVOLVE,
+)
+_OTHERS = (
+    KernelSpec("check"),
+    NORMALISE,
+    PACK,
+    POINTWISE,
+    KernelSpec("sliding_window"),
+    STATISTICS,
+    UNPACK,
+)
+KERNELS: Mapping[str, KernelSpec] = {spec.source: spec for spec in (*_CONVOLUTIONS, *_OTHERS)}
+"""All kernels, by the names of their .cu files."""
+
+_BY_SOURCE = {spec.source: spec for spec in _CONVOLUTIONS}
+
+TENSOR_CORE_KERNELS = frozenset(spec.source for spec in KERNELS.values() if spec.needs_tensor_cores)
+"""Names of those that a GPU with Tensor Cores may use where they are right."""
+
+
+def own_kernel(shape: Convolution) -> ConvKernel:
+    """Return the kernel that computes a convolution of this shape where no plan of cuDNN does."""
+    found = (spec for spec in _CONVOLUTIONS if spec.replaces_plan and spec.replaces_plan(shape))
+    return next(found)
+
+
+def kernel_of(conv: Conv) -> ConvKernel:
+    """Return the custom kernel that computes a convolution."""
+    return _BY_SOURCE[conv.kernel] if conv.kernel else own_kernel(conv.shape)
+
+
+def fitting_kernel(conv: Conv, layout: Layout, card: CardProperties) -> ConvKernel | None:
+    """Return the first kernel that alone may compute a convolution, None for a plan of cuDNN."""
+    for spec in _CONVOLUTIONS:
+        if spec.fits and spec.is_allowed(layout) and spec.fits(conv, card, layout.in_blocks):
+            return spec
+    return None
+
+
+def checked(steps: Iterable[Step]) -> Iterator[Conv]:
+    """Yield those that are compared with plain kernels on each GPU before they are used."""
+    for step in steps:
+        if isinstance(step, Conv) and kernel_of(step).needs_tensor_cores:
+            yield step

@@ -1,0 +1,203 @@
+"""Convolutions for each of the custom kernels: what their tests run, and one list to add to.
+
+The samples are small, but some block goes to the end of its shared memory.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from cuda_cyclegan.engine.compiler.convolution import Convolution
+from cuda_cyclegan.engine.compiler.kernels.table import kernel_of
+from cuda_cyclegan.engine.compiler.steps import (
+    ActivatedView,
+    Activation,
+    Conv,
+    Geometry,
+    PatchArray,
+    Statistics,
+    Step,
+)
+from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor, TensorView
+from cuda_cyclegan.engine.network.layers import FloatArray, PadMode, Triple
+from cuda_cyclegan.engine.options import Precision
+
+
+def computed_by(steps: Iterable[Step], *kernels: str) -> list[Conv]:
+    """The convolutions that some kernels alone compute, by their files."""
+    return [step for step in steps if isinstance(step, Conv) and step.kernel in kernels]
+
+
+def packed(conv: Conv, weight: FloatArray) -> FloatArray:
+    """A weight [K, C, kD, kH, kW], of a transposed convolution [C, K, ...], for its kernel."""
+    pack = kernel_of(conv).pack
+    assert pack is not None
+    return pack(weight, range(conv.channels), conv.channels).numbers()
+
+
+def view(name: str, extents: Triple, channels: int, batch: int = 1) -> ActivatedView:
+    """All of a tensor, as it is."""
+    return ActivatedView(Tensor(name, batch, extents, channels, "fp16").whole)
+
+
+def measured(output: TensorView) -> Statistics:
+    """Statistics with what is learned."""
+    table = AffineTable("table", output.tensor.batch, output.channels)
+    return Statistics(output, table, 1e-5, "scale", "shift")
+
+
+def with_statistics(conv: Conv) -> Conv:
+    """The convolution, whose kernel measures what it makes."""
+    assert isinstance(conv.output, TensorView)
+    return replace(conv, statistics=measured(conv.output))
+
+
+def first_layer(
+    kernel: str,
+    taps: Triple,
+    target: Tensor,
+    extents: Triple,
+    origin: Triple,
+    mode: PadMode = "zero",
+    *,
+    channels: int = 1,
+    stride: Triple = (1, 1, 1),
+) -> Conv:
+    """From patches of these extents."""
+    before = -origin[0], -origin[1], -origin[2]
+    geometry = Geometry(taps, stride, before, mode=mode)
+    return Conv("first", kernel, geometry, PatchArray(channels, extents), target.whole, "weight")
+
+
+def last_layer(
+    kernel: str,
+    taps: Triple,
+    part: ActivatedView,
+    extents: Triple,
+    origin: Triple = (-3, -3, -3),
+    mode: PadMode = "replicate",
+    channels: int = 1,
+) -> Conv:
+    """To translated patches of these extents."""
+    before = -origin[0], -origin[1], -origin[2]
+    geometry = Geometry(taps, before=before, after=before, mode=mode)
+    return Conv("last", kernel, geometry, (part,), PatchArray(channels, extents), "weight")
+
+
+def by_planes(parts: tuple[ActivatedView, ...], target: Tensor, stride: int = 1) -> Conv:
+    """Of kernel 3^3 and padding 1."""
+    one = (1, 1, 1)
+    kernel = "convolve_by_planes" if stride == 1 else "convolve_strided"
+    geometry = Geometry((3, 3, 3), (stride, stride, stride), one, one)
+    return Conv("conv", kernel, geometry, parts, target.whole, "weight")
+
+
+def doubling(source: ActivatedView, target: TensorView, edge: int = 3) -> Conv:
+    """To cells, with a kernel of 3^3 or 2^3."""
+    border = (edge - 2,) * 3
+    name = "conv_transpose_to_cells" if edge == 3 else "conv_transpose_voxels"
+    geometry = Geometry((edge,) * 3, (2, 2, 2), border, border, transposed=True)
+    return Conv("up", name, geometry, (source,), target, "weight")
+
+
+def last_transposed(parts: tuple[ActivatedView, ...], channels: int = 1) -> Conv:
+    """A last layer that doubles its source, of kernel 4^3."""
+    one, (depth, height, width) = (1, 1, 1), parts[0].source.extents
+    output = PatchArray(channels, (2 * depth, 2 * height, 2 * width))
+    geometry = Geometry((4, 4, 4), (2, 2, 2), one, one, transposed=True)
+    return Conv("last", "conv_transpose_to_patches", geometry, parts, output, "weight")
+
+
+def last_of_voxels(part: ActivatedView, channels: int) -> Conv:
+    """A last layer of kernel 1^3."""
+    output = PatchArray(channels, part.source.extents)
+    return Conv("last", "convolve_voxels", Geometry((1, 1, 1)), (part,), output, "weight")
+
+
+def cells(name: str, counts: Triple, channels: int, batch: int = 1) -> TensorView:
+    """All voxels of a tensor of so many cells."""
+    tensor = Tensor(name, batch, counts, 8 * channels, "fp16")
+    depth, height, width = counts
+    return TensorView(tensor, (2 * depth, 2 * height, 2 * width), shuffled=True)
+
+
+def planned(shape: Convolution, scale: float | None = None) -> Conv:
+    """Between whole tensors, where no plan of cuDNN does it."""
+    ends = (shape.source_extents, shape.source_channels, shape.target_extents)
+    source = Tensor("source", shape.batch, ends[0], ends[1], shape.precision, scale)
+    target = Tensor("target", shape.batch, ends[2], shape.target_channels, shape.precision)
+    return Conv.of_shape("conv", shape, source, target, "weight")
+
+
+def _measuring_first(kernel: str, edge: int, extents: Triple) -> Conv:
+    target, origin = Tensor("target", 1, extents, 32, "fp16"), (-(edge // 2),) * 3
+    return with_statistics(first_layer(kernel, (edge,) * 3, target, extents, origin))
+
+
+def _strided_first() -> Conv:
+    target, origin = Tensor("target", 1, (1, 2, 10), 32, "fp16"), (-1, -1, -1)
+    kernel, two = "convolve_strided_patches", (2, 2, 2)
+    return first_layer(kernel, (4, 4, 4), target, (2, 3, 20), origin, "replicate", stride=two)
+
+
+def _last(kernel: str, channels: int, extents: Triple, mode: PadMode = "replicate") -> Conv:
+    part = view("source", extents, channels)
+    if kernel.endswith("_wgmma"):
+        part = replace(part, table=AffineTable("first.table", 1, channels))
+    return last_layer(kernel, (7, 7, 7), part, extents, mode=mode)
+
+
+def _by_planes(*channels: int) -> Conv:
+    extents = 4, 17, 33
+    parts = tuple(view(f"part {number}", extents, count) for number, count in enumerate(channels))
+    return with_statistics(by_planes(parts, Tensor("target", 1, extents, 32, "fp16")))
+
+
+def _halving() -> Conv:
+    target = Tensor("target", 1, (2, 17, 9), 64, "fp16")
+    return with_statistics(by_planes((view("source", (3, 33, 17), 32),), target, stride=2))
+
+
+def _doubling(channels: int) -> Conv:
+    counts = 2, 5, 17
+    source = view("source", counts, channels)
+    return with_statistics(doubling(source, cells("target", counts, 32)))
+
+
+def _of_voxels(channels: int) -> Conv:
+    counts = 4, 8, 8
+    source = replace(view("source", counts, channels), activation=Activation(0.0))
+    return doubling(source, cells("target", counts, 32), edge=2)
+
+
+def _planned(precision: Precision, outputs: int, groups: int = 1, *, split: bool = False) -> Conv:
+    extents, one = (3, 8, 9), (1, 1, 1)
+    shape = Convolution(
+        1, extents, 64, extents, outputs, (3, 3, 3), one, one, one, precision, groups=groups
+    )
+    shape = replace(shape, split_fp16=split)
+    return planned(shape, 1.0 if split else None)
+
+
+SAMPLES: Mapping[str, tuple[Conv, ...]] = {
+    "conv_transpose_to_cells": (_doubling(64), _doubling(128)),
+    "conv_transpose_to_patches": (last_transposed((view("source", (2, 4, 26), 32),)),),
+    "conv_transpose_voxels": (_of_voxels(32), _of_voxels(128)),
+    "convolve": (_planned("fp16", 32), _planned("fp32", 128)),
+    "convolve_by_planes": (_by_planes(32), _by_planes(64, 64)),
+    "convolve_depthwise": (_planned("fp16", 64, groups=64),),
+    "convolve_patches": (_measuring_first("convolve_patches", 5, (12, 9, 130)),),
+    "convolve_patches_wgmma": (
+        _measuring_first("convolve_patches_wgmma", 3, (9, 9, 70)),
+        _measuring_first("convolve_patches_wgmma", 7, (9, 9, 70)),
+    ),
+    "convolve_split_fp16": tuple(_planned("fp32", n, split=True) for n in (32, 64, 128)),
+    "convolve_strided": (_halving(),),
+    "convolve_strided_patches": (_strided_first(),),
+    "convolve_to_patches": (_last("convolve_to_patches", 32, (8, 9, 70)),),
+    "convolve_to_patches_wgmma": (
+        _last("convolve_to_patches_wgmma", 32, (6, 4, 70)),
+        _last("convolve_to_patches_wgmma", 64, (6, 4, 70)),
+    ),
+    "convolve_voxels": (last_of_voxels(view("source", (3, 5, 7), 32), 2),),
+}
+"""By the kernel's file."""
