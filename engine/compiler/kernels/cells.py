@@ -212,33 +212,36 @@ def _cache_key_of_voxels(conv: Conv) -> str:
     return f"transposed convolution of voxels {parts}"
 
 
-CONV_TRANSPOSE_TO_CELLS = ConvKernel(
-    "conv_transpose_to_cells",
-    {
-        f"conv_transpose_to_cells_{channels}_{outputs}": (
-            f"conv_transpose_to_cells<{channels}, {outputs}, {boxes}, {stages}>"
-        )
-        for channels, (boxes, stages) in _RINGS.items()
-        for outputs in _OUTPUTS
-    },
-    HALF,
-    needs_wgmma=True,
-    in_blocks=True,
-    launch=_launch,
-    fits=_fits,
-    pack=_pack,
-    measures=True,
-    forms=("gradient", "subpixel"),
-    cache_key=_cache_key,
-    pays=_fills_boxes,
+KERNELS = (
+    ConvKernel(
+        "conv_transpose_voxels",
+        {f"conv_transpose_voxels_{n}": f"conv_transpose_voxels<{n}>" for n in _VOXEL_CHANNELS},
+        HALF,
+        launch=_launch_voxels,
+        fits=_fits_voxels,
+        pack=_pack_voxels,
+        forms=("cells",),
+        cache_key=_cache_key_of_voxels,
+    ),
+    ConvKernel(
+        "conv_transpose_to_cells",
+        {
+            f"conv_transpose_to_cells_{channels}_{outputs}": (
+                f"conv_transpose_to_cells<{channels}, {outputs}, {boxes}, {stages}>"
+            )
+            for channels, (boxes, stages) in _RINGS.items()
+            for outputs in _OUTPUTS
+        },
+        HALF,
+        needs_wgmma=True,
+        in_blocks=True,
+        launch=_launch,
+        fits=_fits,
+        pack=_pack,
+        measures=True,
+        forms=("gradient", "subpixel"),
+        cache_key=_cache_key,
+        pays=_fills_boxes,
+    ),
 )
-CONV_TRANSPOSE_VOXELS = ConvKernel(
-    "conv_transpose_voxels",
-    {f"conv_transpose_voxels_{n}": f"conv_transpose_voxels<{n}>" for n in _VOXEL_CHANNELS},
-    HALF,
-    launch=_launch_voxels,
-    fits=_fits_voxels,
-    pack=_pack_voxels,
-    forms=("cells",),
-    cache_key=_cache_key_of_voxels,
-)
+"""The first that fits a convolution computes it."""

@@ -109,35 +109,38 @@ def convolution_geometry(shape: Convolution) -> dict[str, Any]:
     }
 
 
-CONVOLVE_SPLIT_FP16 = ConvKernel(
-    "convolve_split_fp16",
-    {
-        f"convolve_split_fp16_{outputs}{border}": (
-            f"convolve_split_fp16<{has_border}, {voxels}, {outputs}>"
-        )
-        for border, has_border in (("", "false"), ("_border", "true"))
-        for outputs, voxels in _SPLIT_TILES.items()
-    },
-    ("tf32", "fp32"),
-    launch=_convolve_split_fp16,
-    replaces_plan=lambda shape: shape.split_fp16,
+KERNELS = (
+    ConvKernel(
+        "convolve_split_fp16",
+        {
+            f"convolve_split_fp16_{outputs}{border}": (
+                f"convolve_split_fp16<{has_border}, {voxels}, {outputs}>"
+            )
+            for border, has_border in (("", "false"), ("_border", "true"))
+            for outputs, voxels in _SPLIT_TILES.items()
+        },
+        ("tf32", "fp32"),
+        launch=_convolve_split_fp16,
+        replaces_plan=lambda shape: shape.split_fp16,
+    ),
+    ConvKernel(
+        "convolve_depthwise",
+        {
+            "convolve_depthwise": "convolve_depthwise<false>",
+            "gradient_depthwise": "convolve_depthwise<true>",
+        },
+        launch=_convolve_depthwise,
+        replaces_plan=lambda shape: shape.is_depthwise,
+    ),
+    ConvKernel(
+        "convolve",
+        {
+            f"{name}_{outputs}": f"convolve<{voxels}, {outputs}, {is_gradient}>"
+            for name, is_gradient in (("convolve", "false"), ("gradient", "true"))
+            for outputs, voxels in _OUTPUT_TILES.items()
+        },
+        launch=_convolve,
+        replaces_plan=lambda _: True,
+    ),
 )
-CONVOLVE_DEPTHWISE = ConvKernel(
-    "convolve_depthwise",
-    {
-        "convolve_depthwise": "convolve_depthwise<false>",
-        "gradient_depthwise": "convolve_depthwise<true>",
-    },
-    launch=_convolve_depthwise,
-    replaces_plan=lambda shape: shape.is_depthwise,
-)
-CONVOLVE = ConvKernel(
-    "convolve",
-    {
-        f"{name}_{outputs}": f"convolve<{voxels}, {outputs}, {is_gradient}>"
-        for name, is_gradient in (("convolve", "false"), ("gradient", "true"))
-        for outputs, voxels in _OUTPUT_TILES.items()
-    },
-    launch=_convolve,
-    replaces_plan=lambda _: True,
-)
+"""The first that replaces a plan computes its convolution."""

@@ -285,41 +285,44 @@ def _launch_strided(
     return Launch(name, f"{name}_{_outputs(target)}", grid, block, 0, values)
 
 
-CONVOLVE_PATCHES_WGMMA = ConvKernel(
-    "convolve_patches_wgmma",
-    {
-        f"convolve_patches_{kernel}_{outputs}_{columns}": (
-            f"convolve_patches_wgmma<{kernel}, {outputs}, {columns}, {blocks}>"
-        )
-        for kernel, outputs, columns, blocks in (
-            (3, 32, 64, 2),
-            *((7, outputs, n, 1) for outputs in (32, 64) for n in WARP_GROUP_COLUMNS),
-        )
-    },
-    HALF,
-    needs_wgmma=True,
-    in_blocks=True,
-    launch=_launch_wgmma,
-    fits=_fits_wgmma,
-    pack=_pack_wgmma,
-    measures=True,
-    rows=_rows_of_groups,
+KERNELS = (
+    ConvKernel(
+        "convolve_patches_wgmma",
+        {
+            f"convolve_patches_{kernel}_{outputs}_{columns}": (
+                f"convolve_patches_wgmma<{kernel}, {outputs}, {columns}, {blocks}>"
+            )
+            for kernel, outputs, columns, blocks in (
+                (3, 32, 64, 2),
+                *((7, outputs, n, 1) for outputs in (32, 64) for n in WARP_GROUP_COLUMNS),
+            )
+        },
+        HALF,
+        needs_wgmma=True,
+        in_blocks=True,
+        launch=_launch_wgmma,
+        fits=_fits_wgmma,
+        pack=_pack_wgmma,
+        measures=True,
+        rows=_rows_of_groups,
+    ),
+    ConvKernel(
+        "convolve_patches",
+        {f"convolve_patches_{n}": f"convolve_patches<{n}>" for n in (16, 32)},
+        HALF,
+        in_blocks=True,
+        launch=_launch,
+        fits=_fits,
+        pack=_pack,
+        measures=True,
+    ),
+    ConvKernel(
+        "convolve_strided_patches",
+        {f"convolve_strided_patches_{n}": f"convolve_strided_patches<{n}>" for n in (16, 32)},
+        HALF,
+        launch=_launch_strided,
+        fits=_fits_strided,
+        pack=_pack_strided,
+    ),
 )
-CONVOLVE_PATCHES = ConvKernel(
-    "convolve_patches",
-    {f"convolve_patches_{n}": f"convolve_patches<{n}>" for n in (16, 32)},
-    HALF,
-    in_blocks=True,
-    launch=_launch,
-    fits=_fits,
-    pack=_pack,
-    measures=True,
-)
-CONVOLVE_STRIDED_PATCHES = ConvKernel(
-    "convolve_strided_patches",
-    {f"convolve_strided_patches_{n}": f"convolve_strided_patches<{n}>" for n in (16, 32)},
-    HALF,
-    launch=_launch_strided,
-    fits=_fits_strided,
-    pack=_pack_strided,
-)
+"""The first that fits a convolution computes it."""

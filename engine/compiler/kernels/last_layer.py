@@ -334,47 +334,50 @@ def _launch_voxels(
     return Launch(name, f"{name}_{conv.outputs}", grid, block, 0, values)
 
 
-CONVOLVE_TO_PATCHES_WGMMA = ConvKernel(
-    "convolve_to_patches_wgmma",
-    {
-        f"convolve_to_patches_{channels}_{columns}": (
-            f"convolve_to_patches_wgmma<{channels}, {columns}, {stages}>"
-        )
-        for channels, stages in _STAGES.items()
-        for columns in WARP_GROUP_COLUMNS
-    },
-    HALF,
-    needs_wgmma=True,
-    in_blocks=True,
-    launch=_launch_wgmma,
-    fits=_fits_wgmma,
-    pack=_pack_wgmma,
-    finds_blocks=True,
+KERNELS = (
+    ConvKernel(
+        "convolve_to_patches_wgmma",
+        {
+            f"convolve_to_patches_{channels}_{columns}": (
+                f"convolve_to_patches_wgmma<{channels}, {columns}, {stages}>"
+            )
+            for channels, stages in _STAGES.items()
+            for columns in WARP_GROUP_COLUMNS
+        },
+        HALF,
+        needs_wgmma=True,
+        in_blocks=True,
+        launch=_launch_wgmma,
+        fits=_fits_wgmma,
+        pack=_pack_wgmma,
+        finds_blocks=True,
+    ),
+    ConvKernel(
+        "convolve_to_patches",
+        {
+            "convolve_to_patches": "convolve_to_patches<false>",
+            "convolve_to_patches_zero": "convolve_to_patches<true>",
+        },
+        HALF,
+        in_blocks=True,
+        launch=_launch,
+        fits=_fits,
+        pack=_pack,
+    ),
+    ConvKernel(
+        "conv_transpose_to_patches",
+        precisions=HALF,
+        launch=_launch_transposed,
+        fits=_fits_transposed,
+        pack=_pack_transposed,
+    ),
+    ConvKernel(
+        "convolve_voxels",
+        {f"convolve_voxels_{n}": f"convolve_voxels<{n}>" for n in range(1, _MOST_SUMMED + 1)},
+        launch=_launch_voxels,
+        fits=_fits_voxels,
+        pack=_pack_voxels,
+        has_float_weight=True,
+    ),
 )
-CONVOLVE_TO_PATCHES = ConvKernel(
-    "convolve_to_patches",
-    {
-        "convolve_to_patches": "convolve_to_patches<false>",
-        "convolve_to_patches_zero": "convolve_to_patches<true>",
-    },
-    HALF,
-    in_blocks=True,
-    launch=_launch,
-    fits=_fits,
-    pack=_pack,
-)
-CONV_TRANSPOSE_TO_PATCHES = ConvKernel(
-    "conv_transpose_to_patches",
-    precisions=HALF,
-    launch=_launch_transposed,
-    fits=_fits_transposed,
-    pack=_pack_transposed,
-)
-CONVOLVE_VOXELS = ConvKernel(
-    "convolve_voxels",
-    {f"convolve_voxels_{n}": f"convolve_voxels<{n}>" for n in range(1, _MOST_SUMMED + 1)},
-    launch=_launch_voxels,
-    fits=_fits_voxels,
-    pack=_pack_voxels,
-    has_float_weight=True,
-)
+"""The first that fits a convolution computes it."""

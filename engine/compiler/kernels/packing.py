@@ -15,9 +15,6 @@ from .tensor_arguments import (
     table_addresses,
 )
 
-PACK = KernelSpec("pack", in_blocks=True)
-UNPACK = KernelSpec("unpack", in_blocks=True)
-
 
 def pack(step: Pack, at: Addresses) -> Launch:
     """The patches, packed."""
@@ -113,3 +110,9 @@ def add_patches(step: AddPatches, at: Addresses) -> Launch:
         patches=at(PATCHES), translated=at(TRANSLATED), count=count
     )
     return Launch("unpack", "add_patches", (-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), 0, values)
+
+
+KERNELS = (
+    KernelSpec("pack", in_blocks=True),
+    KernelSpec("unpack", in_blocks=True),
+)

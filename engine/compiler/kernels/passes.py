@@ -207,12 +207,16 @@ _SAMPLINGS = {
     "_trilinear_corners": "_blended<Between<true>, ",
     "_binomial": "_blended<Filtered, ",
 }
-POINTWISE = KernelSpec(
-    "pointwise",
-    {
-        f"pointwise{name}{suffix}": f"pointwise{template}{form}>"
-        for name, template in _SAMPLINGS.items()
-        for suffix, form in FORMS.items()
-    },
-    in_blocks=True,
+
+
+KERNELS = (
+    KernelSpec(
+        "pointwise",
+        {
+            f"pointwise{name}{suffix}": f"pointwise{template}{form}>"
+            for name, template in _SAMPLINGS.items()
+            for suffix, form in FORMS.items()
+        },
+        in_blocks=True,
+    ),
 )

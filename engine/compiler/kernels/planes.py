@@ -164,31 +164,36 @@ def _cache_key(conv: Conv) -> str:
     return f"convolution by planes, stride {conv.geometry.stride[0]}, {parts}"
 
 
-CONVOLVE_BY_PLANES = ConvKernel(
-    "convolve_by_planes",
-    {
-        f"convolve_by_planes_{channels}": f"convolve_by_planes<{channels // 32}, {boxes}, {held}>"
-        for channels, (boxes, held) in _RINGS.items()
-    },
-    HALF,
-    needs_wgmma=True,
-    launch=_launch,
-    fits=_fits,
-    pack=_pack,
-    measures=True,
-    forms=("plain",),
-    cache_key=_cache_key,
+KERNELS = (
+    ConvKernel(
+        "convolve_by_planes",
+        {
+            f"convolve_by_planes_{channels}": (
+                f"convolve_by_planes<{channels // 32}, {boxes}, {held}>"
+            )
+            for channels, (boxes, held) in _RINGS.items()
+        },
+        HALF,
+        needs_wgmma=True,
+        launch=_launch,
+        fits=_fits,
+        pack=_pack,
+        measures=True,
+        forms=("plain",),
+        cache_key=_cache_key,
+    ),
+    ConvKernel(
+        "convolve_strided",
+        precisions=HALF,
+        needs_wgmma=True,
+        in_blocks=True,
+        launch=_launch_strided,
+        fits=_fits_strided,
+        pack=_pack_strided,
+        measures=True,
+        finds_blocks=True,
+        forms=("plain",),
+        cache_key=_cache_key,
+    ),
 )
-CONVOLVE_STRIDED = ConvKernel(
-    "convolve_strided",
-    precisions=HALF,
-    needs_wgmma=True,
-    in_blocks=True,
-    launch=_launch_strided,
-    fits=_fits_strided,
-    pack=_pack_strided,
-    measures=True,
-    finds_blocks=True,
-    forms=("plain",),
-    cache_key=_cache_key,
-)
+"""The first that fits a convolution computes it."""

@@ -205,12 +205,14 @@ def _held_vectors(step: Normalise, shares: int, card: CardProperties) -> tuple[i
     return (held, sums + (held + ring) * each) if held > 0 else (0, sums)
 
 
-STATISTICS = KernelSpec("statistics", in_blocks=True)
-NORMALISE = KernelSpec(
-    "normalise",
-    {
-        f"normalise{suffix}{held}": f"normalise<{form}, {is_held}>"
-        for held, is_held in (("", "false"), ("_held", "true"))
-        for suffix, form in FORMS.items()
-    },
+KERNELS = (
+    KernelSpec("statistics", in_blocks=True),
+    KernelSpec(
+        "normalise",
+        {
+            f"normalise{suffix}{held}": f"normalise<{form}, {is_held}>"
+            for held, is_held in (("", "false"), ("_held", "true"))
+            for suffix, form in FORMS.items()
+        },
+    ),
 )

@@ -6,45 +6,31 @@ from ..card_properties import CardProperties
 from ..convolution import Convolution
 from ..lowered import Layout
 from ..steps import Conv, Step
-from .cells import CONV_TRANSPOSE_TO_CELLS, CONV_TRANSPOSE_VOXELS
-from .convolutions import CONVOLVE, CONVOLVE_DEPTHWISE, CONVOLVE_SPLIT_FP16
-from .first_layer import CONVOLVE_PATCHES, CONVOLVE_PATCHES_WGMMA, CONVOLVE_STRIDED_PATCHES
-from .last_layer import (
-    CONV_TRANSPOSE_TO_PATCHES,
-    CONVOLVE_TO_PATCHES,
-    CONVOLVE_TO_PATCHES_WGMMA,
-    CONVOLVE_VOXELS,
+from . import (
+    cells,
+    convolutions,
+    first_layer,
+    last_layer,
+    packing,
+    passes,
+    planes,
+    statistics,
 )
-from .packing import PACK, UNPACK
-from .passes import POINTWISE
-from .planes import CONVOLVE_BY_PLANES, CONVOLVE_STRIDED
 from .spec import ConvKernel, KernelSpec
-from .statistics import NORMALISE, STATISTICS
 
 _CONVOLUTIONS = (
-    CONVOLVE_PATCHES_WGMMA,
-    CONVOLVE_PATCHES,
-    CONVOLVE_STRIDED_PATCHES,
-    CONVOLVE_TO_PATCHES_WGMMA,
-    CONVOLVE_TO_PATCHES,
-    CONV_TRANSPOSE_TO_PATCHES,
-    CONVOLVE_VOXELS,
-    CONVOLVE_BY_PLANES,
-    CONVOLVE_STRIDED,
-    CONV_TRANSPOSE_VOXELS,
-    CONV_TRANSPOSE_TO_CELLS,
-    CONVOLVE_SPLIT_FP16,
-    CONVOLVE_DEPTHWISE,
-    CONVOLVE,
+    *first_layer.KERNELS,
+    *last_layer.KERNELS,
+    *planes.KERNELS,
+    *cells.KERNELS,
+    *convolutions.KERNELS,
 )
 _OTHERS = (
+    *packing.KERNELS,
+    *passes.KERNELS,
+    *statistics.KERNELS,
     KernelSpec("check"),
-    NORMALISE,
-    PACK,
-    POINTWISE,
     KernelSpec("sliding_window"),
-    STATISTICS,
-    UNPACK,
 )
 KERNELS: Mapping[str, KernelSpec] = {spec.source: spec for spec in (*_CONVOLUTIONS, *_OTHERS)}
 """All kernels, by the names of their .cu files."""
