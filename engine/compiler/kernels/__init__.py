@@ -1,4 +1,7 @@
-"""One module for each family of kernels, with all that is known of them but their CUDA source.
+"""All that is known of the kernels but their CUDA source: a module for each family of them.
 
-`table.py` lists them. May import steps and tensors. Must not know graphs, nor the driver.
+Structures of arguments and constants are read from the .cu files. A structure has `__slots__`, so
+that it refuses a misspelt field, which ctypes would take for a new attribute.
+
+May import steps and tensors. Must not know graphs, nor the driver.
 """

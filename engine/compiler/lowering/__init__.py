@@ -1,4 +1,4 @@
 """Graph and weights -> steps over stored tensors, with the fusions that make them few.
 
-May import steps and launches' sizes. Must not know bytes in the arena, nor a driver.
+May import steps and the table of kernels. Must not know bytes in the arena, nor a driver.
 """
