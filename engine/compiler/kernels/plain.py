@@ -20,7 +20,6 @@ from ..steps import (
     Conv,
     Geometry,
     Pack,
-    PatchArray,
     Pointwise,
     Statistics,
 )
@@ -31,6 +30,7 @@ from ..tensors import (
     AffineTable,
     Region,
     Tensor,
+    TensorView,
     stored_channels,
 )
 from ..weight_layout import LaidWeight, forward, subpixels, transposed
@@ -119,49 +119,53 @@ def _of_first_patch(part: Any) -> Any:
 
 
 def plain(conv: Conv) -> PlainCounterpart:
-    """Return the passes and the plain convolution that come to a convolution's result.
+    """Return the passes and the plain convolution that come to the result of a custom kernel.
 
-    Without bias, activation and whatever else is not the convolution itself.
+    Without bias, activation and whatever else is not the convolution itself. To cells, the plain
+    one is a convolution to as many channels as cells have.
     """
-    geometry, pack = conv.geometry, kernel_of(conv).pack
-    assert pack is not None
-    bare = _bare(conv)
+    bare, geometry = _bare(conv), conv.geometry
     source, passes = _plain_source(bare)
-    target = bare.output
-    channels, outputs = source.channels, bare.outputs
-    slots, turned = range(bare.channels), geometry.transposed and not conv.translated
-
-    def stored(kernel: FloatArray) -> LaidWeight:
-        return pack(kernel.swapaxes(0, 1) if turned else kernel, slots, bare.channels)
-
-    def plain_weight(kernel: FloatArray) -> LaidWeight:
-        if turned:
-            return subpixels(kernel.swapaxes(0, 1), geometry.before, slots, channels, outputs)
-        lay = transposed if geometry.transposed else forward
-        return lay(kernel, slots, channels, outputs)
-
-    made = (
-        Tensor(TRANSLATED, source.batch, target.extents, outputs, source.precision)
-        if isinstance(target, PatchArray)
-        else target.tensor
-    )
-    moves = _of_cells(geometry, source, made) if turned else _plain_geometry(bare)
-    ends = outputs, bare.channels
-    if geometry.transposed and not turned:
-        ends = bare.channels, outputs
+    made = _made(bare)
+    to_cells = geometry.transposed and not conv.translated
+    moves = _of_cells(geometry, source, made) if to_cells else _plain_geometry(bare)
+    inputs = (ActivatedView(source.whole),)
+    shape = replace(bare, kernel=None, geometry=moves, inputs=inputs, output=made.whole).shape
+    ends = bare.outputs, bare.channels
     return PlainCounterpart(
         conv=bare,
         passes=passes,
-        shape=replace(
-            bare, kernel=None, geometry=moves, inputs=_reading(source), output=made.whole
-        ).shape,
-        kernel=(*ends, *geometry.kernel),
-        weights={PLAIN_WEIGHT: plain_weight, STORED_WEIGHT: stored},
+        shape=shape,
+        kernel=(*(ends[::-1] if shape.transposed else ends), *geometry.kernel),
+        weights=_weights(bare, source.channels, to_cells),
     )
 
 
-def _reading(source: Tensor) -> tuple[ActivatedView, ...]:
-    return (ActivatedView(source.whole),)
+def _weights(
+    conv: Conv, channels: int, to_cells: bool
+) -> Mapping[str, Callable[[FloatArray], LaidWeight]]:
+    """Return how both lay out the weight; channels: that the plain convolution reads."""
+    geometry, pack, slots = conv.geometry, kernel_of(conv).pack, range(conv.channels)
+    assert pack is not None
+
+    def stored(kernel: FloatArray) -> LaidWeight:
+        return pack(kernel.swapaxes(0, 1) if to_cells else kernel, slots, conv.channels)
+
+    def plainly(kernel: FloatArray) -> LaidWeight:
+        if to_cells:
+            return subpixels(kernel.swapaxes(0, 1), geometry.before, slots, channels, conv.outputs)
+        lay = transposed if geometry.transposed else forward
+        return lay(kernel, slots, channels, conv.outputs)
+
+    return {PLAIN_WEIGHT: plainly, STORED_WEIGHT: stored}
+
+
+def _made(conv: Conv) -> Tensor:
+    """Return what both write, the translated patches as if they were a tensor."""
+    output = conv.output
+    if isinstance(output, TensorView):
+        return output.tensor
+    return Tensor(TRANSLATED, conv.batch, output.extents, output.channels, conv.precision)
 
 
 def _bare(conv: Conv) -> Conv:
