@@ -63,8 +63,10 @@ class KernelSpec:
         return has_units and self.source not in layout.without
 
 
-def _of_no_cache(_: Conv) -> str:
-    raise ValueError("the kernel is compared with nothing")
+def _described(conv: Conv) -> str:
+    read = [(each.source.channels, each.table is not None) for each in conv.views]
+    parts = conv.batch, conv.output.extents, conv.outputs, conv.statistics is not None, read
+    return f"{conv.kernel} {parts}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +83,9 @@ class ConvKernel(KernelSpec):
     statistics of its output. finds_blocks: whether it reads neighbours of a block of a volume where
     these are stored. rows: rows of the output in one product; a row's place among them decides how
     its sums round. forms: how cuDNN may compute the layer instead, by which it is replaced where it
-    is slower. cache_key: key of the times of all forms. pays: whether it pays in blocks of a
-    volume, where no times are taken; the last of the forms replaces it there.
+    is slower. cache_key: key of the times of all forms; the older kernels have their own. pays:
+    whether it pays in blocks of a volume, where no times are taken; the last of the forms replaces
+    it there.
     """
 
     launch: Callable[[Conv, Addresses, CardProperties, int | None], Launch]
@@ -94,5 +97,5 @@ class ConvKernel(KernelSpec):
     finds_blocks: bool = False
     rows: Callable[[Conv], int] = lambda _: 1
     forms: tuple[LayerForm, ...] = ()
-    cache_key: Callable[[Conv], str] = _of_no_cache
+    cache_key: Callable[[Conv], str] = _described
     pays: Callable[[Conv], bool] = lambda _: True
