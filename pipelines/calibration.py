@@ -7,12 +7,11 @@ from collections.abc import Generator as Yields
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
-from ..engine.cuda.plan_cache import ignore_progress
 from ..engine.devices import Device, with_half_the_memory
 from ..engine.generator import SharedGenerator
 from ..engine.model.model_card import FEWEST_STUDIES, CycleReference, ModelCard, Typical
 from ..engine.model.model_file import Model, encode_model
-from ..engine.options import Inference
+from ..engine.options import Inference, ignore_progress
 from ..io.volume import Study
 from .cycle.back_model import back_options
 from .cycle.back_translation import BackTask, BackTranslator, opened_back_translator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from ..engine.cuda.plan_cache import cache_folder
+from ..engine.cuda.user_cache import cache_folder
 from ..engine.devices import choose_device, plan_device, plan_volume, with_half_the_memory
 from ..engine.model.model_file import Model
 from ..engine.network.layers import Triple, triple

@@ -225,20 +225,20 @@ MAY_IMPORT = {
         "pipelines.study pipelines.study.voxels pipelines.translate"
     ),
     "pipelines.bench": (
-        "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
-        "engine.options pipelines.decisions pipelines.errors pipelines.host pipelines.study "
+        "engine.benchmark engine.devices engine.errors engine.model engine.network engine.options "
+        "pipelines.decisions pipelines.errors pipelines.host pipelines.study "
         "pipelines.worker_processes"
     ),
     "pipelines.calibration": (
-        "engine.cuda engine.devices engine.generator engine.model engine.options io.volume "
-        "pipelines.cycle pipelines.errors pipelines.one_by_one pipelines.opening pipelines.report "
+        "engine.devices engine.generator engine.model engine.options io.volume pipelines.cycle "
+        "pipelines.errors pipelines.one_by_one pipelines.opening pipelines.report "
         "pipelines.settings pipelines.stopwatch pipelines.study pipelines.study.voxels"
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.cycle": (
-        "engine.cores engine.cuda engine.errors engine.generator engine.model engine.network "
-        "engine.options io.volume pipelines.errors pipelines.settings pipelines.stopwatch "
-        "pipelines.study pipelines.study.maps pipelines.study.voxels"
+        "engine.cores engine.errors engine.generator engine.model engine.network engine.options "
+        "io.volume pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study "
+        "pipelines.study.maps pipelines.study.voxels"
     ),
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
@@ -264,10 +264,10 @@ MAY_IMPORT = {
     "pipelines.program": "",
     "pipelines.timestamps": "",
     "pipelines.execution": (
-        "engine.cuda engine.errors engine.generator engine.model engine.options io.errors "
-        "io.files io.reading io.volume io.writing pipelines.cycle pipelines.errors pipelines.host "
-        "pipelines.opening pipelines.progress pipelines.report pipelines.results "
-        "pipelines.settings pipelines.stopwatch pipelines.study"
+        "engine.errors engine.generator engine.model engine.options io.errors io.files io.reading "
+        "io.volume io.writing pipelines.cycle pipelines.errors pipelines.host pipelines.opening "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings "
+        "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.inference_comparison": (
@@ -286,9 +286,9 @@ MAY_IMPORT = {
         "pipelines.worker_processes"
     ),
     "pipelines.jobs.worker": (
-        "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
-        "engine.options engine.probe engine.startup io.channels io.dicom io.discovery io.errors "
-        "io.files io.reading io.volume pipelines.cycle pipelines.decisions pipelines.errors "
+        "engine.devices engine.errors engine.generator engine.model engine.network engine.options "
+        "engine.probe engine.startup io.channels io.dicom io.discovery io.errors io.files "
+        "io.reading io.volume pipelines.cycle pipelines.decisions pipelines.errors "
         "pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.opening "
         "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
         "pipelines.study.maps pipelines.translate pipelines.worker_processes"
@@ -304,8 +304,8 @@ MAY_IMPORT = {
     ),
     "pipelines.one_by_one": "io.volume pipelines.report pipelines.stopwatch",
     "pipelines.opening": (
-        "engine.cuda engine.devices engine.generator engine.network engine.options "
-        "engine.whole_volume pipelines.host"
+        "engine.devices engine.generator engine.network engine.options engine.whole_volume "
+        "pipelines.host"
     ),
     "pipelines.progress": (
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.results "
@@ -356,8 +356,8 @@ MAY_IMPORT = {
         "pipelines.timestamps pipelines.worker_processes"
     ),
     "pipelines.worker_processes": (
-        "engine.cuda engine.errors engine.generator engine.model engine.options engine.probe "
-        "engine.startup io.files io.formats pipelines.cycle pipelines.execution pipelines.host "
+        "engine.errors engine.generator engine.model engine.options engine.probe engine.startup "
+        "io.files io.formats pipelines.cycle pipelines.execution pipelines.host "
         "pipelines.progress pipelines.report pipelines.results pipelines.settings"
     ),
 }

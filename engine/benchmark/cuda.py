@@ -16,13 +16,13 @@ from ..cuda.kernel_images import Kernels
 from ..cuda.patches.generator import CudaGenerator, CudaOptions, open_cuda_generator
 from ..cuda.plan_bench import bench_bytes
 from ..cuda.plan_cache import TuningCache
-from ..cuda.plan_search import PlanSearch, SearchSettings
+from ..cuda.plan_search import PlanSearch
 from ..cuda.trial_memory import TrialMemory
 from ..errors import CudaError, DeviceMemoryError
 from ..network.graph import Network
 from ..network.graph_analysis import flops, layer_flops
 from ..network.layers import FloatArray
-from ..options import Precision
+from ..options import Precision, SearchSettings
 from ..probe.gpus import EnergyMeter
 from .layer_times import layer_times
 from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryUse

@@ -17,12 +17,13 @@ from ..compiler.steps import Step
 from ..compiler.tensors import AffineTable, Tensor
 from ..errors import DeviceMemoryError
 from ..network.graph import Network
+from ..options import SearchSettings
 from .device_plan import OWN_FORM, form_key
 from .driver import Stream
 from .kernel_images import Kernels
 from .plan_bench import run_time
 from .plan_cache import Candidate, Findings, TuningCache, worth_keeping
-from .plan_search import PlanSearch, SearchSettings
+from .plan_search import PlanSearch
 from .trial_memory import TrialMemory
 
 _WORKSPACE = 64 << 20

@@ -1,31 +1,20 @@
 """Which way of doing each convolution is fastest on this card: measured once, kept on disk."""
 
 import json
-import os
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from ...io.files.regular import read_regular
 from ..decoding import decode, encode, parse
 from ..options import Effort
+from .user_cache import write_whole
 
 if TYPE_CHECKING:
     from ..compiler.convolution import Convolution
 
-Progress: TypeAlias = Callable[[str, float | None], None]
-"""Told what is being measured, and the share of the work that is done; 1 at the end. None in its
-place comes with a sentence that the user should keep: that a plan is refused.
-"""
-
 _FASTEST = 8
-
-
-def ignore_progress(_what: str, _share: float | None) -> None:
-    """Progress that nobody wants to hear of."""
-
 
 _AS_FAST = 1.02
 """Of the fastest plan's time, up to which one without workspace is taken in its place.
@@ -233,33 +222,6 @@ class TuningCache:
         except (OSError, ValueError):
             return empty
         return found if found.identity == empty.identity else empty
-
-
-def cache_folder() -> Path | None:
-    """Where this user's compiled kernels and measurements are kept; None for one without a home.
-
-    On Linux as the XDG base directory specification says, which ignores a relative path.
-    """
-    chosen = Path(os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or "")
-    try:
-        base = chosen if chosen.is_absolute() else Path.home() / ".cache"
-    except RuntimeError:
-        return None
-    return base / "cuda-cyclegan"
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that other processes may read meanwhile, and make its folder. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = None
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part:
-            part.write(content)
-        Path(part.name).replace(path)
-    except OSError:
-        if part:
-            Path(part.name).unlink(missing_ok=True)
-        raise
 
 
 def worth_keeping(candidates: list[Candidate]) -> tuple[Candidate, ...]:

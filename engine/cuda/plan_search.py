@@ -11,22 +11,13 @@ from ..compiler.convolution import Convolution
 from ..compiler.kernels import own_kernel
 from ..errors import CudaError, DeviceMemoryError
 from ..network.graph import times
-from ..options import TUNING_SECONDS, Effort
+from ..options import Effort, SearchSettings
 from .cudnn import ConvolutionPlans, Cudnn
 from .driver import Stream
 from .kernel_check import WrongKernelError
 from .kernel_images import Kernels
 from .plan_bench import PlanBench, open_bench
-from .plan_cache import (
-    OWN,
-    Candidate,
-    Findings,
-    Progress,
-    TuningCache,
-    ignore_progress,
-    key_of,
-    worth_keeping,
-)
+from .plan_cache import OWN, Candidate, Findings, TuningCache, key_of, worth_keeping
 from .plan_check import VERSION, PlanCheck, PlanVerdict, QueuedPlan, run_own
 from .trial_memory import TrialMemory
 
@@ -34,18 +25,6 @@ _Result = TypeVar("_Result")
 
 _QUICK_PLANS = 8
 _TOLD_NAME = 60
-
-
-@dataclass(frozen=True, slots=True)
-class SearchSettings:
-    """How hard to look: effort, seconds for all convolutions together, and who is told.
-
-    progress: told what is measured.
-    """
-
-    effort: Effort = "full"
-    seconds: float = TUNING_SECONDS
-    progress: Progress = ignore_progress
 
 
 @dataclass(frozen=True, slots=True)

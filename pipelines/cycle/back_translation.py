@@ -13,11 +13,10 @@ from typing import TypeAlias
 import numpy as np
 
 from ...engine.cores import beside_each_other
-from ...engine.cuda.plan_cache import Progress
 from ...engine.generator import SharedGenerator
 from ...engine.model.model_file import Model
 from ...engine.network.layers import FloatArray
-from ...engine.options import Precision
+from ...engine.options import Precision, Progress
 from ...io.volume import Empty, Volume
 from ..errors import PreparationError
 from ..settings import CycleCheck, TranslateOptions

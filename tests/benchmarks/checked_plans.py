@@ -27,9 +27,9 @@ from cuda_cyclegan.engine.cuda.cudnn import cudnn
 from cuda_cyclegan.engine.cuda.patches import generator as generators
 from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
 from cuda_cyclegan.engine.cuda.plan_cache import key_of
-from cuda_cyclegan.engine.cuda.plan_search import Algorithm, PlanSearch, SearchSettings
+from cuda_cyclegan.engine.cuda.plan_search import Algorithm, PlanSearch
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
-from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.engine.options import Precision, SearchSettings
 from cuda_cyclegan.engine.probe.cuda_packages import dotted
 from cuda_cyclegan.engine.probe.gpus import cuda_devices
 

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda_cyclegan.engine.cuda.plan_cache import cache_folder
-from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+from cuda_cyclegan.engine.cuda.user_cache import cache_folder
 from cuda_cyclegan.engine.cuda.volume.generator import (
     CudaVolumeGenerator,
     CudaVolumeOptions,
@@ -30,6 +29,7 @@ from cuda_cyclegan.engine.cuda.volume.transfer import bring_in
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import Triple
+from cuda_cyclegan.engine.options import SearchSettings
 from cuda_cyclegan.engine.scaling import Scaling, Stored
 
 

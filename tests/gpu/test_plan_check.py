@@ -95,7 +95,7 @@ def search_on(card, precision):
 
 
 def found(card, shape, told, effort="full"):
-    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+    from cuda_cyclegan.engine.options import SearchSettings
 
     search = search_on(card, shape.precision)
     settings = SearchSettings(effort, 60, lambda what, share: share is None and told.append(what))
@@ -331,7 +331,7 @@ def test_what_kernels_of_blocks_measure(card, edge, extents):
 def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path):
     from cuda_cyclegan.engine.cuda import kernel_check
     from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
-    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+    from cuda_cyclegan.engine.options import SearchSettings
 
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
     patch, told = (24, 24, 24), []

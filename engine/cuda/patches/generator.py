@@ -20,7 +20,7 @@ from ...compiler.steps import Step
 from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import FloatArray, Triple
-from ...options import Precision
+from ...options import Precision, SearchSettings
 from ...patch_grid import PatchWindow, Timing
 from ...probe.gpus import cuda_devices
 from ...scaling import Stored
@@ -29,7 +29,7 @@ from ..device_plan import DevicePlan, in_faster_forms, plan_program, program_key
 from ..driver import PinnedBuffer
 from ..form_comparison import FormComparison
 from ..kernel_check import check_outer_layers, refused_kernels, with_right_kernels
-from ..plan_search import Algorithm, PlanSearch, SearchSettings
+from ..plan_search import Algorithm, PlanSearch
 from ..trial_memory import TrialMemory
 from .program import Program, open_program
 from .streamed_window import Compiled

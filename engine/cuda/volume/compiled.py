@@ -17,9 +17,10 @@ from ...compiler.volume.memory import VolumeMemory, constants_of, volume_memory
 from ...compiler.volume.passes import Pass, passes_of
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
+from ...options import SearchSettings
 from ..card import OpenCard
 from ..kernel_check import check_outer_layers, refused_kernels, with_right_kernels
-from ..plan_search import Algorithm, PlanSearch, SearchSettings
+from ..plan_search import Algorithm, PlanSearch
 from ..trial_memory import TrialMemory
 from .transfer import slot_voxels
 

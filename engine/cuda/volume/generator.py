@@ -16,7 +16,7 @@ from ...compiler.volume.recomputed import recomputed_convolutions
 from ...errors import CudaError, DeviceMemoryError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
-from ...options import Precision
+from ...options import Precision, SearchSettings
 from ...patch_grid import Timing
 from ...scaling import Stored
 from ...whole_volume import (
@@ -29,7 +29,6 @@ from ...whole_volume import (
 from ..card import OpenCard, open_card
 from ..driver import CapturedGraph, CudaEvent, Stream
 from ..kernel_check import refused_kernels
-from ..plan_search import SearchSettings
 from ..trial_memory import TrialMemory
 from .compiled import (
     CompiledBlocks,

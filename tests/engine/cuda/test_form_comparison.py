@@ -46,7 +46,7 @@ def test_forms_of_layers_are_compared_with_the_passes_around_them(
     """full: whether there is no memory to compare them in."""
     with cudnn_where_there_is_none():
         from cuda_cyclegan.engine.cuda import form_comparison, trial_memory
-        from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+        from cuda_cyclegan.engine.options import SearchSettings
 
     network = random_network(build(ResNetSpec(1, 1, width=32, blocks=0, downsamplings=1)), 0)
     layout = Layout((4, 4, 6), 1, "fp16", matrix_kernels=True, wgmma=True)

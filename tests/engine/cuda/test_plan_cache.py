@@ -13,8 +13,8 @@ from cuda_cyclegan.engine.cuda.plan_cache import (
     TuningCache,
     key_of,
     worth_keeping,
-    write_whole,
 )
+from cuda_cyclegan.engine.cuda.user_cache import write_whole
 
 IDENTITY = {"card": "NVIDIA H200", "driver": "13000", "cudnn": "91900/1.20.0", "precision": "fp16"}
 FOUND = Findings("full", 1 << 20, (Candidate("eng1", 4096, 10.0), Candidate("eng2", 0, 12.5)))
