@@ -18,7 +18,7 @@ from .options import (
 from .probe.gpus import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
 
 if TYPE_CHECKING:
-    from .cuda.device_plan import DevicePlan
+    from .cuda.patches.device_plan import DevicePlan
     from .cuda.patches.generator import CudaOptions
     from .cuda.volume.generator import CudaVolumeOptions
     from .generator import Generator, VolumeGenerator

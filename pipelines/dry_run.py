@@ -45,7 +45,7 @@ from .study.volumes import StudyVolumes, notes_of_volumes
 from .translate import Job, concurrency_of
 
 if TYPE_CHECKING:
-    from ..engine.cuda.device_plan import DevicePlan
+    from ..engine.cuda.patches.device_plan import DevicePlan
     from ..engine.patch_grid import PatchGrid
 
 WholeVolume: TypeAlias = VolumePlan | SlabPlan

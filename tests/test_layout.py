@@ -122,9 +122,9 @@ MAY_IMPORT = {
     "cli.signals": "cli.errors cli.render.terminal pipelines.host",
     "engine": "",
     "engine.benchmark": (
-        "engine.compiler engine.cores engine.cuda engine.cuda.patches engine.errors "
-        "engine.generator engine.model engine.network engine.onnxruntime engine.openvino "
-        "engine.options engine.probe"
+        "engine.compiler engine.compiler.memory engine.cores engine.cuda engine.cuda.patches "
+        "engine.cuda.tuning engine.errors engine.generator engine.model engine.network "
+        "engine.onnxruntime engine.openvino engine.options engine.probe"
     ),
     "engine.compiler": "engine.errors engine.network engine.options engine.patch_grid",
     "engine.compiler.launches": "engine.compiler engine.network engine.options",
@@ -145,19 +145,23 @@ MAY_IMPORT = {
     ),
     "engine.cores": "io.files",
     "engine.cuda": (
-        "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
-        "engine.decoding engine.errors engine.network engine.options engine.patch_grid "
+        "engine.compiler engine.compiler.launches engine.errors engine.network engine.options "
         "engine.probe io.files"
     ),
     "engine.cuda.patches": (
         "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
-        "engine.compiler.memory engine.cuda engine.errors engine.network engine.options "
-        "engine.patch_grid engine.probe engine.scaling"
+        "engine.compiler.memory engine.cuda engine.cuda.tuning engine.errors engine.network "
+        "engine.options engine.patch_grid engine.probe engine.scaling"
+    ),
+    "engine.cuda.tuning": (
+        "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
+        "engine.cuda engine.decoding engine.errors engine.network engine.options io.files"
     ),
     "engine.cuda.volume": (
         "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
-        "engine.compiler.memory engine.compiler.volume engine.cores engine.cuda engine.errors "
-        "engine.network engine.options engine.patch_grid engine.scaling engine.whole_volume"
+        "engine.compiler.memory engine.compiler.volume engine.cores engine.cuda "
+        "engine.cuda.tuning engine.errors engine.network engine.options engine.patch_grid "
+        "engine.scaling engine.whole_volume"
     ),
     "engine.decoding": "",
     "engine.devices": (
@@ -250,10 +254,11 @@ MAY_IMPORT = {
         "pipelines.host pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
-        "engine.cuda engine.devices engine.model engine.network engine.onnxruntime "
-        "engine.onnxruntime.slabs engine.patch_grid engine.whole_volume io.volume pipelines.cycle "
-        "pipelines.host pipelines.opening pipelines.progress pipelines.report pipelines.results "
-        "pipelines.stopwatch pipelines.study pipelines.translate"
+        "engine.cuda engine.cuda.patches engine.devices engine.model engine.network "
+        "engine.onnxruntime engine.onnxruntime.slabs engine.patch_grid engine.whole_volume "
+        "io.volume pipelines.cycle pipelines.host pipelines.opening pipelines.progress "
+        "pipelines.report pipelines.results pipelines.stopwatch pipelines.study "
+        "pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (

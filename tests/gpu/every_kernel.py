@@ -25,7 +25,7 @@ from cuda_cyclegan.engine.cuda.kernel_images import Kernels
 from cuda_cyclegan.engine.cuda.patches.program import open_program
 from cuda_cyclegan.engine.cuda.patches.streamed_window import Compiled
 from cuda_cyclegan.engine.cuda.patches.window_buffers import open_window_buffers
-from cuda_cyclegan.engine.cuda.plan_search import Algorithm
+from cuda_cyclegan.engine.cuda.tuning.tactics import OWN_TACTIC
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.patch_grid import PatchGrid, PatchWindow
@@ -65,7 +65,7 @@ def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Strea
     )
     lowered = lower(network, layout, kernels.card)
     plan = plan_memory(lowered, (graph.in_channels, graph.out_channels), {})
-    own = {s.shape: Algorithm(None, 0, 0) for s in lowered.steps if isinstance(s, Convolve)}
+    own = {s.shape: OWN_TACTIC for s in lowered.steps if isinstance(s, Convolve)}
     shape = (batch, graph.in_channels, *patch)
     patches = np.random.default_rng(1).uniform(-1, 1, shape).astype(np.float32)
     with open_cpu_generator(network) as reference:

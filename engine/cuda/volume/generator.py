@@ -28,8 +28,8 @@ from ...whole_volume import (
 )
 from ..card import OpenCard, open_card
 from ..driver import CapturedGraph, CudaEvent, Stream
-from ..kernel_check import refused_kernels
-from ..trial_memory import TrialMemory
+from ..tuning.cache import TuningCache
+from ..tuning.tuner import Tuner, refused_kernels
 from .compiled import (
     CompiledBlocks,
     compiled_blocks,
@@ -73,12 +73,13 @@ def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple
     _check_form(network.graph)
     grid = _grid(network.graph, extents)
     with open_card(options.device, options.precision, options.cache) as card:
-        without = refused_kernels(card.cache, card.kernels)
+        cache = TuningCache(options.cache, card.identity)
+        without = refused_kernels(cache, card.kernels)
         lowered = lowered_blocks(network, grid, options.precision, card.context.card, without)
         room = MemoryBudget(card.context.memory[0], options.vram_limit).bytes
         memory = memory_of(lowered, grid, network.graph, room)
         check_host_room(memory.host_bytes, options.host_room())
-        milliseconds = card.cache.time(time_key(lowered, memory))
+        milliseconds = cache.time(time_key(lowered, memory))
     seconds = None if milliseconds is None else milliseconds * grid.blocks / 1000
     return VolumePlan(
         grid.extents, memory.device_bytes, memory.host_bytes, memory.residence, seconds
@@ -109,8 +110,10 @@ def open_cuda_volume_generator(
     _check_form(network.graph)
     with ExitStack() as opened:
         card = opened.enter_context(open_card(options.device, options.precision, options.cache))
-        room = MemoryBudget(card.context.memory[0], options.vram_limit)
-        generator = CudaVolumeGenerator(network, options, card, room.bytes, opened)
+        room = MemoryBudget(card.context.memory[0], options.vram_limit).bytes
+        cache = TuningCache(options.cache, card.identity)
+        tuner = Tuner(card, cache, room, options.search)
+        generator = CudaVolumeGenerator(network, options, card, tuner, room, opened)
         try:
             yield generator
         finally:
@@ -150,6 +153,7 @@ class CudaVolumeGenerator:
         network: Network,
         options: CudaVolumeOptions,
         card: OpenCard,
+        tuner: Tuner,
         room: int,
         opened: ExitStack,
     ) -> None:
@@ -158,6 +162,8 @@ class CudaVolumeGenerator:
         self.options = options
         self._network = network
         self._card = card
+        self._tuner = tuner
+        self._cache = tuner.cache
         self._room = room
         self._copies = _host_copies(opened)
         self._held = opened.enter_context(HeldMemory(options.host_room))
@@ -268,8 +274,8 @@ class CudaVolumeGenerator:
     def _keep_time(self, ready: _Ready, seconds: float) -> None:
         """For later plans: of the first volume that found all kernels loaded."""
         key = time_key(ready.compiled.lowered, ready.placed.memory)
-        if self._has_run and self._card.cache.time(key) is None:
-            self._card.cache.put_time(key, 1000 * seconds / ready.placed.grid.blocks)
+        if self._has_run and self._cache.time(key) is None:
+            self._cache.put_time(key, 1000 * seconds / ready.placed.grid.blocks)
 
     def _prepared(self, grid: BlockGrid) -> _Ready:
         """Memory and program for a grid; what was there for the last one serves again if it can."""
@@ -325,16 +331,16 @@ class CudaVolumeGenerator:
 
     def _gives_the_same_anywhere(self, placed: PlacedVolume, step: Convolve) -> bool:
         assert self._compiled is not None
-        algorithm, cache = self._compiled.algorithms[step.shape], self._card.cache
-        if algorithm.plans is None:  # an own kernel knows no place
+        tactic, cache = self._compiled.tactics[step.shape], self._cache
+        if tactic.plans is None:  # a custom kernel computes every voxel alike
             return True
-        is_same = cache.is_same_anywhere(step.shape, algorithm.name)
+        is_same = cache.is_same_anywhere(step.shape, tactic.name)
         if is_same is None:
             source, _, target, _ = places = placed.places_of(step)
             is_same = gives_the_same_anywhere(
                 step.shape, source, target, lambda: self._convolve(step, places), self._card.stream
             )
-            cache.put_same_anywhere(step.shape, algorithm.name, is_same)
+            cache.put_same_anywhere(step.shape, tactic.name, is_same)
         return is_same
 
     def _captured(self, ready: _Ready) -> list[CapturedGraph]:
@@ -354,9 +360,8 @@ class CudaVolumeGenerator:
         compiled = compiled_blocks(
             self._network,
             self._card,
+            self._tuner,
             grid,
-            self.options.search,
-            TrialMemory(self._room),
             lambda lowered: self._take_host_memory(lowered, grid),
         )
         offsets, size = compiled.constants
@@ -379,11 +384,11 @@ class CudaVolumeGenerator:
     def _convolve(self, step: Convolve, places: tuple[int, int, int, int]) -> bool:
         """Queue a convolution by cuDNN's plan, if it has one."""
         assert self._compiled is not None
-        algorithm = self._compiled.algorithms[step.shape]
-        if algorithm.plans is None:
+        tactic = self._compiled.tactics[step.shape]
+        if tactic.plans is None:
             return False
         try:
-            algorithm.plans.run(algorithm.index, *places)
+            tactic.plans.run(tactic.index, *places)
         except CudaError as error:
             raise error.at(step.layer) from error
         return True
