@@ -31,6 +31,7 @@ from .bench import TrialBench, open_bench, time_of_steps
 from .cache import OWN, Candidate, TuningCache, TuningResult, key_of, worth_keeping
 from .convolution_check import VERSION, ConvolutionCheck
 from .forms import OWN_FORM, form_key
+from .place_check import gives_the_same_anywhere
 from .tactics import (
     OWN_TACTIC,
     Tactic,
@@ -203,6 +204,23 @@ class Tuner:
     def _wrong_step(self, step: TriedStep, grid: BlockGrid | None) -> str | None:
         card = self._card
         return layer_check.wrong_step(step, card.kernels, card.stream, self._room, grid)
+
+    def is_same_anywhere(
+        self, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]
+    ) -> bool:
+        """Whether a tactic gives a voxel the same bytes wherever it lies; checked once.
+
+        addresses: of source, weight, target and workspace, whose content is lost.
+        """
+        if tactic.plans is None:  # the custom kernel computes every voxel alike
+            return True
+        is_same = self.cache.is_same_anywhere(shape, tactic.name)
+        if is_same is None:
+            source, _, target, _ = addresses
+            run = run_of(self._card, shape, tactic, addresses)
+            is_same = gives_the_same_anywhere(shape, source, target, run, self._card.stream)
+            self.cache.put_same_anywhere(shape, tactic.name, is_same)
+        return is_same
 
     @property
     def _effort(self) -> Effort:

@@ -40,7 +40,6 @@ from .compiled import (
 from .held_memory import HeldMemory
 from .host_maps import check_host_room
 from .overlap import RunsByRows
-from .place_check import gives_the_same_anywhere
 from .program import BlockProgram, HostCopies, PlacedVolume, StagedCopies
 from .stream_marks import StreamMarks
 from .transfer import PinnedSlots, bring_in, slot_voxels, slowest_axis, take_out
@@ -320,28 +319,17 @@ class CudaVolumeGenerator:
         return laid_out.memory
 
     def _is_same_anywhere(self, placed: PlacedVolume) -> bool:
-        """Whether plans for blocks that lie elsewhere than measured give the same bytes there.
-
-        It takes seconds, so it is looked at once on a card.
-        """
-        return all(
-            self._gives_the_same_anywhere(placed, step)
-            for step in recomputed_convolutions(placed.memory.passes)
-        )
-
-    def _gives_the_same_anywhere(self, placed: PlacedVolume, step: Convolve) -> bool:
+        """Whether tactics give a voxel the same bytes in blocks that lie elsewhere."""
         assert self._compiled is not None
-        tactic, cache = self._compiled.tactics[step.shape], self._cache
-        if tactic.plans is None:  # a custom kernel computes every voxel alike
-            return True
-        is_same = cache.is_same_anywhere(step.shape, tactic.name)
-        if is_same is None:
-            source, _, target, _ = places = placed.places_of(step)
-            is_same = gives_the_same_anywhere(
-                step.shape, source, target, lambda: self._convolve(step, places), self._card.stream
-            )
-            cache.put_same_anywhere(step.shape, tactic.name, is_same)
-        return is_same
+        tactics = self._compiled.tactics
+        for step in recomputed_convolutions(placed.memory.passes):
+            tactic, places = tactics[step.shape], placed.places_of(step)
+            try:
+                if not self._tuner.is_same_anywhere(step.shape, tactic, places):
+                    return False
+            except CudaError as error:
+                raise error.at(step.layer) from error
+        return True
 
     def _captured(self, ready: _Ready) -> list[CapturedGraph]:
         """Each pass between the first and the last as one launch, which costs the host nothing."""
