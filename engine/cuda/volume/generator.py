@@ -219,6 +219,7 @@ class CudaVolumeGenerator:
         self, ready: _Ready, source: Stored, target: Stored, on_share: Callable[[float], None]
     ) -> list[Timing]:
         placed, slots = ready.placed, ready.slots
+        most = slot_voxels(placed.grid.extents)
         first, *others = placed.memory.passes
         with ExitStack() as opened:
             marks = StreamMarks(self._card.stream, opened)
@@ -230,7 +231,7 @@ class CudaVolumeGenerator:
                 lambda: marks.put("computed"),
             )
             came = coming.queue_those_that_read if placed.takes_runs_early else _nothing
-            bring_in(placed, source, slots, came)
+            bring_in(placed, source, slots, most, came)
             marks.put("arrived")
             coming.queue_all()
             self._compute(ready, on_share, opened)
@@ -241,7 +242,7 @@ class CudaVolumeGenerator:
             )
             marks.put("leaving")
             needed = going.queue_those_that_write if others else _nothing
-            is_finite = take_out(placed, target, slots, needed)
+            is_finite = take_out(placed, target, slots, most, needed)
             marks.put("left")
             timings = marks.timings()
             self._keep_time(ready, marks.seconds("computing", "computed"))

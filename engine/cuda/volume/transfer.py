@@ -74,16 +74,21 @@ def open_slots(voxels: int, context: Context, opened: ExitStack) -> PinnedSlots:
 
 
 def bring_in(
-    placed: PlacedVolume, source: Stored, slots: PinnedSlots, came: Callable[[AxisRows], None]
+    placed: PlacedVolume,
+    source: Stored,
+    slots: PinnedSlots,
+    most: int,
+    came: Callable[[AxisRows], None],
 ) -> None:
     """Queue the volume's voxels [C, D, H, W]; the network's extents beyond them repeat the last.
 
-    came: told after each piece which rows of the network's extents have been queued so far.
+    most: voxels of four bytes that the card has room for at a time, and each slot. came: told after
+    each piece which rows of the network's extents have been queued so far.
     """
     program, padded = placed.program, placed.grid.extents
     order = MemoryOrder.of(source.values)
     seen = order.seen(source.values)
-    pieces = list(_pieces(len(seen), order, slots.voxels * 4 // seen.itemsize))
+    pieces = list(_pieces(len(seen), order, most * 4 // seen.itemsize))
     stored = placed.at(VOXELS_IN)
 
     def copied(number: int) -> VoxelArray:
@@ -111,20 +116,25 @@ def bring_in(
 
 
 def take_out(
-    placed: PlacedVolume, target: Stored, slots: PinnedSlots, needed: Callable[[AxisRows], None]
+    placed: PlacedVolume,
+    target: Stored,
+    slots: PinnedSlots,
+    most: int,
+    needed: Callable[[AxisRows], None],
 ) -> bool:
     """Fill the array [C, D, H, W] with what was made; whether all of it is finite. Waits.
 
-    needed: told before each piece which rows are to go out, so that what makes them can be queued.
+    most: voxels that the card has room for at a time, and each slot. needed: told before each piece
+    which rows are to go out, so that what makes them can be queued.
     """
     program, padded = placed.program, placed.grid.extents
     order = MemoryOrder.of(target.values)
     seen = order.seen(target.values)
     floats = placed.at(VOXELS_OUT)
-    stored = floats + 4 * slots.voxels
+    stored = floats + 4 * most
     waiting: deque[Future[None]] = deque()
     try:
-        for number, (rows, channel) in enumerate(_pieces(len(seen), order, slots.voxels)):
+        for number, (rows, channel) in enumerate(_pieces(len(seen), order, most)):
             needed(_along(order, rows))
             if len(waiting) == 2:
                 waiting.popleft().result()
