@@ -145,8 +145,8 @@ MAY_IMPORT = {
     ),
     "engine.cores": "io.files",
     "engine.cuda": (
-        "engine.compiler engine.compiler.launches engine.errors engine.network engine.options "
-        "engine.probe io.files"
+        "engine.compiler engine.compiler.launches engine.cores engine.errors engine.network "
+        "engine.options engine.patch_grid engine.probe engine.scaling io.files"
     ),
     "engine.cuda.patches": (
         "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
@@ -159,9 +159,9 @@ MAY_IMPORT = {
     ),
     "engine.cuda.volume": (
         "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
-        "engine.compiler.memory engine.compiler.volume engine.cores engine.cuda "
-        "engine.cuda.tuning engine.errors engine.network engine.options engine.patch_grid "
-        "engine.scaling engine.whole_volume"
+        "engine.compiler.memory engine.compiler.volume engine.cuda engine.cuda.tuning "
+        "engine.errors engine.network engine.options engine.patch_grid engine.scaling "
+        "engine.whole_volume"
     ),
     "engine.decoding": "",
     "engine.devices": (

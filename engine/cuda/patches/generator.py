@@ -31,8 +31,7 @@ from ..tuning.tactics import Tactic
 from ..tuning.tuner import Tuner, refused_kernels
 from .device_plan import DevicePlan, in_faster_forms, plan_program, program_key
 from .program import Program, open_program
-from .streamed_window import Compiled
-from .window_buffers import WindowBuffers, open_window_buffers
+from .streamed_window import Compiled, WindowBuffers, open_window_buffers
 
 _TIMED_RUNS = 9
 
@@ -258,7 +257,8 @@ class CudaGenerator:
         except IndexError:
             channels = self.graph.in_channels, self.graph.out_channels
             kernels, stream = self._card.kernels, self._card.stream
-            compiled = Compiled(self._program, kernels, stream, self._turn, self.batch, channels)
+            context, program = self._card.context, self._program
+            compiled = Compiled(program, kernels, context, stream, self._turn, self.batch, channels)
             buffers = self._opened.enter_context(open_window_buffers(compiled))
             self._windows.append(buffers)
         try:

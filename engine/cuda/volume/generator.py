@@ -28,6 +28,7 @@ from ...whole_volume import (
 )
 from ..card import OpenCard, open_card
 from ..driver import CapturedGraph, CudaEvent, Stream
+from ..streaming import PhaseTimes, PinnedSlots
 from ..tuning.cache import TuningCache
 from ..tuning.tuner import Tuner, refused_kernels
 from .compiled import (
@@ -41,8 +42,7 @@ from .held_memory import HeldMemory
 from .host_maps import check_host_room
 from .overlap import RunsByRows
 from .program import BlockProgram, HostCopies, PlacedVolume, StagedCopies
-from .stream_marks import StreamMarks
-from .transfer import PinnedSlots, bring_in, slot_voxels, slowest_axis, take_out
+from .transfer import bring_in, slot_voxels, slowest_axis, take_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,31 +221,33 @@ class CudaVolumeGenerator:
         placed, slots = ready.placed, ready.slots
         most = slot_voxels(placed.grid.extents)
         first, *others = placed.memory.passes
+        stream = self._card.stream
         with ExitStack() as opened:
-            marks = StreamMarks(self._card.stream, opened)
-            marks.put("arriving")
+            phases = PhaseTimes(opened)
+            entering, computing, leaving = map(phases.mark, ("copy in", "compute", "copy out"))
+            entering.start.record(stream)
             placed.queue_start()
             coming = RunsByRows(
                 placed.in_runs(first),
-                lambda: marks.put("computing"),
-                lambda: marks.put("computed"),
+                lambda: computing.start.record(stream),
+                lambda: computing.stop.record(stream),
             )
             came = coming.queue_those_that_read if placed.takes_runs_early else _nothing
             bring_in(placed, source, slots, most, came)
-            marks.put("arrived")
+            entering.stop.record(stream)
             coming.queue_all()
             self._compute(ready, on_share, opened)
             going = RunsByRows(
                 placed.in_runs(others[-1] if others else first, slowest_axis(target)),
                 _nothing,
-                lambda: marks.put("computed"),
+                lambda: computing.stop.record(stream),
             )
-            marks.put("leaving")
+            leaving.start.record(stream)
             needed = going.queue_those_that_write if others else _nothing
             is_finite = take_out(placed, target, slots, most, needed)
-            marks.put("left")
-            timings = marks.timings()
-            self._keep_time(ready, marks.seconds("computing", "computed"))
+            leaving.stop.record(stream)
+            timings = phases.timings(stream)
+            self._keep_time(ready, computing.seconds)
         if not is_finite:
             raise PrecisionOverflowError.of(self.options.precision)
         on_share(1.0)

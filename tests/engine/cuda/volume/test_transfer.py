@@ -5,7 +5,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from typing import Any
 
@@ -23,9 +23,11 @@ from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.compiler.volume.lifetimes import VolumeRequest
 from cuda_cyclegan.engine.compiler.volume.memory import volume_memory
+from cuda_cyclegan.engine.cuda import streaming
+from cuda_cyclegan.engine.cuda.streaming import PinnedSlots
 from cuda_cyclegan.engine.cuda.volume.overlap import AxisRows
 from cuda_cyclegan.engine.cuda.volume.program import PlacedVolume
-from cuda_cyclegan.engine.cuda.volume.transfer import PinnedSlots, bring_in, take_out
+from cuda_cyclegan.engine.cuda.volume.transfer import bring_in, take_out
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.scaling import Stored
@@ -53,10 +55,15 @@ def opened(larger: int = 1) -> Iterator[tuple[PlacedVolume, PinnedSlots]]:
     made = network()
     rows = 4 * SLOT_VOXELS, 8 * SLOT_VOXELS
     wanted = VolumeRequest(made.program.lowered, made.passes, GRID, (1, 1), rows)
-    slots: Any = [Buffer(4 * larger * SLOT_VOXELS) for _ in range(2)]
-    events: Any = [Event() for _ in range(2)]
-    with made.placed(volume_memory(wanted, 1 << 40)) as placed, ThreadPoolExecutor(1) as copying:
-        yield placed, PinnedSlots(slots, events, larger * SLOT_VOXELS, copying)
+    with (
+        made.placed(volume_memory(wanted, 1 << 40)) as placed,
+        ThreadPoolExecutor(1) as copying,
+        ExitStack() as kept,
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        patched.setattr(streaming, "PinnedBuffer", Buffer)
+        patched.setattr(streaming, "CudaEvent", Event)
+        yield placed, PinnedSlots(4 * larger * SLOT_VOXELS, copying, kept)
 
 
 def noise() -> np.ndarray[Any, np.dtype[np.int16]]:
