@@ -69,20 +69,21 @@ MAY_IMPORT = {
         "cli.command_table cli.errors cli.options cli.render.terminal pipelines.host "
         "pipelines.report"
     ),
+    "cli.command_line": "pipelines.jobs.queue",
     "cli.command_table": "cli.errors cli.options",
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
         "cli.render.terminal cli.signals engine.importing engine.model engine.options "
-        "engine.startup io.choice io.discovery io.errors io.files io.formats pipelines.calibration "
-        "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
-        "pipelines.evaluation pipelines.host pipelines.inference_comparison pipelines.model_import "
+        "engine.startup io.choice io.discovery io.errors io.files io.formats "
+        "pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
+        "pipelines.dry_run pipelines.evaluation pipelines.host pipelines.model_import "
         "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
         "pipelines.translate pipelines.worker_processes"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
-        "engine.benchmark engine.network engine.options pipelines.bench "
-        "pipelines.config pipelines.errors"
+        "engine.benchmark engine.network engine.options pipelines.bench pipelines.config "
+        "pipelines.errors"
     ),
     "cli.commands.queue": (
         "cli.command_line cli.errors cli.options cli.render cli.render.html cli.render.queue "
@@ -91,7 +92,6 @@ MAY_IMPORT = {
         "pipelines.node pipelines.progress pipelines.report pipelines.results "
         "pipelines.worker_processes"
     ),
-    "cli.command_line": "pipelines.jobs.queue",
     "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
         "cli.render.terminal engine.model engine.options io.choice io.files io.formats io.links "
@@ -102,17 +102,17 @@ MAY_IMPORT = {
     "cli.render": (
         "cli.render.terminal engine.decoding engine.importing engine.model engine.network "
         "engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery io.errors io.files "
-        "io.formats io.links io.reading io.search io.volume pipelines.cycle pipelines.dry_run "
-        "pipelines.host pipelines.model_import pipelines.progress pipelines.report "
-        "pipelines.results pipelines.stopwatch"
+        "io.formats io.links io.reading io.search io.volume pipelines.dry_run pipelines.host "
+        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
+        "pipelines.stopwatch pipelines.study"
     ),
     "cli.render.bench": (
         "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
-        "pipelines.timestamps pipelines.report"
+        "pipelines.report pipelines.timestamps"
     ),
     "cli.render.evaluation": (
-        "cli.render cli.render.html cli.render.terminal pipelines.evaluation "
-        "pipelines.inference_comparison pipelines.report pipelines.study.voxels"
+        "cli.render cli.render.html cli.render.terminal pipelines.calibration "
+        "pipelines.evaluation pipelines.report pipelines.study"
     ),
     "cli.render.html": "cli.render cli.render.terminal pipelines.report pipelines.stopwatch",
     "cli.render.queue": (
@@ -139,9 +139,8 @@ MAY_IMPORT = {
         "engine.network engine.options"
     ),
     "engine.compiler.volume": (
-        "engine.compiler engine.compiler.launches engine.compiler.lowering "
-        "engine.compiler.memory engine.errors engine.network engine.options "
-        "engine.whole_volume"
+        "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
+        "engine.errors engine.network engine.options engine.whole_volume"
     ),
     "engine.cores": "io.files",
     "engine.cuda": (
@@ -166,8 +165,8 @@ MAY_IMPORT = {
     "engine.decoding": "",
     "engine.devices": (
         "engine.cuda engine.cuda.patches engine.cuda.volume engine.errors engine.generator "
-        "engine.network engine.onnxruntime engine.onnxruntime.slabs engine.openvino engine.options "
-        "engine.probe engine.provider_check engine.whole_volume"
+        "engine.network engine.onnxruntime engine.onnxruntime.slabs engine.openvino "
+        "engine.options engine.probe engine.provider_check engine.whole_volume"
     ),
     "engine.errors": "engine.options",
     "engine.generator": (
@@ -226,7 +225,7 @@ MAY_IMPORT = {
         "io.discovery io.errors io.files io.volume pipelines.decisions pipelines.errors "
         "pipelines.model_import pipelines.opening pipelines.progress pipelines.report "
         "pipelines.request pipelines.results pipelines.settings pipelines.stopwatch "
-        "pipelines.study pipelines.study.voxels pipelines.translate"
+        "pipelines.study pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.devices engine.errors engine.model engine.network engine.options "
@@ -235,18 +234,18 @@ MAY_IMPORT = {
     ),
     "pipelines.calibration": (
         "engine.devices engine.generator engine.model engine.options io.volume pipelines.cycle "
-        "pipelines.errors pipelines.one_by_one pipelines.opening pipelines.report "
-        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.study.voxels"
+        "pipelines.errors pipelines.opening pipelines.report pipelines.settings "
+        "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.cycle": (
-        "engine.cores engine.errors engine.generator engine.model engine.network engine.options "
-        "io.volume pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study "
-        "pipelines.study.maps pipelines.study.voxels"
+        "engine.cores engine.errors engine.generator engine.model engine.network io.volume "
+        "pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
-        "pipelines.cycle pipelines.errors pipelines.host pipelines.name_pattern pipelines.settings"
+        "pipelines.cycle pipelines.errors pipelines.host pipelines.name_pattern "
+        "pipelines.settings"
     ),
     "pipelines.doctor": (
         "engine engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -264,10 +263,8 @@ MAY_IMPORT = {
     "pipelines.evaluation": (
         "engine.cores io.dicom io.discovery io.files io.formats io.reading io.search io.volume "
         "pipelines.errors pipelines.execution pipelines.host pipelines.report pipelines.results "
-        "pipelines.study.pictures pipelines.study.voxels"
+        "pipelines.study"
     ),
-    "pipelines.program": "",
-    "pipelines.timestamps": "",
     "pipelines.execution": (
         "engine.errors engine.generator engine.model engine.options io.errors io.files io.reading "
         "io.volume io.writing pipelines.cycle pipelines.errors pipelines.host pipelines.opening "
@@ -275,11 +272,6 @@ MAY_IMPORT = {
         "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
-    "pipelines.inference_comparison": (
-        "engine.devices engine.generator engine.model engine.options io.volume "
-        "pipelines.one_by_one pipelines.opening pipelines.report pipelines.settings "
-        "pipelines.stopwatch pipelines.study"
-    ),
     "pipelines.jobs": (
         "engine.decoding engine.model io.discovery io.files io.links io.search io.volume "
         "pipelines.cycle pipelines.decisions pipelines.errors pipelines.jobs.queue "
@@ -296,41 +288,41 @@ MAY_IMPORT = {
         "io.reading io.volume pipelines.cycle pipelines.decisions pipelines.errors "
         "pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.opening "
         "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
-        "pipelines.study.maps pipelines.translate pipelines.worker_processes"
+        "pipelines.translate pipelines.worker_processes"
     ),
     "pipelines.model_import": (
         "engine.errors engine.importing engine.importing.onnx engine.model engine.network "
         "engine.onnxruntime engine.patch_grid pipelines.errors pipelines.report"
     ),
+    "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (
         "engine.decoding engine.errors engine.model io.channels io.dicom_network io.errors "
         "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
         "pipelines.request pipelines.results"
     ),
-    "pipelines.one_by_one": "io.volume pipelines.report pipelines.stopwatch",
     "pipelines.opening": (
         "engine.devices engine.generator engine.network engine.options engine.whole_volume "
         "pipelines.host"
     ),
+    "pipelines.program": "",
     "pipelines.progress": (
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.results "
         "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.report": (
-        "engine.cores engine.decoding engine.errors engine.options engine.probe io.errors io.files "
-        "pipelines.cycle pipelines.errors pipelines.host pipelines.program pipelines.settings "
+        "engine.cores engine.decoding engine.errors engine.options engine.probe io.errors "
+        "io.files pipelines.errors pipelines.host pipelines.program pipelines.settings "
         "pipelines.stopwatch pipelines.study"
     ),
-    "pipelines.name_pattern": "pipelines.errors",
     "pipelines.request": (
         "engine.model engine.options io.choice io.discovery pipelines.results pipelines.settings "
-        "pipelines.study pipelines.study.maps"
+        "pipelines.study"
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.exclusion "
         "io.files io.formats io.labels io.maps io.reading io.sidecars io.volume io.writing "
-        "pipelines.cycle pipelines.errors pipelines.name_pattern pipelines.program "
-        "pipelines.report pipelines.settings pipelines.study pipelines.study.maps"
+        "pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
+        "pipelines.settings pipelines.study"
     ),
     "pipelines.settings": "engine.options io.choice io.links",
     "pipelines.stopwatch": "",
@@ -338,27 +330,16 @@ MAY_IMPORT = {
         "engine.cores engine.errors engine.generator engine.model engine.network "
         "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.patch_grid "
         "engine.scaling engine.whole_volume io.channels io.choice io.contrasts io.discovery "
-        "io.errors io.exclusion io.formats io.labels io.reading io.sidecars io.volume io.writing "
-        "pipelines.errors pipelines.program pipelines.settings pipelines.stopwatch "
-        "pipelines.study.maps pipelines.study.pictures pipelines.study.voxels"
+        "io.errors io.exclusion io.formats io.labels io.maps io.reading io.sidecars io.volume "
+        "io.writing pipelines.errors pipelines.program pipelines.settings pipelines.stopwatch"
     ),
-    "pipelines.study.maps": (
-        "engine.cores engine.network engine.scaling io.maps io.volume pipelines.settings "
-        "pipelines.study.voxels"
-    ),
-    "pipelines.study.pictures": (
-        "engine.model engine.network io.maps io.volume pipelines.study.voxels"
-    ),
-    "pipelines.study.voxels": (
-        "engine.cores engine.model engine.network engine.scaling io.formats io.volume "
-        "pipelines.errors pipelines.settings"
-    ),
+    "pipelines.timestamps": "",
     "pipelines.translate": (
-        "engine.cores engine.cuda engine.devices engine.model engine.probe io.discovery "
-        "io.errors io.files io.volume pipelines.cycle pipelines.decisions pipelines.execution "
-        "pipelines.host pipelines.opening pipelines.progress pipelines.report "
-        "pipelines.request pipelines.results pipelines.settings pipelines.study.maps "
-        "pipelines.timestamps pipelines.worker_processes"
+        "engine.cores engine.cuda engine.devices engine.model engine.probe io.discovery io.errors "
+        "io.files io.volume pipelines.cycle pipelines.decisions pipelines.execution "
+        "pipelines.host pipelines.opening pipelines.progress pipelines.report pipelines.request "
+        "pipelines.results pipelines.settings pipelines.study pipelines.timestamps "
+        "pipelines.worker_processes"
     ),
     "pipelines.worker_processes": (
         "engine.errors engine.generator engine.model engine.options engine.probe engine.startup "

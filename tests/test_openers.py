@@ -11,6 +11,7 @@ OTHERS = {
     "cli.render.html.markup": "a file of this package",
     "cli.render.terminal.streams": "the null device, in place of a closed stream",
     "engine.compiler.kernel_source": "files of this package",
+    "engine.cuda.kernel_archive": "files of this package",
     "engine.cuda.nvrtc": "files of this package",
     "engine.openvino.properties": "the system's own figures",
     "engine.probe.cuda_packages": "the system's list of loaded libraries",

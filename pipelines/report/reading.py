@@ -12,12 +12,11 @@ from ...engine.decoding import FieldError, Json, decode, parse
 from ...engine.options import Inference, Precision
 from ...engine.probe.gpus import Energy
 from ...io.files.documents import read_document
-from ..cycle.cycle_error import CycleError
 from ..errors import ReportFileError
 from ..host.memory import PeakMemory
 from ..settings import Blend, OutputType, TranslateOptions
 from ..stopwatch import STAGES, Stage
-from ..study.row_figures import SeamScore, SpreadFigures, Verified
+from ..study.figures import CycleError, SeamScore, SpreadFigures, Verified
 from .report import (
     BatchReport,
     Content,

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ...engine.probe.gpus import Energy
-from ..cycle.cycle_error import CycleError
 from ..host.memory import PeakMemory
 from ..settings import TranslateOptions
 from ..stopwatch import NOT_ALWAYS, STAGES, Stage
-from ..study.row_figures import SeamScore, SpreadFigures, Verified
+from ..study.figures import CycleError, SeamScore, SpreadFigures, Verified
 
 StudyStatus: TypeAlias = Literal["translated", "up to date", "failed", "interrupted"]
 FailureClass: TypeAlias = Literal[

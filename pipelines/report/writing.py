@@ -12,7 +12,7 @@ from ...io.files.machine_limits import physical_memory
 from ..host.memory import PeakMemory
 from ..program import program_version
 from ..settings import TranslateOptions
-from ..study.row_figures import SeamScore
+from ..study.figures import SeamScore
 from .report import BatchReport, StudyReport
 
 JsonObject: TypeAlias = dict[str, Any]

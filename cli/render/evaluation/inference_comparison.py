@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import TypeAlias
 
-from ....pipelines.inference_comparison import ComparedStudy
+from ....pipelines.calibration import ComparedStudy
 from ....pipelines.report.report import Failure
 from ..progress_lines import failure_text
 from ..terminal.tables import Row, TextTable

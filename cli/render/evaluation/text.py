@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ....pipelines.evaluation.protocols import Protocol
 from ....pipelines.evaluation.report import METRICS, STATUSES, Evaluation, Metric, Summary
-from ....pipelines.study.voxels.statistics import Range
+from ....pipelines.study.statistics import Range
 from ..terminal.settings import flagged
 from ..terminal.tables import Row, TextTable
 from ..terminal.text import counted, printable, seconds
