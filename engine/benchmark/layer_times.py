@@ -21,7 +21,7 @@ from ..compiler.steps import (
     is_planned,
 )
 from ..compiler.tensors import NUMBER_BYTES, PATCHES, TRANSLATED, Tensor, TensorView
-from ..cuda.plan_cache import OWN
+from ..cuda.tuning.cache import OWN
 from ..network.graph import times
 from .measurement import LayerTime
 

@@ -1,15 +1,12 @@
-"""What a program and its arrays take on a card, known before anything is allocated there."""
+"""GPU memory and time of a program and its arrays, known before anything is allocated."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ..compiler.convolution import Convolution
-from ..compiler.kernels.table import kernel_of
-from ..compiler.lowered import LayerForm, Lowered
-from ..compiler.lowering.forms import compared
-from ..compiler.memory.fitting import (
+from ...compiler.convolution import Convolution
+from ...compiler.memory.fitting import (
     Choose,
     ChosenAlgorithm,
     Fitted,
@@ -17,23 +14,20 @@ from ..compiler.memory.fitting import (
     ProgramRequest,
     fit,
 )
-from ..compiler.ring_buffers import rings
-from ..compiler.steps import Conv
-from ..errors import DeviceMemoryError
-from ..network.graph import Graph, Network
-from ..options import Effort
-from ..patch_grid import PatchGrid
-from .plan_cache import Candidate, TuningCache, key_of
+from ...compiler.ring_buffers import rings
+from ...errors import DeviceMemoryError
+from ...network.graph import Graph, Network
+from ...options import Effort
+from ...patch_grid import PatchGrid
+from ..tuning.cache import Candidate, TuningCache, key_of
+from ..tuning.forms import faster_forms
 
 _Chosen = TypeVar("_Chosen", bound=ChosenAlgorithm)
-
-_COMPARED = 2
-"""Raised when own kernels become faster, or are compared otherwise, so that it is done again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramPlan:
-    """A program to come: its bytes, its patches a run, and the seconds of a run if measured.
+    """A program that a start would open: its bytes, patches per run and seconds per run.
 
     batch: those patches. run_seconds: None if not measured.
     """
@@ -43,18 +37,18 @@ class ProgramPlan:
     run_seconds: float | None
 
     def seconds(self, tiles: int) -> float | None:
-        """What a card needs for so many tiles of an array."""
+        """Return the seconds for so many tiles of an array."""
         runs = -(-tiles // self.batch)
         return None if self.run_seconds is None else runs * self.run_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class DevicePlan:
-    """What a card will hold, all without CUDA's own context.
+    """Planned use of a GPU, without CUDA's own context.
 
-    program: None where the first start is still to choose its plans, so that nobody knows its size.
-    room: bytes that program and arrays may take together. context: bytes that CUDA itself took just
-    now; None where the driver does not tell. card: its name. channels: of a patch and of its
+    program: None if its size is unknown because the first start has yet to choose plans. room:
+    bytes that program and arrays may take together. context: bytes that CUDA itself took just now;
+    None if the driver does not report them. card: name of the GPU. channels: of a patch and of its
     translation.
     """
 
@@ -65,9 +59,9 @@ class DevicePlan:
     context: int | None = None
 
     def held(self, arrays: Iterable[PatchGrid], at_once: int = 1) -> int | None:
-        """Bytes of the program and of so many arrays at the same time, the largest if they differ.
+        """Return the bytes of the program and of `at_once` concurrent arrays, the largest ones.
 
-        None where the size of the program is not known.
+        None if the size of the program is unknown.
         """
         if self.program is None:
             return None
@@ -84,28 +78,10 @@ class DevicePlan:
 
 
 def program_key(graph: Graph, fitted: Fitted[ChosenAlgorithm]) -> str:
-    """Under which the time of a program is kept."""
-    ways = {key_of(shape): way.name for shape, way in fitted.algorithms.items()}
-    parts = repr((graph, fitted.lowered.layout, fitted.lowered.steps, sorted(ways.items())))
+    """Return the cache key of the time of a program."""
+    names = {key_of(shape): one.name for shape, one in fitted.algorithms.items()}
+    parts = repr((graph, fitted.lowered.layout, fitted.lowered.steps, sorted(names.items())))
     return hashlib.sha256(parts.encode()).hexdigest()[:24]
-
-
-def form_key(step: Conv) -> str:
-    """Under which is kept how long a layer takes in each of its forms."""
-    return f"{kernel_of(step).cache_key(step)}, compared {_COMPARED}"
-
-
-OWN_FORM: LayerForm = "own"
-
-
-def faster_forms(lowered: Lowered, cache: TuningCache) -> Mapping[str, LayerForm]:
-    """Forms of layers that were faster than the own kernel, by layer."""
-    found: dict[str, LayerForm] = {}
-    for step in compared(lowered):
-        names = {one.plan for one in cache.get(form_key(step)).candidates[:1]}
-        others = kernel_of(step).forms
-        found.update((step.layer, form) for form in others if form in names)
-    return found
 
 
 def in_faster_forms(
@@ -116,7 +92,7 @@ def in_faster_forms(
     choose: Choose[_Chosen],
     cache: TuningCache,
 ) -> Fitted[_Chosen]:
-    """The program with the forms of layers that were the fastest, where there is room for it."""
+    """Return the program with the fastest forms of layers if it fits, else the given one."""
     forms = faster_forms(fitted.lowered, cache)
     if not forms:
         return fitted
@@ -129,9 +105,9 @@ def in_faster_forms(
 def plan_program(
     network: Network, wanted: ProgramRequest, room: MemoryBudget, cache: TuningCache, effort: Effort
 ) -> ProgramPlan | None:
-    """The program that a start would open with what was measured before; needs no card.
+    """Return the program that a start would open with earlier tuning results; needs no GPU.
 
-    None where that start would have to look for plans first. Raises DeviceMemoryError.
+    None if that start would have to tune first. Raises DeviceMemoryError.
     """
 
     def known(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Candidate]:
@@ -148,7 +124,7 @@ def plan_program(
 
 
 class _UnknownError(Exception):
-    """A convolution was never measured as it is wanted now."""
+    """A convolution was never tuned as it is wanted now."""
 
 
 def _best(cache: TuningCache, shape: Convolution, workspace: int, effort: Effort) -> Candidate:
