@@ -127,7 +127,6 @@ class Job:
             self.recipe,
             options.overwrite,
             options.preview,
-            self.model.known_as,
             cycle_rule(self.model.card, self.back.identity) if self.back else None,
             maps_asked_for(options),
             self.model.card.words,

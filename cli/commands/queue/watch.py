@@ -101,7 +101,7 @@ def watch(
                         log(f"{left_out} is not queued: {flagged(reason)}")
                     for line in _news(found, passing):
                         log(line)
-                    ready = arrivals.complete(found.jobs, found.models, found.words)
+                    ready = arrivals.complete(found.jobs, found.identity, found.words)
                     took = time.monotonic() - begun
                     if ready:
                         established = found.established

@@ -68,9 +68,9 @@ class _Tool:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Hashes by which results of a model are recorded, today's first, and its card."""
+    """Identity and card of a model; empty if its file cannot be read."""
 
-    names: tuple[str, ...]
+    identity: str = ""
     card: ModelCard | None = None
 
 
@@ -125,10 +125,9 @@ class WarmDevice:
         planner = Planner(
             manifest.output,
             manifest.entries,
-            Recipe(known.names[0], self._options(job).settings().sha256()),
+            Recipe(known.identity, self._options(job).settings().sha256()),
             job.options.overwrite,
             job.options.preview,
-            known.names,
             self._cycle_rule(job, known.card),
             maps_asked_for(job.options),
             known.card.words if known.card else (),
@@ -188,16 +187,13 @@ class WarmDevice:
         return self._manifest
 
     def _known_of(self, job: StudyJob) -> _Known:
-        """What is known of the job's model.
-
-        Without the model's file, which matters only if the study is due, all that the job says.
-        """
+        """What is known of the job's model."""
         if job.model_sha256 not in self._known:
             try:
                 model = self._load(job)
             except ModelFileError:
-                return _Known((job.model_sha256,))
-            self._known = {job.model_sha256: _Known(model.known_as, model.card)}
+                return _Known()
+            self._known = {job.model_sha256: _Known(model.identity, model.card)}
         return self._known[job.model_sha256]
 
     def _load(self, job: StudyJob) -> Model:
