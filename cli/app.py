@@ -34,7 +34,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from ..pipelines.report.writing import program_version
+        from ..pipelines.program import program_version
 
         print(f"cuda-cyclegan {program_version()}")
         raise typer.Exit

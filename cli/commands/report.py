@@ -13,7 +13,7 @@ from ..render.terminal.streams import columns_of, say, tell
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
-    from ...pipelines.report.reading import StoredReport
+    from ...pipelines.report.codec import StoredReport
 
 EXAMPLE = """\b
 Examples:
@@ -48,7 +48,7 @@ def report(
       2  a file is no report, or the page is there already
     """
     with stop_signals(), errors_reported(verbose=verbose):
-        from ...pipelines.report.reading import read_report
+        from ...pipelines.report.codec import read_report
 
         stored = [read_report(file) for file in files]
         if html:

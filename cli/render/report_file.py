@@ -56,6 +56,6 @@ def write_json(content: Mapping[str, Any], target: Path) -> None:
 
 def write_report(report: "BatchReport", target: Path) -> None:
     """Store or print it. Raises WriteError."""
-    from ...pipelines.report.writing import to_json
+    from ...pipelines.report.codec import to_json
 
     write_json(to_json(report), target)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ...pipelines.report.codec import StoredReport
 from ...pipelines.report.comparison import Comparison, compare
-from ...pipelines.report.reading import StoredReport
 from ...pipelines.report.report import BatchReport, StudyReport
 from . import batch_summary
 from .terminal.tables import Row, TextTable

@@ -21,6 +21,7 @@ from ...io.errors import ScanError
 from ...io.volume import Volume
 from ..errors import PipelineError, UndecidedError
 from ..model_import.card_draft import CardDraft
+from ..program import program_version
 from ..progress.events import (
     BatchStarted,
     DeviceOpened,
@@ -33,7 +34,6 @@ from ..progress.events import (
     Worked,
 )
 from ..report.report import BatchReport, Failure, StudyReport
-from ..report.writing import program_version
 from ..settings import CycleCheck, TranslateOptions
 from .checkpoint import import_checkpoint
 from .folder import translate_folder

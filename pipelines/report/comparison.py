@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..stopwatch import NOT_ALWAYS, STAGES, Stage
-from .reading import StoredReport
+from .codec import StoredReport
 from .report import BatchReport, StudyReport
 
 
@@ -134,7 +134,7 @@ def conditions(stored: StoredReport) -> dict[str, str]:
         "host": machine.host,
         "system": machine.system,
         "cores": str(machine.cores),
-        "memory": f"{machine.memory / 2**30:.1f} GiB",
+        "memory": f"{machine.memory_bytes / 2**30:.1f} GiB",
         "cuda-cyclegan": stored.program,
         **{name: number or "not installed" for name, number in stored.libraries.items()},
     }

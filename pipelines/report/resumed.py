@@ -8,7 +8,7 @@ from pathlib import Path
 from ...engine.probe.gpus import Energy
 from ..errors import ReportFileError
 from ..settings import TranslateSettings
-from .reading import read_report
+from .codec import read_report
 from .report import BatchReport, StudyReport, Use
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.reports import BATCH, written
 
-from cuda_cyclegan.pipelines.report.reading import read_report
+from cuda_cyclegan.pipelines.report.codec import read_report
 from cuda_cyclegan.pipelines.settings import ADDED, DEFAULTS, TranslateSettings
 
 SETTINGS = TranslateSettings((128, 128, 128))

@@ -152,7 +152,7 @@ def _store(
     if report:
         write_report(summed, report)
     if html:
-        from ....pipelines.report.reading import as_stored
+        from ....pipelines.report.codec import as_stored
         from ...render.html.page import page
 
         size = save_page(page([as_stored(summed, Path(batch))]), html)

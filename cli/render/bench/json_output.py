@@ -33,7 +33,8 @@ from ....engine.probe.gpus import cuda_devices
 from ....pipelines.bench.measurement import Bench, Setting
 from ....pipelines.bench.parameter_sweep import Scan, Tried
 from ....pipelines.bench.rivals import Rival, RivalResult
-from ....pipelines.report.writing import JsonObject, program_version
+from ....pipelines.program import program_version
+from ....pipelines.report.codec import JsonObject
 from ....pipelines.timestamps import iso_time
 from ..terminal.settings import flagged
 

@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 
 from ....pipelines.report.comparison import Comparison, compare, conditions
 from ....pipelines.report.previews import small_preview
-from ....pipelines.report.reading import StoredReport
+from ....pipelines.report.codec import StoredReport
 from ....pipelines.report.report import BatchReport, StudyReport
 from ..batch_summary import STATUS, error_text, peak_text, score_text, spread_text, unproven
 from ..progress_lines import failure_text
