@@ -69,7 +69,7 @@ def _print(stored: "list[StoredReport]") -> None:
 
 def _write_page(stored: "list[StoredReport]", target: Path, *, force: bool) -> None:
     from ...pipelines.results.output_file import check_free
-    from ..render.html.page import page
+    from ..render.batch_page import page
 
     check_free(target, replace=force, sources=tuple(one.file for one in stored))
     size = save_page(page(stored), target)

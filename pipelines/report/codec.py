@@ -190,13 +190,14 @@ def _version(package: str) -> str | None:
 class Machine:
     """Machine that ran a batch.
 
-    host: its name. system: kernel and version. cores: that may be used. memory_bytes: in all.
+    host: its name. system: kernel and version. cores: that may be used. memory_bytes: in all; None
+    if the system does not say.
     """
 
     host: str
     system: str
     cores: int
-    memory_bytes: int
+    memory_bytes: int | None
 
 
 def _this_machine() -> Machine:
@@ -407,7 +408,7 @@ def _stored(kind: Any) -> Any:
         return _Count if kind is int else _Amount
     if not (isinstance(kind, type) and is_dataclass(kind)):
         form = _FORMS.get(get_origin(kind))
-        return form[tuple(map(_stored, get_args(kind)))] if form else kind
+        return form[tuple(map(_stored, get_args(kind)))] if form else cast("Any", kind)
     base = _BASES.get(kind)
     stored = [
         (item.name, _stored(_TYPES.get(item.name, item.type)), _default(item))

@@ -134,7 +134,7 @@ def conditions(stored: StoredReport) -> dict[str, str]:
         "host": machine.host,
         "system": machine.system,
         "cores": str(machine.cores),
-        "memory": f"{machine.memory_bytes / 2**30:.1f} GiB",
+        "memory": f"{(machine.memory_bytes or 0) / 2**30:.1f} GiB",
         "cuda-cyclegan": stored.program,
         **{name: number or "not installed" for name, number in stored.libraries.items()},
     }

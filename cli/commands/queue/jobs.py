@@ -153,7 +153,7 @@ def _store(
         write_report(summed, report)
     if html:
         from ....pipelines.report.codec import as_stored
-        from ...render.html.page import page
+        from ...render.batch_page import page
 
         size = save_page(page([as_stored(summed, Path(batch))]), html)
         say(written(html, size), screen(report))
