@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from ..io.volume import Study
-from .report.failures import failure_of
-from .report.report import Failure
+from .report.report import Failure, failure_of
 from .stopwatch import Stopwatch
 
 Made = TypeVar("Made")

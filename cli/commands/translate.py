@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ...engine.model.model_file import Model
-    from ...pipelines.progress.events import Listen
+    from ...pipelines.events import Listen
     from ...pipelines.report.report import BatchReport
     from ...pipelines.translate import Job, Request
     from ...pipelines.worker_processes.spare_workers import SpareWorkers
@@ -234,8 +234,8 @@ def _console() -> "Console | None":
 
 
 def _run(job: "Job", view: _View, stop: Stop) -> Exit:
-    from ...pipelines.progress.events import DeviceOpened, Event
-    from ...pipelines.progress.trace import Trace
+    from ...pipelines.events import DeviceOpened, Event
+    from ...pipelines.timeline import Trace
     from ...pipelines.translate import new_device_note, run_job
 
     if not job.discovery.studies:
@@ -276,7 +276,7 @@ def _report_so_far(job: "Job", file: Path | None) -> "BatchReport | None":
     """What the report's file tells of earlier runs. Raises ReportFileError for another's."""
     if file is None or file == STDOUT:
         return None
-    from ...pipelines.report.resumed import report_so_far
+    from ...pipelines.report.comparison import report_so_far
 
     return report_so_far(file, job.model.sha256, job.settings, job.request.output)
 
@@ -286,7 +286,7 @@ def _whole(earlier: "BatchReport | None", report: "BatchReport", job: "Job") -> 
     report = replace(report, command=command_line())
     if earlier is None:
         return report
-    from ...pipelines.report.resumed import joined
+    from ...pipelines.report.comparison import joined
 
     return joined(earlier, report, [str(study.name) for study in job.discovery.studies])
 

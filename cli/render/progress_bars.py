@@ -6,16 +6,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from ...pipelines.progress.events import (
+from ...pipelines.events import (
     BatchStarted,
     DeviceOpened,
     Event,
+    Pace,
     Remark,
     StudyDone,
     Tuning,
     Worked,
 )
-from ...pipelines.progress.pace import Pace
 from .progress_lines import device_line, opening_line, tuning_line
 from .terminal.elision import shortened
 from .terminal.streams import broken

@@ -5,14 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...pipelines.progress.events import (
-    BatchStarted,
-    DeviceOpened,
-    Event,
-    Remark,
-    StudyDone,
-    Tuning,
-)
+from ...pipelines.events import BatchStarted, DeviceOpened, Event, Remark, StudyDone, Tuning
 from .terminal.settings import flagged
 from .terminal.streams import say, tell
 from .terminal.text import counted, memory, printable, printable_lines, scaled, seconds

@@ -23,8 +23,8 @@ from ...io.discovery import Discovery, only_study, sound
 from ...io.volume import Study, Volume
 from ..decisions import decided
 from ..errors import SettingsError
+from ..events import DeviceOpened, Listen, TilesDone, opening_event, unit_of
 from ..opening import shared_network
-from ..progress.events import DeviceOpened, Listen, TilesDone, opening_event, unit_of
 from ..results.earlier_results import discover_scans
 from ..settings import Blend, TranslateOptions
 from ..stopwatch import Stopwatch

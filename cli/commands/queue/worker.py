@@ -174,6 +174,7 @@ _UNTIL_THEN = "Until then its batch is tried again every minute."
 
 def log_news(device: str, news: "WorkerEvent") -> None:
     """One line an event; the beginning of a job, which `jobs` shows, has none."""
+    from ....pipelines.events import Remark
     from ....pipelines.jobs.worker.messages import (
         JobEnded,
         JobPutOff,
@@ -183,7 +184,6 @@ def log_news(device: str, news: "WorkerEvent") -> None:
         Waiting,
         WorkerFailed,
     )
-    from ....pipelines.progress.events import Remark
     from ...render.progress_lines import failure_text
     from ...render.queue.outlook import remaining
 

@@ -28,12 +28,11 @@ from ...cycle.back_model import back_model, back_options, cycle_rule
 from ...cycle.back_translation import BackTask
 from ...cycle.cycle_error import CycleRule
 from ...decisions import check_model, with_precision
+from ...events import Remark
 from ...execution.stages import StudyTask
 from ...execution.study_pipeline import Concurrency
 from ...opening import Opener, maps_memory
-from ...progress.events import Remark
-from ...report.failures import failure_of
-from ...report.report import StudyReport
+from ...report.report import StudyReport, failure_of
 from ...results.bids_dataset import BidsDataset
 from ...results.disk_space import DiskSpace
 from ...results.earlier_results import synthetic_checked

@@ -1,18 +1,22 @@
-"""When a batch worked on what, and how well that kept its machine busy."""
+"""What a batch worked on when: the use of its time, and a trace in Chrome's format."""
 
+import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from ..report.report import StudyReport, Use
-from ..stopwatch import Span, Stage
+from ..io.files.documents import write_document
 from .events import DeviceOpened, Event, Tuning, Worked
+from .report.report import StudyReport, Use
+from .stopwatch import Span, Stage
 
 COMPUTING: Stage = "infer"
 
 
 class Timeline:
-    """Hears a batch and sums up what its seconds are used for.
+    """Sums up what the seconds of a batch are used for.
 
     start: of the batch, on the clock of `time.perf_counter`. devices: in words.
     """
@@ -24,7 +28,7 @@ class Timeline:
         self._first = self._last = self._busy = self._computing = 0.0
 
     def hear(self, event: Event) -> None:
-        """Take note of an event."""
+        """Record an event."""
         match event:
             case DeviceOpened(device):
                 self.devices.append(device)
@@ -38,7 +42,7 @@ class Timeline:
                 pass
 
     def dated(self, rows: Iterable[StudyReport]) -> tuple[StudyReport, ...]:
-        """The rows with when each was worked on."""
+        """Return the rows with the times of their stages."""
         return tuple(replace(row, when=self._when.get(row.name, {})) for row in rows)
 
     def _note(self, span: Span) -> None:
@@ -48,13 +52,13 @@ class Timeline:
         stages[span.stage] = min(first, start), max(last, stop)
 
     def use(self) -> Use:
-        """The sums so far."""
+        """Return the sums so far."""
         wall = self._last - self._first
         return Use(wall, self._busy, self._computing, len(self.devices))
 
 
 class Opening:
-    """Hears how long it takes until a device is ready. seconds: None while it is not.
+    """Measures the time until a device is ready. seconds: None while it is not.
 
     The search for plans, which later starts will be spared, is left out.
     """
@@ -66,7 +70,7 @@ class Opening:
         self.seconds: float | None = None
 
     def hear(self, event: Event) -> None:
-        """Take note of an event."""
+        """Record an event."""
         match event:
             case Tuning(_, share):
                 now = self._clock()
@@ -77,3 +81,43 @@ class Opening:
                 self.seconds = self._clock() - self._started
             case _:
                 pass
+
+
+class Trace:
+    """Keeps every span of work of a batch."""
+
+    def __init__(self) -> None:
+        self._spans: list[Span] = []
+
+    def hear(self, event: Event) -> None:
+        """Record an event."""
+        if isinstance(event, Worked):
+            self._spans.append(event.span)
+
+    def write(self, path: Path) -> None:
+        """Store the spans, for chrome://tracing or ui.perfetto.dev; raises WriteError.
+
+        One row a track; times count from the first span, in microseconds.
+        """
+        spans = self._spans
+        tracks = {track: row for row, track in enumerate(dict.fromkeys(s.track for s in spans), 1)}
+        start = min((span.start for span in spans), default=0.0)
+        events: list[dict[str, Any]] = [
+            {"name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": {"name": track}}
+            for track, row in tracks.items()
+        ]
+        events += [
+            {
+                "name": span.stage,
+                "cat": "stage",
+                "ph": "X",
+                "ts": (span.start - start) * 1e6,
+                "dur": span.seconds * 1e6,
+                "pid": 1,
+                "tid": tracks[span.track],
+                "args": {"study": span.study},
+            }
+            for span in spans
+        ]
+        text = json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+        write_document(path, f"{text}\n".encode())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuda_cyclegan.io.volume import Study
-from cuda_cyclegan.pipelines.progress.rates import (
+from cuda_cyclegan.pipelines.rates import (
     HostRates,
     NetworkRates,
     RateCache,

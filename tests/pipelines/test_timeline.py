@@ -1,7 +1,7 @@
 """Seconds until a device is ready, without the search for plans that later starts are spared."""
 
-from cuda_cyclegan.pipelines.progress.events import BatchStarted, DeviceOpened, Event, Tuning
-from cuda_cyclegan.pipelines.progress.timeline import Opening
+from cuda_cyclegan.pipelines.events import BatchStarted, DeviceOpened, Event, Tuning
+from cuda_cyclegan.pipelines.timeline import Opening
 
 
 def opened(*heard: tuple[float, Event]) -> float | None:

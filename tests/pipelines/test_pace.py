@@ -5,8 +5,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from cuda_cyclegan.io.volume import Study
-from cuda_cyclegan.pipelines.progress.events import BatchStarted, StudyDone, StudyStarted, TilesDone
-from cuda_cyclegan.pipelines.progress.pace import Pace
+from cuda_cyclegan.pipelines.events import BatchStarted, Pace, StudyDone, StudyStarted, TilesDone
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results.resume import Action, PlannedStudy
 

@@ -1,4 +1,4 @@
-"""What earlier batches left for the next: how fast they went, and what the user knows by now."""
+"""Speeds that earlier batches left for the next one."""
 
 import json
 import platform
@@ -9,20 +9,20 @@ from math import fsum
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from ...engine.decoding import FieldError, decode, parse
-from ...io.errors import WriteError
-from ...io.files.documents import write_document
-from ...io.files.regular import read_regular
-from ...io.volume import Study
-from ..report.report import StudyReport
-from ..stopwatch import Stage
+from ..engine.decoding import FieldError, decode, parse
+from ..io.errors import WriteError
+from ..io.files.documents import write_document
+from ..io.files.regular import read_regular
+from ..io.volume import Study
+from .report.report import StudyReport
+from .stopwatch import Stage
 
 _NETWORK: tuple[Stage, ...] = ("infer", "blend")
 
 
 @dataclass(frozen=True, slots=True)
 class HostRates:
-    """Seconds a voxel of the scan: of reading and preparing, and of finishing and writing.
+    """Seconds per voxel of the scan: reading and preparing, finishing and writing.
 
     load: of the former. store: of the latter.
     """
@@ -46,7 +46,7 @@ class HostRates:
 
 @dataclass(frozen=True, slots=True)
 class NetworkRates:
-    """Seconds: of the network a tile, and of opening the device.
+    """Seconds of the network per tile, and of opening the device.
 
     tile: or a voxel of the scan, of volumes that are translated at once.
     """
@@ -66,7 +66,7 @@ class NetworkRates:
 
 @dataclass(frozen=True, slots=True)
 class VerifyRates:
-    """Seconds a tile that is computed a second time, on the CPU.
+    """Seconds per tile that is computed a second time, on the CPU.
 
     tile: or a voxel of the scan, of volumes that are translated at once.
     """
@@ -103,13 +103,13 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """Sum of the stages."""
         return self.load + self.network + self.store
 
 
 @dataclass(frozen=True, slots=True)
 class StageConcurrency:
-    """Who works on a batch: readers, devices and writers; opening: seconds until a device is ready.
+    """Numbers of readers, devices and writers. opening: seconds until a device is ready.
 
     As many studies as there are readers may be read or wait for a device, and as many as there are
     writers may be written or wait for it.
@@ -122,7 +122,7 @@ class StageConcurrency:
 
 
 def wall_seconds(batch: Sequence[Work], at_once: StageConcurrency) -> float:
-    """How long a batch takes when each study goes to whoever is free first."""
+    """Return the time of a batch if each study goes to the first free reader, device or writer."""
     devices = [at_once.opening] * at_once.devices
     taken: list[float] = []
     stored: list[float] = []
@@ -150,7 +150,7 @@ class RateCache:
         self._path = folder and folder / "rates.json"
 
     def get(self, kind: type[R], *keys: str) -> R | None:
-        """The rates last measured under the first of the keys that is known."""
+        """Return the rates measured last for the first known key."""
         known = self._read()
         for key in keys:
             with suppress(FieldError):
@@ -158,7 +158,7 @@ class RateCache:
         return None
 
     def put(self, rates: Rates, *keys: str) -> None:
-        """Keep them; a folder that cannot be written costs the next plan its seconds."""
+        """Store rates; if the folder cannot be written, the next plan lacks its seconds."""
         if self._path is None:
             return
         content = {**self._read(), **dict.fromkeys(keys, asdict(rates))}
@@ -174,7 +174,7 @@ class RateCache:
 
 
 def new_note(text: str, cache: RateCache) -> str:
-    """A note on why no GPU is used, or "" if this machine's last one was the same; keeps it."""
+    """Store and return why no GPU is used; "" if this machine's last note was the same."""
     key = f"{platform.node()}, no GPU"
     if cache.get(DeviceNote, key) == DeviceNote(text):
         return ""
@@ -183,18 +183,18 @@ def new_note(text: str, cache: RateCache) -> str:
 
 
 def opening_key(devices: str) -> str:
-    """What the seconds of opening depend on most; devices: as the user chose them."""
+    """Return the key of opening times. devices: as the user chose them."""
     return f"{platform.node()}, network, {devices}"
 
 
 def network_key(model: str, patch: Sequence[int] | None, precision: str, devices: str) -> str:
-    """What a network's rates depend on; model: its file's hash. patch: None for volumes at once."""
+    """Return the key of a network's rates. model: hash of its file. patch: None for whole volumes."""
     extents = "x".join(map(str, patch)) if patch else "volume"
     return f"{opening_key(devices)}, {precision}, {extents}, {model}"
 
 
 def verify_key(model: str, patch: Sequence[int] | None) -> str:
-    """What the seconds of a tile on the CPU depend on; model: its file's hash. patch: None for
+    """Return the key of CPU times per tile. model: hash of its file. patch: None for
     volumes at once.
     """
     extents = "x".join(map(str, patch)) if patch else "volume"
@@ -202,14 +202,14 @@ def verify_key(model: str, patch: Sequence[int] | None) -> str:
 
 
 def host_keys(study: Study, model: str, result_format: str) -> tuple[str, str]:
-    """What a study's rates depend on: with the model, which may resample, and next best without."""
+    """Return the keys of a study's rates: with the model, which may resample, and without."""
     packing = ", gzip" if study.files[0].suffix == ".gz" else ""
     kind = f"{platform.node()}, host, {study.format}{packing} to {result_format}"
     return f"{kind}, {model}", kind
 
 
 def _done(rows: Iterable[StudyReport]) -> list[StudyReport]:
-    """Those that were computed, and not only stored once more under another name."""
+    """Return computed studies, without those that were only stored again under another name."""
     return [row for row in rows if row.status == "translated" and row.tiles]
 
 

@@ -8,8 +8,8 @@ import pytest
 from support.reports import BATCH, failed, row, written
 
 from cuda_cyclegan.pipelines.errors import ReportFileError
+from cuda_cyclegan.pipelines.report.comparison import joined, report_so_far
 from cuda_cyclegan.pipelines.report.report import BatchReport, StudyReport, Use
-from cuda_cyclegan.pipelines.report.resumed import joined, report_so_far
 
 SETTINGS = BATCH.options.settings()
 
