@@ -188,7 +188,7 @@ def opening_key(devices: str) -> str:
 
 
 def network_key(model: str, patch: Sequence[int] | None, precision: str, devices: str) -> str:
-    """Return the key of a network's rates. model: hash of its file. patch: None for whole volumes."""
+    """Return the key of a network's rates. model: its file's hash. patch: None for a volume."""
     extents = "x".join(map(str, patch)) if patch else "volume"
     return f"{opening_key(devices)}, {precision}, {extents}, {model}"
 

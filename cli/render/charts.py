@@ -30,7 +30,7 @@ _WIDTH = 520
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Position on an axis and the text beside it."""
+    """Mark on an axis. at: its position. label: text beside it."""
 
     at: float
     label: str
@@ -38,7 +38,10 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Rectangle:
-    """Rectangle with a title that browsers show on hover; `fill` is a colour."""
+    """Rectangle from its corner (x, y).
+
+    width, height: its size. title: text that browsers show on hover. fill: colour.
+    """
 
     x: float
     y: float
@@ -50,7 +53,7 @@ class Rectangle:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Stages of one study in a row, within `width` and `height`."""
+    """Stages of one study in a row. parts: one per stage. width, height: size of the plot."""
 
     parts: Sequence[Rectangle]
     width: int = _BAR_WIDTH
@@ -102,10 +105,10 @@ class PlotSpan:
 
 @dataclass(frozen=True, slots=True)
 class TimePlot:
-    """One bar per study over time.
+    """Bars over time.
 
-    up, across: ticks of both axes. unit: of the time axis. left, right, floor: edges of the area
-    within `width` and `height`.
+    bars: one per study. up, across: ticks of both axes. unit: of the time axis. left, right,
+    floor: edges of the area. width, height: size of the plot.
     """
 
     bars: Sequence[Rectangle]
@@ -179,7 +182,7 @@ _BOX = 9
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """Centre of a study's dot, and its title."""
+    """Dot of a study. x, y: its centre. title: text that browsers show on hover."""
 
     x: float
     y: float
@@ -188,9 +191,10 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One dot per study along an axis.
+    """Values along an axis.
 
-    axis: height of the axis, with ticks. half, median: of the middle half; None for few studies.
+    dots: one per study, of this radius. half, median: of the middle half; None for few studies.
+    axis: height of the axis, from left to right, with ticks. width, height: size of the plot.
     """
 
     dots: Sequence[Dot]

@@ -233,7 +233,7 @@ def _stays(before: StudyReport | None, now: StudyReport | None) -> bool:
 def _newest(
     before: StudyReport | None, now: StudyReport | None, later: float
 ) -> StudyReport | None:
-    """Return the row that describes how the result was made. later: seconds until this run began."""
+    """Return the row that describes how the result was made. later: seconds before this run."""
     if now is None or before is None:
         return before or (now and _moved(now, later))
     if not _stays(before, now):

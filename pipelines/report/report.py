@@ -253,7 +253,7 @@ class BatchReport:
         return sorted(rows, key=lambda pair: pair[0])
 
     def stages(self) -> dict[Stage, float]:
-        """Return seconds per stage over all translated studies; some stages only if there were any."""
+        """Return seconds per stage over translated studies; some stages only if there were any."""
         rows = self.translated()
         spent: dict[Stage, float] = {}
         for stage in STAGES:
