@@ -10,7 +10,7 @@ import typer
 from ..pipelines.host.processes import collect_seldom
 from .command_table import CommandTable
 from .errors import Exit, complain, errors_reported
-from .render.terminal.streams import LastingStream, settle
+from .render.terminal import LastingStream, settle
 
 EXAMPLE = """\b
 Examples:

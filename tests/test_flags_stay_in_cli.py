@@ -10,7 +10,7 @@ import typer.main
 from support.product_source import ROOT, product
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.cli.render.terminal.settings import SETTINGS, flagged
+from cuda_cyclegan.cli.render.text import SETTINGS, flagged
 
 ALLOWED = {
     ("pipelines/translate.py", "--device"),

@@ -20,7 +20,7 @@ from support import queue_postgres
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.cli.render.queue.node import status_json
+from cuda_cyclegan.cli.render.node import status_json
 from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCache, key_of
 from cuda_cyclegan.pipelines.jobs.queue import liveness

@@ -31,9 +31,8 @@ from ..options.translate import (
     parsed_globs,
 )
 from ..options.values import VolumeChoice, wrong_value
-from ..render.missed import missed, nothing_found
-from ..render.terminal.spinner import SEARCHING, spinner
-from ..render.terminal.streams import columns_of, say, tell
+from ..render.skipped import missed, nothing_found
+from ..render.terminal import SEARCHING, columns_of, say, spinner, tell
 from ..signals import stop_signals
 
 if TYPE_CHECKING:

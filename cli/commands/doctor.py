@@ -13,9 +13,8 @@ import typer
 from ..errors import Exit, errors_reported
 from ..options.printing import AsJson, Traceback
 from ..options.queue import QueueOption
-from ..render.terminal.settings import flagged
-from ..render.terminal.streams import broken, columns_of, say
-from ..render.terminal.text import counted, printable
+from ..render.terminal import broken, columns_of, say
+from ..render.text import counted, flagged, printable
 from ..signals import stop_signals
 
 if TYPE_CHECKING:

@@ -12,11 +12,10 @@ from ...io.errors import WriteError
 from ..errors import Exit, complain, errors_reported
 from ..options.printing import Traceback
 from ..options.values import checked_file, wrong_value
-from ..render.missed import missed
-from ..render.report_file import STDOUT, save_page, screen, standard_named, write_json
-from ..render.terminal.spinner import SEARCHING, counting, spinner
-from ..render.terminal.streams import columns_of, say, tell
-from ..render.terminal.text import printable_lines
+from ..render.documents import STDOUT, save_page, screen, standard_named, write_json
+from ..render.skipped import missed
+from ..render.terminal import SEARCHING, columns_of, counting, say, spinner, tell
+from ..render.text import printable_lines
 from ..signals import Stop, stop_signals
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ class _Wanted:
     def write(self, evaluation: "Evaluation") -> None:
         """Raises WriteError."""
         from ...pipelines.evaluation.writing import csv_text, store, to_json
-        from ..render.evaluation.page import page
+        from ..render.evaluation import page
 
         if self.json:
             write_json(to_json(evaluation), self.json)
@@ -174,7 +173,7 @@ def _ends(text: str) -> tuple[float, float]:
 def _run(sources: "Sources", protocol: "Protocol", wanted: _Wanted, stop: Stop) -> Exit:
     from ...pipelines.evaluation.evaluation import evaluate as evaluated
     from ...pipelines.evaluation.pairs import find_pairs
-    from ..render.evaluation.page import PICTURES
+    from ..render.evaluation import PICTURES
 
     with spinner(SEARCHING):
         found = find_pairs(sources)
@@ -205,13 +204,13 @@ def _stored(wanted: _Wanted, evaluation: "Evaluation") -> Exit:
 
 
 def _shown(evaluation: "Evaluation", wanted: _Wanted) -> None:
-    from ..render.evaluation import text
+    from ..render import evaluation as shown
 
     out = screen(wanted.json)
-    for line in text.tables(evaluation, columns_of(out)):
+    for line in shown.tables(evaluation, columns_of(out)):
         say(line, out)
-    tell(text.totals(evaluation), out)
-    tell(text.failures(evaluation), sys.stderr)
+    tell(shown.totals(evaluation), out)
+    tell(shown.failures(evaluation), sys.stderr)
     if wanted.verbose:
         for row in evaluation.rows:
             if row.trace:

@@ -8,8 +8,8 @@ import typer
 
 from ..errors import errors_reported
 from ..options.printing import Traceback
-from ..render.report_file import save_page, written
-from ..render.terminal.streams import columns_of, say, tell
+from ..render.documents import save_page, written
+from ..render.terminal import columns_of, say, tell
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ def report(
 
 
 def _print(stored: "list[StoredReport]") -> None:
-    from ..render import report_text
+    from ..render.report import sections
 
     columns = columns_of(sys.stdout)
-    for section in report_text.sections(stored, columns):
+    for section in sections(stored, columns):
         for line in section.lines:
             say(line, sys.stdout)
         tell(section.sentences, sys.stdout)
@@ -69,7 +69,7 @@ def _print(stored: "list[StoredReport]") -> None:
 
 def _write_page(stored: "list[StoredReport]", target: Path, *, force: bool) -> None:
     from ...pipelines.results.output_file import check_free
-    from ..render.batch_page import page
+    from ..render.report import page
 
     check_free(target, replace=force, sources=tuple(one.file for one in stored))
     size = save_page(page(stored), target)

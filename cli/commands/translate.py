@@ -20,11 +20,10 @@ from ..options.help_panels import REPORTS
 from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose
 from ..options.values import checked_device, checked_file, wrong_value
-from ..render.missed import missed, nothing_found, passed_over
-from ..render.report_file import STDOUT, screen, standard_named, write_report
-from ..render.terminal.spinner import SEARCHING, counting, spinner
-from ..render.terminal.streams import columns_of, say, tell
-from ..render.terminal.text import counted, printable
+from ..render.documents import STDOUT, screen, standard_named, write_report
+from ..render.skipped import missed, nothing_found, passed_over
+from ..render.terminal import SEARCHING, columns_of, counting, say, spinner, tell
+from ..render.text import counted, printable
 from ..signals import Stop, stop_signals
 
 if TYPE_CHECKING:
@@ -345,7 +344,7 @@ def dry_run_shown(job: "Job", *, strict: bool = False) -> Exit:
     """
     from ...pipelines.dry_run import dry_run
     from ...pipelines.translate import new_device_note
-    from ..render.dry_run import lines, reasons
+    from ..render.plan import lines, reasons
 
     if not job.discovery.studies:
         return _nothing_found(job)

@@ -14,8 +14,8 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 from ...pipelines.errors import ConfigError
-from ..render.terminal.streams import tell
-from ..render.terminal.text import printable
+from ..render.terminal import tell
+from ..render.text import printable
 from .config_trust import check_harmless
 
 Defaults: TypeAlias = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from ...pipelines.jobs.queue.schedule import Priority, SchedulingClass
-from ..render.terminal.streams import tell
+from ..render.terminal import tell
 from .help_panels import QUEUE
 from .values import wrong_value
 

@@ -1,4 +1,4 @@
-"""The end of a batch: a row a study, the totals, and the failures last."""
+"""The end of a batch: a row per study, the totals, and the failures last."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,11 +8,10 @@ from ...pipelines.cycle.cycle_error import CycleError
 from ...pipelines.host.memory import PeakMemory
 from ...pipelines.report.report import BatchReport, StudyReport
 from ...pipelines.stopwatch import Stage
-from .missed import left_out, passed_over
 from .progress_lines import failure_text
-from .terminal.alike import alike_lines
-from .terminal.tables import Row, TextTable
-from .terminal.text import counted, memory, percent, printable, quantity, scaled, seconds
+from .skipped import left_out, passed_over
+from .tables import Row, TextTable
+from .text import alike_lines, counted, memory, percent, printable, quantity, scaled, seconds
 
 NAME_ROOM = 40
 """Columns a long name should have; a terminal without that much is shown no stages."""

@@ -6,7 +6,7 @@ from math import ceil, floor, log10
 from statistics import median, quantiles
 
 from ...pipelines.stopwatch import Stage
-from .terminal.text import seconds
+from .text import seconds
 
 STAGE_COLOURS: Mapping[Stage, str] = {
     "receive": "#999999",

@@ -12,11 +12,9 @@ from ...io.errors import UnsupportedScanError
 from ...io.formats.registry import SUFFIXES, suffix_of
 from ...io.reading import FileHeader, read_study_header
 from ...io.volume import Study
-from .missed import passed_over
-from .terminal.alike import alike_lines
-from .terminal.settings import flagged
-from .terminal.tables import Row, TextTable
-from .terminal.text import counted, printable
+from .skipped import passed_over
+from .tables import Row, TextTable
+from .text import alike_lines, counted, flagged, printable
 
 if TYPE_CHECKING:
     from ...io.dicom.series import Series

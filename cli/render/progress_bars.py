@@ -17,9 +17,9 @@ from ...pipelines.events import (
     Worked,
 )
 from .progress_lines import device_line, opening_line, tuning_line
-from .terminal.elision import shortened
-from .terminal.streams import broken
-from .terminal.text import duration, printable, printable_lines, scaled
+from .tables import shortened
+from .terminal import broken
+from .text import duration, printable, printable_lines, scaled
 
 WIDEST = 120
 ECHO = "^C"

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...pipelines.events import BatchStarted, DeviceOpened, Event, Remark, StudyDone, Tuning
-from .terminal.settings import flagged
-from .terminal.streams import say, tell
-from .terminal.text import counted, memory, printable, printable_lines, scaled, seconds
+from .terminal import say, tell
+from .text import counted, flagged, memory, printable, printable_lines, scaled, seconds
 
 if TYPE_CHECKING:
     from ...pipelines.report.report import Failure, StudyReport

@@ -9,8 +9,7 @@ from ....engine.options import CudaLimits, Effort
 from ...errors import errors_reported
 from ...options.translate import Arithmetic, DeviceName, Verbose, VramLimit
 from ...options.values import checked_device, checked_file, parsed_patch, parsed_size, wrong_value
-from ...render.bench.outputs import View
-from ...render.report_file import STDOUT, standard_named
+from ...render.documents import STDOUT, View, standard_named
 from ...signals import stop_signals
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from ...options.config import named_config
 from ...options.queue import QueueOption
 from ...options.routes import routes_of
 from ...options.values import parsed_size, wrong_value
-from ...render.terminal.settings import flagged
-from ...render.terminal.streams import columns_of, log, say
-from ...render.terminal.text import counted, printable
+from ...render.terminal import columns_of, log, say
+from ...render.text import counted, flagged, printable
 from ...signals import stop_signals_heard_by
 
 if TYPE_CHECKING:
@@ -146,13 +145,13 @@ def node(
 
 def _show(folder: Path, *, json: bool) -> None:
     from ....pipelines.node.folder import status_of
-    from ...render.queue import node as rendering
+    from ...render import node as shown
 
     found = status_of(folder)
     if json:
-        say(rendering.status_json(found), sys.stdout)
+        say(shown.status_json(found), sys.stdout)
         return
-    for line in rendering.status_lines(found, columns_of(sys.stdout)):
+    for line in shown.status_lines(found, columns_of(sys.stdout)):
         say(line, sys.stdout)
 
 
@@ -210,7 +209,7 @@ class _Control:
 def _checked(routes: "dict[str, Route]", files: "Certificates | None") -> Exit:
     """Echo all destinations, and say which answer."""
     from ....pipelines.node.node import check_destinations
-    from ...render.queue.node import checked
+    from ...render.node import checked
 
     status = Exit.DONE
     for destination, titles, trouble in check_destinations(routes, files):
@@ -243,6 +242,6 @@ def _certificates(
 
 
 def _log_event(event: "NodeEvent") -> None:
-    from ...render.queue.node import line_of
+    from ...render.node import line_of
 
     log(line_of(event))

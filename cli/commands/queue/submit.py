@@ -14,10 +14,9 @@ from ...options.groups import InputOptions, grouped
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...options.study import QueuedStudyOptions
-from ...render.missed import left_out, missed, nothing_found, passed_over
-from ...render.terminal.spinner import SEARCHING, spinner
-from ...render.terminal.streams import say, tell
-from ...render.terminal.text import counted
+from ...render.skipped import left_out, missed, nothing_found, passed_over
+from ...render.terminal import SEARCHING, say, spinner, tell
+from ...render.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:

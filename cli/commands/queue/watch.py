@@ -16,10 +16,9 @@ from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...options.study import ArrivingStudyOptions
 from ...options.values import wrong_value
-from ...render.missed import passed_over
-from ...render.terminal.settings import flagged
-from ...render.terminal.streams import log
-from ...render.terminal.text import counted
+from ...render.skipped import passed_over
+from ...render.terminal import log
+from ...render.text import counted, flagged
 from ...signals import stop_signals
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from ...errors import Exit, complain, errors_reported, sentence, status
 from ...options.queue import QueueOption, checked_batch
 from ...options.translate import DEVICES, BatchSize, Threads, Tune, TuneSeconds, VramLimit
 from ...options.values import checked_device, cuda_limits, wrong_value
-from ...render.terminal.settings import flagged
-from ...render.terminal.streams import log
-from ...render.terminal.text import counted, seconds
+from ...render.terminal import log
+from ...render.text import counted, flagged, seconds
 from ...signals import stop_signals_heard_by
 
 if TYPE_CHECKING:
@@ -185,7 +184,7 @@ def log_news(device: str, news: "WorkerEvent") -> None:
         WorkerFailed,
     )
     from ...render.progress_lines import failure_text
-    from ...render.queue.outlook import remaining
+    from ...render.queue import remaining
 
     match news:
         case JobEnded(job, study, None):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from support.reports import BATCH, failed, row
 
-from cuda_cyclegan.cli.render.batch_page import page
+from cuda_cyclegan.cli.render.report import page
 from cuda_cyclegan.pipelines.report.codec import as_stored
 
 NAME = "<b>a'\"\n\x1b[31m\udcff.nii"

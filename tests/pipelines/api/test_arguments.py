@@ -16,7 +16,7 @@ from support.product_source import ROOT
 from support.translate_world import World
 
 import cuda_cyclegan as cc
-from cuda_cyclegan.cli.render.terminal.settings import SETTINGS
+from cuda_cyclegan.cli.render.text import SETTINGS
 from cuda_cyclegan.io.errors import UnsupportedScanError
 from cuda_cyclegan.pipelines.errors import SettingsError
 from cuda_cyclegan.pipelines.model_import.card_draft import CardDraft

@@ -1,6 +1,6 @@
 """What `jobs` prints of batches."""
 
-from cuda_cyclegan.cli.render.queue.jobs import batch_lines
+from cuda_cyclegan.cli.render.queue import batch_lines
 from cuda_cyclegan.pipelines.jobs.queue.job import BatchCount
 
 

@@ -1,4 +1,4 @@
-"""A node's log, a line an event, and its destinations and state as lines."""
+"""State and events of a DICOM node, as text and as JSON for scripts."""
 
 import json
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ....pipelines.node.events import (
+from ...pipelines.node.events import (
     Emptied,
     Failed,
     GaveUp,
@@ -24,14 +24,14 @@ from ....pipelines.node.events import (
     Trouble,
     TurnedAway,
 )
-from ....pipelines.timestamps import iso_time
-from ..terminal.settings import flagged
-from ..terminal.tables import Row, TextTable
-from ..terminal.text import counted, file_size, printable, seconds
+from ...pipelines.timestamps import iso_time
+from .tables import Row, TextTable
+from .text import counted, file_size, flagged, printable, seconds
 
 if TYPE_CHECKING:
-    from ....pipelines.node.folder import NodeStatus
-    from ....pipelines.node.records import SeriesRecord
+    from ...pipelines.node.folder import NodeStatus
+    from ...pipelines.node.records import SeriesRecord
+
 
 SCHEMA = "cuda-cyclegan/node/1"
 

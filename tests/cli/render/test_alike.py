@@ -1,6 +1,6 @@
 """Many studies of which the same is told share a line."""
 
-from cuda_cyclegan.cli.render.terminal.alike import alike_lines
+from cuda_cyclegan.cli.render.text import alike_lines
 
 
 def test_up_to_three_have_a_line_each_and_more_share_one() -> None:

@@ -1,4 +1,4 @@
-"""`bench --plot`: a roofline, and a chart of the layers; only this imports matplotlib."""
+"""A benchmark as a picture."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -6,12 +6,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from ....engine.benchmark.measurement import Ceilings, Measured
-from ....io.files.documents import write_document
-from ....pipelines.bench.layers import LayerGroup, grouped
-from ....pipelines.bench.measurement import Bench
-from ..terminal.text import printable, quantity
-from .text import heading, milliseconds
+from ...engine.benchmark.measurement import Ceilings, Measured
+from ...io.files.documents import write_document
+from ...pipelines.bench.layers import LayerGroup, grouped
+from ...pipelines.bench.measurement import Bench
+from .bench import heading, milliseconds
+from .text import printable, quantity
 
 _BLUE, _GREY, _ORANGE, _INK = "#0072b2", "#999999", "#d55e00", "#333333"
 _MOST_LAYERS = 14

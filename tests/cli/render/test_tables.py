@@ -3,10 +3,9 @@
 import pytest
 from rich.cells import cell_len
 
-from cuda_cyclegan.cli.render.terminal.elision import shortened, told_apart
-from cuda_cyclegan.cli.render.terminal.streams import broken
-from cuda_cyclegan.cli.render.terminal.tables import Row, TextTable, listing
-from cuda_cyclegan.cli.render.terminal.text import duration, memory, printable, scaled, seconds
+from cuda_cyclegan.cli.render.tables import Row, TextTable, listing, shortened, told_apart
+from cuda_cyclegan.cli.render.terminal import broken
+from cuda_cyclegan.cli.render.text import duration, memory, printable, scaled, seconds
 
 TABLE = TextTable(
     head=Row("study", ["seconds", "status"]),

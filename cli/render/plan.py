@@ -1,4 +1,4 @@
-"""`plan` and `translate --dry-run`: studies and what they take, files skipped, all reasons."""
+"""What `plan` shows."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,12 +6,10 @@ from ...engine.onnxruntime.slabs.plan import SlabPlan
 from ...engine.whole_volume import Residence, VolumePlan
 from ...io.discovery import Skipped
 from ...pipelines.dry_run import DryRow, DryRun
-from .missed import passed_over
 from .progress_lines import failure_text
-from .terminal.alike import alike_lines
-from .terminal.settings import flagged
-from .terminal.tables import Row, TextTable
-from .terminal.text import counted, memory, printable, seconds
+from .skipped import passed_over
+from .tables import Row, TextTable
+from .text import alike_lines, counted, flagged, memory, printable, seconds
 
 _RESIDENCES: dict[Residence, str] = {
     "card": "all maps there",

@@ -1,4 +1,7 @@
-"""How names, numbers and bars look in a terminal."""
+"""How names, numbers, bars and settings read in a terminal."""
+
+import re
+from collections.abc import Iterable, Iterator
 
 
 def printable(text: str) -> str:
@@ -78,3 +81,50 @@ def bar(share: float, width: int) -> str:
     """A bar of up to `width` columns, to an eighth of one."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     return _FULL * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+SETTINGS = (
+    *("activation", "address", "allow-synthetic", "allow-uneven", "any-contrast", "any-modality"),
+    *("axes", "bids-suffix", "blend", "block-padding", "channel", "code", "concat", "config"),
+    *("cycle-check", "data-range", "device", "direction", "end", "epsilon", "exclude", "folder"),
+    *("force", "format", "generator", "include", "inference", "input-range", "intensity-in"),
+    *("intensity-out", "layout", "licence", "min-slices", "modality", "name", "nan-to", "norm"),
+    *("norm-statistics", "output", "output-range", "output-type", "overlap", "overwrite"),
+    *("padding", "pairs", "patch", "port", "precision", "queue", "reference", "report"),
+    *("resample-channels", "residual", "result-name", "seam-score", "series"),
+    *("small-volume-padding", "source", "spacing", "spread", "strict-input", "target"),
+    *("tls-certificate", "tls-key", "tls-trusted", "unproven", "upsampling", "verbose", "verify"),
+    *("volume", "vram-limit", "yield-to-others"),
+)
+"""Options that texts of the engine and the pipelines speak of, as "setting name" or "setting
+name=value"; they know what a user may set, but not how a command line spells it."""
+
+_SETTING = re.compile(rf"\b[Ss]etting ({'|'.join(SETTINGS)})(?:=([\w:.,-]*\w))?(?![\w-])")
+
+
+def flagged(text: str) -> str:
+    """A text from below with the settings that it speaks of as options of the command line."""
+    return _SETTING.sub(lambda found: f"{option(found[1])} {found[2] or ''}".rstrip(), text)
+
+
+def option(setting: str) -> str:
+    """The command line's spelling of a setting, or of the field that holds it."""
+    return "--" + setting.replace("_", "-")
+
+
+MOST_ALIKE = 3
+"""Of names with the same words that have a line each."""
+
+
+def alike_lines(kind: str, told: Iterable[tuple[str, str]], what: str = "studies") -> Iterator[str]:
+    """`KIND: NAME: WORDS` for each name and words, in the order in which the words first come.
+
+    what: the names are of.
+    """
+    alike: dict[str, list[str]] = {}
+    for name, words in told:
+        alike.setdefault(words, []).append(name)
+    for words, names in alike.items():
+        if len(names) > MOST_ALIKE:
+            names[:] = [f"{len(names)} {what}, {names[0]} to {names[-1]}"]
+        yield from (f"{kind}: {name}: {words}" for name in names)

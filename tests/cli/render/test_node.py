@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cuda_cyclegan.cli.render.queue.node import line_of, status_json, status_lines
+from cuda_cyclegan.cli.render.node import line_of, status_json, status_lines
 from cuda_cyclegan.pipelines.node import events
 from cuda_cyclegan.pipelines.node.folder import NodeStatus
 from cuda_cyclegan.pipelines.node.records import SeriesRecord, StudyRecord

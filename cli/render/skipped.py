@@ -1,13 +1,11 @@
-"""What among the inputs is passed over or left out, and where scans may have been missed."""
+"""Inputs that are no study: what was passed over, left out or not found."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...io.links import LEADS_OUT
-from .terminal.alike import MOST_ALIKE, alike_lines
-from .terminal.settings import flagged
-from .terminal.text import counted, printable
+from .text import MOST_ALIKE, alike_lines, counted, flagged, printable
 
 if TYPE_CHECKING:
     from ...io.search import Skipped

@@ -14,8 +14,8 @@ from support.processes import started
 from support.standing import standing
 from support.waiting import ENOUGH
 
-from cuda_cyclegan.cli.render.terminal import spinner as sign
-from cuda_cyclegan.cli.render.terminal.spinner import spinner
+from cuda_cyclegan.cli.render import terminal
+from cuda_cyclegan.cli.render.terminal import spinner
 
 
 class Screen(io.StringIO):
@@ -49,7 +49,7 @@ def screen_for_errors(monkeypatch: pytest.MonkeyPatch) -> Screen:
 
 def test_it_appears_on_a_terminal_and_takes_other_words(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = screen_for_errors(monkeypatch)
-    monkeypatch.setattr(sign, "PATIENCE", 0.0)
+    monkeypatch.setattr(terminal, "PATIENCE", 0.0)
     threads = threading.enumerate()
     with spinner("Looking for studies") as rename:
         assert screen.shows("Looking for studies")
@@ -64,7 +64,7 @@ def test_it_appears_on_a_terminal_and_takes_other_words(monkeypatch: pytest.Monk
 
 def test_what_is_done_at_once_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = screen_for_errors(monkeypatch)
-    monkeypatch.setattr(sign, "PATIENCE", ENOUGH)
+    monkeypatch.setattr(terminal, "PATIENCE", ENOUGH)
     with spinner("Looking for studies"):
         pass
     assert screen.getvalue() == ""
@@ -73,7 +73,7 @@ def test_what_is_done_at_once_needs_none(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_log_gets_none(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sign, "PATIENCE", 0.0)
+    monkeypatch.setattr(terminal, "PATIENCE", 0.0)
     threads = set(threading.enumerate())
     with spinner("Looking for studies"):
         assert set(threading.enumerate()) <= threads, "nobody is there who could write"
@@ -98,7 +98,7 @@ def test_no_command_is_silent_for_two_seconds(
     tmp_path: Path, command: str, place: tuple[str, str], call: int, words: str
 ) -> None:
     """It stands still until the terminal shows what it does."""
-    assert sign.PATIENCE < 2
+    assert terminal.PATIENCE < 2
     model = tiny_model(tmp_path / "model.safetensors")
     for name in "ab":
         scan(tmp_path / "in" / f"{name}.nii")

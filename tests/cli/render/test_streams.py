@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from cuda_cyclegan.cli.render.progress_bars import LiveProgress
-from cuda_cyclegan.cli.render.terminal.streams import LastingStream, columns_of, say
+from cuda_cyclegan.cli.render.terminal import LastingStream, columns_of, say
 from cuda_cyclegan.pipelines.events import Remark
 
 FULL = Path("/dev/full")
