@@ -48,12 +48,12 @@ _LABEL = 15
 
 
 def heading(bench: Bench) -> str:
-    """What is measured."""
+    """Return a heading that names what is measured."""
     return f"{printable(bench.subject.name)}; patch {named(bench.setting)}"
 
 
 def named(setting: Setting) -> str:
-    """A setting in words."""
+    """Format a setting."""
     patch = "x".join(map(str, setting.patch))
     return f"{patch}, batch {setting.batch}, {setting.precision}"
 
@@ -64,7 +64,7 @@ def milliseconds(value: float) -> str:
 
 
 def facts(measured: Measured) -> Iterator[str]:
-    """The whole network."""
+    """Return the figures of the whole network."""
     ceilings, rate = measured.ceilings, measured.flops / measured.latency.median
     yield printable(measured.device)
     yield ""
@@ -94,7 +94,7 @@ def facts(measured: Measured) -> Iterator[str]:
 
 
 def layers(measured: Measured, columns: int | None) -> Iterator[str]:
-    """The table of layers: alike ones in one row, those that take longest first."""
+    """Return the table of layers, slowest first; equal ones share a row."""
     groups = grouped(measured.layers)
     if not groups:
         return
@@ -109,7 +109,7 @@ def layers(measured: Measured, columns: int | None) -> Iterator[str]:
 
 
 def layer_notes(measured: Measured) -> Iterator[str]:
-    """What to know about the table."""
+    """Return notes on the table of layers."""
     groups, ceilings = grouped(measured.layers), measured.ceilings
     if not groups:
         return
@@ -147,7 +147,7 @@ def _layer(group: LayerGroup, total: float, longest: float, ceilings: Ceilings |
 
 
 def _engine(plan: str) -> str:
-    """A plan without its knobs, which only the JSON holds: they are dozens of characters."""
+    """Return a plan without its knobs, which only the JSON holds."""
     return plan.split("_k")[0]
 
 
@@ -175,7 +175,7 @@ _HEAD = ["ms", "p5", "p95", "x ours", "tensors", "taken", "differs", ""]
 def table(
     bench: Bench, measured: Measured, results: Sequence[RivalResult], columns: int | None
 ) -> Iterator[str]:
-    """One row each, with this program's own first."""
+    """Return the table of programs, this one first."""
     if not results:
         return
     own = measured.latency
@@ -198,7 +198,7 @@ def table(
 
 
 def notes(measured: Measured, results: Sequence[RivalResult]) -> Iterator[str]:
-    """What the columns are, what ran where, and why some did not."""
+    """Return notes on columns, devices, and programs that did not run."""
     ran = [result for result in results if isinstance(result, Rival)]
     modes = [rival for rival in ran if rival.is_pytorch]
     if modes:
@@ -245,7 +245,7 @@ def _bytes(size: int | None) -> str:
 
 
 def sweep_line(row: Tried, scan: Scan) -> str:
-    """One setting as it was tried."""
+    """Format a setting and its outcome."""
     outcome = f"{scaled(row.voxels_per_second(scan))} voxels/s" if row.measured else row.reason
     return f"{named(row.setting)}: {printable(flagged(outcome))}"
 
@@ -280,7 +280,7 @@ def _sweep_row(row: Tried, scan: Scan, highest: float) -> Row:
 
 
 def proposal(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) -> Iterator[str]:
-    """What to translate such scans with, and what to know about it."""
+    """Return the proposed setting for such scans, with notes."""
     own = bench.setting.patch
     extents = "x".join(map(str, scan.extents))
     if fastest.measured:
@@ -314,7 +314,7 @@ SCHEMA = "cuda-cyclegan/bench/1"
 
 
 def of_measurement(bench: Bench, measured: Measured, results: Sequence[RivalResult]) -> JsonObject:
-    """One measurement, and what it was held against."""
+    """Encode a measurement and its comparisons."""
     return {
         **_head(bench, measured.device),
         "measured": _measured(measured),

@@ -106,7 +106,7 @@ def _chart(axes: Any, groups: Sequence[LayerGroup]) -> None:
 
 
 def _shortened(groups: Sequence[LayerGroup]) -> list[LayerGroup]:
-    """The longest, and all others as one."""
+    """Return the longest layers, and all others as one."""
     if len(groups) <= _MOST_LAYERS:
         return list(groups)
     rest = groups[_MOST_LAYERS - 1 :]

@@ -66,6 +66,17 @@ def write_report(report: "BatchReport", target: Path) -> None:
     write_json(to_json(report), target)
 
 
+def _base64(content: bytes) -> str:
+    return b64encode(content).decode()
+
+
+_FILTERS: dict[str, Callable[..., Any]] = {
+    "base64": _base64,
+    "counted": counted,
+    "flagged": flagged,
+}
+
+
 def rendered(template: str, filters: dict[str, Callable[..., Any]], **values: object) -> str:
     """Render a page. filters: functions that the template uses on values."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -79,10 +90,7 @@ def rendered(template: str, filters: dict[str, Callable[..., Any]], **values: ob
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(
-        base64=lambda content: b64encode(content).decode(), counted=counted, flagged=flagged
-    )
-    environment.filters.update(filters)
+    environment.filters.update({**_FILTERS, **filters})
     return environment.get_template(template).render(**values)
 
 

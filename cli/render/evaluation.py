@@ -67,7 +67,7 @@ def _summary(summaries: Sequence[Summary]) -> TextTable:
 
 
 def totals(evaluation: Evaluation) -> Iterator[str]:
-    """What it came to, in a few sentences."""
+    """Return the outcome in a few sentences."""
     for row in evaluation.rows:
         for note in row.notes:
             yield f"note: {printable(row.name)}: {printable(note)}"
@@ -92,7 +92,7 @@ _DIGITS = {"psnr": 2, "ms_ssim": 4, "ssim": 4, "r": 4}
 
 
 def figure(metric: Metric, value: float | None) -> str:
-    """A value with the digits that its metric is told with; nothing where it is not defined."""
+    """Format a value with the digits of its metric; empty if undefined."""
     if value is None:
         return ""
     digits = _DIGITS.get(metric.name)
@@ -105,12 +105,12 @@ def data_range(ends: Range | None) -> str:
 
 
 def unit(protocol: Protocol) -> str:
-    """What the mean absolute error is told in."""
+    """Return the unit of the mean absolute error."""
     return "HU" if protocol.is_of_ct else "the truth's unit"
 
 
 def rules(protocol: Protocol) -> str:
-    """The protocol in a sentence."""
+    """Describe the protocol in a sentence."""
     if protocol.data_range is None:
         return f"Protocol {protocol.name}: MAE in {unit(protocol)}, data range of each truth's own"
     ends = data_range(protocol.data_range)
@@ -184,7 +184,7 @@ _Rows: TypeAlias = Sequence[tuple[str, ComparedStudy | Failure]]
 
 
 def comparison_lines(rows: _Rows, columns: int | None) -> Iterator[str]:
-    """The table of studies, and what is typical; columns: of the terminal, None for no limit."""
+    """Return the table of studies and medians. columns: of the terminal; None for no limit."""
     found = [(name, row) for name, row in rows if isinstance(row, ComparedStudy)]
     if not found:
         return

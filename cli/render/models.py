@@ -53,7 +53,7 @@ _PROVE = (
 
 
 def survey_lines(found: "Survey", columns: int | None) -> Iterator[str]:
-    """The three parts of an import."""
+    """Return the three parts of an import."""
     file = found.found
     named = f"{printable(str(file.path))}: {file.kind}, {file.layout}"
     yield from [named] if columns is None else broken(named, columns)
@@ -62,7 +62,7 @@ def survey_lines(found: "Survey", columns: int | None) -> Iterator[str]:
 
 
 def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
-    """What was made."""
+    """Describe the new model file."""
     established = made.model.card.established
     if made.model.card.reference.made_by == "training code":
         yield f"Reference: {proof(made.verification)}"
@@ -78,7 +78,7 @@ def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
 
 
 def proof(found: Verification) -> str:
-    """A verification that was passed."""
+    """Describe a passed verification."""
     figures = (
         f"relative error {found.relative_error:.2g} (allowed {TOLERANCE:g}) on a patch of "
         f"{_times(found.extents)}"
@@ -89,7 +89,7 @@ def proof(found: Verification) -> str:
 
 
 def model_lines(model: Model, columns: int | None) -> Iterator[str]:
-    """A model's card."""
+    """Describe a model's card."""
     card = model.card
     yield f"Model {printable(card.name)}"
     yield ""
@@ -152,7 +152,7 @@ def _bf16(model: Model) -> Iterator[tuple[str, str]]:
 
 
 def calibration_lines(card: ModelCard, columns: int | None) -> Iterator[str]:
-    """What a reference set was like; nothing of a model that was not calibrated."""
+    """Describe the reference set; empty for a model without calibration."""
     rows: list[tuple[str, str, str]] = []
     if card.expected:
         rows += [
@@ -182,7 +182,7 @@ def _typical(figure: Typical) -> tuple[str, str]:
 
 
 def checkpoint_lines(found: HeldCheckpoint, columns: int | None) -> Iterator[str]:
-    """A checkpoint's networks, and what an import would say about its generator."""
+    """Describe a checkpoint's networks, and the import of its generator."""
     checkpoint = found.checkpoint
     yield f"{printable(str(checkpoint.path))}: {checkpoint.kind}, a training checkpoint"
     yield ""
@@ -268,7 +268,7 @@ def _facts(facts: NetworkFacts) -> Iterator[tuple[str, str]]:
 
 
 def network_lines(found: FoundNetwork, columns: int | None) -> Iterator[str]:
-    """A network in an ONNX file."""
+    """Describe a network in an ONNX file."""
     yield f"{printable(str(found.path))}: {found.kind}, a network"
     yield ""
     yield from _findings(found.told, found.assumed, found.undecided, columns)
@@ -330,7 +330,7 @@ def _plain(number: float) -> str:
 
 
 def json_text(found: Model | HeldCheckpoint | FoundNetwork, file: Path) -> str:
-    """One JSON object; `kind` tells models, checkpoints and networks apart."""
+    """Encode as a JSON object; `kind` is model, checkpoint or network."""
     match found:
         case Model():
             described = _model(found)

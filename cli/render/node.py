@@ -37,7 +37,7 @@ SCHEMA = "cuda-cyclegan/node/1"
 
 
 def line_of(event: NodeEvent) -> str:
-    """What the log says of an event."""
+    """Return the log line of an event."""
     return printable(flagged(_words(event)))
 
 
@@ -100,12 +100,12 @@ def _received(event: Received) -> str:
 
 
 def checked(destination: str, routes: str, trouble: str | None) -> str:
-    """What became of an echo to a destination. routes: which send there."""
+    """Return the outcome of an echo to a destination. routes: those that send there."""
     return printable(f"{destination} ({routes}): {trouble or 'answers'}")
 
 
 def status_lines(status: "NodeStatus", columns: int | None) -> Iterator[str]:
-    """What `node --status` prints: a line a series that is not sent, then counts.
+    """Return the lines of `node --status`: one per series that is not sent, then counts.
 
     columns: width of the terminal, or None for no limit.
     """
@@ -150,7 +150,7 @@ def _totals(status: "NodeStatus") -> Iterator[str]:
 
 
 def status_json(status: "NodeStatus") -> str:
-    """The document, in ASCII."""
+    """Encode the status as JSON, in ASCII."""
     found = {
         "schema": SCHEMA,
         "folder": str(status.folder),
@@ -173,7 +173,7 @@ def status_json(status: "NodeStatus") -> str:
 
 
 def _series(status: "NodeStatus", study: str, series: "SeriesRecord") -> dict[str, Any]:
-    """A series with its stages, each from when to when, as far as it has come."""
+    """Encode a series with the start and end of each stage so far."""
     stages: dict[str, tuple[float, float | None]] = {
         "receive": series.received,
         "translate": (series.queued, series.done or None),

@@ -19,7 +19,7 @@ _RESIDENCES: dict[Residence, str] = {
 
 
 def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
-    """The table of studies; columns: width of the terminal, or None for no limit."""
+    """Return the table of studies. columns: of the terminal; None for no limit."""
     on_card = any(row.device_bytes for row in plan.rows)
 
     def figures(ram: str, gpu: str) -> list[str]:
@@ -91,7 +91,7 @@ def _name(row: DryRow) -> str:
 
 
 def _part(plan: DryRun) -> str:
-    """What is translated at a time."""
+    """Return the patch or volume that is computed at a time."""
     return "volume" if any(row.volume for row in plan.rows) else "tile"
 
 
@@ -102,7 +102,7 @@ def _parts(row: DryRow) -> str:
 
 
 def _at_once(row: DryRow) -> Iterator[str]:
-    """How a study is translated at once, where that is so."""
+    """Describe whole-volume inference of a study, if it is used."""
     match row.volume:
         case SlabPlan(padded, host_bytes, file_bytes):
             beside = f", and {memory(file_bytes)} of temporary files" if file_bytes else ""
@@ -119,7 +119,7 @@ def _at_once(row: DryRow) -> Iterator[str]:
 
 
 def _on_cards(plan: DryRun) -> Iterator[str]:
-    """What each GPU would hold: exact, or said to be unknown."""
+    """Describe the memory of each GPU; unknown if it is not exact."""
     for card, held in zip(plan.devices, plan.device_bytes, strict=True):
         if card.program is None or held is None:
             yield (
@@ -140,7 +140,7 @@ def _on_cards(plan: DryRun) -> Iterator[str]:
 
 
 def _verified(plan: DryRun) -> Iterator[str]:
-    """What computing tiles or volumes a second time costs, where that was asked for."""
+    """Describe the cost of verification, if it was requested."""
     if again := sum(row.again for row in plan.rows):
         took = "not known yet: it is measured by the first batch that verifies"
         if plan.verifying is not None:

@@ -27,7 +27,7 @@ ECHO = "^C"
 
 
 class LiveProgress:
-    """A context manager that draws on a terminal from the start of a batch until `__exit__`.
+    """Context manager that draws on a terminal from the start of a batch until `__exit__`.
 
     The names of failed studies stay on the screen above the bars; reasons, and all that went well,
     are left to the end.
@@ -136,7 +136,7 @@ class LiveProgress:
 
 
 def _volume(pace: Pace) -> str:
-    """Which volume of a series is at hand, before the tiles of all."""
+    """Return which volume of a series is in progress."""
     at, count = pace.volume
     return f"volume {at} of {count}, " if count > 1 else ""
 

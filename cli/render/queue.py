@@ -27,7 +27,7 @@ def queue_lines(
     columns: int | None,
     listed: Collection[JobState] = STATES,
 ) -> Iterator[str]:
-    """What `jobs` prints; columns: width of the terminal, or None for no limit.
+    """Return the lines of `jobs`. columns: of the terminal; None for no limit.
 
     rows: a batch's jobs, or None for all batches. listed: states in which a batch's jobs have a
     line of their own.
@@ -40,7 +40,7 @@ def queue_lines(
 
 
 def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[str]:
-    """One line a batch; states in which no job is have no column."""
+    """Return one line per batch; states without jobs have no column."""
     held = {state for batch in batches for state in batch.jobs}
     shown: list[JobState] = [state for state in STATES if state in held]
     table = TextTable(
@@ -64,7 +64,7 @@ def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[
 def job_lines(
     rows: Sequence[JobRow], columns: int | None, listed: Collection[JobState] = STATES
 ) -> Iterator[str]:
-    """One line a job, then how many are in which state, then the reasons of failures."""
+    """Return one line per job, then counts by state, then the reasons of failures."""
     table = TextTable(
         Row("study", ["job", "tries", "seconds", "state"]),
         [
@@ -111,7 +111,7 @@ _TIMES = ("submitted", "not_before", "started", "ended")
 
 
 def json_text(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
-    """The document, in ASCII. rows: a batch's jobs, or None for all batches."""
+    """Encode as JSON, in ASCII. rows: a batch's jobs, or None for all batches."""
     found = (
         {"batches": [_dated(asdict(count)) for count in jobs.batches()]}
         if rows is None
@@ -122,7 +122,7 @@ def json_text(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
 
 
 def _dated(fields: dict[str, Any]) -> dict[str, Any]:
-    """The same with its times as ISO 8601."""
+    """Return fields with times as ISO 8601."""
     times = {name: fields[name] for name in _TIMES if fields.get(name) is not None}
     return {**fields, **{name: iso_time(time) for name, time in times.items()}}
 
@@ -159,7 +159,7 @@ def outlook(jobs: "Queue", rows: Sequence[JobRow] | None) -> Iterator[str]:
 
 
 def remaining(left: Sequence[OpenJobs], *, is_paused: bool) -> Iterator[str]:
-    """What has not ended, and what it waits for: "60 jobs wait until 2026-11-22 23:00"."""
+    """Describe pending jobs and what they wait for: "60 jobs wait until 2026-11-22 23:00"."""
     if is_paused:
         yield PAUSED
     if running := sum(kind.count for kind in left if kind.state == "running"):
@@ -184,7 +184,7 @@ def _later(left: Sequence[OpenJobs]) -> Iterator[str]:
 
 
 def worker_name(name: str) -> str:
-    """A worker's name for people: `host:user:mark:cuda:0` is cuda:0 of user@host."""
+    """Return a worker's readable name: `host:user:mark:cuda:0` is cuda:0 of user@host."""
     match name.split(":", 3):
         case [host, user, _, device]:
             return printable(f"{device} of {user}@{host}")
@@ -248,7 +248,7 @@ def watch(jobs: "Queue", batch: str | None) -> None:
 
 
 def fitting(jobs: "Queue", batch: str | None, room: int, columns: int | None = None) -> list[str]:
-    """What there is room for: all, or the jobs that run and first failures, or newest batches."""
+    """Return lines that fit: all, or running jobs and first failures, or newest batches."""
     rows = _rows(jobs, batch)
     lines = list(queue_lines(jobs, rows, columns))
     if len(lines) > room and rows is not None:

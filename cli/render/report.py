@@ -51,7 +51,7 @@ SHORTEST = 0.005
 
 
 def ratio(first: float, second: float) -> str:
-    """The first by the second; nothing where either is too short to be shown."""
+    """Return the first by the second; empty if either is too short to be shown."""
     return f"{first / second:.2f}" if min(first, second) >= SHORTEST else ""
 
 
@@ -68,7 +68,7 @@ def _name(one: StoredReport) -> str:
 
 
 def _failures(stored: Sequence[StoredReport]) -> Iterator[str]:
-    """What failed in every batch said once, all else with the name of its report."""
+    """Return common failures once, and all others with the name of their report."""
     places: dict[str, list[str]] = {}
     for one in stored:
         for line in batch_summary.failures(one.batch):
@@ -109,7 +109,7 @@ def _timeline(batch: BatchReport, columns: int | None) -> Iterator[str]:
 
 
 def _stretches(row: StudyReport, last: float) -> str:
-    """Where a stage worked, and dots where the study waited for others."""
+    """Return blocks when a stage worked, and dots when the study waited."""
     columns = [
         (first := min(int(start / last * BAR), BAR - 1), max(round(stop / last * BAR), first + 1))
         for start, stop in row.when.values()
@@ -162,7 +162,7 @@ def _differences(found: Comparison) -> Iterator[str]:
 
 
 def outcome(found: Comparison) -> Iterator[str]:
-    """What a comparison came to, in a few sentences; what follows says how conditions differ."""
+    """Return the outcome of a comparison in a few sentences, before the different conditions."""
     one, other = map(seconds, found.wall)
     if found.speedup is not None:
         studies = counted(len(found.pairs), "study", "studies")
@@ -217,7 +217,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A stored report as the template shows it.
+    """Stored report as the template shows it.
 
     longest: seconds of the longest study. last: time at which the last study ended. previewed:
     how many studies have a preview.

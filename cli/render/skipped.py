@@ -29,7 +29,7 @@ def nothing_found(inputs: Iterable[Path], skipped: "Iterable[Skip | Skipped]") -
 
 
 def left_out(skipped: "Iterable[Skip | Skipped]", teller: str) -> Iterator[str]:
-    """How much of the inputs is not translated; teller: the command that says why, of the rest."""
+    """Count inputs that are not translated. teller: command that lists the reasons."""
     places = [skip for skip in skipped if not skip.kind]
     failed = sum(skip.missed for skip in places)
     if others := len(places) - failed:
@@ -39,7 +39,7 @@ def left_out(skipped: "Iterable[Skip | Skipped]", teller: str) -> Iterator[str]:
 
 
 def missed(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
-    """A line for each of those places, and how to have what lies there."""
+    """Return a line per unread place, and how to include it."""
     alike: dict[tuple[Path, str], list[Path]] = {}
     for path, reason in {skip.path: skip.reason for skip in skipped if skip.missed}.items():
         alike.setdefault((path.parent, reason), []).append(path)

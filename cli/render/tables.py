@@ -16,7 +16,7 @@ _NARROWEST_CELL = 16
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A study and its figures; the last figure is a word and stands left.
+    """Study and its figures; the last figure is a word, aligned left.
 
     name: what the row is about.
     """
@@ -37,7 +37,7 @@ class TextTable:
     total: Row | None = None
 
     def lines(self, columns: int | None) -> Iterator[str]:
-        """The table as lines.
+        """Return the table as lines.
 
         columns: width of the terminal, or None for no limit. Of a name that leaves its figures no
         room the middle goes; where that is not enough, figures go, those before the last first.
@@ -121,7 +121,7 @@ NARROWEST = 12
 
 
 def shortened(text: str, width: int) -> str:
-    """At most `width` columns; the middle goes first, since names differ at their ends."""
+    """Shorten to `width` columns, first in the middle, since names differ at their ends."""
     if cell_len(text) <= width:
         return text
     tail = _end_of(text, 2 * width // 3)
@@ -141,7 +141,7 @@ def told_apart(names: Sequence[str], width: int) -> list[str]:
 
 
 def _from_difference(name: str, alike: Collection[str], width: int) -> str:
-    """The beginning, and what stands where names of equal ends begin to differ."""
+    """Keep the beginning, and the part where names with equal ends begin to differ."""
     head = _begin_of(name, width // 4)
     at = max(_common(alike) - width // 4, len(head))
     rest = width - cell_len(head) - 1

@@ -25,7 +25,7 @@ _PLAIN = {"─": "-", "█": "#", "·": ".", "…": "."} | dict.fromkeys("▏▎
 
 
 def _replaced(error: UnicodeError) -> tuple[str, int]:
-    """For a stream in a narrow encoding: plain drawings, and escapes for the rest of a name."""
+    """Replace for a narrow encoding: plain drawings, and escapes for all else."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lost = error.object[error.start : error.end]
@@ -63,7 +63,7 @@ class LastingStream(io.TextIOWrapper):
                 super().flush()
 
     def _is_left(self, error: OSError) -> bool:
-        """Whether a pipe has no reader any more, or a terminal is closed."""
+        """Return whether a pipe lost its reader, or a terminal is closed."""
         is_device = stat.S_ISCHR(os.fstat(self.fileno()).st_mode)
         return error.errno == errno.EPIPE or (error.errno == errno.EIO and is_device)
 
@@ -105,7 +105,7 @@ def say(line: str, stream: TextIO) -> None:
 
 
 def log(text: str) -> None:
-    """A line for whoever reads later what a command did that runs for days."""
+    """Log a line with its time, for commands that run for days."""
     say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {printable(text)}", sys.stderr)
 
 
@@ -130,7 +130,7 @@ def columns_of(stream: TextIO) -> int | None:
 
 
 def broken(sentence: str, columns: int) -> list[str]:
-    """A sentence as lines; a word that is longer than a line stays whole."""
+    """Wrap a sentence; a word that is longer than a line stays whole."""
     return textwrap.wrap(
         sentence,
         max(columns, 20),
@@ -168,7 +168,7 @@ def spinner(what: str) -> Generator[Callable[[str], None]]:
 
 @contextmanager
 def counting(what: str, things: str) -> Generator[Callable[[int, int], None]]:
-    """As `spinner`; yields what is told how many of all things are done."""
+    """Show progress as `spinner`; yields a callback for the number of things done."""
     with spinner(what) as rename:
         yield lambda done, due: rename(f"{what}, {done} of {due} {things}")
 

@@ -13,7 +13,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """As `printable`, but lines stay lines; for tracebacks, which quote names too."""
+    """Escape as `printable`, but keep lines; for tracebacks, which quote names too."""
     return "\n".join(map(printable, text.splitlines()))
 
 
@@ -23,19 +23,19 @@ def digits(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A time without its unit, as `digits`."""
+    """Format a time without its unit, as `digits`."""
     return digits(value)
 
 
 def duration(value: float) -> str:
-    """A wait in hours, minutes and seconds."""
+    """Format a time in hours, minutes and seconds."""
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
 def scaled(value: float) -> str:
-    """A count with the letter of its thousand: 950, 45.6k, 1.23M, 4.56T."""
+    """Format a count with an SI prefix: 950, 45.6k, 1.23M, 4.56T."""
     if value < 999.5:
         return f"{value:.0f}"
     for letter in "kMG":
@@ -59,13 +59,13 @@ def file_size(value: int) -> str:
 
 
 def quantity(value: float, unit: str) -> str:
-    """A number with its unit and the letter of its thousand: 950 B/s, 1.23 TB/s."""
+    """Format a number with unit and SI prefix: 950 B/s, 1.23 TB/s."""
     number = scaled(value)
     return f"{number} {unit}" if number[-1].isdigit() else f"{number[:-1]} {number[-1]}{unit}"
 
 
 def percent(share: float) -> str:
-    """A share in whole percents: 87 %."""
+    """Format a share in whole percents: 87 %."""
     return f"{share * 100:.0f} %"
 
 
@@ -78,7 +78,7 @@ _FULL, _EIGHTHS = "\N{FULL BLOCK}", " ▏▎▍▌▋▊▉"
 
 
 def bar(share: float, width: int) -> str:
-    """A bar of up to `width` columns, to an eighth of one."""
+    """Draw a bar of up to `width` columns, to an eighth of one."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     return _FULL * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
@@ -103,12 +103,12 @@ _SETTING = re.compile(rf"\b[Ss]etting ({'|'.join(SETTINGS)})(?:=([\w:.,-]*\w))?(
 
 
 def flagged(text: str) -> str:
-    """A text from below with the settings that it speaks of as options of the command line."""
+    """Return a message with settings as options of the command line."""
     return _SETTING.sub(lambda found: f"{option(found[1])} {found[2] or ''}".rstrip(), text)
 
 
 def option(setting: str) -> str:
-    """The command line's spelling of a setting, or of the field that holds it."""
+    """Return the command line's spelling of a setting, or of the field that holds it."""
     return "--" + setting.replace("_", "-")
 
 
