@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .cuda.patches.generator import CudaOptions
     from .cuda.plan_search import SearchSettings
     from .cuda.volume.generator import CudaVolumeOptions
-    from .generator import Generator, VolumeGenerator
+    from .generator import PatchGenerator, VolumeGenerator
     from .network.graph import Graph, Network
     from .network.layers import Triple
     from .onnxruntime.slabs.plan import SlabPlan
@@ -160,7 +160,7 @@ def open_generator(
     precision: Precision,
     patch: "Triple",
     progress: Progress = ignore_progress,
-) -> "AbstractContextManager[Generator]":
+) -> "AbstractContextManager[PatchGenerator]":
     """The network, ready to run on the device within a `with` block.
 
     patch: extents (D, H, W) of the patches, for which a CUDA device compiles it and another

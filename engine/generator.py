@@ -3,8 +3,7 @@ generator that threads share, which repeats work in a wider precision after an o
 """
 
 import threading
-from collections import abc
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -17,7 +16,7 @@ from .patch_grid import PatchWindow, Timing
 from .scaling import Stored
 
 
-class Generator(Protocol):
+class PatchGenerator(Protocol):
     """A generator of patches, ready to run on a device."""
 
     @property
@@ -94,12 +93,12 @@ class ReadyBeforehand(Protocol):
         ...
 
 
-AnyGenerator: TypeAlias = Generator | VolumeGenerator
+AnyGenerator: TypeAlias = PatchGenerator | VolumeGenerator
 """A generator of patches or of whole volumes."""
 
 
 T = TypeVar("T")
-OpenInPrecision: TypeAlias = abc.Callable[[Precision], AbstractContextManager[AnyGenerator]]
+OpenInPrecision: TypeAlias = Callable[[Precision], AbstractContextManager[AnyGenerator]]
 
 WIDER: dict[Precision, Precision] = {"fp16": "bf16", "bf16": "fp32", "tf32": "fp32"}
 """Precision to repeat the work in after an overflow in another."""
@@ -120,8 +119,8 @@ class Outcome(Generic[T]):
 
 @contextmanager
 def shared_generator(
-    open_generator: OpenInPrecision, precisions: abc.Collection[Precision]
-) -> abc.Generator["SharedGenerator"]:
+    open_generator: OpenInPrecision, precisions: Collection[Precision]
+) -> Generator["SharedGenerator"]:
     """Own a device's open generator until the end of the block.
 
     precisions: supported by the device.
@@ -141,7 +140,7 @@ class SharedGenerator:
     def __init__(
         self,
         open_generator: OpenInPrecision,
-        precisions: abc.Collection[Precision],
+        precisions: Collection[Precision],
         opened: ExitStack,
     ) -> None:
         self._open_generator = open_generator
@@ -157,7 +156,7 @@ class SharedGenerator:
         with self._in_use(precision) as generator:
             return generator.device
 
-    def do(self, work: abc.Callable[[AnyGenerator], T], precision: Precision) -> Outcome[T]:
+    def do(self, work: Callable[[AnyGenerator], T], precision: Precision) -> Outcome[T]:
         """Do work that can be repeated from the start, such as one study.
 
         After an overflow it is repeated in the next wider precision; any other error passes
@@ -184,7 +183,7 @@ class SharedGenerator:
         return wider
 
     @contextmanager
-    def _in_use(self, precision: Precision) -> abc.Generator[AnyGenerator]:
+    def _in_use(self, precision: Precision) -> Generator[AnyGenerator]:
         with self._turn, self._changed:
             if self._open is not None and self._open[0] == precision:
                 generator = self._open[1]

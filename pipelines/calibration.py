@@ -1,11 +1,13 @@
-"""A model's calibration: what the scans of a reference set are like, and how near their
-translations come back to them, into a new model file.
+"""Calibration of a model on a reference set: what its scans are like, how far back-translations lie
+from them, and how whole-volume inference compares with patches.
 """
 
-from collections.abc import Callable, Sequence
-from collections.abc import Generator as Yields
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
 
 from ..engine.cuda.plan_cache import ignore_progress
 from ..engine.devices import Device, with_half_the_memory
@@ -14,32 +16,48 @@ from ..engine.model.model_card import FEWEST_STUDIES, CycleReference, ModelCard,
 from ..engine.model.model_file import Model, encode_model
 from ..engine.options import Inference
 from ..io.volume import Study
-from .cycle.back_model import back_options
-from .cycle.back_translation import BackTask, BackTranslator, opened_back_translator
+from .cycle import BackTask, BackTranslator, back_options, opened_back_translator
 from .errors import SettingsError
-from .one_by_one import one_by_one
 from .opening import shared_network
-from .report.report import Failure
+from .report.report import Failure, failure_of
 from .settings import TranslateOptions
 from .stopwatch import Stopwatch
-from .study.translation import (
-    OpenModel,
-    PreparedStudy,
-    ignore_tiles,
-    infer_study,
-    plan_read_study,
-    prepare_study,
-    read_study,
-)
-from .study.voxels.input_figures import InputFigures, expectations
+from .study.seams import seam_score
+from .study.statistics import InputFigures, expectations
+from .study.translator import InferredStudy, PreparedStudy, StudyTranslator
+
+Made = TypeVar("Made")
+
+
+def one_by_one(
+    studies: Sequence[Study],
+    work: Callable[[Study, Stopwatch], Made],
+    tell: Callable[[int, int], None],
+) -> Iterator[tuple[str, Made | Failure]]:
+    """Yield the name of each study with the output of `work`, or its failure.
+
+    work: records its stages in the stopwatch. tell: called with the number of finished and of all
+    studies.
+    """
+    for done, study in enumerate(studies):
+        tell(done, len(studies))
+        name, watch = str(study.name), Stopwatch(str(study.name))
+        if study.obstacle:
+            yield name, Failure(study.obstacle.kind, study.obstacle.reason, None)
+            continue
+        try:
+            made: Made | Failure = work(study, watch)
+        except Exception as error:  # as in a batch, a study's trouble is its own
+            made = failure_of(error, watch.stage)
+        yield name, made
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """A calibrated model.
 
-    content: bytes of its file, of the same identity, so that results stay up to date. card: what
-    it says now. failures: of scans that do not count, by their names.
+    content: bytes of its file, of the same identity, so that results stay up to date. card: its new
+    card. failures: of scans that do not count, by their names.
     """
 
     content: bytes
@@ -49,31 +67,27 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """Both generators of a pair, open. generator: the first. back_translator: the other."""
+    """A pair of models, open. generator: the forward one. back_translator: the reverse one."""
 
     generator: SharedGenerator
     back_translator: BackTranslator
 
     def cycle_error(self, study: PreparedStudy, watch: Stopwatch) -> float:
-        """Of a study, in network intensity. Raises EngineError and PreparationError."""
-        model, options = self.back_translator.model, self.back_translator.options
-        precision = options.settings().precision
-        outcome = self.generator.do(
-            lambda network: infer_study(
-                study, OpenModel(model, network, options), watch, ignore_tiles
-            ),
-            precision,
-        )
-        made = self.back_translator.translate_back(outcome.result, precision, watch, ignore_tiles)
-        error = made.compared(watch).error
+        """Return the cycle error of a study in network intensity.
+
+        Raises EngineError and PreparationError.
+        """
+        there, back = self.back_translator.model, self.back_translator
+        inferred = StudyTranslator(there, back.options, watch).infer(study, self.generator)
+        error = back.translate_back(inferred, watch).compared(watch).error
         return error.error / error.unit
 
 
 @contextmanager
 def opened_translation(
     model: Model, back: Model, device: Device, options: TranslateOptions
-) -> Yields[Translation]:
-    """A pair of generators on a device. Raises EngineError."""
+) -> Generator[Translation]:
+    """Open a pair of models on a device. Raises EngineError."""
     shared = with_half_the_memory(device)
 
     def opening(one: Model, how: TranslateOptions) -> AbstractContextManager[SharedGenerator]:
@@ -90,7 +104,7 @@ def opened_translation(
 
 @dataclass(frozen=True, slots=True)
 class _ReferenceStudy:
-    """A scan of the set; cycle: its error in network intensity, if that was asked for."""
+    """A scan of the set; figures: of it. cycle: its error in network intensity, if requested."""
 
     figures: InputFigures
     cycle: float | None
@@ -107,24 +121,22 @@ def calibrate(
 ) -> Calibration:
     """Learn from a reference set what the model's scans are like.
 
-    options: with none left open. translation: by which their cycle errors are learnt too; without
-    one those that the model knows stay. tell: is told how many of all studies are done.
-    mark_beyond: by so many standard deviations of the cycle error above its mean a study is marked
-    from now on; None marks none. inference: what the card is to say of it; None leaves that.
-    Raises SettingsError for a model of several channels, and if too few scans can be taken.
+    options: all resolved. translation: measures their cycle errors too; without it those of the
+    model's card stay. tell: called with the number of finished and of all studies. mark_beyond:
+    number of standard deviations of the cycle error above its mean beyond which a study is marked;
+    None marks none. inference: new setting of the card; None keeps the old. Raises SettingsError
+    for a model of several channels, and if too few scans are usable.
     """
     if len(model.card.input_channels) > 1:
         raise SettingsError(
             f"Model {model.card.name} takes {len(model.card.input_channels)} channels, and only "
             "models of one can be calibrated."
         )
-    # What an earlier calibration expected is of no interest.
-    plain = replace(model, card=replace(model.card, expected=None))
 
     def measured(study: Study, watch: Stopwatch) -> _ReferenceStudy:
-        scans = read_study(study, options, watch)
-        plan = plan_read_study(scans, plain, options, watch)
-        prepared = prepare_study(scans, plan, plain, options, watch)
+        translator = StudyTranslator(model, options, watch)
+        scans = translator.read(study)
+        prepared = translator.prepare(scans, translator.plan(scans), is_compared=False)
         cycle = translation and translation.cycle_error(prepared, watch)
         return _ReferenceStudy(prepared.prepared.figures(), cycle)
 
@@ -153,4 +165,90 @@ def _too_few(count: int, failures: dict[str, Failure]) -> str:
     return (
         f"A calibration needs {FEWEST_STUDIES} scans or more, better twenty, and {count} could be "
         f"taken{why}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OneWay:
+    """A study translated in one of the ways. seam: the worst score at the borders of patches, None
+    if one patch covers the volume. seconds: of the network and its copies.
+    """
+
+    seam: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedStudy:
+    """A study translated both ways.
+
+    patches, volume: each of the ways. difference: of both, in the L2 norm, relative to that of the
+    patches. mean_difference: mean absolute, over all voxels, in the unit of the result.
+    """
+
+    patches: OneWay
+    volume: OneWay
+    difference: float
+    mean_difference: float
+
+
+def compare_inference(
+    model: Model,
+    studies: Sequence[Study],
+    device: Device,
+    options: TranslateOptions,
+    tell: Callable[[int, int], None],
+) -> Iterator[tuple[str, ComparedStudy | Failure]]:
+    """Translate studies by patches and by whole-volume inference; yield name and comparison of
+    each.
+
+    options: all resolved but inference. tell: called with the number of finished and of all
+    studies.
+    """
+    shared = with_half_the_memory(device)
+    patches = replace(options, inference="patches", seam_score=True)
+    volume = replace(options, inference="volume", seam_score=True)
+    with ExitStack() as opened:
+
+        def way(how: TranslateOptions) -> _Way:
+            opening = shared_network(model.network, shared, how.settings().opened_for)
+            return _Way(StudyTranslator(model, how), opened.enter_context(opening))
+
+        both = way(patches), way(volume)
+        yield from one_by_one(studies, lambda study, watch: _compared(study, both, watch), tell)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    translator: StudyTranslator
+    generator: SharedGenerator
+
+    def translated(self, study: PreparedStudy) -> tuple[InferredStudy, OneWay]:
+        options, watch = self.translator.options, Stopwatch()
+        settings = options.settings()
+        plan = replace(study.prepared.plan, inference=settings.inference)
+        study = replace(study, prepared=replace(study.prepared, plan=plan))
+        self.generator.open(settings.precision)
+        inferred = replace(self.translator, watch=watch).infer(study, self.generator)
+        made = inferred.made.target.values
+        seams = seam_score(study.prepared.given.values, made, plan.tiling, options.blend)
+        return inferred, OneWay(seams.worst, watch.total())
+
+
+def _compared(study: Study, ways: tuple[_Way, _Way], watch: Stopwatch) -> ComparedStudy:
+    patchwise, whole = (replace(way.translator, watch=watch) for way in ways)
+    scans = patchwise.read(study)
+    whole.plan(scans)  # which may refuse it
+    prepared = patchwise.prepare(scans, patchwise.plan(scans))
+    watch.stage = "infer"
+    (one, patches), (other, volume) = (way.translated(prepared) for way in ways)
+    here, there = (each.made.target.values for each in (one, other))
+    apart = there - here
+    norm = float(np.linalg.norm(here.ravel().astype(np.float64)))
+    unit = abs(prepared.prepared.fit.outward[0].radius)
+    return ComparedStudy(
+        patches,
+        volume,
+        difference=float(np.linalg.norm(apart.ravel().astype(np.float64))) / max(norm, 1e-12),
+        mean_difference=float(np.abs(apart).mean(dtype=np.float64)) * unit,
     )

@@ -13,7 +13,6 @@ from ..engine.network.graph_analysis import held_bytes, largest_patch
 from ..engine.network.layers import Triple
 from ..engine.options import CudaLimits, Inference, Precision, device_name
 from ..engine.probe.gpus import CudaDevice
-from .cycle.back_model import back_options
 from .errors import SettingsError
 from .host.memory import available_memory
 from .name_pattern import pattern_of
@@ -49,6 +48,8 @@ def decided(
     check_every_volume(options)
     check_model(model, options, devices[0])
     if back:
+        from .cycle import back_options  # late, as it takes the libraries that read scans
+
         check_model(back, back_options(options, back), devices[0])
     return devices, options
 

@@ -15,8 +15,7 @@ from ..engine.onnxruntime.session import session_bytes
 from ..engine.onnxruntime.slabs.plan import SlabPlan
 from ..engine.whole_volume import VolumePlan
 from ..io.volume import Volume
-from .cycle.back_model import back_options
-from .cycle.back_translation import host_bytes, plan_back
+from .cycle import back_options, host_bytes, plan_back
 from .host.memory import require_memory
 from .opening import maps_memory, room_for_maps
 from .rates import (
@@ -33,14 +32,13 @@ from .results.aliases import with_aliases
 from .results.manifest import check_usable
 from .results.resume import PlannedStudy
 from .stopwatch import Stopwatch
+from .study.inference import window_grid
 from .study.plan import StudyPlan
-from .study.preparation import network_room
-from .study.sliding_window import window_grid
-from .study.tiling import Tiling
-from .study.translation import foresee_study, plan_read_study, read_study
-from .study.unread import look_at_study
-from .study.verification import tiles_again, volume_again_bytes
-from .study.volumes import StudyVolumes, notes_of_volumes
+from .study.prepare import network_room
+from .study.tiles import Tiling
+from .study.translator import StudyTranslator
+from .study.verify import tiles_again, volume_again_bytes
+from .study.volumes import StudyVolumes, look_at_study, notes_of_volumes
 from .translate import Job, concurrency_of
 
 if TYPE_CHECKING:
@@ -184,18 +182,18 @@ class _CostEstimator:
         job, watch, notes = self._job, Stopwatch(), planned.study.notes
         study, noted = planned.study, list[tuple[int, str]]()
         verify, name, again = job.options.verify, str(study.name), 0
-        volumes = None
+        volumes, translator = None, StudyTranslator(job.model, job.options, watch)
         try:
             reading_bytes = look_at_study(study, job.options).reading_bytes
             volumes = StudyVolumes(study, job.options)
             while True:
-                scans = read_study(study, job.options, watch, series=volumes)
+                scans = translator.read(study, volumes)
                 noted += [(volumes.number, note) for note in scans.notes]
-                plan = plan_read_study(scans, job.model, job.options, watch)
+                plan = translator.plan(scans)
                 noted += [
                     (volumes.number, note) for note in volumes.notes_of(scans.volumes[0], plan)
                 ]
-                given, told = foresee_study(scans, plan, job.model, job.options, watch)
+                given, told = translator.foresee(scans, plan)
                 noted += [(volumes.number, note) for note in told]
                 again += tiles_again(plan, given, verify, name)
                 if not volumes.left:

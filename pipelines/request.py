@@ -15,8 +15,8 @@ from .results.named_result import named_result
 from .results.names import results_named
 from .results.rivals import MOVE, rivals_refused
 from .settings import DEFAULTS, TranslateOptions
-from .study.intake import studies_for
-from .study.maps.study_map import maps_asked_for
+from .study.maps import maps_asked_for
+from .study.selection import studies_for
 
 Search: TypeAlias = Callable[[Model], Discovery]
 """Finds studies, and holds them against a model."""

@@ -106,7 +106,7 @@ class TranslateSettings:
         choices = {**asdict(self), "overlap": float(self.overlap), "method": METHOD}
         if self.nan_to is not None:
             choices["nan_to"] = self.nan_to + 0.0  # so that 0, 0.0 and -0.0 are one
-        unused = {*added_at_default(choices), *(_OF_TILES if self.opened_for is None else ())}
+        unused = {*added_at_default(choices), *(_OF_TILES if self.inference == "volume" else ())}
         named = {name: choices[name] for name in choices.keys() - unused}
         return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
 

@@ -16,7 +16,7 @@ from ..io.discovery import Discovery
 from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers
 from ..io.volume import Study
-from .cycle.back_model import back_model, back_options, check_read, cycle_rule
+from .cycle import back_model, back_options, check_read, cycle_rule
 from .decisions import decided
 from .events import BatchStarted, DeviceOpened, Event, Listen, Remark
 from .execution.batch import Execution, run_batch
@@ -45,7 +45,7 @@ from .results.remarks import remarks
 from .results.resume import PlannedStudy, Planner
 from .results.sidecar import SidecarMaker
 from .settings import TranslateOptions, TranslateSettings
-from .study.maps.study_map import maps_asked_for
+from .study.maps import maps_asked_for
 from .timeline import Opening, Timeline
 from .timestamps import iso_time
 from .worker_processes.batch_worker import Setup
@@ -266,7 +266,7 @@ def _remember(
 ) -> None:
     """Keep how fast this batch went, for plans of the next."""
     cache = RateCache(cache_folder())
-    at_once = job.settings.opened_for is None
+    at_once = job.settings.inference == "volume"
     if verify := VerifyRates.measured(rows, at_once=at_once):
         cache.put(verify, job.verify_key)
     if opening.seconds is not None and (

@@ -68,15 +68,15 @@ MAY_IMPORT = {
     "cli.app": (
         "cli.command_table cli.errors cli.options cli.render pipelines.host pipelines.program"
     ),
+    "cli.command_line": "pipelines.jobs.queue",
     "cli.command_table": "cli.errors cli.options",
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.signals engine.importing "
         "engine.model engine.options engine.startup io.choice io.discovery io.errors io.files "
         "io.formats pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
         "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host "
-        "pipelines.inference_comparison pipelines.model_import pipelines.report pipelines.results "
-        "pipelines.settings pipelines.study pipelines.timeline pipelines.translate "
-        "pipelines.worker_processes"
+        "pipelines.model_import pipelines.report pipelines.results pipelines.settings "
+        "pipelines.study pipelines.timeline pipelines.translate pipelines.worker_processes"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.signals engine.benchmark engine.network "
@@ -85,10 +85,9 @@ MAY_IMPORT = {
     "cli.commands.queue": (
         "cli.command_line cli.errors cli.options cli.render cli.signals engine.devices "
         "engine.options io.dicom_network io.errors pipelines.errors pipelines.events "
-        "pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker pipelines.node pipelines.report "
-        "pipelines.results pipelines.worker_processes"
+        "pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker pipelines.node "
+        "pipelines.report pipelines.results pipelines.worker_processes"
     ),
-    "cli.command_line": "pipelines.jobs.queue",
     "cli.errors": "cli.render engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
         "cli.render engine.model engine.options io.choice io.files io.formats io.links "
@@ -98,12 +97,12 @@ MAY_IMPORT = {
     ),
     "cli.render": (
         "engine.benchmark engine.decoding engine.importing engine.model engine.network "
-        "engine.onnxruntime.slabs engine.probe engine.whole_volume io.dicom io.discovery io.errors "
-        "io.files io.formats io.links io.reading io.search io.volume pipelines.bench "
-        "pipelines.cycle pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host "
-        "pipelines.inference_comparison pipelines.jobs.queue pipelines.model_import pipelines.node "
-        "pipelines.program pipelines.report pipelines.results pipelines.stopwatch "
-        "pipelines.study.voxels pipelines.timestamps"
+        "engine.onnxruntime.slabs engine.probe engine.whole_volume io.dicom io.discovery "
+        "io.errors io.files io.formats io.links io.reading io.search io.volume pipelines.bench "
+        "pipelines.calibration pipelines.dry_run pipelines.evaluation pipelines.events "
+        "pipelines.host pipelines.jobs.queue pipelines.model_import pipelines.node "
+        "pipelines.program pipelines.report pipelines.results pipelines.stopwatch pipelines.study "
+        "pipelines.timestamps"
     ),
     "cli.signals": "cli.errors cli.render pipelines.host",
     "engine": "",
@@ -125,9 +124,8 @@ MAY_IMPORT = {
         "engine.network engine.options"
     ),
     "engine.compiler.volume": (
-        "engine.compiler engine.compiler.launches engine.compiler.lowering "
-        "engine.compiler.memory engine.errors engine.network engine.options "
-        "engine.whole_volume"
+        "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
+        "engine.errors engine.network engine.options engine.whole_volume"
     ),
     "engine.cores": "io.files",
     "engine.cuda": (
@@ -148,8 +146,8 @@ MAY_IMPORT = {
     "engine.decoding": "",
     "engine.devices": (
         "engine.cuda engine.cuda.patches engine.cuda.volume engine.errors engine.generator "
-        "engine.network engine.onnxruntime engine.onnxruntime.slabs engine.openvino engine.options "
-        "engine.probe engine.provider_check engine.whole_volume"
+        "engine.network engine.onnxruntime engine.onnxruntime.slabs engine.openvino "
+        "engine.options engine.probe engine.provider_check engine.whole_volume"
     ),
     "engine.errors": "engine.options",
     "engine.generator": (
@@ -208,7 +206,7 @@ MAY_IMPORT = {
         "io.discovery io.errors io.files io.volume pipelines.decisions pipelines.errors "
         "pipelines.events pipelines.model_import pipelines.opening pipelines.program "
         "pipelines.report pipelines.request pipelines.results pipelines.settings "
-        "pipelines.stopwatch pipelines.study pipelines.study.voxels pipelines.translate"
+        "pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -217,18 +215,18 @@ MAY_IMPORT = {
     ),
     "pipelines.calibration": (
         "engine.cuda engine.devices engine.generator engine.model engine.options io.volume "
-        "pipelines.cycle pipelines.errors pipelines.one_by_one pipelines.opening pipelines.report "
-        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.study.voxels"
+        "pipelines.cycle pipelines.errors pipelines.opening pipelines.report pipelines.settings "
+        "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.cycle": (
         "engine.cores engine.cuda engine.errors engine.generator engine.model engine.network "
-        "engine.options io.volume pipelines.errors pipelines.settings pipelines.stopwatch "
-        "pipelines.study pipelines.study.maps pipelines.study.voxels"
+        "io.volume pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
-        "pipelines.cycle pipelines.errors pipelines.host pipelines.name_pattern pipelines.settings"
+        "pipelines.cycle pipelines.errors pipelines.host pipelines.name_pattern "
+        "pipelines.settings"
     ),
     "pipelines.doctor": (
         "engine engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -245,22 +243,16 @@ MAY_IMPORT = {
     "pipelines.evaluation": (
         "engine.cores io.dicom io.discovery io.files io.formats io.reading io.search io.volume "
         "pipelines.errors pipelines.execution pipelines.host pipelines.program pipelines.report "
-        "pipelines.results pipelines.study.pictures pipelines.study.voxels"
+        "pipelines.results pipelines.study"
     ),
-    "pipelines.program": "",
-    "pipelines.timestamps": "",
+    "pipelines.events": "pipelines.report pipelines.results pipelines.stopwatch pipelines.study",
     "pipelines.execution": (
-        "engine.cuda engine.errors engine.generator engine.model engine.options io.errors io.files "
-        "io.reading io.volume io.writing pipelines.cycle pipelines.errors pipelines.events "
-        "pipelines.host pipelines.opening pipelines.report pipelines.results pipelines.settings "
-        "pipelines.stopwatch pipelines.study"
+        "engine.cuda engine.errors engine.generator engine.model engine.options io.errors "
+        "io.files io.reading io.volume io.writing pipelines.cycle pipelines.errors "
+        "pipelines.events pipelines.host pipelines.opening pipelines.report pipelines.results "
+        "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
-    "pipelines.inference_comparison": (
-        "engine.devices engine.generator engine.model engine.options io.volume "
-        "pipelines.one_by_one pipelines.opening pipelines.report pipelines.settings "
-        "pipelines.stopwatch pipelines.study"
-    ),
     "pipelines.jobs": (
         "engine.decoding engine.model io.discovery io.files io.links io.search io.volume "
         "pipelines.cycle pipelines.decisions pipelines.errors pipelines.jobs.queue "
@@ -276,38 +268,41 @@ MAY_IMPORT = {
         "engine.options engine.probe engine.startup io.channels io.dicom io.discovery io.errors "
         "io.files io.reading io.volume pipelines.cycle pipelines.decisions pipelines.errors "
         "pipelines.events pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
-        "pipelines.opening pipelines.program pipelines.report pipelines.results pipelines.settings "
-        "pipelines.study pipelines.study.maps pipelines.translate pipelines.worker_processes"
+        "pipelines.opening pipelines.program pipelines.report pipelines.results "
+        "pipelines.settings pipelines.study pipelines.translate pipelines.worker_processes"
     ),
     "pipelines.model_import": (
         "engine.errors engine.importing engine.importing.onnx engine.model engine.network "
         "engine.onnxruntime engine.patch_grid pipelines.errors pipelines.program"
     ),
+    "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (
         "engine.decoding engine.errors engine.model io.channels io.dicom_network io.errors "
         "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
         "pipelines.request pipelines.results"
     ),
-    "pipelines.one_by_one": "io.volume pipelines.report pipelines.stopwatch",
     "pipelines.opening": (
         "engine.cuda engine.devices engine.generator engine.network engine.options "
         "engine.whole_volume pipelines.host"
     ),
+    "pipelines.program": "",
+    "pipelines.rates": (
+        "engine.decoding io.errors io.files io.volume pipelines.report pipelines.stopwatch"
+    ),
     "pipelines.report": (
-        "engine.cores engine.decoding engine.errors engine.options engine.probe io.errors io.files "
-        "pipelines.cycle pipelines.errors pipelines.host pipelines.program pipelines.settings "
+        "engine.cores engine.decoding engine.errors engine.options engine.probe io.errors "
+        "io.files pipelines.errors pipelines.host pipelines.program pipelines.settings "
         "pipelines.stopwatch pipelines.study"
     ),
-    "pipelines.name_pattern": "pipelines.errors",
     "pipelines.request": (
         "engine.model engine.options io.choice io.discovery pipelines.results pipelines.settings "
-        "pipelines.study pipelines.study.maps"
+        "pipelines.study"
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.exclusion "
         "io.files io.formats io.labels io.maps io.reading io.sidecars io.volume io.writing "
-        "pipelines.cycle pipelines.errors pipelines.name_pattern pipelines.program "
-        "pipelines.report pipelines.settings pipelines.study pipelines.study.maps"
+        "pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
+        "pipelines.settings pipelines.study"
     ),
     "pipelines.settings": "engine.options io.choice io.links",
     "pipelines.stopwatch": "",
@@ -315,26 +310,16 @@ MAY_IMPORT = {
         "engine.cores engine.errors engine.generator engine.model engine.network "
         "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.patch_grid "
         "engine.scaling engine.whole_volume io.channels io.choice io.contrasts io.discovery "
-        "io.errors io.exclusion io.formats io.labels io.reading io.sidecars io.volume io.writing "
-        "pipelines.errors pipelines.program pipelines.settings pipelines.stopwatch "
-        "pipelines.study.maps pipelines.study.pictures pipelines.study.voxels"
+        "io.errors io.exclusion io.formats io.labels io.maps io.reading io.sidecars io.volume "
+        "io.writing pipelines.errors pipelines.program pipelines.settings pipelines.stopwatch"
     ),
-    "pipelines.study.maps": (
-        "engine.cores engine.network engine.scaling io.maps io.volume pipelines.settings "
-        "pipelines.study.voxels"
-    ),
-    "pipelines.study.pictures": (
-        "engine.model engine.network io.maps io.volume pipelines.study.voxels"
-    ),
-    "pipelines.study.voxels": (
-        "engine.cores engine.model engine.network engine.scaling io.formats io.volume "
-        "pipelines.errors pipelines.settings"
-    ),
+    "pipelines.timeline": "io.files pipelines.events pipelines.report pipelines.stopwatch",
+    "pipelines.timestamps": "",
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.model engine.probe io.discovery io.errors "
         "io.files io.volume pipelines.cycle pipelines.decisions pipelines.events "
         "pipelines.execution pipelines.host pipelines.opening pipelines.rates pipelines.report "
-        "pipelines.request pipelines.results pipelines.settings pipelines.study.maps "
+        "pipelines.request pipelines.results pipelines.settings pipelines.study "
         "pipelines.timeline pipelines.timestamps pipelines.worker_processes"
     ),
     "pipelines.worker_processes": (
@@ -342,11 +327,6 @@ MAY_IMPORT = {
         "engine.startup io.files io.formats pipelines.cycle pipelines.events pipelines.execution "
         "pipelines.host pipelines.report pipelines.results pipelines.settings"
     ),
-    "pipelines.events": "pipelines.report pipelines.results pipelines.stopwatch pipelines.study",
-    "pipelines.rates": (
-        "engine.decoding io.errors io.files io.volume pipelines.report pipelines.stopwatch"
-    ),
-    "pipelines.timeline": "io.files pipelines.events pipelines.report pipelines.stopwatch",
 }
 """Which unit may import which. A new edge is a decision,
 and its reason stands in the commit that adds it.

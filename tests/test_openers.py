@@ -10,6 +10,7 @@ OPENERS = {"io.files.regular"}
 OTHERS = {
     "cli.render.terminal": "the null device, in place of a closed stream",
     "engine.compiler.kernel_source": "files of this package",
+    "engine.cuda.kernel_archive": "files of this package",
     "engine.cuda.nvrtc": "files of this package",
     "engine.openvino.properties": "the system's own figures",
     "engine.probe.cuda_packages": "the system's list of loaded libraries",

@@ -13,7 +13,7 @@ from support.waiting import ENOUGH
 
 from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.model.reference import verify
-from cuda_cyclegan.pipelines.cycle.back_model import check_counterpart
+from cuda_cyclegan.pipelines.cycle import check_counterpart
 
 SAMPLE = Path(__file__).parents[1] / "sample_data"
 SCAN = Path("scans") / "icbm152_2009_t1_2mm.nii.gz"

@@ -106,7 +106,7 @@ def discover(
         import_nibabel_alone()
         from ...io.discovery import KnownHeaders
         from ...pipelines.results.earlier_results import discover_scans
-        from ...pipelines.study.intake import studies_for
+        from ...pipelines.study.selection import studies_for
         from ..render import discovery
 
         with spinner(SEARCHING):

@@ -115,7 +115,7 @@ def _found(scans: list[Path], model: "Model", choice: Choice) -> "Discovery":
 
     import_nibabel_alone()
     from ...pipelines.results.earlier_results import discover_scans
-    from ...pipelines.study.intake import studies_for
+    from ...pipelines.study.selection import studies_for
 
     with spinner(SEARCHING):
         found = discover_scans(scans, None, choice)
@@ -152,7 +152,7 @@ def _calibrated(
     from ...engine.options import NO_LIMITS
     from ...pipelines.calibration import calibrate as learn
     from ...pipelines.calibration import opened_translation
-    from ...pipelines.cycle.back_model import back_model
+    from ...pipelines.cycle import back_model
     from ...pipelines.decisions import decided
     from ...pipelines.settings import CycleCheck, TranslateOptions
 
@@ -170,8 +170,8 @@ def _calibrated(
 def _compare(model: "Model", found: "Discovery", device: str) -> None:
     """Show what it would change to translate the scans the other way."""
     from ...engine.options import NO_LIMITS
+    from ...pipelines.calibration import compare_inference
     from ...pipelines.decisions import check_model, decided
-    from ...pipelines.inference_comparison import compare_inference
     from ...pipelines.settings import TranslateOptions
     from ..render.evaluation import comparison_lines, comparison_reasons
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 
-from ...pipelines.cycle.cycle_error import CycleError
 from ...pipelines.host.memory import PeakMemory
 from ...pipelines.report.report import BatchReport, StudyReport
 from ...pipelines.stopwatch import Stage
+from ...pipelines.study.figures import CycleError
 from .progress_lines import failure_text
 from .skipped import left_out, passed_over
 from .tables import Row, TextTable

@@ -5,11 +5,11 @@ from functools import partial
 from statistics import median
 from typing import TypeAlias
 
+from ...pipelines.calibration import ComparedStudy
 from ...pipelines.evaluation.protocols import Protocol
 from ...pipelines.evaluation.report import METRICS, STATUSES, Evaluation, Metric, PairRow, Summary
-from ...pipelines.inference_comparison import ComparedStudy
 from ...pipelines.report.report import Failure
-from ...pipelines.study.voxels.statistics import Range
+from ...pipelines.study.statistics import Range
 from . import charts
 from .documents import rendered
 from .progress_lines import failure_text

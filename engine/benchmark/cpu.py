@@ -14,7 +14,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from ..cores import usable_cores
-from ..generator import Generator
+from ..generator import PatchGenerator
 from ..model.reference import relative_error
 from ..network.graph import Network, TensorShape, times, weight_shapes
 from ..network.graph_analysis import flops, layer_flops
@@ -34,7 +34,7 @@ _LEAST_SECONDS = 1e-6
 
 def measure_on_cpu(
     network: Network,
-    opening: AbstractContextManager[Generator],
+    opening: AbstractContextManager[PatchGenerator],
     precision: Precision,
     patches: FloatArray,
     budget: Budget,
@@ -77,7 +77,7 @@ def _error(network: Network, patch: FloatArray, output: FloatArray) -> float:
         return relative_error(output, generator(patch))
 
 
-def _timed(generator: Generator, patches: FloatArray) -> float:
+def _timed(generator: PatchGenerator, patches: FloatArray) -> float:
     begin = perf_counter()
     generator(patches)
     return perf_counter() - begin

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.devices import Device
-from ...engine.generator import AnyGenerator, Outcome, SharedGenerator
+from ...engine.generator import SharedGenerator
 from ...engine.model.model_file import Model
 from ...engine.network.layers import Triple
 from ...engine.options import NO_LIMITS, CudaLimits, Inference, Precision
@@ -28,20 +28,10 @@ from ..opening import shared_network
 from ..results.earlier_results import discover_scans
 from ..settings import Blend, TranslateOptions
 from ..stopwatch import Stopwatch
-from ..study.intake import contrast_checked, studies_for, without_masks
 from ..study.plan import check_count
-from ..study.translation import (
-    InferredStudy,
-    OpenModel,
-    Scans,
-    finish_study,
-    infer_study,
-    plan_read_study,
-    prepare_study,
-    read_study,
-    scans_of,
-)
-from ..study.voxels.missing import without_nan
+from ..study.prepare import without_nan
+from ..study.selection import contrast_checked, studies_for, without_masks
+from ..study.translator import Scans, StudyTranslator
 from .arguments import listener, mapping_of, model_of, paths_of, record, typed
 from .folder import ignore_event
 
@@ -197,7 +187,7 @@ class Translator:
         asked = replace(self._options, volume_index=volume_index)
         options = record("", TranslateOptions, asked)
         study = self._study_at(paths_of("path", path), mapping_of("channels", channels))
-        scans = read_study(study, options, Stopwatch())
+        scans = StudyTranslator(self.model, options).read(study)
         [result] = self._translated(scans, str(study.name))
         return result
 
@@ -267,38 +257,34 @@ class Translator:
         What the caller holds is not changed, even where its voxels may be written.
         """
         card, options = self.model.card, self._options
+        translator = StudyTranslator(self.model, options)
         several = isinstance(given, Sequence) and not isinstance(given, str)
         each = cast("Sequence[AnyScan]", given if several else [given])
         if all(isinstance(scan, str | PathLike) for scan in each):
             study = self._study_at(paths_of("path", each), {})
-            return read_study(study, options, Stopwatch())
+            return translator.read(study)
         volumes = [as_volume(scan) for scan in each]
         check_count(volumes, card)
         if options.nan_to is not None:
             volumes = [without_nan(_read_only(volume), options.nan_to) for volume in volumes]
-        return scans_of(volumes, card.input_channels, options, Stopwatch())
+        return translator.align(volumes, card.input_channels)
 
     def _translated(self, scans: Scans, name: str) -> tuple[Volume, ...]:
         """The volumes that the network makes of the scans of one study."""
         generator = self._generator
         if generator is None:
             raise RuntimeError("This translator is closed; make another.")
-        watch = Stopwatch(name)
-        plan = plan_read_study(scans, self.model, self._options, watch)
-        prepared = prepare_study(scans, plan, self.model, self._options, watch)
+        translator = StudyTranslator(self.model, self._options, Stopwatch(name))
+        plan = translator.plan(scans)
+        prepared = translator.prepare(scans, plan)
 
         def on_tiles(done: int, total: int) -> None:
             self._on_event(TilesDone(name, done, total, unit_of(plan)))
 
-        def infer(opened: AnyGenerator) -> InferredStudy:
-            on = OpenModel(self.model, opened, self._options)
-            return infer_study(prepared, on, watch, on_tiles)
-
-        inferred: Outcome[InferredStudy] = generator.do(infer, self._settings.precision)
-        finished = finish_study(inferred.result, self.model, self._options, watch)
+        inferred = translator.infer(prepared, generator, on_tiles)
+        finished = translator.finish(inferred)
         first, *others = finished.volumes
-        notes = *scans.notes, *prepared.notes, *inferred.notes, *inferred.result.notes
-        notes = *notes, *finished.notes
+        notes = *scans.notes, *prepared.notes, *inferred.notes, *finished.notes
         return replace(first, notes=notes), *others
 
     def _open(self, device: Device) -> AbstractContextManager[SharedGenerator]:

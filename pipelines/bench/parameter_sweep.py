@@ -10,7 +10,7 @@ from ...engine.errors import CudaError, DeviceMemoryError, EngineError, PatchSha
 from ...engine.network.graph import Graph, Network
 from ...engine.network.layers import Triple
 from ...engine.options import Precision
-from ..study.tiling import tile
+from ..study.tiles import tile
 from .measurement import Bench, Setting, measure
 
 _EDGES = (64, 96, 128, 160, 192)

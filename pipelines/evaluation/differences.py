@@ -6,7 +6,7 @@ from math import fsum, inf, isfinite, log10, sqrt
 import numpy as np
 
 from ...io.volume import AnyArray, DoubleArray
-from ..study.voxels.statistics import Range
+from ..study.statistics import Range
 from .images import Images, StoredImage
 
 STANDS_OUT = 1.5

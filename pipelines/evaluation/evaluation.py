@@ -18,7 +18,7 @@ from ..errors import ComparisonError
 from ..execution.concurrency import StoppedError, WeightedSemaphore
 from ..host.memory import available_memory
 from ..report.report import failure_of
-from ..study.voxels.grids import grid_difference
+from ..study.geometry import grid_difference
 from .images import BLOCK_VOXELS, Flags, Images, StoredImage
 from .pairs import ScanPair
 from .picture import draw

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...io.volume import AnyArray, DoubleArray, Volume
-from ..study.voxels.planes import rows
+from ..study.geometry import rows
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Planes: TypeAlias = tuple[int, int, int]

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...io.volume import DoubleArray, Volume
 from ..report.previews import small_webp
-from ..study.pictures.drawing import Column, difference_shades, drawn, grey_shades
-from ..study.pictures.slices import slices_through
-from ..study.voxels.statistics import Range
+from ..study.geometry import slices_through
+from ..study.preview import Column, difference_shades, drawn, grey_shades
+from ..study.statistics import Range
 from .images import Flags, StoredImage
 
 _SAMPLED_VOXELS = 1 << 18

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ..errors import ComparisonError
-from ..study.voxels.statistics import Range
+from ..study.statistics import Range
 from .differences import Census, census, differences
 from .images import Images
 from .similarity import SimilarityRule, similarity

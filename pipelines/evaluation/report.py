@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import Literal, TypeAlias, get_args
 
-from ..study.voxels.statistics import Range
+from ..study.statistics import Range
 from .protocols import Figures, Protocol
 
 PairStatus: TypeAlias = Literal["evaluated", "missing", "failed", "stopped"]

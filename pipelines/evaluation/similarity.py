@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from ...io.volume import AnyArray, DoubleArray
-from ..study.voxels.planes import rows
-from ..study.voxels.statistics import Range
+from ..study.geometry import rows
+from ..study.statistics import Range
 from .images import BLOCK_VOXELS, Flags, Images, Planes
 
 SIDE = 7

@@ -10,14 +10,14 @@ from math import prod
 from typing import TypeAlias
 
 from ...engine.errors import EngineError
-from ...engine.generator import AnyGenerator, SharedGenerator
+from ...engine.generator import SharedGenerator
 from ...engine.model.model_file import Model
 from ...engine.options import Precision
 from ...io.errors import ScanError
 from ...io.reading import read_grid
 from ...io.volume import Volume
 from ...io.writing import map_beside
-from ..cycle.back_translation import BackTask, BackTranslated, BackTranslator, host_bytes, plan_back
+from ..cycle import BackTask, BackTranslated, BackTranslator, host_bytes, plan_back
 from ..errors import PreparationError
 from ..events import Event, StudyDone, TilesDone, unit_of
 from ..host.arrays import HostArrays
@@ -30,31 +30,23 @@ from ..results.manifest import content_of
 from ..results.resume import ADDS, PlannedStudy, result_files
 from ..results.storing import Store
 from ..settings import TranslateOptions, TranslateSettings
-from ..study.finished_preview import preview_from_files
+from ..study.inference import make_ready
 from ..study.plan import StudyPlan, model_extents
-from ..study.translation import (
+from ..study.translator import (
     InferredStudy,
     OnTiles,
-    OpenModel,
     PreparedStudy,
+    StudyTranslator,
     Translated,
-    finish_study,
-    infer_spread,
-    infer_study,
-    plan_read_study,
-    plan_volumes,
-    prepare_study,
-    read_study,
 )
-from ..study.unread import look_at_study
-from ..study.verification import (
+from ..study.verify import (
     StudyVerifier,
     check_verified,
     study_verifier,
+    verified_together,
     volume_again_bytes,
 )
-from ..study.volume_at_once import make_ready
-from ..study.volumes import StudyVolumes, verified_together
+from ..study.volumes import StudyVolumes, look_at_study
 from .concurrency import CommitBarrier, WeightedSemaphore, running_in_background
 from .network_opening import ShareGenerator
 from .under_way import StudiesUnderWay, StudyProgress
@@ -175,15 +167,8 @@ class StudyStages:
     def _picture(self, progress: StudyProgress) -> bytes:
         """The preview of a result that is there, from its files."""
         self._take_memory(progress)
-        return preview_from_files(
-            progress.planned.study,
-            progress.planned.targets,
-            self._task.model.card,
-            self._task.options,
-            progress.watch,
-            self._arrays.empty,
-            progress.row.warning,
-        )
+        planned, translator = progress.planned, self._translator(progress)
+        return translator.preview_stored(planned.study, planned.targets, progress.row.warning)
 
     def make_ready(self, planned: PlannedStudy, generator: SharedGenerator | None) -> None:
         """Let the network take the memory for a volume while that is read.
@@ -295,26 +280,26 @@ class StudyStages:
 
     def _prepare_next(self, progress: StudyProgress, volumes: StudyVolumes) -> PreparedStudy:
         """Read and prepare the first volume of a study, or the next of a series."""
-        task, planned, watch = self._task, progress.planned, progress.watch
-        empty = self._arrays.empty
         with volumes.unchanged():
-            scans = read_study(planned.study, task.options, watch, empty, volumes)
+            scans = self._translator(progress).read(progress.planned.study, volumes)
+        translator = self._translator(progress)  # of the volume that was read
         progress.note(*scans.notes)
-        plan = plan_read_study(scans, task.model, task.options, watch)
+        plan = translator.plan(scans)
         progress.note(*volumes.notes_of(scans.volumes[0], plan))
         if not volumes.number:
             needed = self._needed(scans.volumes[0], plan, is_series=volumes.is_series)
             self._under_way.settle_memory(progress, needed)
-        options = self._options_of(progress)
         with self._preparing:
-            prepared = prepare_study(scans, plan, task.model, options, watch, empty)
+            prepared = translator.prepare(scans, plan)
         progress.note(*prepared.notes)
         return prepared
 
-    def _options_of(self, progress: StudyProgress) -> TranslateOptions:
-        """What is asked for of the volume at hand: a series has a preview of its first."""
-        options, volumes = self._task.options, progress.volumes
-        return replace(options, preview=False) if volumes and volumes.number else options
+    def _translator(self, progress: StudyProgress) -> StudyTranslator:
+        """The steps of the volume at hand; only the first of a series has a preview."""
+        task, volumes = self._task, progress.volumes
+        is_later = volumes is not None and volumes.number > 0
+        options = replace(task.options, preview=False) if is_later else task.options
+        return StudyTranslator(task.model, options, progress.watch, self._arrays.empty)
 
     def _take_memory(self, progress: StudyProgress) -> None:
         """Wait for what a study needs by its headers; what is wrong with them is told when it is
@@ -324,7 +309,7 @@ class StudyStages:
         with progress.watch.time("read"), suppress(ScanError, PreparationError, EngineError):
             unread = look_at_study(progress.planned.study, task.options)
             foreseen = unread.reading_bytes
-            plan = plan_volumes(unread.volumes, task.model, task.options)
+            plan = self._translator(progress).plan_volumes(unread.volumes)
             needed = self._needed(unread.volumes[0], plan, is_series=unread.count > 1)
             foreseen = max(foreseen, needed)
         self._under_way.take_memory(progress, foreseen)
@@ -345,35 +330,11 @@ class StudyStages:
         generator: SharedGenerator,
         on_tiles: OnTiles,
     ) -> InferredStudy:
-        task, watch, empty = self._task, progress.watch, self._arrays.empty
         self._disk_space.check(progress.planned.study.files)  # studies are read ahead
-        mirrored, told = None, list[str]()
-
-        def opened(network: AnyGenerator) -> OpenModel:
-            return OpenModel(task.model, network, task.options)
-
-        if task.options.spread:
-            # By itself: what a mirrored patch needs of precision must not change the result.
-            of_flips = generator.do(
-                lambda network: infer_spread(study, opened(network), watch, on_tiles, empty),
-                task.precision,
-            )
-            mirrored = of_flips.result
-            told += [f"of its spread: {note}" for note in (*of_flips.notes, *mirrored.notes)]
-        outcome = generator.do(
-            lambda network: infer_study(
-                study,
-                opened(network),
-                watch,
-                on_tiles,
-                empty,
-                mirrored,
-                partial(self._begin_to_store, progress),
-            ),
-            task.precision,
-        )
-        progress.note(*told, *outcome.notes, *outcome.result.notes)
-        return replace(outcome.result, precision=outcome.precision)
+        begin_to_store = partial(self._begin_to_store, progress)
+        inferred = self._translator(progress).infer(study, generator, on_tiles, begin_to_store)
+        progress.note(*inferred.notes)
+        return inferred
 
     def _infer_series(
         self,
@@ -448,9 +409,7 @@ class StudyStages:
             on_tiles(passed + done, passed + total)
 
         inferred = self._infer(progress, study, generator, on_forward)
-        made = back_translator.translate_back(
-            inferred, self._task.precision, progress.watch, on_back, self._arrays.empty
-        )
+        made = back_translator.translate_back(inferred, progress.watch, on_back, self._arrays.empty)
         progress.note(*made.notes)
         return made
 
@@ -472,15 +431,13 @@ class StudyStages:
     def _finished(
         self, progress: StudyProgress, study: InferredStudy, verifier: StudyVerifier
     ) -> Translated:
-        task, watch, options = self._task, progress.watch, self._options_of(progress)
-        if options.verify:
-            verified = verifier.verify(study, options, progress.row.name, watch)
+        translator = self._translator(progress)
+        if (options := translator.options).verify:
+            verified = verifier.verify(study, options, progress.row.name, progress.watch)
             together = verified_together(progress.row.verified, verified)
             progress.row = replace(progress.row, verified=together)
             check_verified(verified)
-        finished = finish_study(
-            study, task.model, options, watch, self._arrays.empty, progress.row.warning
-        )
+        finished = translator.finish(study, progress.row.warning)
         progress.note(*finished.notes)
         return finished
 

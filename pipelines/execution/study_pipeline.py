@@ -8,7 +8,7 @@ from queue import SimpleQueue
 
 from ...engine.generator import SharedGenerator
 from ...io.files.parts import remove_parts_of_this_process
-from ..cycle.back_translation import BackTranslator, opened_back_translator
+from ..cycle import BackTranslator, opened_back_translator
 from ..events import DeviceOpened, Event, opening_event
 from ..results.resume import PlannedStudy
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
@@ -61,7 +61,7 @@ class StudyPipeline:
         self._stages = StudyStages(
             task, WeightedSemaphore(concurrency.host_bytes), self._events.tell, self._commits
         )
-        self._is_announced = task.settings.opened_for is not None
+        self._is_announced = task.settings.inference == "patches"
         self._reading, self._storing = concurrency.readers, concurrency.writers
         self._counting = threading.Lock()
         self._open = ExitStack()

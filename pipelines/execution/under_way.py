@@ -14,7 +14,7 @@ from ..results.manifest import FileState, content_of
 from ..results.resume import PlannedStudy
 from ..results.written_ahead import WrittenAhead, WrittenSeries
 from ..stopwatch import Span, Stopwatch
-from ..study.translation import Translated
+from ..study.translator import Translated
 from ..study.volumes import StudyVolumes, notes_of_volumes
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
 

@@ -14,7 +14,7 @@ from ...io.files.disk import takes_name
 from ...io.links import LinkRule
 from ...io.search import Skipped
 from ...io.volume import Study
-from ..cycle.back_model import back_model
+from ..cycle import back_model
 from ..decisions import check_every_volume, check_spread, with_inference
 from ..errors import OutputFolderError
 from ..request import Request, Search

@@ -20,7 +20,7 @@ from ...io.dicom_network.listener import Listener
 from ...io.dicom_network.sending import sending_to
 from ...io.dicom_network.tls import Certificates
 from ...io.errors import ScanError
-from ..cycle.back_model import back_model
+from ..cycle import back_model
 from ..errors import ConfigError, PipelineError, QueueLostError
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import QueueLink

@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias
 from ...engine.errors import EngineError
 from ...engine.probe.gpus import Energy
 from ...io.errors import DiskFullError, ScanError, UnsupportedScanError, WriteError
-from ..cycle.cycle_error import CycleError
 from ..errors import (
     OccupiedError,
     OutputFolderAwaitedError,
@@ -22,7 +21,7 @@ from ..host.memory import PeakMemory, address_space_limit, is_out_of_memory
 from ..host.thread_limits import NO_MORE_THREADS, is_out_of_threads
 from ..settings import TranslateOptions
 from ..stopwatch import NOT_ALWAYS, STAGES, Stage
-from ..study.row_figures import SeamScore, SpreadFigures, Verified
+from ..study.figures import CycleError, SeamScore, SpreadFigures, Verified
 
 StudyStatus: TypeAlias = Literal["translated", "up to date", "failed", "interrupted"]
 FailureClass: TypeAlias = Literal[

@@ -22,10 +22,9 @@ from ...io.files.atomic import is_full
 from ...io.files.locks import lock, wait_for_lock
 from ...io.files.own_files import held_folder, identity, open_own, open_unlinked, read_at
 from ...io.files.regular import open_regular
-from ..cycle.cycle_error import CycleError
 from ..errors import NewerRecordError, OutputFolderAwaitedError, OutputFolderError
 from ..report.report import Content
-from ..study.row_figures import SpreadFigures
+from ..study.figures import CycleError, SpreadFigures
 from .record_folder import NAME, OutputPlace, check_writable, found_record, made_record
 
 ASIDE = "manifest.unreadable"

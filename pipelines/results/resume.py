@@ -14,8 +14,8 @@ from ...io.maps import MapKind, MapMark
 from ...io.sidecars import sidecar_of
 from ...io.volume import Obstacle, Study
 from ...io.writing import files_at, is_series, map_beside, places, places_made
-from ..cycle.cycle_error import CycleRule
 from ..report.report import Failure, StudyReport
+from ..study.figures import CycleRule
 from .manifest import FileState, ManifestEntry, MapRecord, Recipe, content_of
 from .sidecar import SidecarMaker
 

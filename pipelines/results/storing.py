@@ -14,11 +14,11 @@ from ...io.files.atomic import refused, whole_file
 from ...io.files.parts import Gate, remove
 from ...io.volume import Derivation, Study, SyntheticMark, Volume
 from ...io.writing import files_at, is_series, is_written_in_order, map_beside, write
-from ..cycle.cycle_error import CycleError
 from ..errors import OccupiedError
 from ..program import program_version
-from ..study.maps.study_map import StudyMap
-from ..study.translation import Translated
+from ..study.figures import CycleError
+from ..study.maps import StudyMap
+from ..study.translator import Translated
 from .manifest import FileState, ManifestEntry, MapRecord, Recipe
 from .record_folder import OutputPlace
 from .resume import PlannedStudy, files_of, map_places

@@ -1,4 +1,4 @@
-"""What is decided about a study once its header is read, and followed to its result."""
+"""Plan of a study from its headers: grids, tiles, voxel types, memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,14 +15,13 @@ from ...engine.whole_volume import padded_extents
 from ...io.volume import Affine, Volume, spacing_of
 from ..errors import PreparationError
 from ..settings import OutputType, TranslateSettings
-from .tiling import Tiling, tile
-from .voxels.orientation import Orientation, orientation
-from .voxels.resampling import Resampling, resampling
-from .voxels.voxel_type import VoxelType, foreseen_voxel_type, voxel_type_of
+from .geometry import Orientation, Resampling, orientation, resampling
+from .tiles import Tiling, tile
+from .voxel_type import VoxelType, foreseen_voxel_type, voxel_type_of
 
 _INTENSITY = np.dtype(np.float32).itemsize
 _MAPS = 2
-"""Of a spread: mean and standard deviation."""
+"""Maps of a spread: mean and standard deviation."""
 
 
 PERCENT = 100
@@ -30,11 +29,11 @@ PERCENT = 100
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes of host memory that a study holds beside a few slabs, by what is there together.
+    """Bytes of host memory of a study, besides a few slabs, by what is in memory at the same time.
 
-    read: the scan, and what goes into the network if that is not the scan itself. translated: that
-    and what comes out, while it is blended. finished: both, and the result if it is a third.
-    stored: the result alone.
+    read: the scan, and the network's input if that is not the scan itself. translated: these and
+    the output while it is blended. finished: both, and the result if it is a third array. stored:
+    the result alone.
     """
 
     read: int
@@ -44,16 +43,16 @@ class Footprint:
 
     @property
     def peak(self) -> int:
-        """The most of it."""
+        """The largest of these."""
         return max(self.read, self.translated, self.finished)
 
 
 @dataclass(frozen=True, slots=True)
 class ResultPlan:
-    """What is known of the result of one channel.
+    """Plan for the result of one channel.
 
-    voxel_type: None where it depends on what the network makes. keeps_unit: whether its values are
-    in the unit of the first scan. asked: the voxel type that was asked for, if any was.
+    voxel_type: None if it depends on the network's output. keeps_unit: whether its values are in
+    the unit of the first scan. asked: the requested voxel type, if any.
     """
 
     voxel_type: VoxelType | None
@@ -63,15 +62,14 @@ class ResultPlan:
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """How the scans of a study come onto the model's grid and results of theirs back, and in which
+    """Plan of a study: how its scans come onto the model's grid and its results back, and in which
     form their voxels travel.
 
-    resampling: None where the scans have the model's spacing. tiling: of the model's grid.
-    is_given_as_stored: whether the one scan's own voxels are what the network is given. results:
-    one for each channel that comes out. is_made_as_stored: whether the one result's own voxels are
-    what the network fills. footprint: exact where the voxel types are known, else a little more
-    than is needed. orientation: from the scans' axes to the model's. inference: of the tiles, or of
-    the volume at once.
+    orientation: from the scans' axes to the model's. resampling: None if the scans have the model's
+    spacing. tiling: of the model's grid. is_given_as_stored: whether the one scan's own voxels are
+    the network's input. results: one for each output channel. is_made_as_stored: whether the
+    network fills the one result's own voxels. footprint: exact if the voxel types are known, else a
+    little more than needed. inference: by patches, or of the whole volume.
     """
 
     orientation: Orientation
@@ -85,12 +83,12 @@ class StudyPlan:
 
     @property
     def tiles(self) -> int:
-        """How many patches a translation is made of; one, if it is the volume at once."""
+        """Number of patches of a translation; 1 for whole-volume inference."""
         return len(self.tiling) if self.inference == "patches" else 1
 
     @property
     def steps(self) -> int:
-        """In how many steps a translation is told: tiles, or percent of the volume."""
+        """Number of progress steps of a translation: tiles, or percent of the volume."""
         return len(self.tiling) if self.inference == "patches" else PERCENT
 
 
@@ -103,12 +101,12 @@ def plan_study(
     in_network: bool = False,
     spreads: bool = False,
 ) -> StudyPlan:
-    """The plan of a study, of which no voxel is looked at.
+    """Plan a study without looking at its voxels.
 
     volumes: in the model's order of channels, all on one grid. stride: the network's, see
-    `Graph.stride`. in_network: have network intensities on the host even where they need not be.
-    spreads: have maps of several translations. Raises PreparationError if the affine or the grid is
-    unusable, or if the model takes another number of scans.
+    `Graph.stride`. in_network: keep network intensities on the host even if they could be stored as
+    the scan. spreads: plan maps over several translations. Raises PreparationError if the affine or
+    the grid is unusable, or if the model takes another number of scans.
     """
     check_count(volumes, card)
     volume = volumes[0]
@@ -149,7 +147,7 @@ def plan_study(
 
 
 def model_extents(extents: Triple, affine: Affine, card: ModelCard) -> Triple:
-    """Extents (D, H, W) on the model's grid of a scan (i, j, k) of which only the header is known.
+    """Return the extents (D, H, W) on the model's grid of a scan (i, j, k) from its header.
 
     affine: (4, 4), RAS+, millimetres. Raises PreparationError if it or the grid is unusable.
     """
@@ -159,7 +157,9 @@ def model_extents(extents: Triple, affine: Affine, card: ModelCard) -> Triple:
 def _onto_model(
     extents: Triple, affine: Affine, card: ModelCard
 ) -> tuple[Orientation, Resampling | None, Triple]:
-    """How a scan's grid (i, j, k) comes onto the model's, and the extents (D, H, W) of that."""
+    """Return how a scan's grid (i, j, k) comes onto the model's, and the extents (D,
+    H, W) there.
+    """
     turned = orientation(affine, card.axes)
     grid = triple(extents[axis] for axis in turned.order)
     resample = resampling(grid, turned.sorted_spacing(spacing_of(affine)), card.spacing)
@@ -167,13 +167,13 @@ def _onto_model(
 
 
 def check_volume(plan: StudyPlan, graph: Graph) -> None:
-    """Raise PatchShapeError if a study is to be translated at once and the network cannot."""
+    """Raise PatchShapeError if whole-volume inference is planned and impossible."""
     if plan.inference == "volume":
         padded_extents(graph, plan.tiling.extents)
 
 
 def check_scale(plan: StudyPlan) -> None:
-    """Raise PreparationError if a result needs a slope, as where its file has no place for one."""
+    """Raise PreparationError if a result needs a slope that its file format has no field for."""
     for kind in (result.voxel_type for result in plan.results):
         if kind and (kind.slope, kind.intercept) != (1.0, 0.0):
             raise PreparationError(
@@ -212,7 +212,7 @@ def _footprint(
 def _with_maps(
     footprint: Footprint, volume: Volume, tiling: Tiling, *, is_resampled: bool
 ) -> Footprint:
-    """With maps, which are made on the model's grid: as they are stored where it is the scan's."""
+    """Add the maps of a spread, made on the model's grid and stored on the scan's."""
     made = _MAPS * prod(tiling.extents) * _INTENSITY
     stored = _MAPS * volume.voxels.size * _INTENSITY if is_resampled else 0
     return replace(

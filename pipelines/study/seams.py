@@ -1,13 +1,12 @@
-"""How visible the borders between tiles are in a translated volume."""
+"""Visibility of the borders between tiles in a translated volume."""
 
 import numpy as np
 import numpy.typing as npt
 
 from ...engine.network.layers import FloatArray, triple
 from ..settings import Blend
-from .blending import patch_weights
-from .row_figures import SeamScore
-from .tiling import Tiling
+from .figures import SeamScore
+from .tiles import Tiling, patch_weights
 
 Steps = npt.NDArray[np.float64]
 
@@ -15,15 +14,15 @@ Steps = npt.NDArray[np.float64]
 def seam_score(
     given: FloatArray, translated: FloatArray, tiling: Tiling, blend: Blend
 ) -> SeamScore:
-    """How much larger steps between neighbouring voxels are across tile borders than elsewhere.
+    """Compare steps between neighbouring voxels across tile borders with those elsewhere.
 
-    given, translated: [C, D, H, W] in network intensity, the same grid; channels may differ.
+    given, translated: [C, D, H, W] in network intensity on the same grid; channels may differ.
 
     As in metrics of block artefacts (Wu and Yuen, IEEE Signal Process. Lett. 4, 1997), mean
-    absolute steps between neighbouring planes are compared at the borders and elsewhere. Two
-    things are our own. A blend may pass from tile to tile at once or gradually, so a step counts as
-    border by the share of the mix that changes across it, and as elsewhere by the rest. And anatomy
-    steps too, so the same ratio of the input, which has no seams, divides that of the output.
+    absolute steps between neighbouring planes are compared at the borders and elsewhere. Two things
+    are our own. A blend may pass from tile to tile at once or gradually, so a step counts as border
+    by the share of the mix that changes across it, and as elsewhere by the rest. And anatomy steps
+    too, so the same ratio of the input, which has no seams, divides that of the output.
 
     Below 1.0 the overlaps are smoother than the rest, since a mean of tiles has less noise.
     """
@@ -41,9 +40,8 @@ def seam_score(
 
 
 def _change_of_mix(tiling: Tiling, weights: FloatArray, axis: int) -> Steps:
-    """Share of the mix of tiles, 0 to 1, that changes from each voxel of an axis to the next.
-
-    Taken along a line through the middle of the tiles.
+    """Return the share of the mix of tiles, 0 to 1, that changes from each voxel of an axis to the
+    next, along a line through the middle of the tiles.
     """
     origins, extent = tiling.origins[axis], tiling.extents[axis]
     if len(origins) == 1:
@@ -58,7 +56,7 @@ def _change_of_mix(tiling: Tiling, weights: FloatArray, axis: int) -> Steps:
 
 
 def _steps(array: FloatArray) -> tuple[Steps, Steps, Steps]:
-    """Sums of absolute steps from each plane to the next, along D, H and W."""
+    """Sum absolute steps from each plane to the next, along D, H and W."""
     _, depth, height, width = array.shape
     d, h, w = np.zeros(depth - 1), np.zeros(height - 1), np.zeros(width - 1)
     for channel in array:

@@ -1,29 +1,91 @@
-"""The volumes of a study over time, which are translated one by one into one result."""
+"""Scans of a study: their headers before reading, and their volumes one after another."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from re import sub
 
 import numpy as np
 
-from ...io.reading import read, read_each
+from ...io.reading import UnreadScan, differing_counts, look_at, read, read_each
 from ...io.volume import Empty, Study, Volume
+from ...io.writing import as_at
+from ..errors import PreparationError
 from ..settings import TranslateOptions
+from .geometry import grid_difference
 from .plan import StudyPlan
-from .row_figures import Verified
-from .unread import first_index, look_at_study
+
+_FLOAT = np.dtype(np.float32)
+_COPIES_OF_SCAN, _COPIES_OF_RESULT = 3, 2
+"""Float32 copies of the values while a channel is resampled: of the scan, and of the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadStudy:
+    """A study as its headers describe it.
+
+    volumes: as in Scans, each with one voxel in the place of all. reading_bytes: peak memory of
+    reading all of them. count: volumes in each scan that are translated one by one.
+    """
+
+    volumes: tuple[Volume, ...]
+    reading_bytes: int
+    count: int = 1
+
+
+def look_at_study(study: Study, options: TranslateOptions) -> UnreadStudy:
+    """Return a study as `StudyTranslator.read` would read it. Raises ScanError, and
+    PreparationError for scans with different numbers of volumes if every one is requested.
+    """
+    every = options.every_volume
+    scans = [look_at(scan, options.volume_index, every_volume=every) for scan in study.channels]
+    counts = [scan.volumes for scan in scans]
+    if every and (difference := differing_counts(counts)):
+        raise PreparationError(f"The study cannot be translated: {difference}.")
+    first = scans[0].volume
+    moved = first.with_voxels(np.broadcast_to(np.zeros((), _FLOAT), first.shape))
+    volumes, resampling = list[Volume](), 0
+    for scan in scans:
+        is_moved = grid_difference(scan.volume, first) is not None
+        volumes.append(moved if is_moved else scan.volume)
+        if is_moved:
+            copies = (
+                _COPIES_OF_SCAN * scan.volume.voxels.size + _COPIES_OF_RESULT * moved.voxels.size
+            )
+            resampling += copies * _FLOAT.itemsize
+    volumes[0] = as_at(Path(study.name), volumes[0])
+    read = sum(scan.volume.voxels.nbytes for scan in scans)
+    reading = max(_one_after_another(scans), read + resampling)
+    return UnreadStudy(tuple(volumes), reading, counts[0] if every else 1)
+
+
+def first_index(scan: Study, options: TranslateOptions) -> int | None:
+    """Return the index of the first volume to read; None refuses scans of several. Those of a DICOM
+    series cannot all be read.
+    """
+    return 0 if options.every_volume and scan.format != "dicom" else options.volume_index
+
+
+def _one_after_another(scans: Sequence[UnreadScan]) -> int:
+    """Return the peak bytes of reading scans one after another, all of which stay."""
+    stay = most = 0
+    for scan in scans:
+        most = max(most, stay + scan.reading_bytes)
+        stay += scan.volume.voxels.nbytes
+    return most
 
 
 class StudyVolumes:
-    """Reads the scans of a study volume by volume, where every volume is asked for.
+    """Reader of the scans of a study, volume by volume if every volume is requested.
 
     Files stay open from the first volume to the last, so that packed ones are unpacked once. No
-    volume is held here. One thread at a time may call.
+    volume is kept here. One thread at a time may call.
 
-    count: how many volumes there are; 1 where one is asked for. number: of the volume that was read
-    last, counted from 0. unchanged: entered whenever something is read.
+    count: number of volumes; 1 if one is requested. number: index of the volume that was read last.
+    unchanged: context entered for each reading.
     """
 
     def __init__(
@@ -47,21 +109,23 @@ class StudyVolumes:
 
     @property
     def at_hand(self) -> str:
-        """The volume that was read last, in words; empty where there is but one."""
+        """The volume that was read last, in words; empty if there is only one."""
         return f"volume {self.number} of its {self.count}" if self.is_series else ""
 
     @property
     def left(self) -> int:
-        """How many volumes are still to be read."""
+        """Number of volumes still to be read."""
         return self.count - 1 - self.number
 
     def next(self) -> Iterator[Volume]:
-        """The next volume of each scan; raises what `read` raises."""
+        """Read the next volume of each scan; raises what `read` raises."""
         self.number += 1
         return map(next, self._each)
 
     def notes_of(self, scan: Volume, plan: StudyPlan) -> tuple[str, ...]:
-        """A note where later volumes may need another voxel type than the first, which decides."""
+        """Return a note if later volumes may need another voxel type than the first,
+        which decides.
+        """
         open_types = [kind for kind in plan.results if kind.voxel_type is None]
         is_open = any(kind.asked or scan.voxels.dtype.kind != "f" for kind in open_types)
         if self.number or not (self.is_series and is_open):
@@ -81,9 +145,10 @@ def _alone(options: TranslateOptions, scan: Study, empty: Empty) -> Iterator[Vol
 
 
 def notes_of_volumes(noted: Sequence[tuple[int, str]], count: int) -> Iterator[str]:
-    """Notes on volumes of a series, with the number of each, as notes on all `count` of them.
+    """Join notes on volumes of a series, each with its volume's index, to notes on all `count` of
+    them.
 
-    What is said of several volumes, but for its figures, is said once.
+    Notes on several volumes that differ only in their figures appear once.
     """
     alike: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
     for number, note in dict.fromkeys(noted):
@@ -97,17 +162,3 @@ def notes_of_volumes(noted: Sequence[tuple[int, str]], count: int) -> Iterator[s
             yield f"volume {first}: {text}"
         else:
             yield f"volume {first}: {text}; likewise {len(numbers) - 1} more of {count} volumes"
-
-
-def verified_together(before: Verified | None, verified: Verified) -> Verified:
-    """What second computations of volumes came to: the worst error, and all that was compared."""
-    if before is None:
-        return verified
-    worst = max((before, verified), key=lambda one: one.error / one.allowed)
-    return Verified(
-        places=before.places + verified.places,
-        tiles=before.tiles + verified.tiles,
-        error=worst.error,
-        allowed=worst.allowed,
-        seconds=before.seconds + verified.seconds,
-    )

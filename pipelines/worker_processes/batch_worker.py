@@ -16,7 +16,7 @@ from ...engine.errors import EngineError
 from ...engine.generator import AnyGenerator
 from ...engine.model.model_file import Model
 from ...engine.options import Precision
-from ..cycle.back_translation import BackTask
+from ..cycle import BackTask
 from ..events import DeviceOpened
 from ..execution.network_opening import OpenGenerator, opened_for_a_batch
 from ..execution.stages import StudyTask

@@ -22,9 +22,10 @@ from typing import Any
 
 from support.bench_batches import DISTINCT, make_scans, write_model
 from support.bench_command import keep, options
+from support.numerics_models import shared
 
 from cuda_cyclegan.engine.devices import choose_device, open_generator
-from cuda_cyclegan.engine.generator import Generator
+from cuda_cyclegan.engine.generator import PatchGenerator
 from cuda_cyclegan.engine.model.model_file import Model, load_model
 from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.network.layers import FloatArray
@@ -44,8 +45,7 @@ from cuda_cyclegan.pipelines.results.resume import PlannedStudy
 from cuda_cyclegan.pipelines.results.storing import Store
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Span, Stopwatch
-from cuda_cyclegan.pipelines.study.plan import plan_study
-from cuda_cyclegan.pipelines.study.translation import OpenModel, Scans, infer_study, prepare_study
+from cuda_cyclegan.pipelines.study.translator import Scans, StudyTranslator
 from cuda_cyclegan.pipelines.timeline import Timeline
 from cuda_cyclegan.pipelines.translate import concurrency_of
 
@@ -90,7 +90,7 @@ class Case:
     results: Path
     seconds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
 
-    def run(self, generator: Generator, name: str) -> tuple[Use, list[Span]]:
+    def run(self, generator: PatchGenerator, name: str) -> tuple[Use, list[Span]]:
         """All studies with this generator in the network's place."""
         timeline, spans = Timeline(time.perf_counter()), list[Span]()
 
@@ -176,20 +176,18 @@ def together(*works: Callable[[], None]) -> None:
         raise failures[0]
 
 
-def quiet_stages(case: Case, generator: Generator) -> dict[str, float]:
+def quiet_stages(case: Case, generator: PatchGenerator) -> dict[str, float]:
     """Seconds a study of each stage in the network's turn, nothing else running; and its wall."""
-    watch = Stopwatch()
+    translator = StudyTranslator(case.model, case.options)
     scans = Scans((read(study(case.scans[0]), None),), ())
-    stride = case.model.network.graph.stride
-    plan = plan_study(scans.volumes, case.model.card, case.options.settings(), stride)
-    prepared = prepare_study(scans, plan, case.model, case.options, watch)
-    translator = OpenModel(case.model, generator, case.options)
-    infer_study(prepared, translator, watch, lambda *_: None)
-    watch = Stopwatch()
+    prepared = translator.prepare(scans, translator.plan(scans))
+    network = shared(generator)
+    translator.infer(prepared, network)
+    translator = replace(translator, watch=Stopwatch())
     begin = time.perf_counter()
     for _ in range(QUIET_PASSES):
-        infer_study(prepared, translator, watch, lambda *_: None)
-    seconds = {**watch.seconds, "wall": time.perf_counter() - begin}
+        translator.infer(prepared, network)
+    seconds = {**translator.watch.seconds, "wall": time.perf_counter() - begin}
     return {name: spent / QUIET_PASSES for name, spent in seconds.items()}
 
 
@@ -202,7 +200,7 @@ def covered(spans: Sequence[Span]) -> float:
     return total
 
 
-def measure(case: Case, generator: Generator, rounds: int) -> dict[str, Any]:
+def measure(case: Case, generator: PatchGenerator, rounds: int) -> dict[str, Any]:
     shares, added, stages = list[float](), list[float](), dict[str, list[float]]()
     case.run(generator, "warm-up")
     quiet = quiet_stages(case, generator)

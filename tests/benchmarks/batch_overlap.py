@@ -28,7 +28,7 @@ import nibabel
 import numpy as np
 from support.numerics_models import CARD
 
-from cuda_cyclegan.engine.generator import Generator
+from cuda_cyclegan.engine.generator import PatchGenerator
 from cuda_cyclegan.engine.model.model_card import Percentiles
 from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
@@ -75,7 +75,7 @@ class Case:
     threads: int | None
 
     @contextmanager
-    def opened(self) -> Iterator[Generator]:
+    def opened(self) -> Iterator[PatchGenerator]:
         if self.threads is None:
             yield Card()
             return

@@ -28,10 +28,8 @@ from scipy.stats import spearmanr
 import cuda_cyclegan as cc
 from cuda_cyclegan.engine.model.model_file import Model, load_model
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.pipelines.stopwatch import Stopwatch
-from cuda_cyclegan.pipelines.study.translation import plan_read_study, prepare_study, read_study
-from cuda_cyclegan.pipelines.study.voxels.foreground import foreground_level
-from cuda_cyclegan.pipelines.study.voxels.input_figures import deviations
+from cuda_cyclegan.pipelines.study.statistics import deviations, foreground_level
+from cuda_cyclegan.pipelines.study.translator import StudyTranslator
 
 SAMPLE = Path(__file__).parents[2] / "sample_data"
 BACK = str(SAMPLE / "model_back.safetensors")
@@ -208,10 +206,10 @@ def of_a_study(piece: Piece, row: cc.StudyReport, model: Model) -> Measured:
 
 def input_distance(path: Path, model: Model) -> float:
     """Standard deviations between the reference set and the figure that lies furthest from it."""
-    options, watch = cc.TranslateOptions(patch=model.card.patch, precision="fp32"), Stopwatch()
-    scans = read_study(discover([path], None).studies[0], options, watch)
-    plan = plan_read_study(scans, model, options, watch)
-    study = prepare_study(scans, plan, model, options, watch)
+    options = cc.TranslateOptions(patch=model.card.patch, precision="fp32")
+    translator = StudyTranslator(model, options)
+    scans = translator.read(discover([path], None).studies[0])
+    study = translator.prepare(scans, translator.plan(scans))
     assert model.card.expected
     return max(each.far for each in deviations(study.prepared.figures(), model.card.expected))
 

@@ -32,7 +32,7 @@ from support.torch_generators import UNet, batch, instance, padded_resnet
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cuda_cyclegan.pipelines.study.voxels.foreground import foreground_level
+from cuda_cyclegan.pipelines.study.statistics import foreground_level
 
 EDGE, BATCH, RATE = 64, 2, 5e-4
 PERCENTILES = (1, 99.5)

@@ -30,7 +30,7 @@ from cuda_cyclegan.engine.options import Inference
 from cuda_cyclegan.pipelines.events import Worked
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.study.seams import seam_score
-from cuda_cyclegan.pipelines.study.tiling import tile
+from cuda_cyclegan.pipelines.study.tiles import tile
 
 nibabel: Any = _nibabel
 structural_similarity: Any = _structural_similarity

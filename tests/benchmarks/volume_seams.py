@@ -21,7 +21,7 @@ from volume_against_patches import Values, Way, translated, values_of
 
 import cuda_cyclegan as cc
 from cuda_cyclegan.engine.network.layers import Triple
-from cuda_cyclegan.pipelines.study.tiling import tile
+from cuda_cyclegan.pipelines.study.tiles import tile
 
 Steps = npt.NDArray[np.float64]
 _AROUND = 4

@@ -16,7 +16,7 @@ from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.pipelines import decisions
 
 STUDIES = 6
-IN_INFERENCE = ("cuda_cyclegan.pipelines.study.translation", "translate_array")
+IN_INFERENCE = ("cuda_cyclegan.pipelines.study.translator", "translate_array")
 IN_WRITING = ("cuda_cyclegan.io.files.streams", "write_voxels")
 BEFORE_RECORDING = ("cuda_cyclegan.pipelines.results.storing", "files_at")
 AT_THE_END = ("cuda_cyclegan.pipelines.translate", "run_batch")

@@ -24,7 +24,7 @@ COMMAND = [sys.executable, "-m", "cuda_cyclegan", "translate"]
 DROPPING = """
 import importlib, signal, sys, time, weakref
 lines = importlib.import_module("cuda_cyclegan.cli.render.progress_lines")
-study_run = importlib.import_module("cuda_cyclegan.pipelines.study.translation")
+study_run = importlib.import_module("cuda_cyclegan.pipelines.study.translator")
 infer, hear = study_run.translate_array, lines.PlainLines.__call__
 calls = iter(range(9))
 class Thing: pass
@@ -48,7 +48,7 @@ importlib.import_module("cuda_cyclegan.cli.app").main()
 study stands still."""
 
 OPENING = ("cuda_cyclegan.pipelines.opening", "open_generator")
-INFERRING = ("cuda_cyclegan.pipelines.study.translation", "translate_array")
+INFERRING = ("cuda_cyclegan.pipelines.study.translator", "translate_array")
 SEARCHING = ("cuda_cyclegan.io.discovery", "without_directory")
 WRITING = ("cuda_cyclegan.io.files.streams", "write_voxels")
 

@@ -15,8 +15,8 @@ from support.waiting import ENOUGH
 
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, window_grid
-from cuda_cyclegan.pipelines.study.tiling import tile
+from cuda_cyclegan.pipelines.study.inference import SlidingWindow, window_grid
+from cuda_cyclegan.pipelines.study.tiles import tile
 
 MIB = 1 << 20
 PATCH = (64, 64, 64)

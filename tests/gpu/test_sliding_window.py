@@ -14,8 +14,8 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
-from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.tiling import tile
+from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.study.tiles import tile
 
 PATCH = (24, 20, 28)
 MIB = 1 << 20
@@ -158,7 +158,7 @@ def test_without_room_on_the_card_the_host_blends_and_says_why(opened, monkeypat
 
 
 def _weights(window):
-    from cuda_cyclegan.pipelines.study.blending import patch_weights
+    from cuda_cyclegan.pipelines.study.tiles import patch_weights
 
     return patch_weights(window.tiling, window.blend)
 

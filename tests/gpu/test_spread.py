@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.pipelines.study.maps.flips import flips
-from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow
-from cuda_cyclegan.pipelines.study.tiling import tile
+from cuda_cyclegan.pipelines.study.inference import SlidingWindow
+from cuda_cyclegan.pipelines.study.tiles import flips, tile
 
 PATCH = (24, 20, 28)
 EXTENTS = (100, 41, 60)

@@ -1,7 +1,7 @@
 """A job whose card opens while its studies are looked for."""
 
 import threading
-from collections.abc import Generator as Iterated
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from support.batch_world import scan, tiny_model
 from support.numerics_models import FunctionGenerator
 
 from cuda_cyclegan.engine.devices import Device
-from cuda_cyclegan.engine.generator import Generator
+from cuda_cyclegan.engine.generator import PatchGenerator
 from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.pipelines import opening
 from cuda_cyclegan.pipelines.request import Request
@@ -28,7 +28,7 @@ def test_the_network_opens_beside_the_search_and_the_batch_takes_it(
     opened, opens = list[str](), threading.Event()
 
     @contextmanager
-    def open_generator(*_: object) -> Iterated[Generator]:
+    def open_generator(*_: object) -> Generator[PatchGenerator]:
         opened.append(threading.current_thread().name)
         opens.set()
         yield FunctionGenerator()

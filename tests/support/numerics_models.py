@@ -1,12 +1,13 @@
 """Cards, volumes and cheap generators for the tests of preparation, tiling and blending."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from cuda_cyclegan.engine.generator import Generator
+from cuda_cyclegan.engine.generator import AnyGenerator, PatchGenerator, SharedGenerator
 from cuda_cyclegan.engine.model.model_card import (
     Identity,
     ModelCard,
@@ -21,10 +22,10 @@ from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Empty, Volume
 from cuda_cyclegan.pipelines.settings import Blend, TranslateSettings
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.study.plan import plan_study
-from cuda_cyclegan.pipelines.study.preparation import Prepared, prepare
-from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.tiling import Tiling
+from cuda_cyclegan.pipelines.study.prepare import Prepared, prepare
+from cuda_cyclegan.pipelines.study.tiles import Tiling
 
 SETTINGS = TranslateSettings((8, 8, 8))
 CARD = ModelCard(
@@ -77,7 +78,7 @@ class FunctionGenerator:
 
 def translated(
     array: FloatArray,
-    generator: Generator,
+    generator: PatchGenerator,
     tiling: Tiling,
     blend: Blend = "gaussian",
     padding: SmallVolumePadding = "edge",
@@ -86,9 +87,14 @@ def translated(
     return through(array, generator, SlidingWindow(tiling, blend, padding))
 
 
+def shared(generator: AnyGenerator) -> SharedGenerator:
+    """The generator as threads share it, in any precision."""
+    return SharedGenerator(lambda _: nullcontext(generator), (), ExitStack())
+
+
 def through(
     array: FloatArray,
-    generator: Generator,
+    generator: PatchGenerator,
     window: SlidingWindow,
     on_tiles: Callable[[int], object] = lambda _: None,
     watch: Stopwatch | None = None,

@@ -6,10 +6,10 @@ import sys
 import threading
 from typing import Any
 
-from cuda_cyclegan.pipelines.execution import stages
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerSettings
 from cuda_cyclegan.pipelines.jobs.worker.process import work
+from cuda_cyclegan.pipelines.study.translator import StudyTranslator
 
 LARGE = 30
 
@@ -19,8 +19,8 @@ def main() -> None:
     when the network begins.
     """
     queue, tries, read_ahead = sys.argv[1:]
-    real: Any = stages.infer_study
-    prepare: Any = stages.prepare_study
+    real: Any = StudyTranslator.infer
+    prepare: Any = StudyTranslator.prepare
     are_read = threading.Semaphore(0)
     first = [int(read_ahead)]
 
@@ -29,15 +29,16 @@ def main() -> None:
         are_read.release()
         return prepared
 
-    def infer(study: Any, *rest: Any) -> Any:
+    def infer(translator: Any, study: Any, *rest: Any) -> Any:
         while first:
             for _ in range(first.pop()):
                 are_read.acquire()
         if max(study.prepared.plan.tiling.extents) > LARGE:
             os.kill(os.getpid(), signal.SIGKILL)
-        return real(study, *rest)
+        return real(translator, study, *rest)
 
-    stages.infer_study, stages.prepare_study = infer, prepare_and_tell
+    patched: Any = StudyTranslator
+    patched.infer, patched.prepare = infer, prepare_and_tell
     settings = WorkerSettings(until_empty=True, tries=int(tries))
     assert work(queue_place(queue), "cpu", settings, lambda _: None) == "empty"
 

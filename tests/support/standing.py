@@ -6,12 +6,12 @@ STANDS = "standing still"
 SAVING = "waiting for results to be stored"
 
 _PROGRAM = f"""
-import importlib, os, sys, time
+import importlib, os, pkgutil, sys, time
 place, name, call, patience = sys.argv[1:5]
 del sys.argv[1:5]
 importlib.import_module("cuda_cyclegan.pipelines.execution.batch").PATIENCE = float(patience)
 pipeline = importlib.import_module("cuda_cyclegan.pipelines.execution.study_pipeline").StudyPipeline
-module, remaining, rest = importlib.import_module(place), int(call), pipeline.rest
+module, remaining, rest = pkgutil.resolve_name(place), int(call), pipeline.rest
 real = getattr(module, name)
 def stand(*arguments, **named):
     global remaining
@@ -34,8 +34,8 @@ def standing(
 ) -> list[str]:
     """The command line of a run that stands still at the nth call of a function.
 
-    place: the function's module and name. It says STANDS on stderr and goes on when it is given a
-    line. patience: seconds that it waits for results to get stored once it is stopped, which it
-    says as SAVING.
+    place: the function's module, or its class as module:Class, and its name. It says STANDS on
+    stderr and goes on when it is given a line. patience: seconds that it waits for results to get
+    stored once it is stopped, which it says as SAVING.
     """
     return [sys.executable, "-c", _PROGRAM, *place, str(call), str(patience), *arguments]

@@ -17,7 +17,7 @@ from cuda_cyclegan.engine.cuda.patches import streamed_window, window_buffers
 from cuda_cyclegan.engine.patch_grid import ring_rows
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
-from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
 
 edges = st.tuples(st.integers(1, 23), st.integers(1, 9), st.integers(1, 9))
 patches = st.tuples(st.integers(1, 8), st.integers(1, 6), st.integers(1, 6))

@@ -68,10 +68,16 @@ struct Blocks {
     }
 };
 
-// Of a tensor that holds more around each block than it has; extents 0 for one that does not.
+// Halo of a tensor that holds what surrounds each block as well; extents 0 for one that does not.
 struct Around {
-    int extents[3];
-    int first[3];  // its first voxel, from the block's
+    int extents[3];  // of a block with its halo
+    int first[3];    // its first voxel, from the block's
+
+    // From a position of the volume to that in a block which starts at `start`. What the halo does not
+    // hold is never used.
+    __device__ __forceinline__ int within(int position, int start, int axis) const {
+        return min(max(position - start - first[axis], 0), extents[axis] - 1);
+    }
 };
 #endif
 

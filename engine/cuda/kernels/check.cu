@@ -3,6 +3,8 @@
 //
 // Numbers are whole and small, so that every order of summation gives the same sum without any
 // rounding, in every precision: a right output is right to the last bit.
+//
+// Not measured: fill and fingerprint of 32 channels, 128^3, fp16.
 
 #include "element.cuh"
 

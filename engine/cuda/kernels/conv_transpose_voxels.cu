@@ -12,6 +12,8 @@
 //
 // fp16, H200, 64^3 voxels of 64 channels to cells of 32: 48 us, of which what is moved takes 40. Where each
 // warp had voxels of its own, and all of their outputs, memory was written 64 bytes here and there: 89 us.
+//
+// Measured (H200, fp16): 64 to 32 channels, 64^3 voxels, 48 us, bound by 168 MB, 82 % of it.
 
 #include "matrix.cuh"
 #include "order.cuh"

@@ -5,6 +5,8 @@
 // channels of the target, summed over taps x channels of the source, in tiles of TILE_VOXELS x
 // TILE_CHANNELS a block of 128 threads, 8 x 8 sums a thread. The channels of a group are whole
 // vectors. Bound by arithmetic, not by bytes.
+//
+// Not measured: fp32, 3^3, 128 to 128 channels, 32^3.
 
 #include "element.cuh"
 #include "order.cuh"
@@ -38,6 +40,33 @@ __device__ __forceinline__ Quad load_quad(const Element* address) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) quad.values[i] = to_float(four.values[i]);
     return quad;
+}
+
+// Weights of a thread for DEPTH channels of the source from `depth` on, at one tap.
+template <int TILE_CHANNELS, bool GRADIENT, int COUNT>
+__device__ __forceinline__ void read_weights(
+    const Convolve& p, const Element* weight_of_group, int tap, int taps, int depth,
+    int first_channel, Quad (&quads)[COUNT]
+) {
+    constexpr int QUADS = DEPTH / 4;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        const int index = threadIdx.x + i * THREADS;
+        quads[i] = Quad{};
+        if (GRADIENT) {  // quads along the target's channels
+            const int k = depth + index / (TILE_CHANNELS / 4);
+            const int c = first_channel + index % (TILE_CHANNELS / 4) * 4;
+            if (k < p.inputs && c < p.outputs) {
+                quads[i] = load_quad(weight_of_group + ((Index)k * taps + tap) * p.outputs + c);
+            }
+        } else {
+            const int k = first_channel + index / QUADS;
+            const int c = depth + index % QUADS * 4;
+            if (k < p.outputs && c < p.inputs) {
+                quads[i] = load_quad(weight_of_group + ((Index)k * taps + tap) * p.inputs + c);
+            }
+        }
+    }
 }
 
 template <int TILE_VOXELS, int TILE_CHANNELS, bool GRADIENT>
@@ -120,26 +149,9 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
                     source_quads[i] = load_quad(from[i] + channel);
                 }
             }
-#pragma unroll
-            for (int i = 0; i < WEIGHT_LOADS; ++i) {
-                const int index = thread + i * THREADS;
-                weight_quads[i] = Quad{};
-                if (GRADIENT) {  // quads along the target's channels
-                    const int k = depth + index / (TILE_CHANNELS / 4);
-                    const int c = first_channel + index % (TILE_CHANNELS / 4) * 4;
-                    if (k < p.inputs && c < p.outputs) {
-                        weight_quads[i] =
-                            load_quad(weight_of_group + ((Index)k * taps + tap) * p.outputs + c);
-                    }
-                } else {
-                    const int k = first_channel + index / QUADS;
-                    const int c = depth + index % QUADS * 4;
-                    if (k < p.outputs && c < p.inputs) {
-                        weight_quads[i] =
-                            load_quad(weight_of_group + ((Index)k * taps + tap) * p.inputs + c);
-                    }
-                }
-            }
+            read_weights<TILE_CHANNELS, GRADIENT>(
+                p, weight_of_group, tap, taps, depth, first_channel, weight_quads
+            );
             __syncthreads();
 #pragma unroll
             for (int i = 0; i < SOURCE_LOADS; ++i) {

@@ -4,6 +4,8 @@
 // channels of ACROSS neighbouring voxels of a row, whose sums share each weight. Neighbours see
 // nearly the same of the source, which comes from the cache for all taps but the first: the source
 // and the target are moved once each, and large kernels are bound by loads from the L1 cache.
+//
+// Not measured: fp16, 7^3, 64 channels, 64^3.
 
 #include "element.cuh"
 #include "order.cuh"

@@ -19,10 +19,14 @@
 // 7^3, 1 to 32 / 64 channels, with statistics, fp16, H200: 128^3 0.097 / 0.186 ms (by mma.sync 0.195 / 0.364),
 // 96^3 0.053 / 0.101 (0.125 / 0.205), 256x256x180 0.59 / 1.27 (1.38 / 2.77). 3^3, 1 to 32: 128^3 0.057
 // (by mma.sync 0.106); there is little to multiply, and two blocks of 64 columns hide what one waits for.
+//
+// Measured (H200, fp16): 7^3, 1 to 32 channels, 128^3, with statistics 0.097 ms, bound by 46 GFLOP, 62 % of
+// it; to 64 0.186 ms, 65 %.
 
 #include "convolve_patches.cuh"
-#include "matrix.cuh"
+#include "epilogue.cuh"
 #include "order.cuh"
+#include "pipeline.cuh"
 #include "wgmma.cuh"
 
 #if !defined(ELEMENT_FLOAT) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -43,13 +47,13 @@ struct Depth {
 // Loads input planes; each warp of a group every fourth row of them.
 template <int KERNEL, int COLUMNS, int ROWS>
 class Loader {
-    static constexpr int PARTS = COLUMNS / 32, COUNT = (ROWS + 3) / 4;
+    static constexpr int SPANS = COLUMNS / 32, COUNT = (ROWS + 3) / 4;
     static constexpr int WORDS = Depth<KERNEL>::SEEN / 2, BESIDE = Depth<KERNEL>::ROWS;
     const ConvolvePatches& p;
     const float* patch;
     int first_z, first_row, first_y;  // of the block, in the patch and in the volume
-    int places[PARTS + 1];            // of this lane's voxels in a row; -1 where it is 0
-    float voxels[COUNT][PARTS + 1];
+    int places[SPANS + 1];            // of this lane's voxels in a row; -1 where it is 0
+    float voxels[COUNT][SPANS + 1];
 
 public:
     __device__ __forceinline__ Loader(
@@ -57,11 +61,11 @@ public:
     ) : p(p), patch(patch), first_z(start.at[0]), first_row(row + threadIdx.x % GROUP / 32),
         first_y(start.at[1]) {
 #pragma unroll
-        for (int part = 0; part <= PARTS; ++part) {
-            const int own = column + part * 32 + threadIdx.x % 32;
-            places[part] = -1;
+        for (int span = 0; span <= SPANS; ++span) {
+            const int own = column + span * 32 + threadIdx.x % 32;
+            places[span] = -1;
             if (own < p.limit[2]) {
-                places[part] = continued(own + start.at[2], p.extents[2], p.border);
+                places[span] = continued(own + start.at[2], p.extents[2], p.border);
             }
         }
     }
@@ -76,9 +80,9 @@ public:
             if (row < p.limit[1]) y = continued(row + first_y, p.extents[1], p.border);
             const float* line = patch + ((Index)z * p.extents[1] + y) * p.extents[2];
 #pragma unroll
-            for (int part = 0; part <= PARTS; ++part) {
-                voxels[i][part] = 0.0f;
-                if (z >= 0 && y >= 0 && places[part] >= 0) voxels[i][part] = line[places[part]];
+            for (int span = 0; span <= SPANS; ++span) {
+                voxels[i][span] = 0.0f;
+                if (z >= 0 && y >= 0 && places[span] >= 0) voxels[i][span] = line[places[span]];
             }
         }
     }
@@ -91,194 +95,211 @@ public:
             const int row = warp + 4 * i;
             if (row >= ROWS) break;
             Element* line = plane + (row / BESIDE * COLUMNS + lane) * PIECE + row % BESIDE * 2 * WORDS;
-            unsigned pairs[PARTS + 1];  // of each voxel and the one right of it
+            unsigned pairs[SPANS + 1];  // of each voxel and the one right of it
 #pragma unroll
-            for (int part = 0; part <= PARTS; ++part) {
-                float right = __shfl_sync(~0u, voxels[i][part], (lane + 1) % 32);
-                if (part < PARTS) {
-                    const float beyond = __shfl_sync(~0u, voxels[i][part + 1], 0);
+            for (int span = 0; span <= SPANS; ++span) {
+                float right = __shfl_sync(~0u, voxels[i][span], (lane + 1) % 32);
+                if (span < SPANS) {
+                    const float beyond = __shfl_sync(~0u, voxels[i][span + 1], 0);
                     if (lane == 31) right = beyond;
                 }
-                pairs[part] = pair(voxels[i][part], right);
+                pairs[span] = pair(voxels[i][span], right);
             }
 #pragma unroll
-            for (int part = 0; part < PARTS; ++part) {
+            for (int span = 0; span < SPANS; ++span) {
                 struct alignas(4 * WORDS) Seen {
                     unsigned words[WORDS];
-                } seen = {{pairs[part]}};
+                } seen = {{pairs[span]}};
 #pragma unroll
                 for (int k = 1; k < WORDS; ++k) {
-                    const unsigned given = lane < 2 * k ? pairs[part + 1] : pairs[part];
+                    const unsigned given = lane < 2 * k ? pairs[span + 1] : pairs[span];
                     seen.words[k] = __shfl_sync(~0u, given, (lane + 2 * k) % 32);
                 }
-                *reinterpret_cast<Seen*>(line + part * 32 * PIECE) = seen;
+                *reinterpret_cast<Seen*>(line + span * 32 * PIECE) = seen;
             }
         }
     }
 };
 
-// Of a row of the target, what a lane holds of two channels; left: columns from its first one on that
-// are measured.
+// Measures a lane's sums of a row of the target; left: columns from its first one on that are measured.
 template <bool IS_WHOLE, int COUNT>
 __device__ __forceinline__ void measure(
-    const float (&sums)[COUNT], int left, Sums& low, Sums& high
+    MeasuredRows& measured, const float (&sums)[COUNT], int left
 ) {
 #pragma unroll
     for (int i = 0; i < COUNT; i += 4) {
 #pragma unroll
         for (int odd = 0; odd < 2; ++odd) {
             if (!IS_WHOLE && i * 2 + odd >= left) continue;
-            low.add(sums[i + odd]);
-            high.add(sums[i + 2 + odd]);
+            measured.add(&sums[i], odd);
         }
     }
 }
 
-// BLOCKS: that share a multiprocessor, and its registers.
-template <int KERNEL, int OUTPUTS, int COLUMNS, int BLOCKS>
-__device__ __forceinline__ void convolve(const ConvolvePatches& p) {
-    constexpr int TILE_ROWS = 64 / OUTPUTS, ROWS = TILES * TILE_ROWS;
-    constexpr int PRODUCTS = Depth<KERNEL>::PRODUCTS, LINE_ROWS = Depth<KERNEL>::ROWS;
-    constexpr int SEEN = ROWS + Depth<KERNEL>::SEEN - TILE_ROWS, LINES = SEEN / LINE_ROWS;
-    constexpr int LINE = COLUMNS * PIECE, PLANE = LINES * LINE, TILE = TILE_ROWS / LINE_ROWS * LINE;
-    static_assert(TILE_ROWS % LINE_ROWS == 0, "a tile begins with a line");
-    extern __shared__ char shared[];
-    Element* ring = reinterpret_cast<Element*>(shared);             // [RING][LINES][COLUMNS][PIECE]
-    Barrier* loaded = reinterpret_cast<Barrier*>(ring + RING * PLANE);  // of each slot of the ring
-    Barrier* left = loaded + RING;                                   // the planes of each slot
-    Barrier* turn = left + RING;                                     // of each group
-    Moments* joined = reinterpret_cast<Moments*>(turn + 2);         // [8 warps][16]
+// What a block computes: OUTPUTS channels of some planes of a patch.
+struct Task {
+    int number, run, first_d, first_h, first_w, planes;
+    Start start;
+    Inside real;  // voxels of the patch that are of the volume
 
-    const int blocks_w = (p.target_extents[2] + COLUMNS - 1) / COLUMNS;
-    const int first_w = blockIdx.x % blocks_w * COLUMNS, first_h = blockIdx.x / blocks_w * ROWS;
-    const int first_d = blockIdx.y * p.planes;
-    const int planes = min(p.planes, p.target_extents[0] - first_d);
-    const int group = threadIdx.x / GROUP, warp = threadIdx.x % GROUP / 32;
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const int parts = p.outputs / OUTPUTS, part = blockIdx.z % parts, number = blockIdx.z / parts;
-    const Start start = start_of(p, number);
-    const Inside real = inside_of(p, p.target_extents, number);
-    const float* patch =
-        p.patches + (Index)(ARE_BLOCKS ? 0 : number) * p.extents[0] * p.extents[1] * p.extents[2];
-    const int d = first_d + p.origin[0], h = first_h + p.origin[1], w = first_w + p.origin[2];
-
-    if (threadIdx.x < RING) {
-        loaded[threadIdx.x].init(4);
-        left[threadIdx.x].init(8);
+    __device__ __forceinline__ Task(const ConvolvePatches& p, int outputs, int rows, int columns) {
+        const int across = (p.target_extents[2] + columns - 1) / columns, runs = p.outputs / outputs;
+        first_w = blockIdx.x % across * columns, first_h = blockIdx.x / across * rows;
+        first_d = blockIdx.y * p.planes, planes = min(p.planes, p.target_extents[0] - first_d);
+        run = blockIdx.z % runs, number = blockIdx.z / runs;
+        start = start_of(p, number), real = inside_of(p, p.target_extents, number);
     }
-    if (threadIdx.x < 2) turn[threadIdx.x].init(4);
-    Loader<KERNEL, COLUMNS, SEEN> loader(p, patch, start, h, w);
+};
+
+// BLOCKS: that share a multiprocessor, and its registers.
+template <int KERNEL_, int OUTPUTS_, int COLUMNS_, int BLOCKS_>
+struct Shared {
+    static constexpr int KERNEL = KERNEL_, OUTPUTS = OUTPUTS_, COLUMNS = COLUMNS_, BLOCKS = BLOCKS_;
+    static constexpr int TILE_ROWS = 64 / OUTPUTS, ROWS = TILES * TILE_ROWS;
+    static constexpr int PRODUCTS = Depth<KERNEL>::PRODUCTS, LINE_ROWS = Depth<KERNEL>::ROWS;
+    static constexpr int SEEN = ROWS + Depth<KERNEL>::SEEN - TILE_ROWS, LINES = SEEN / LINE_ROWS;
+    static constexpr int LINE = COLUMNS * PIECE, PLANE = LINES * LINE;
+    static constexpr int TILE = TILE_ROWS / LINE_ROWS * LINE;
+    static_assert(TILE_ROWS % LINE_ROWS == 0, "a tile begins with a line");
+
+    Element planes[RING][PLANE];  // [LINES][COLUMNS][PIECE]
+    Ring<RING> ring;
+    OrderedBarrier order;  // of the groups' products
+    Moments joined[8][16];
+
+    __device__ __forceinline__ void init() {
+        ring.init(4, 8);
+        order.init();
+    }
+};
+
+// Consumer: every second tile of the target's planes.
+template <class Held>
+__device__ __forceinline__ void multiply(const ConvolvePatches& p, const Task& task, Held& shared) {
+    constexpr int KERNEL = Held::KERNEL, OUTPUTS = Held::OUTPUTS, COLUMNS = Held::COLUMNS;
+    constexpr int PRODUCTS = Held::PRODUCTS, LINE = Held::LINE;
+    const int group = threadIdx.x / GROUP, warp = threadIdx.x % GROUP / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    uint4 weights[KERNEL * PRODUCTS];
+    const uint4* from = reinterpret_cast<const uint4*>(p.weights) +
+                        task.run * KERNEL * PRODUCTS * GROUP + threadIdx.x % GROUP;
+#pragma unroll
+    for (int i = 0; i < KERNEL * PRODUCTS; ++i) weights[i] = from[i * GROUP];
+    if (group == 1) shared.order.pass(group);
+
+    const int own_row = 16 * warp / OUTPUTS, channel = 16 * warp % OUTPUTS;
+    const Inside& real = task.real;
+    const int inside = p.target_extents[2] - task.first_w;
+    const int real_inside = real.extents[2] - task.first_w;
+    const bool is_whole = real_inside >= COLUMNS;
+    const int measured_columns = is_whole ? COLUMNS : max(real_inside, 0);  // of a row
+    const unsigned long long first = descriptor_of(shared.planes[0], LINE * 2, 128);
+    MeasuredRows measured;
+    int count = 0;  // of voxels that this lane has measured
+    for (int o = 0, turn = 0; o < task.planes; ++o) {
+        if (o) shared.ring.full[(o + KERNEL - 1) % RING].wait((o - 1) / RING);
+#pragma unroll 1
+        for (int tile = group; tile < TILES; tile += 2, ++turn) {
+            float sums[COLUMNS / 2];
+#pragma unroll
+            for (int i = 0; i < COLUMNS / 2; ++i) sums[i] = 0.0f;
+            shared.order.wait(group, turn);
+            fence_operand(sums);
+            begin_products();
+#pragma unroll
+            for (int i = 0; i < KERNEL; ++i) {
+                const int place = (o + i) % RING * Held::PLANE + tile * Held::TILE;
+#pragma unroll
+                for (int j = 0; j < PRODUCTS; ++j) {
+                    multiply_add(
+                        sums, weights[i * PRODUCTS + j], first + (place + j * 2 * LINE) / 8
+                    );
+                }
+            }
+            end_batch();
+            shared.order.pass(group);
+            fence_operand(sums);
+            wait_for_products<0>();
+            fence_operand(sums);
+            if (tile + 2 >= TILES) shared.ring.empty[o % RING].arrive_warp();
+
+            const int row = task.first_h + tile * Held::TILE_ROWS + own_row;
+            if (row >= p.target_extents[1]) continue;
+            if (p.partials && (!ARE_BLOCKS || (task.first_d + o < real.extents[0] &&
+                                               row < real.extents[1]))) {
+                if (!count) measured.begin(sums);
+                count += measured_columns / 8 * 2 + min(max(measured_columns % 8 - 2 * t, 0), 2);
+                if (is_whole) {
+                    measure<true>(measured, sums, COLUMNS);
+                } else {
+                    measure<false>(measured, sums, measured_columns - 2 * t);
+                }
+            }
+            Element* line = p.target + task.run * OUTPUTS + channel + t % 2 * 8 +
+                            ((((Index)task.number * p.target_extents[0] + task.first_d + o) *
+                                  p.target_extents[1] + row) * p.target_extents[2] + task.first_w) *
+                                p.outputs;
+#pragma unroll
+            for (int i = 0; i < COLUMNS / 2; i += 8) {
+                unsigned words[4];
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    words[k] = transposed_matrix(pair(sums[i + 2 * k], sums[i + 2 * k + 1]));
+                }
+                const uint4 own = transposed(words[0], words[1], words[2], words[3], t);
+                const int voxel = i * 2 + t / 2 * 8 + g;
+                if (voxel < inside) {
+                    *reinterpret_cast<uint4*>(line + (Index)voxel * p.outputs) = own;
+                }
+            }
+        }
+    }
+    if (p.partials) measured.keep(shared.joined[group * 4 + warp], count);
+}
+
+template <class Held>
+__device__ __forceinline__ void convolve(const ConvolvePatches& p) {
+    constexpr int KERNEL = Held::KERNEL;
+    extern __shared__ char memory[];
+    Held& shared = *reinterpret_cast<Held*>(memory);
+    const Task task(p, Held::OUTPUTS, Held::ROWS, Held::COLUMNS);
+    const float* patch = p.patches + (Index)(ARE_BLOCKS ? 0 : task.number) * p.extents[0] *
+                                         p.extents[1] * p.extents[2];
+    const int d = task.first_d + p.origin[0];
+
+    shared.init();
+    Loader<KERNEL, Held::COLUMNS, Held::SEEN> loader(
+        p, patch, task.start, task.first_h + p.origin[1], task.first_w + p.origin[2]
+    );
+    const int group = threadIdx.x / GROUP;
     for (int i = group; i < KERNEL; i += 3) {
         loader.fetch(d + i);
-        loader.store(ring + i * PLANE);
+        loader.store(shared.planes[i]);
     }
     fence_async_proxy();
     __syncthreads();
 
     if (group == 2) {
         give_registers<LOADER_REGISTERS>();
-        for (int i = KERNEL; i < planes + KERNEL - 1; ++i) {
+        for (int i = KERNEL; i < task.planes + KERNEL - 1; ++i) {
             loader.fetch(d + i);
-            if (i >= RING) left[i % RING].wait(i / RING - 1);
-            loader.store(ring + i % RING * PLANE);
+            if (i >= RING) shared.ring.empty[i % RING].wait(i / RING - 1);
+            loader.store(shared.planes[i % RING]);
             fence_async_proxy();
-            __syncwarp();
-            if (lane == 0) loaded[i % RING].arrive();
+            shared.ring.full[i % RING].arrive_warp();
         }
     } else {
-        take_registers<BLOCKS == 1 ? 224 : 88>();
-        uint4 weights[KERNEL * PRODUCTS];
-        const uint4* from = reinterpret_cast<const uint4*>(p.weights) +
-                            part * KERNEL * PRODUCTS * GROUP + threadIdx.x % GROUP;
-#pragma unroll
-        for (int i = 0; i < KERNEL * PRODUCTS; ++i) weights[i] = from[i * GROUP];
-        if (group == 1 && lane == 0) turn[0].arrive();
-
-        const int own_row = 16 * warp / OUTPUTS, channel = 16 * warp % OUTPUTS;
-        const int inside = p.target_extents[2] - first_w, real_inside = real.extents[2] - first_w;
-        const bool is_whole = real_inside >= COLUMNS;
-        const int measured = is_whole ? COLUMNS : max(real_inside, 0);  // columns of a row
-        const unsigned long long first = descriptor_of(ring, LINE * 2, 128);
-        Sums low{0.0f, 0.0f, 0.0f}, high{0.0f, 0.0f, 0.0f};
-        int count = 0;  // of voxels that this lane has measured
-        for (int o = 0, turns = 0; o < planes; ++o) {
-            if (o) loaded[(o + KERNEL - 1) % RING].wait((o - 1) / RING);
-#pragma unroll 1
-            for (int tile = group; tile < TILES; tile += 2, ++turns) {
-                float sums[COLUMNS / 2];
-#pragma unroll
-                for (int i = 0; i < COLUMNS / 2; ++i) sums[i] = 0.0f;
-                turn[group].wait(turns);
-                fence_operand(sums);
-                begin_products();
-#pragma unroll
-                for (int i = 0; i < KERNEL; ++i) {
-                    const int place = (o + i) % RING * PLANE + tile * TILE;
-#pragma unroll
-                    for (int j = 0; j < PRODUCTS; ++j) {
-                        multiply_add(
-                            sums, weights[i * PRODUCTS + j], first + (place + j * 2 * LINE) / 8
-                        );
-                    }
-                }
-                end_batch();
-                if (lane == 0) turn[1 - group].arrive();
-                fence_operand(sums);
-                wait_for_products<0>();
-                fence_operand(sums);
-                if (tile + 2 >= TILES) {
-                    __syncwarp();
-                    if (lane == 0) left[o % RING].arrive();
-                }
-
-                const int row = first_h + tile * TILE_ROWS + own_row;
-                if (row >= p.target_extents[1]) continue;
-                if (p.partials && (!ARE_BLOCKS || (first_d + o < real.extents[0] &&
-                                                   row < real.extents[1]))) {
-                    if (!count) low.shift = sums[0], high.shift = sums[2];
-                    count += measured / 8 * 2 + min(max(measured % 8 - 2 * t, 0), 2);
-                    if (is_whole) {
-                        measure<true>(sums, COLUMNS, low, high);
-                    } else {
-                        measure<false>(sums, measured - 2 * t, low, high);
-                    }
-                }
-                Element* line = p.target + part * OUTPUTS + channel + t % 2 * 8 +
-                                ((((Index)number * p.target_extents[0] + first_d + o) *
-                                      p.target_extents[1] + row) * p.target_extents[2] + first_w) *
-                                    p.outputs;
-#pragma unroll
-                for (int i = 0; i < COLUMNS / 2; i += 8) {
-                    unsigned words[4];
-#pragma unroll
-                    for (int k = 0; k < 4; ++k) {
-                        words[k] =
-                            transposed_matrix(pair(sums[i + 2 * k], sums[i + 2 * k + 1]));
-                    }
-                    const uint4 own = transposed(words[0], words[1], words[2], words[3], t);
-                    const int voxel = i * 2 + t / 2 * 8 + g;
-                    if (voxel < inside) {
-                        *reinterpret_cast<uint4*>(line + (Index)voxel * p.outputs) = own;
-                    }
-                }
-            }
-        }
-        if (p.partials) {
-            keep(joined + (group * 4 + warp) * 16, g, t, low, high, count);
-        }
+        take_registers<Held::BLOCKS == 1 ? 224 : 88>();
+        multiply(p, task, shared);
     }
-    if (!p.partials) return;
-    __syncthreads();
-    if (threadIdx.x >= OUTPUTS) return;
-    const Moments moments = of_eight_warps<OUTPUTS>(joined);
-    const Index block = ((Index)number * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-    p.partials[block * p.outputs + part * OUTPUTS + threadIdx.x] = moments;
+    store_partials<Held::OUTPUTS>(
+        p.partials, task.number, p.outputs, task.run * Held::OUTPUTS, shared.joined[0]
+    );
 }
 
 template <int KERNEL, int OUTPUTS, int COLUMNS, int BLOCKS>
 __global__ void __launch_bounds__(THREADS, BLOCKS) convolve_patches_wgmma(ConvolvePatches p) {
     follow();
-    convolve<KERNEL, OUTPUTS, COLUMNS, BLOCKS>(p);
+    convolve<Shared<KERNEL, OUTPUTS, COLUMNS, BLOCKS>>(p);
 }
 
 #endif

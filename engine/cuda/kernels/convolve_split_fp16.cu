@@ -17,6 +17,8 @@
 //
 // 3^3, 256 to 256 channels, 32^3 voxels, H200: 0.86 ms, 3.0e-7 off a sum in double precision; cuDNN
 // in plain float 2.7 ms, 1.5e-6.
+//
+// Measured (H200): 3^3, 256 to 256 channels, 32^3, 0.86 ms, bound by three products of 116 GFLOP, 53 % of it.
 
 #include "copies.cuh"
 #include "matrix.cuh"
@@ -52,14 +54,6 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
 // Bytes from a piece's first row to a vector, which is shifted so that 8 rows lie in different banks.
 __device__ __forceinline__ unsigned place(int row, int vector) {
     return (row * VECTORS + (vector ^ (row % VECTORS))) * 16;
-}
-
-// 16 bytes, or zeros; as begin_copy, but by way of the L1 cache, in which neighbouring taps find them.
-__device__ __forceinline__ void copy(unsigned target, const __half* source, bool is_inside) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;"
-                 ::"r"(target), "l"(source), "r"(is_inside ? 16 : 0) : "memory");
-#endif
 }
 
 // Position in the depth of the product; taps move fastest.
@@ -148,12 +142,12 @@ __device__ __forceinline__ void convolve(const ConvolveSplitFp16& p) {
                                                        inside[i] >> (2 * AXIS_BITS + next.w) & 1);
                 const __half* from = source[i] + offset;
                 if (HAS_BORDER && !is_inside) from = p.source;
-                copy(target + i * ROW_STEP * VECTORS * 16, from, is_inside);
+                begin_cached_copy(target + i * ROW_STEP * VECTORS * 16, from, is_inside);
             }
             const int weight_offset = 2 * (next.tap * p.source_channels + next.channel);
 #pragma unroll
             for (int i = 0; i < WEIGHT_ROWS; ++i) {
-                copy(target + (VOXELS + i * ROW_STEP) * VECTORS * 16, weight[i] + weight_offset, true);
+                begin_cached_copy(target + (VOXELS + i * ROW_STEP) * VECTORS * 16, weight[i] + weight_offset, true);
             }
             next.advance(p.kernel);
         }

@@ -12,11 +12,16 @@
 //
 // Each of four groups of four warps owns a plane of the target, or two; a fifth one copies input rows to
 // shared memory, some rows ahead, and activates them there, each once for all of them.
+//
+// Measured (H200, fp16): 7^3, 32 to 1 channels, 128^3, 0.162 ms, bound by 46 GFLOP, 37 % of it; 64 to 1
+// 0.226 ms, 53 %.
 
 #include "blocks.cuh"
 #include "copies.cuh"
 #include "order.cuh"
 #include "part.cuh"
+#include "pipeline.cuh"
+#include "view.cuh"
 #include "wgmma.cuh"
 
 struct ConvolveActivatedToPatches {
@@ -77,8 +82,7 @@ __device__ __forceinline__ Index offset_of(
     place = max(place, 0);  // far past the border, where nothing is used
 #ifdef IN_BLOCKS
     if (p.source_around.extents[0]) {
-        place -= start + p.source_around.first[axis];
-        place = min(max(place, 0), p.source_around.extents[axis] - 1);
+        place = p.source_around.within(place, start, axis);
     } else {
         const int block = p.source_blocks.block_at(place, axis);
         place -= block * p.source_blocks.extents[axis];
@@ -126,12 +130,12 @@ class RowLoader {
     const ConvolveActivatedToPatches& p;
     const Index* const planes;
     const int start_h, plane_count, first_row, last_row;
-    const Vector* source;      // at the 8 channels of this lane
+    const uint4* source;       // at the 8 channels of this lane
     float factor[8], summand[8];
     unsigned places[EACH];     // of its voxels in a row
     unsigned inside = 0;       // which of them are not zeros, a bit each
     bool has_last;             // of those
-    Vector* first_target;      // of its voxels in the first slot
+    uint4* first_target;       // of its voxels in the first slot
 
     __device__ __forceinline__ bool is_one(int i) const { return i + 1 < EACH || has_last; }
 
@@ -140,7 +144,7 @@ class RowLoader {
         return offset_of(p, start_h, 1, seen);
     }
 
-    __device__ __forceinline__ Vector* target(int slot, int i) const {
+    __device__ __forceinline__ uint4* target(int slot, int i) const {
         return first_target + (slot * Row::WIDTH + i * STEP) * Row::CHUNKS;
     }
 
@@ -159,19 +163,14 @@ class RowLoader {
         constexpr int AT_ONCE = COUNT < 4 ? COUNT : 3;
 #pragma unroll
         for (int first = 0; first < COUNT; first += AT_ONCE) {
-            Vector vectors[AT_ONCE];
+            uint4 vectors[AT_ONCE];
 #pragma unroll
             for (int i = 0; i < AT_ONCE && first + i < COUNT; ++i) {
                 vectors[i] = *target(slot, first + i);
             }
 #pragma unroll
             for (int i = 0; i < AT_ONCE && first + i < COUNT; ++i) {
-#pragma unroll
-                for (int lane = 0; lane < LANES; ++lane) {
-                    const float number = to_float(vectors[i].lanes[lane]);
-                    const float value = fmaf(number, factor[lane], summand[lane]);
-                    vectors[i].lanes[lane] = to_element(fmaxf(value, p.part.slope * value));
-                }
+                vectors[i] = activated(vectors[i], factor, summand, p.part.slope);
             }
 #pragma unroll
             for (int i = 0; i < AT_ONCE && first + i < COUNT; ++i) {
@@ -188,8 +187,8 @@ public:
     ) : p(p), planes(planes), start_h(start_h), plane_count(plane_count), first_row(first_h),
         last_row(first_h + rows - 1) {
         const int lane = threadIdx.x % GROUP, chunk = lane % Row::CHUNKS, first = lane / Row::CHUNKS;
-        source = reinterpret_cast<const Vector*>(p.part.source) + first_of(p, number) + chunk;
-        first_target = reinterpret_cast<Vector*>(stages) + first * Row::CHUNKS +
+        source = reinterpret_cast<const uint4*>(p.part.source) + first_of(p, number) + chunk;
+        first_target = reinterpret_cast<uint4*>(stages) + first * Row::CHUNKS +
                        swizzled<Row::VOXEL>(first, chunk);
         const int channel = number * p.part.table_stride + chunk * LANES;
 #pragma unroll
@@ -207,9 +206,9 @@ public:
     }
 
     // Each lane activates what it has copied itself, where that lies.
-    __device__ __forceinline__ void load_all(Barrier* loaded, Barrier* left) const {
+    __device__ __forceinline__ void load_all(Ring<Row::COUNT>& ring) const {
         const int count = (last_row + 1 - first_row) * plane_count;
-        RingSlot<Row::COUNT> slot, activated;
+        RingSlot<Row::COUNT> slot, ready;
         unsigned are_there = 0;  // of the last rows begun, a bit each
         int row = first_row, plane = 0;
         Index of_row = row_offset(row);
@@ -217,8 +216,8 @@ public:
         for (int i = 0; i < count + AHEAD; ++i) {
             if (i < count) {
                 const bool is_there = of_row != NOTHING && planes[plane] != NOTHING;
-                if (slot.round) left[slot.number].wait(slot.round - 1);
-                begin_row(of_row + planes[plane], is_there, slot.number);
+                ring.acquire(slot);
+                begin_row(of_row + planes[plane], is_there, slot.index);
                 are_there = are_there << 1 | is_there;
                 slot.advance();
                 if (++plane == plane_count) plane = 0, of_row = row_offset(++row);
@@ -230,111 +229,185 @@ public:
             wait_for_all_groups_but<AHEAD>();
             const bool is_there = are_there >> AHEAD & 1;
             if (has_last) {
-                activate<EACH>(is_there, activated.number);
+                activate<EACH>(is_there, ready.index);
             } else {
-                activate<EACH - 1>(is_there, activated.number);
+                activate<EACH - 1>(is_there, ready.index);
             }
-            __syncwarp();
-            if (threadIdx.x % 32 == 0) loaded[activated.number].arrive();
-            activated.advance();
+            ring.full[ready.index].arrive_warp();
+            ready.advance();
         }
     }
 };
 
-template <int CHANNELS, int COLUMNS, int STAGES>
-__device__ __forceinline__ void convolve(const ConvolveActivatedToPatches& p) {
+// What a block computes: rows of some planes of the target of a patch.
+struct Task {
+    int output, number, first_d, first_h, first_w, rows;
+    Start start;
+    Inside inside;  // voxels of the patch that are of the volume
+
+    __device__ __forceinline__ Task(
+        const ConvolveActivatedToPatches& p, int columns, int planes
+    ) : output(blockIdx.z % p.outputs), number(blockIdx.z / p.outputs), start(start_of(p, number)),
+        inside(inside_of(p, p.target_extents, number)) {
+        const int across = (p.target_extents[2] + columns - 1) / columns;
+        first_w = blockIdx.x % across * columns, first_h = blockIdx.x / across * p.rows;
+        first_d = blockIdx.y * planes, rows = min(p.rows, inside.extents[1] - first_h);
+    }
+};
+
+template <int CHANNELS_, int COLUMNS_, int STAGES_>
+struct Shared {
+    static constexpr int CHANNELS = CHANNELS_, COLUMNS = COLUMNS_, STAGES = STAGES_;
     using Row = Stage<CHANNELS, COLUMNS, STAGES>;
-    constexpr int EACH = COLUMNS == 64 ? 2 : 1, PLANES = GROUPS * EACH;  // of a group, of a block
-    constexpr int STEPS = CHANNELS / 16;
-    constexpr int OPERAND = 2 * TURNED * PIECE;  // of 16 channels of one kernel plane
-    constexpr int SUMS = Row::WIDTH / 2, SUMS_PITCH = Row::WIDTH + 4;  // which is in different banks
-    extern __shared__ char shared[];
-    const int depth = p.kernel[0], plane_count = PLANES + depth - 1;
-    Element* stages = reinterpret_cast<Element*>(shared);  // [COUNT][WIDTH][CHUNKS][8], swizzled
-    Element* weights = stages + Row::COUNT * Row::WIDTH * CHANNELS;
-    // [GROUPS][TAPS][SUMS_PITCH], behind [depth][STEPS][2][TURNED][ROWS][8].
-    float* complete = reinterpret_cast<float*>(weights + KERNEL * STEPS * OPERAND);
-    Barrier* loaded = reinterpret_cast<Barrier*>(complete + GROUPS * TAPS * SUMS_PITCH);
-    Barrier* left = loaded + Row::COUNT;
-    Index* planes = reinterpret_cast<Index*>(left + Row::COUNT);  // offsets within the source
-    int* voxels = reinterpret_cast<int*>(planes + PLANES + KERNEL - 1);
+    static constexpr int EACH = COLUMNS == 64 ? 2 : 1, PLANES = GROUPS * EACH;  // of a group, a block
+    static constexpr int STEPS = CHANNELS / 16;
+    static constexpr int OPERAND = 2 * TURNED * PIECE;  // of 16 channels of one kernel plane
+    static constexpr int SUMS = Row::WIDTH / 2;
+    static constexpr int SUMS_PITCH = Row::WIDTH + 4;  // which is in different banks
 
-    const int output = blockIdx.z % p.outputs, patch = blockIdx.z / p.outputs;
-    const int blocks_w = (p.target_extents[2] + COLUMNS - 1) / COLUMNS;
-    const int first_w = blockIdx.x % blocks_w * COLUMNS;
-    const int first_h = blockIdx.x / blocks_w * p.rows, first_d = blockIdx.y * PLANES;
-    const Start start = start_of(p, patch);
-#ifdef IN_BLOCKS
-    const Inside of_block = p.blocks.inside(start);
-    const int (&inside)[3] = of_block.extents;
-#else
-    const int (&inside)[3] = p.target_extents;
-#endif
-    const int rows = min(p.rows, inside[1] - first_h);
-    if (rows <= 0) return;
-    const int group = threadIdx.x / GROUP, warp = threadIdx.x % GROUP / 32;
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const int seen_rows = rows + KERNEL - 1;
+    Element rows[STAGES][Row::WIDTH * CHANNELS];  // [WIDTH][CHUNKS][8], swizzled
+    Element weights[KERNEL * STEPS * OPERAND];    // [depth][STEPS][2][TURNED][ROWS][8]
+    float complete[GROUPS][TAPS * SUMS_PITCH];    // columns of a row of the target
+    Ring<STAGES> ring;
+    Index planes[PLANES + KERNEL - 1];            // offsets within the source
+    int voxels[Row::WIDTH];
 
-    const int vectors = depth * STEPS * OPERAND / 8;
-    const uint4* from = reinterpret_cast<const uint4*>(p.weights) + (Index)output * vectors;
-    for (int i = threadIdx.x; i < vectors; i += THREADS) {
-        reinterpret_cast<uint4*>(weights)[i] = from[i];
-    }
-    find_places<Row::WIDTH>(p, start, voxels, planes, first_w, first_d, plane_count);
-    if (threadIdx.x < Row::COUNT) {
-        loaded[threadIdx.x].init(GROUP / 32);
-        left[threadIdx.x].init(GROUPS * 4);
-    }
-    fence_async_proxy();
-    __syncthreads();
-
-    if (group == GROUPS) {
-        give_registers<LOADER_REGISTERS>();
-        const RowLoader<CHANNELS, COLUMNS, STAGES> loader(
-            p, patch, start.at[1], voxels, planes, plane_count, first_h, seen_rows, stages
+    __device__ __forceinline__ void begin(
+        const ConvolveActivatedToPatches& p, const Task& task, int plane_count
+    ) {
+        const int vectors = p.kernel[0] * STEPS * OPERAND / 8;
+        const uint4* from = reinterpret_cast<const uint4*>(p.weights) + (Index)task.output * vectors;
+        for (int i = threadIdx.x; i < vectors; i += THREADS) {
+            reinterpret_cast<uint4*>(weights)[i] = from[i];
+        }
+        find_places<Row::WIDTH>(
+            p, task.start, voxels, planes, task.first_w, task.first_d, plane_count
         );
-        loader.load_all(loaded, left);
-        return;
+        ring.init(GROUP / 32, GROUPS * 4);
+        fence_async_proxy();
+        __syncthreads();
     }
-    take_registers<OTHER_REGISTERS>();
-    const int own_d = first_d + group * EACH;
-    const bool is_used = own_d < inside[0];
-    float sums[EACH][SUMS];  // of 8 rows of the target, one each of 8 lanes and two of each warp
-#pragma unroll
-    for (int plane = 0; plane < EACH; ++plane)
-#pragma unroll
-        for (int i = 0; i < SUMS; ++i) sums[plane][i] = 0.0f;
-    auto fence_all = [&] {
+};
+
+// Sums of a group's planes of the target: of each 8 rows, one each of 8 lanes and two of each warp.
+template <class Held>
+struct Products {
+    static constexpr int EACH = Held::EACH, SUMS = Held::SUMS;
+
+    Held& shared;
+    float sums[EACH][SUMS] = {};
+    RingSlot<Held::STAGES> slot;
+    int read = -1;
+    unsigned long long first_weights, first_voxels;
+
+    __device__ __forceinline__ Products(Held& held_by_all) : shared(held_by_all) {
+        first_weights = descriptor_of(shared.weights, TURNED * PIECE * 2, PIECE * 2);
+        first_voxels = descriptor_of_rows<Held::Row::VOXEL>(shared.rows);
+    }
+
+    __device__ __forceinline__ void fence_all() {
 #pragma unroll
         for (int plane = 0; plane < EACH; ++plane) fence_operand(sums[plane]);
-    };
-    float* own_complete = complete + group * TAPS * SUMS_PITCH;
-    const unsigned long long first_weights = descriptor_of(weights, TURNED * PIECE * 2, PIECE * 2);
-    const unsigned long long first_voxels = descriptor_of_rows<Row::VOXEL>(stages);
-    const float bias = p.bias ? p.bias[output] : 0.0f;
-    bool finite = true;
-    int slot = 0, round = 0, read = -1;
-    auto leave = [&](int slot) {
-        __syncwarp();
-        if (lane == 0) left[slot].arrive();
-    };
-    auto advance = [&] {
-        if (++slot == Row::COUNT) slot = 0, ++round;
-    };
-    auto pass = [&](int count) {
+    }
+
+    // Releases rows that this group does not use.
+    __device__ __forceinline__ void skip(int count) {
         for (int i = 0; i < count; ++i) {
-            loaded[slot].wait(round);
-            leave(slot);
-            advance();
+            shared.ring.wait(slot);
+            shared.ring.empty[slot.index].arrive_warp();
+            slot.advance();
         }
-    };
-    // Of the target's row that is complete the sums of its columns; its place begins anew.
-    auto finish = [&](int done, int d, float (&sums)[SUMS]) {
+    }
+
+    // Begins a batch with the next row, whose operand is the result.
+    __device__ __forceinline__ unsigned long long begin() {
+        shared.ring.wait(slot);
+        begin_products();
+        return first_voxels + slot.index * Held::Row::BYTES / 16;
+    }
+
+    __device__ __forceinline__ void end() {
+        end_batch();
+        if (read >= 0) {
+            wait_for_products<1>();
+            shared.ring.empty[read].arrive_warp();
+        }
+        read = slot.index;
+        slot.advance();
+    }
+
+    // Adds products of a row of the source with a plane of the kernel.
+    __device__ __forceinline__ void add(
+        float (&sums)[SUMS], unsigned long long a, int of_kernel, unsigned long long b
+    ) {
+        const unsigned long long own = a + of_kernel * Held::STEPS * Held::OPERAND / 8;
+#pragma unroll
+        for (int step = 0; step < Held::STEPS; ++step) {
+            multiply_add(sums, own + step * Held::OPERAND / 8, b + step * 2);
+        }
+    }
+
+    // Adds those of a row in all planes that the group's planes of the target see.
+    __device__ __forceinline__ void add_row(int row, int depth) {
+        const int turned = -row & (ROWS - 1);  // the weights' row for the first of the sums
+        const unsigned long long a = first_weights + turned * PIECE / 8;
+        fence_all();
+        if constexpr (EACH == 1) {
+#pragma unroll 1
+            for (int i = 0; i < depth; ++i) {
+                add(sums[0], a, i, begin());
+                end();
+            }
+        } else {
+            add(sums[0], a, 0, begin());
+            end();
+#pragma unroll 1
+            for (int i = 1; i < depth; ++i) {
+                const unsigned long long b = begin();
+                add(sums[0], a, i, b);
+                add(sums[1], a, i - 1, b);
+                end();
+            }
+            add(sums[1], a, depth - 1, begin());
+            end();
+        }
+        wait_for_products<0>();
+        fence_all();
+        shared.ring.empty[read].arrive_warp();
+        read = -1;
+    }
+};
+
+// Sums up the columns of a row of the target that is complete, and writes it; its sums begin anew.
+template <class Held>
+struct Written {
+    const ConvolveActivatedToPatches& p;
+    const Task& task;
+    float* complete;  // of this group
+    float bias;
+    bool is_finite_yet = true;
+
+    __device__ __forceinline__ Written(
+        const ConvolveActivatedToPatches& p, const Task& task, float* complete
+    ) : p(p), task(task), complete(complete), bias(p.bias ? p.bias[task.output] : 0.0f) {}
+
+    __device__ __forceinline__ Index place(int d, int h, int w) const {
+#ifdef IN_BLOCKS
+        return task.output * p.blocks.voxels() +
+               p.blocks.place(task.start.at[0] + d, task.start.at[1] + h, task.start.at[2] + w);
+#else
+        return ((((Index)task.number * p.outputs + task.output) * p.target_extents[0] + d) *
+                    p.target_extents[1] + h) * p.target_extents[2] + w;
+#endif
+    }
+
+    __device__ __forceinline__ void finish(int done, int d, float (&sums)[Held::SUMS]) {
+        constexpr int PITCH = Held::SUMS_PITCH;
+        const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
         const bool odd = done & 1;
 #pragma unroll
-        for (int i = 0; i < SUMS; i += 4) {
-            *reinterpret_cast<float2*>(own_complete + g * SUMS_PITCH + i * 2 + 2 * t) =
+        for (int i = 0; i < Held::SUMS; i += 4) {
+            *reinterpret_cast<float2*>(complete + g * PITCH + i * 2 + 2 * t) =
                 make_float2(odd ? sums[i + 2] : sums[i], odd ? sums[i + 3] : sums[i + 1]);
 #pragma unroll
             for (int k = 0; k < 2; ++k) {
@@ -343,98 +416,77 @@ __device__ __forceinline__ void convolve(const ConvolveActivatedToPatches& p) {
             }
         }
         __syncwarp();
-        if (done >= 0 && d < inside[0]) {
-            for (int column = lane; column < COLUMNS; column += 32) {
-                if (first_w + column >= inside[2]) break;
+        if (done >= 0 && d < task.inside.extents[0]) {
+            for (int column = lane; column < Held::COLUMNS; column += 32) {
+                if (task.first_w + column >= task.inside.extents[2]) break;
                 float value = bias;
 #pragma unroll
-                for (int k = 0; k < KERNEL; ++k) {
-                    value += own_complete[k * SUMS_PITCH + column + k];
-                }
+                for (int k = 0; k < KERNEL; ++k) value += complete[k * PITCH + column + k];
                 value = p.activation(value);
-                finite = finite && is_finite(value);
-#ifdef IN_BLOCKS
-                p.translated[output * p.blocks.voxels() +
-                             p.blocks.place(start.at[0] + d, start.at[1] + first_h + done,
-                                            start.at[2] + first_w + column)] = value;
-#else
-                p.translated[((((Index)patch * p.outputs + output) * p.target_extents[0] + d) *
-                                  p.target_extents[1] + first_h + done) * p.target_extents[2] +
-                             first_w + column] = value;
-#endif
+                is_finite_yet = is_finite_yet && is_finite(value);
+                p.translated[place(d, task.first_h + done, task.first_w + column)] = value;
             }
         }
         __syncwarp();
-    };
-    for (int row = 0; row < seen_rows; ++row) {
+    }
+};
+
+// Consumer: one plane of the target, or two.
+template <class Held>
+__device__ __forceinline__ void multiply(
+    const ConvolveActivatedToPatches& p, const Task& task, Held& shared, int plane_count
+) {
+    constexpr int EACH = Held::EACH;
+    const int group = threadIdx.x / GROUP, warp = threadIdx.x % GROUP / 32;
+    const int own_d = task.first_d + group * EACH;
+    const bool is_used = own_d < task.inside.extents[0];
+    Products<Held> products(shared);
+    Written<Held> written(p, task, shared.complete[group]);
+    for (int row = 0; row < task.rows + KERNEL - 1; ++row) {
         if (!is_used) {
-            pass(plane_count);
+            products.skip(plane_count);
             continue;
         }
-        pass(group * EACH);
-        const int turned = -row & (ROWS - 1);  // the weights' row for the first of the sums
-        const unsigned long long a = first_weights + turned * PIECE / 8;
-        fence_all();
-        auto add = [&](float (&sums)[SUMS], int of_kernel, unsigned long long b) {
-            const unsigned long long own = a + of_kernel * STEPS * OPERAND / 8;
-#pragma unroll
-            for (int step = 0; step < STEPS; ++step) {
-                multiply_add(sums, own + step * OPERAND / 8, b + step * 2);
-            }
-        };
-        auto begin = [&] {
-            loaded[slot].wait(round);
-            begin_products();
-            return first_voxels + slot * Row::BYTES / 16;
-        };
-        auto end = [&] {
-            end_batch();
-            if (read >= 0) {
-                wait_for_products<1>();
-                leave(read);
-            }
-            read = slot;
-            advance();
-        };
-        if constexpr (EACH == 1) {
-#pragma unroll 1
-            for (int i = 0; i < depth; ++i) {
-                add(sums[0], i, begin());
-                end();
-            }
-        } else {
-            add(sums[0], 0, begin());
-            end();
-#pragma unroll 1
-            for (int i = 1; i < depth; ++i) {
-                const unsigned long long b = begin();
-                add(sums[0], i, b);
-                add(sums[1], i - 1, b);
-                end();
-            }
-            add(sums[1], depth - 1, begin());
-            end();
-        }
-        wait_for_products<0>();
-        fence_all();
-        leave(read);
-        read = -1;
-
+        products.skip(group * EACH);
+        products.add_row(row, p.kernel[0]);
         const int done = row - (KERNEL - 1);  // the target's row that has seen all its input rows
         if (warp == (done & (ROWS - 1)) / 2) {
 #pragma unroll
-            for (int plane = 0; plane < EACH; ++plane) finish(done, own_d + plane, sums[plane]);
+            for (int plane = 0; plane < EACH; ++plane) {
+                written.finish(done, own_d + plane, products.sums[plane]);
+            }
         }
-        pass(PLANES - EACH - group * EACH);
+        products.skip(Held::PLANES - EACH - group * EACH);
     }
-    if (!finite) *p.overflow = 1;
+    if (!written.is_finite_yet) *p.overflow = 1;
+}
+
+template <class Held>
+__device__ __forceinline__ void convolve(const ConvolveActivatedToPatches& p) {
+    extern __shared__ char memory[];
+    Held& shared = *reinterpret_cast<Held*>(memory);
+    const Task task(p, Held::COLUMNS, Held::PLANES);
+    if (task.rows <= 0) return;
+    const int plane_count = Held::PLANES + p.kernel[0] - 1;
+    shared.begin(p, task, plane_count);
+    if (threadIdx.x / GROUP == GROUPS) {
+        give_registers<LOADER_REGISTERS>();
+        const RowLoader<Held::CHANNELS, Held::COLUMNS, Held::STAGES> loader(
+            p, task.number, task.start.at[1], shared.voxels, shared.planes, plane_count, task.first_h,
+            task.rows + KERNEL - 1, shared.rows[0]
+        );
+        loader.load_all(shared.ring);
+    } else {
+        take_registers<OTHER_REGISTERS>();
+        multiply(p, task, shared, plane_count);
+    }
 }
 
 template <int CHANNELS, int COLUMNS, int STAGES>
 __global__ void __launch_bounds__(THREADS, 1)
     convolve_to_patches_wgmma(ConvolveActivatedToPatches p) {
     follow();
-    convolve<CHANNELS, COLUMNS, STAGES>(p);
+    convolve<Shared<CHANNELS, COLUMNS, STAGES>>(p);
 }
 
 #endif

@@ -1,5 +1,5 @@
-// Copies from global to shared memory that go on beside what a thread does. They exist from compute
-// capability 8.0 on; an older card copies at once.
+// Asynchronous copies (cp.async) from global to shared memory. They exist from compute capability 8.0 on;
+// an older GPU copies at once.
 #pragma once
 
 #include "element.cuh"
@@ -19,6 +19,18 @@ __device__ __forceinline__ void begin_copy(unsigned target, const void* source, 
 #if __CUDA_ARCH__ >= 800
     const int size = is_inside ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+                 "r"(size)
+                 : "memory");
+#endif
+}
+
+// The same by way of the L1 cache, for what neighbouring threads read again.
+__device__ __forceinline__ void begin_cached_copy(
+    unsigned target, const void* source, bool is_inside
+) {
+#if __CUDA_ARCH__ >= 800
+    const int size = is_inside ? 16 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
                  "r"(size)
                  : "memory");
 #endif

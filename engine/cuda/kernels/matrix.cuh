@@ -1,5 +1,6 @@
-// What kernels for the matrix units share: the product m16n8k16 of 16-bit numbers, summed in float.
-// It exists from compute capability 8.0 on; a program for an older card never launches such a kernel.
+// Matrix instructions of a warp: mma.sync m16n8k16 of 16-bit numbers, summed in float, from compute
+// capability 8.0 on (a program for an older GPU never launches such a kernel); and how a warp loads,
+// stores and transposes its 8 x 8 matrices.
 #pragma once
 
 #include "element.cuh"
@@ -55,6 +56,22 @@ __device__ __forceinline__ uint4 transposed(
     upper ? w0 = c : w2 = c;
     upper ? w1 = d : w3 = d;
     return make_uint4(w0, w1, w2, w3);
+}
+
+// Stores four 8 x 8 matrices of which each lane has two numbers of a row, column by column; lane 8 m + c
+// has the address of column c of matrix m. From 9.0 on.
+__device__ __forceinline__ void store_transposed(unsigned column, const uint4& words) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     column
+                 ),
+                 "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
+                 : "memory");
+}
+
+// Of an 8 x 8 matrix of which lane 4 g + t holds columns 2 t and 2 t + 1 of row g, the transposed.
+__device__ __forceinline__ unsigned transposed_matrix(unsigned word) {
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(word));
+    return word;
 }
 
 #endif

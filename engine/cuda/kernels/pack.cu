@@ -3,6 +3,8 @@
 // patches float [N, C, D, H, W] -> target [N, D', H', W', C'].
 // Writes D' * H' * W' * C' elements a patch; each input row is read once for every row of the
 // output that sees it, from the cache.
+//
+// Not measured: fp16, 1 channel and kernel 5^3 to 32 channels, 128^3.
 
 #include "blocks.cuh"
 #include "order.cuh"

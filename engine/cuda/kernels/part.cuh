@@ -16,7 +16,20 @@ struct Part {
     int origin[3];         // if so, of the first voxel
 };
 
-// Normalisation and activation of a vector of a part, for what knows no slope above 1.
+// activation(voxel * factor + summand) of a vector. slope: of values below 0, at most 1.
+__device__ __forceinline__ uint4 activated(
+    const uint4& voxel, const float (&factor)[LANES], const float (&summand)[LANES], float slope
+) {
+    Vector vector = reinterpret_cast<const Vector&>(voxel);
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) {
+        const float value = fmaf(to_float(vector.lanes[lane]), factor[lane], summand[lane]);
+        vector.lanes[lane] = to_element(fmaxf(value, slope * value));
+    }
+    return reinterpret_cast<const uint4&>(vector);
+}
+
+// Normalisation and activation of LANES channels of a part, with a slope of at most 1.
 struct Prologue {
     float factor[LANES], summand[LANES], slope;
 
@@ -31,12 +44,6 @@ struct Prologue {
     }
 
     __device__ __forceinline__ uint4 operator()(const uint4& voxel) const {
-        Vector vector = reinterpret_cast<const Vector&>(voxel);
-#pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) {
-            const float value = fmaf(to_float(vector.lanes[lane]), factor[lane], summand[lane]);
-            vector.lanes[lane] = to_element(fmaxf(value, slope * value));
-        }
-        return reinterpret_cast<const uint4&>(vector);
+        return activated(voxel, factor, summand, slope);
     }
 };

@@ -120,9 +120,9 @@ struct Channels {
         const Around& around = p.source_around;
         if (!around.extents[0]) return p.source_blocks.within(d, h, w);
         const Start start = p.blocks.start(blockIdx.z);
-        d = min(max(d - start.at[0] - around.first[0], 0), around.extents[0] - 1);
-        h = min(max(h - start.at[1] - around.first[1], 0), around.extents[1] - 1);
-        w = min(max(w - start.at[2] - around.first[2], 0), around.extents[2] - 1);
+        d = around.within(d, start.at[0], 0);
+        h = around.within(h, start.at[1], 1);
+        w = around.within(w, start.at[2], 2);
         return blockIdx.z;
     }
 

@@ -10,6 +10,8 @@
 // store_voxels: reads each float once and writes its voxel. The arithmetic is that of the host
 // (Scaling in scaling.py, Blender in blending.py), operation by operation and without contraction,
 // so that both give the same bits.
+//
+// Not measured: cut, blend and store_voxels of int16 volumes in patches of 128^3.
 
 #include "element.cuh"
 

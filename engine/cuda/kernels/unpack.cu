@@ -5,6 +5,8 @@
 // convolution; reads it once (each 16 bytes are one row of taps), writes 4 bytes a voxel.
 // Both raise a flag where a result is not finite.
 // add_patches: for a network that adds its input to what it makes; moves three floats a voxel.
+//
+// Not measured: fp16, 8 channels to 1, 128^3.
 
 #include "blocks.cuh"
 #include "order.cuh"

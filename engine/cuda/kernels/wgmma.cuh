@@ -1,6 +1,5 @@
-// What kernels of warp groups share: wgmma, the product of 16-bit numbers in which four warps take part
-// and whose second operand lies in shared memory, summed in float; and barriers between the groups of
-// a block. Only compute capability 9.0 has wgmma.
+// wgmma: the matrix product of a warpgroup (four warps) of 16-bit numbers, of which the second operand, or
+// both, lie in shared memory; summed in float. Only compute capability 9.0 has it.
 #pragma once
 
 #include "element.cuh"
@@ -55,82 +54,6 @@ __device__ __forceinline__ void fence_operand(float (&sums)[COUNT]) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
-
-// Registers of each lane from here on; of all warps of a group.
-template <int COUNT>
-__device__ __forceinline__ void take_registers() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
-}
-template <int COUNT>
-__device__ __forceinline__ void give_registers() {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
-}
-
-// Makes what this lane has written to shared memory visible to products that others begin.
-__device__ __forceinline__ void fence_async_proxy() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-// An mbarrier in shared memory: its phase is over when so many lanes have arrived.
-struct Barrier {
-    unsigned long long state;
-
-    __device__ __forceinline__ void init(int count) {
-        Barrier* const barrier = this;
-        const unsigned address = __cvta_generic_to_shared(barrier);
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "r"(count) : "memory");
-    }
-
-    __device__ __forceinline__ void arrive() {
-        Barrier* const barrier = this;
-        const unsigned address = __cvta_generic_to_shared(barrier);
-        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(address) : "memory");
-    }
-
-    // Arrives when the copies that this lane has begun are done.
-    __device__ __forceinline__ void arrive_when_copied() {
-        Barrier* const barrier = this;
-        const unsigned address = __cvta_generic_to_shared(barrier);
-        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address) : "memory");
-    }
-
-    // Begins to copy so many bytes from global memory, and arrives when they are there; by one lane.
-    __device__ __forceinline__ void arrive_with_bytes(void* target, const void* source, int bytes) {
-        Barrier* const barrier = this;
-        const unsigned address = __cvta_generic_to_shared(barrier);
-        const unsigned to = __cvta_generic_to_shared(target);
-        asm volatile(
-            "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %3; "
-            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%1], [%2], %3, [%0];"
-            ::"r"(address), "r"(to), "l"(source), "r"(bytes)
-            : "memory");
-    }
-
-    // Until phase number `phase`, of which it may be the next but no more, is over.
-    __device__ __forceinline__ void wait(int phase) {
-        Barrier* const barrier = this;
-        const unsigned address = __cvta_generic_to_shared(barrier), parity = phase & 1;
-        unsigned over = 0;
-        while (!over) {
-            asm volatile(
-                "{.reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; "
-                "selp.u32 %0, 1, 0, p;}"
-                : "=r"(over)
-                : "r"(address), "r"(parity)
-                : "memory");
-        }
-    }
-};
-
-// A slot of a ring; `round` times all of its slots were passed.
-template <int COUNT>
-struct RingSlot {
-    int number = 0, round = 0;
-
-    __device__ __forceinline__ void advance() {
-        if (++number == COUNT) number = 0, ++round;
-    }
-};
 
 #ifndef ELEMENT_FLOAT
 
@@ -247,22 +170,6 @@ __device__ __forceinline__ void multiply_add(
         static_assert(COUNT == 68);
         PRODUCT_136
     }
-}
-
-// Four 8 x 8 matrices of which each lane has two numbers of a row, column by column. Lane 8 m + c
-// says where column c of matrix m goes.
-__device__ __forceinline__ void store_transposed(unsigned column, const uint4& words) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                     column
-                 ),
-                 "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
-                 : "memory");
-}
-
-// Of an 8 x 8 matrix of which lane 4 g + t holds columns 2 t and 2 t + 1 of row g, the transposed.
-__device__ __forceinline__ unsigned transposed_matrix(unsigned word) {
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(word));
-    return word;
 }
 
 #endif

@@ -24,9 +24,7 @@ from ....io.files.own_files import user_name
 from ....io.files.parts import remove_leftovers
 from ....io.reading import causes_named
 from ....io.volume import Study
-from ...cycle.back_model import back_model, back_options, cycle_rule
-from ...cycle.back_translation import BackTask
-from ...cycle.cycle_error import CycleRule
+from ...cycle import BackTask, back_model, back_options, cycle_rule
 from ...decisions import check_model, with_precision
 from ...events import Remark
 from ...execution.stages import StudyTask
@@ -41,9 +39,10 @@ from ...results.resume import PlannedStudy, Planner
 from ...results.sidecar import SidecarMaker
 from ...results.storing import Store
 from ...settings import CycleCheck, TranslateOptions
-from ...study.intake import contrast_checked
-from ...study.maps.study_map import maps_asked_for
-from ...study.verification import StudyVerifier, study_verifier
+from ...study.figures import CycleRule
+from ...study.maps import maps_asked_for
+from ...study.selection import contrast_checked
+from ...study.verify import StudyVerifier, study_verifier
 from ...translate import concurrency_of
 from ..queue.job import StudyJob
 from ..submission import refused_link

@@ -15,7 +15,7 @@ from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.onnxruntime.session import session_bytes
 from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.host import memory
-from cuda_cyclegan.pipelines.study.voxels.resampling import ResampledRows, Resampling
+from cuda_cyclegan.pipelines.study.geometry import ResampledRows, Resampling
 
 
 @pytest.fixture

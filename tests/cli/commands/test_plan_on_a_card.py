@@ -29,8 +29,8 @@ from cuda_cyclegan.engine.probe.gpus import CudaDevice
 from cuda_cyclegan.engine.whole_volume import VolumePlan
 from cuda_cyclegan.pipelines import dry_run
 from cuda_cyclegan.pipelines.rates import HostRates, RateCache, host_keys
-from cuda_cyclegan.pipelines.study.sliding_window import window_grid
-from cuda_cyclegan.pipelines.study.tiling import tile
+from cuda_cyclegan.pipelines.study.inference import window_grid
+from cuda_cyclegan.pipelines.study.tiles import tile
 
 MIB = 1 << 20
 CARD = Device("cuda", "fp16", ("fp16",))

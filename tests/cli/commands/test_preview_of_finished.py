@@ -13,9 +13,9 @@ from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
 
-from cuda_cyclegan.pipelines.execution import stages
 from cuda_cyclegan.pipelines.execution.under_way import StudiesUnderWay, StudyProgress
 from cuda_cyclegan.pipelines.results.manifest import load
+from cuda_cyclegan.pipelines.study.translator import StudyTranslator
 
 sitk: Any = _SimpleITK
 MR = Phantom("MR", intercept=0.0)
@@ -98,7 +98,7 @@ def test_memory_is_awaited_before_files_are_read(
 ) -> None:
     world.command("translate")
     taken: list[int] = []
-    take, draw = StudiesUnderWay.take_memory, stages.preview_from_files
+    take, draw = StudiesUnderWay.take_memory, StudyTranslator.preview_stored
 
     def takes(self: StudiesUnderWay, progress: StudyProgress, foreseen: int) -> None:
         take(self, progress, foreseen)
@@ -109,7 +109,7 @@ def test_memory_is_awaited_before_files_are_read(
         return draw(*arguments)
 
     monkeypatch.setattr(StudiesUnderWay, "take_memory", takes)
-    monkeypatch.setattr(stages, "preview_from_files", draws)
+    monkeypatch.setattr(StudyTranslator, "preview_stored", draws)
     assert "2 previews drawn" in world.command("translate", "--preview").stdout
 
 

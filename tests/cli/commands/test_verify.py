@@ -19,7 +19,7 @@ from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines import decisions, opening
 from cuda_cyclegan.pipelines import translate as translating
-from cuda_cyclegan.pipelines.study import verification
+from cuda_cyclegan.pipelines.study import verify
 
 
 class World:
@@ -53,7 +53,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Has a word for each time that the CPU's model was opened, and closed, for verification."""
     told: list[str] = []
-    opening = verification.open_cpu_generator
+    opening = verify.open_cpu_generator
 
     @contextmanager
     def counted(*asked: Any) -> Generator[Any]:
@@ -62,7 +62,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             yield generator
         told.append("closed")
 
-    monkeypatch.setattr(verification, "open_cpu_generator", counted)
+    monkeypatch.setattr(verify, "open_cpu_generator", counted)
     return told
 
 

@@ -80,11 +80,14 @@ def test_a_log_gets_none(
     assert capsys.readouterr().err == ""
 
 
+STEPS = "cuda_cyclegan.pipelines.study.translator:StudyTranslator"
+
+
 @pytest.mark.parametrize(
     ("command", "place", "call", "words"),
     [
         ("discover", ("cuda_cyclegan.io.discovery", "discover"), 1, "Looking for studies"),
-        ("plan", ("cuda_cyclegan.pipelines.dry_run", "read_study"), 2, "1 of 2 studies"),
+        ("plan", (STEPS, "read"), 2, "1 of 2 studies"),
         pytest.param(
             "bench",
             ("cuda_cyclegan.pipelines.bench.measurement", "noise"),

@@ -24,8 +24,8 @@ from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCach
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.patch_grid import ring_rows
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES
-from cuda_cyclegan.pipelines.study.sliding_window import window_grid
-from cuda_cyclegan.pipelines.study.tiling import tile
+from cuda_cyclegan.pipelines.study.inference import window_grid
+from cuda_cyclegan.pipelines.study.tiles import tile
 
 NETWORK = random_network(build(ResNetSpec(1, 1, width=16, blocks=1)), 0)
 WANTED = ProgramRequest((32, 32, 32), 2, "fp16", H200)

@@ -22,7 +22,7 @@ from cuda_cyclegan.pipelines.evaluation.images import Images, StoredImage
 from cuda_cyclegan.pipelines.evaluation.pairs import ScanPair, Sources, find_pairs
 from cuda_cyclegan.pipelines.evaluation.protocols import SYNTHRAD2025, general, measure
 from cuda_cyclegan.pipelines.evaluation.report import Evaluation, PairRow
-from cuda_cyclegan.pipelines.study.voxels.statistics import Range
+from cuda_cyclegan.pipelines.study.statistics import Range
 
 nibabel: Any = _nibabel
 STUDIES = 3

@@ -13,7 +13,7 @@ from support.tiers import examples
 from cuda_cyclegan.pipelines.evaluation.protocols import Figures, general
 from cuda_cyclegan.pipelines.evaluation.report import Evaluation, PairRow
 from cuda_cyclegan.pipelines.evaluation.writing import csv_text
-from cuda_cyclegan.pipelines.study.voxels.statistics import Range
+from cuda_cyclegan.pipelines.study.statistics import Range
 
 BEGINNINGS = "=+-@\t\r\n＝＋－＠"  # noqa: RUF001
 

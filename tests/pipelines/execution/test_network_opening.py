@@ -1,7 +1,7 @@
 """A network that opens before anybody asks for it."""
 
 import threading
-from collections.abc import Generator as Iterated
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import pytest
@@ -9,7 +9,7 @@ from support.numerics_models import FunctionGenerator
 
 from cuda_cyclegan.engine.cuda.plan_cache import Progress, ignore_progress
 from cuda_cyclegan.engine.errors import DeviceMemoryError
-from cuda_cyclegan.engine.generator import Generator
+from cuda_cyclegan.engine.generator import PatchGenerator
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.pipelines.execution.network_opening import early_opening
 
@@ -26,7 +26,7 @@ class Device:
         self._error = error
 
     @contextmanager
-    def __call__(self, precision: Precision, progress: Progress) -> Iterated[Generator]:
+    def __call__(self, precision: Precision, progress: Progress) -> Generator[PatchGenerator]:
         progress("a convolution", 0.5)
         self.told.set()
         assert self.may_open.wait(PATIENCE)

@@ -18,13 +18,14 @@ from support.waiting import ENOUGH
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.io.files import streams
 from cuda_cyclegan.pipelines.events import StudyStarted, TilesDone
-from cuda_cyclegan.pipelines.execution import batch, stages, study_pipeline
+from cuda_cyclegan.pipelines.execution import batch, study_pipeline
 from cuda_cyclegan.pipelines.execution.stages import StudyTask
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results import storing
 from cuda_cyclegan.pipelines.results.manifest import Manifest, load
 from cuda_cyclegan.pipelines.results.storing import Store
+from cuda_cyclegan.pipelines.study.translator import StudyTranslator
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ class Interruption:
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [(stages, "finish_study"), (storing, "write")], ids=["finish", "write"]
+    ("module", "name"), [(StudyTranslator, "finish"), (storing, "write")], ids=["finish", "write"]
 )
 def test_who_comes_to_the_disk_after_a_stop_leaves_nothing_there(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch, module: Any, name: str

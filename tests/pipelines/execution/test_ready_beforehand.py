@@ -53,7 +53,7 @@ def test_memory_is_taken_before_the_first_volume_is_read(
     def wait_until_ready(number: int) -> None:
         assert number or is_ready.wait(ENOUGH)
 
-    watch_calls(monkeypatch, "read_study", wait_until_ready)
+    watch_calls(monkeypatch, "read", wait_until_ready)
     generator = CopyingGenerator(is_ready.set)
     rows = world.run_opened(lambda *_: nullcontext(generator), inference="volume")
     assert [row.status for row in rows] == ["translated"] * 5

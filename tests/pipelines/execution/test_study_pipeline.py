@@ -30,7 +30,7 @@ from cuda_cyclegan.pipelines.results import storing
 from cuda_cyclegan.pipelines.results.input_files import InputFiles
 from cuda_cyclegan.pipelines.results.manifest import FileState, load
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
-from cuda_cyclegan.pipelines.study.translation import Scans
+from cuda_cyclegan.pipelines.study.translator import Scans, StudyTranslator
 from cuda_cyclegan.pipelines.timeline import Timeline, Trace
 
 
@@ -45,8 +45,8 @@ def test_the_next_study_is_read_and_the_last_one_stored_while_one_is_translated(
     """Each stage of the second study waits for its neighbours, so only an overlap gets on."""
     third_is_read, first_is_finished = threading.Event(), threading.Event()
     runs = iter(range(9))
-    watch_calls(monkeypatch, "read_study", lambda number: number == 2 and third_is_read.set())
-    watch_calls(monkeypatch, "finish_study", lambda number: number == 0 and first_is_finished.set())
+    watch_calls(monkeypatch, "read", lambda number: number == 2 and third_is_read.set())
+    watch_calls(monkeypatch, "finish", lambda number: number == 0 and first_is_finished.set())
 
     def network(patches: FloatArray) -> FloatArray:
         if next(runs) == 1:
@@ -57,7 +57,7 @@ def test_the_next_study_is_read_and_the_last_one_stored_while_one_is_translated(
     assert [row.status for row in world.run(network)] == ["translated"] * 5
 
 
-@pytest.mark.parametrize("stage", ["read_study", "prepare_study"])
+@pytest.mark.parametrize("stage", ["read", "prepare"])
 def test_a_file_is_hashed_while_it_is_read_and_prepared(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
@@ -82,7 +82,7 @@ def test_a_study_that_changes_before_it_is_hashed_fails(
             os.utime(path, (1, 1))
             changed.set()
 
-    watch_calls(monkeypatch, "prepare_study", change)
+    watch_calls(monkeypatch, "prepare", change)
     watch_calls(monkeypatch, "states", lambda _: changed.wait(ENOUGH), where=InputFiles)
     rows = world.run()
     assert [row.status for row in rows] == ["failed", *["translated"] * 4]
@@ -103,7 +103,7 @@ def test_a_study_that_changes_while_it_is_read_fails_alone(
             path.write_bytes(whole + damage if damage is not None else whole[:1000])
             os.utime(path, (1, 1))
 
-    watch_calls(monkeypatch, "read_study", change)
+    watch_calls(monkeypatch, "read", change)
     rows = world.run()
     assert [row.status for row in rows] == ["translated", "failed", *["translated"] * 3]
     assert rows[1].failure
@@ -120,7 +120,7 @@ def give_way(path: Path, other: Path) -> None:
     other.replace(path)
 
 
-@pytest.mark.parametrize("stage", ["states", "infer_study"])
+@pytest.mark.parametrize("stage", ["states", "infer"])
 def test_a_scan_that_gives_way_to_another_of_its_size_and_date_fails(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
@@ -131,7 +131,9 @@ def test_a_scan_that_gives_way_to_another_of_its_size_and_date_fails(
         if number == 1:
             give_way(path, other)
 
-    watch_calls(monkeypatch, stage, change, where=InputFiles if stage == "states" else stages)
+    watch_calls(
+        monkeypatch, stage, change, where=InputFiles if stage == "states" else StudyTranslator
+    )
     rows = world.run()
     assert [row.status for row in rows] == ["translated", "failed", *["translated"] * 3]
     assert rows[1].failure
@@ -158,7 +160,7 @@ def test_a_scan_that_gets_other_rights_while_it_is_translated_is_the_same(
             path.chmod(0o600)
 
     monkeypatch.setattr(InputFiles, "states", told_states)
-    watch_calls(monkeypatch, "infer_study", change)
+    watch_calls(monkeypatch, "infer", change)
     assert [row.status for row in world.run()] == ["translated"] * 5
     assert [row.status for row in world.run()] == ["up to date"] * 5
 
@@ -194,7 +196,7 @@ def test_no_more_is_under_way_than_the_concurrency_allows(
     """Not even where reading is much faster than the network."""
     reads: list[None] = []
     seen: list[int] = []
-    watch_calls(monkeypatch, "read_study", lambda _: reads.append(None))
+    watch_calls(monkeypatch, "read", lambda _: reads.append(None))
     waits: SimpleQueue[int] = SimpleQueue()
 
     class Places(WeightedSemaphore):
@@ -243,7 +245,7 @@ def test_readers_hold_no_more_than_the_limit(
         (world.root / "scans" / f"{name}.nii").unlink()
     held, most, lock = 0, 0, threading.Lock()
     asked, third_asked, needs = iter(range(9)), threading.Event(), list[int]()
-    read, real = stages.read_study, StudiesUnderWay
+    read, real = StudyTranslator.read, StudiesUnderWay
     take, settle, done = real.take_memory, real.settle_memory, real._done
 
     def counted(amount: int) -> None:
@@ -275,7 +277,7 @@ def test_readers_hold_no_more_than_the_limit(
         assert third_asked.wait(ENOUGH)
         return patches
 
-    monkeypatch.setattr(stages, "read_study", reads)
+    monkeypatch.setattr(StudyTranslator, "read", reads)
     monkeypatch.setattr(real, "take_memory", takes)
     monkeypatch.setattr(real, "settle_memory", settles)
     monkeypatch.setattr(real, "_done", ends)
@@ -304,9 +306,7 @@ def test_a_scan_that_is_more_than_its_header_let_expect_waits_for_nobody(
     assert threads_at_work() == []
 
 
-@pytest.mark.parametrize(
-    "function", ["states", "read_study", "prepare_study", "infer_study", "finish_study"]
-)
+@pytest.mark.parametrize("function", ["states", "read", "prepare", "infer", "finish"])
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("x"), EngineError("The card fell.")])
 def test_a_study_that_raises_in_any_stage_fails_alone(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch, function: str, error: Exception
@@ -315,7 +315,7 @@ def test_a_study_that_raises_in_any_stage_fails_alone(
         if number == 1:
             raise error
 
-    where = InputFiles if function == "states" else stages
+    where = InputFiles if function == "states" else StudyTranslator
     watch_calls(monkeypatch, function, second, where)
     rows = world.run()
     assert len({row.name for row in rows}) == 5

@@ -156,7 +156,7 @@ def test_what_the_verification_refuses_is_not_named(
         if number == 0:
             raise ValueError("planted")
 
-    watch_calls(monkeypatch, "finish_study", refuse)
+    watch_calls(monkeypatch, "finish", refuse)
     rows = world.run_opened(lambda *_: nullcontext(RowsGenerator()), inference="volume")
     assert [row.status for row in rows] == ["failed", *["translated"] * 4]
     assert begun[0].volume.shape == (16, 16, 16)

@@ -18,7 +18,7 @@ from cuda_cyclegan.pipelines.report.codec import read_report
 from cuda_cyclegan.pipelines.report.comparison import Comparison, compare
 from cuda_cyclegan.pipelines.report.report import BatchReport, Failure, Skip, StudyReport
 from cuda_cyclegan.pipelines.stopwatch import STAGES, Stage
-from cuda_cyclegan.pipelines.study.row_figures import SeamScore
+from cuda_cyclegan.pipelines.study.figures import SeamScore
 
 SECONDS = st.just(0.0) | st.floats(1e-9, 1e6)
 ROWS = st.builds(

@@ -28,8 +28,8 @@ from cuda_cyclegan.pipelines.results.named_result import named_result
 from cuda_cyclegan.pipelines.results.record_folder import found_record
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner
 from cuda_cyclegan.pipelines.results.storing import Store
-from cuda_cyclegan.pipelines.study.maps.study_map import StudyMap
-from cuda_cyclegan.pipelines.study.translation import Translated
+from cuda_cyclegan.pipelines.study.maps import StudyMap
+from cuda_cyclegan.pipelines.study.translator import Translated
 
 pydicom: Any = _pydicom
 RECIPE = Recipe("model", "settings")

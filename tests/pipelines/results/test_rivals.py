@@ -18,7 +18,7 @@ from cuda_cyclegan.io.formats.registry import SUFFIXES, suffix_of
 from cuda_cyclegan.io.volume import Obstacle, Study
 from cuda_cyclegan.pipelines.results import rivals
 from cuda_cyclegan.pipelines.results.rivals import rivals_refused
-from cuda_cyclegan.pipelines.study.maps.study_map import spread_marks
+from cuda_cyclegan.pipelines.study.maps import spread_marks
 
 ROOT = Path("/in")
 

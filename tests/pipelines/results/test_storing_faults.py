@@ -30,8 +30,8 @@ from cuda_cyclegan.io.volume import Study, Volume
 from cuda_cyclegan.pipelines.results.manifest import FileState, Manifest, Recipe, load
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner
 from cuda_cyclegan.pipelines.results.storing import Store
-from cuda_cyclegan.pipelines.study.maps.study_map import StudyMap
-from cuda_cyclegan.pipelines.study.translation import Translated
+from cuda_cyclegan.pipelines.study.maps import StudyMap
+from cuda_cyclegan.pipelines.study.translator import Translated
 
 RECIPE = Recipe("model", "settings")
 MEAN = MapMark("spread-mean", "mean of 4 flips", "4")

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda_cyclegan.pipelines.settings import Blend
-from cuda_cyclegan.pipelines.study.blending import BlendedSlab, Blender, patch_weights
-from cuda_cyclegan.pipelines.study.tiling import tile
+from cuda_cyclegan.pipelines.study.tiles import BlendedSlab, Blender, patch_weights, tile
 
 edges = st.tuples(st.integers(1, 14), st.integers(1, 14), st.integers(1, 14))
 small_edges = st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(1, 6))

@@ -31,10 +31,10 @@ from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.settings import TranslateSettings
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
-from cuda_cyclegan.pipelines.study.finishing import Canvas, canvas, finish
-from cuda_cyclegan.pipelines.study.preparation import Prepared
-from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.voxels.alignment import on_one_grid
+from cuda_cyclegan.pipelines.study.finish import Canvas, canvas, finish
+from cuda_cyclegan.pipelines.study.geometry import on_one_grid
+from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.study.prepare import Prepared
 
 PATCH, EXTENTS, OVERLAP = (16, 16, 16), (28, 16, 22), 0.25
 """The origins of both tilings are the same where the patch less its overlap divides the rest."""

@@ -20,7 +20,7 @@ from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.patch_grid import SmallVolumePadding
 from cuda_cyclegan.pipelines.settings import Blend
-from cuda_cyclegan.pipelines.study.tiling import Origins, Tiling, tile
+from cuda_cyclegan.pipelines.study.tiles import Origins, Tiling, tile
 
 edges = st.integers(1, 9)
 patches = st.tuples(edges, edges, edges)

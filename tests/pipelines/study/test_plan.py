@@ -10,9 +10,9 @@ from support.numerics_models import FunctionGenerator, card, prepared_scan, volu
 from cuda_cyclegan.engine.model.model_card import Identity, MinMax, NetworkRange, Window
 from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
-from cuda_cyclegan.pipelines.study.finishing import canvas, finish
+from cuda_cyclegan.pipelines.study.finish import canvas, finish
+from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.study.plan import model_extents
-from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
 
 PATCH = (8, 8, 8)
 EXTENTS = (14, 12, 10)

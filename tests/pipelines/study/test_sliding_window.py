@@ -15,8 +15,8 @@ from cuda_cyclegan.engine.scaling import Scaling, Stored
 from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
-from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.tiling import tile
+from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.study.tiles import tile
 
 edges = st.tuples(st.integers(1, 14), st.integers(1, 14), st.integers(1, 14))
 

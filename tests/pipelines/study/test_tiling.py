@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuda_cyclegan.pipelines.study.tiling import tile
+from cuda_cyclegan.pipelines.study.tiles import tile
 
 edges = st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40))
 overlaps = st.floats(0, 0.95)

@@ -11,7 +11,7 @@ from support.pipeline_world import PipelineWorld
 
 from cuda_cyclegan.engine.cuda.plan_cache import Progress
 from cuda_cyclegan.engine.errors import DeviceMemoryError, EngineError, PrecisionOverflowError
-from cuda_cyclegan.engine.generator import Generator
+from cuda_cyclegan.engine.generator import PatchGenerator
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.pipelines.events import DeviceOpened, Remark, Tuning
@@ -26,7 +26,7 @@ def test_a_device_that_does_not_open_ends_the_batch_with_its_own_error(
     world: PipelineWorld,
 ) -> None:
     @contextmanager
-    def broken(_: Precision, __: Progress) -> Iterator[Generator]:
+    def broken(_: Precision, __: Progress) -> Iterator[PatchGenerator]:
         raise EngineError("The card fell off.")
         yield
 

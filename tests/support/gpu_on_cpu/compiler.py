@@ -28,7 +28,7 @@ INSTEAD = {
     "cp.async.": ";",
     "ldmatrix": "words = on_cpu::load_matrices(row);",
     "stmatrix": "on_cpu::store_transposed(column, words);",
-    "barrier.sync": "on_cpu::wait_for_some(group + 1, GROUP);",
+    "barrier.sync": "on_cpu::wait_for_some(number + 1, THREADS);",
     "bar.sync": "on_cpu::wait_for_some(plane + 1, PARTS * 32);",
     "movmatrix": "word = on_cpu::transposed_matrix(word);",
     "wgmma.mma_async": "on_cpu::multiply_add_of_group(sums, a, b);",

@@ -20,9 +20,8 @@ from support.tiers import examples
 from cuda_cyclegan.engine.model.model_card import SmallVolumePadding
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
-from cuda_cyclegan.pipelines.study.maps.flips import Flip
-from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.tiling import tile
+from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.study.tiles import Flip, tile
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 

@@ -27,9 +27,8 @@ from cuda_cyclegan.engine.model.model_card import SmallVolumePadding
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
-from cuda_cyclegan.pipelines.study.blending import patch_weights
-from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.tiling import tile
+from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.study.tiles import patch_weights, tile
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 

@@ -27,8 +27,8 @@ from cuda_cyclegan.engine.patch_grid import PatchGrid, ring_rows
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
-from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.tiling import tile
+from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.study.tiles import tile
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 

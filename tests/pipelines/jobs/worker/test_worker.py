@@ -67,9 +67,9 @@ def test_the_next_job_is_read_and_the_last_one_stored_while_one_is_translated(
         if number == 1:
             waited.extend(event.wait(ENOUGH) for event in (third_is_read, first_is_finished))
 
-    watch_calls(monkeypatch, "read_study", lambda number: number == 2 and third_is_read.set())
-    watch_calls(monkeypatch, "finish_study", lambda number: number == 0 and first_is_finished.set())
-    watch_calls(monkeypatch, "infer_study", wait_for_both)
+    watch_calls(monkeypatch, "read", lambda number: number == 2 and third_is_read.set())
+    watch_calls(monkeypatch, "finish", lambda number: number == 0 and first_is_finished.set())
+    watch_calls(monkeypatch, "infer", wait_for_both)
     world.scans(3)
     batch = world.submit()
     world.work()
@@ -102,8 +102,8 @@ def test_one_job_at_most_is_taken_ahead(world: QueueWorld, monkeypatch: pytest.M
             assert waits.wait(ENOUGH)
             held.append(world.states(batch).count("running"))
 
-    watch_calls(monkeypatch, "prepare_study", lambda number: number == 1 and second_is_read.set())
-    watch_calls(monkeypatch, "infer_study", count)
+    watch_calls(monkeypatch, "prepare", lambda number: number == 1 and second_is_read.set())
+    watch_calls(monkeypatch, "infer", count)
     monkeypatch.setattr(study_pipeline, "WeightedSemaphore", Places)
     world.work()
     assert held == [2]
@@ -130,8 +130,8 @@ def test_what_was_read_ahead_goes_back_when_its_window_closes(
             Clock.moment = datetime(2026, 11, 21, 7, 0)
 
     monkeypatch.setattr(client, "datetime", Clock)
-    watch_calls(monkeypatch, "prepare_study", lambda number: number == 1 and second_is_read.set())
-    watch_calls(monkeypatch, "infer_study", close)
+    watch_calls(monkeypatch, "prepare", lambda number: number == 1 and second_is_read.set())
+    watch_calls(monkeypatch, "infer", close)
     world.scans(3)
     batch = world.submit("--window", "night")
     world.work()
@@ -155,8 +155,8 @@ def test_a_pause_lets_nothing_more_begin(
             with open_queue(queue_place(world.queue)) as queue:
                 queue.pause()
 
-    watch_calls(monkeypatch, "prepare_study", lambda number: number == 1 and second_is_read.set())
-    watch_calls(monkeypatch, "infer_study", pause)
+    watch_calls(monkeypatch, "prepare", lambda number: number == 1 and second_is_read.set())
+    watch_calls(monkeypatch, "infer", pause)
     world.scans(3)
     batch = world.submit()
     world.work()
@@ -176,7 +176,7 @@ def test_only_the_job_that_was_cancelled_is_left(
                 assert queue.cancel(f"{batch}/00002") == 1
             left.wait()
 
-    watch_calls(monkeypatch, "infer_study", cancel)
+    watch_calls(monkeypatch, "infer", cancel)
     told = world.work()
     assert world.states(batch) == ["done", "cancelled", "done"]
     assert world.made() == {"000.nii", "002.nii"}
@@ -203,7 +203,7 @@ def test_a_job_that_was_cancelled_and_queued_again_is_done_by_the_same_worker(
                 assert queue.cancel(batch) == queue.retry(batch).again == 1
             left.wait()
 
-    watch_calls(monkeypatch, "infer_study", cancel)
+    watch_calls(monkeypatch, "infer", cancel)
     told = world.work()
     assert [event.row and event.row.status for event in told if isinstance(event, JobEnded)] == [
         "interrupted",
@@ -218,7 +218,7 @@ def test_a_worker_whose_name_is_anothers_puts_its_jobs_back_and_is_replaced(
     monkeypatch.setattr(Membership, "renew", lambda _: False)
     monkeypatch.setattr(Membership, "is_lost", lambda _: True)
     told = Rounds(monkeypatch, JobWorker, "restart")
-    watch_calls(monkeypatch, "infer_study", lambda _: told.wait())
+    watch_calls(monkeypatch, "infer", lambda _: told.wait())
     world.scans(3)
     batch = world.submit()
     settings = WorkerSettings(until_empty=True)
@@ -253,7 +253,7 @@ def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
 def test_a_job_at_work_is_no_stray(world: QueueWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "STRAY_SECONDS", 0.0)
     rounds = Rounds(monkeypatch, Claims, "in_flight", times=3)
-    watch_calls(monkeypatch, "infer_study", lambda _: rounds.wait())
+    watch_calls(monkeypatch, "infer", lambda _: rounds.wait())
     world.scans(1)
     batch = world.submit()
     [row] = [event.row for event in world.work() if isinstance(event, JobEnded)]
@@ -278,7 +278,7 @@ def test_what_a_killed_worker_left_is_gone_when_no_job_is_left(
             subprocess.run(command, check=False)
             assert len(list(world.output.rglob("*.part"))) == 1
 
-    watch_calls(monkeypatch, "infer_study", die_in_the_middle)
+    watch_calls(monkeypatch, "infer", die_in_the_middle)
     world.scans(2)
     batch = world.submit()
     world.work()
@@ -344,7 +344,7 @@ def test_a_worker_waits_for_a_server_that_was_killed_and_says_so_once(
         batch = world.submit()
         server.kill()
         on_third_try(monkeypatch, server.start)
-        watch_calls(monkeypatch, "finish_study", lambda _: server.kill())
+        watch_calls(monkeypatch, "finish", lambda _: server.kill())
         place = queue_place(server.url)
         assert work(place, "cpu", WorkerSettings(until_empty=True), told.append) == "empty"
         assert world.states(batch) == ["done"]

@@ -45,7 +45,7 @@ from cuda_cyclegan.pipelines.jobs.worker.messages import (
 )
 from cuda_cyclegan.pipelines.jobs.worker.process import work
 from cuda_cyclegan.pipelines.jobs.worker.warm_device import find_study
-from cuda_cyclegan.pipelines.study import translation as study_run
+from cuda_cyclegan.pipelines.study import translator as study_run
 
 nibabel: Any = _nibabel
 
@@ -168,8 +168,8 @@ def test_a_lost_device_fails_the_job_that_had_it_alone(
         if number < 2:
             raise CudaError("cuStreamSynchronize", "ECC error", "start again", is_sticky=True)
 
-    watch_calls(monkeypatch, "prepare_study", lambda number: number == 1 and second_is_read.set())
-    watch_calls(monkeypatch, "infer_study", lose)
+    watch_calls(monkeypatch, "prepare", lambda number: number == 1 and second_is_read.set())
+    watch_calls(monkeypatch, "infer", lose)
     world.scans(3)
     batch = world.submit()
 

@@ -1,0 +1,342 @@
+"""Cycle check: the reverse model, back-translation of results, and their error against the scan.
+
+Back-translation starts from the finished result, as it is stored: blended, in the target's unit and
+of its voxel type, so it is what a user would translate. Tiles of it could be translated back
+directly, but they are no part of any result, and the seams that blending removes would count.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from ..engine.cores import beside_each_other
+from ..engine.cuda.plan_cache import Progress
+from ..engine.errors import ModelFileError
+from ..engine.generator import SharedGenerator
+from ..engine.model.model_card import ModelCard
+from ..engine.model.model_file import Model, load_model
+from ..engine.network.layers import FloatArray
+from ..io.volume import Empty, Volume
+from .errors import PreparationError, SettingsError
+from .settings import CycleCheck, TranslateOptions
+from .stopwatch import Stopwatch
+from .study.figures import CycleError, CycleRule
+from .study.finish import finish
+from .study.geometry import SAME_SPACING, Slab, rows, slabs
+from .study.maps import StudyMap, cycle_mark
+from .study.plan import StudyPlan
+from .study.prepare import Prepared
+from .study.statistics import level_of
+from .study.translator import (
+    InferredStudy,
+    OnTiles,
+    PreparedStudy,
+    Scans,
+    StudyTranslator,
+    ignore_tiles,
+)
+
+
+def back_model(model: Model, options: TranslateOptions) -> Model | None:
+    """Load the reverse model, if one is requested.
+
+    Raises ModelFileError if its file is unreadable or another than was meant, and SettingsError if
+    it is no counterpart of `model`.
+    """
+    asked = options.cycle_check
+    if asked is None:
+        return None
+    back = load_model(Path(asked.model))
+    if asked.sha256 not in ("", back.sha256):
+        raise ModelFileError(
+            f"{asked.model} is another model than when the job was submitted; submit again, or "
+            "put the old file back."
+        )
+    check_counterpart(model.card, back.card)
+    return back
+
+
+def check_counterpart(card: ModelCard, back: ModelCard) -> None:
+    """Raise SettingsError, with the difference, unless `back` undoes what `card` does."""
+    for difference in _differences(card, back):
+        raise SettingsError(
+            f"Model {back.name} is no way back from {card.name}: {difference}; name its "
+            "counterpart of the same training with setting cycle-check."
+        )
+
+
+def cycle_rule(card: ModelCard, back: str) -> CycleRule:
+    """Return how errors of a model's results are judged; back: identity of the reverse model."""
+    known = card.cycle
+    return CycleRule(back, known.limit if known and known.back == back else None)
+
+
+def check_read(options: TranslateOptions, back: Model | None) -> TranslateOptions:
+    """Complete the options with the hash of the reverse model."""
+    asked = options.cycle_check
+    if asked is None or back is None:
+        return options
+    return replace(options, cycle_check=replace(asked, sha256=back.sha256))
+
+
+def back_options(options: TranslateOptions, back: Model) -> TranslateOptions:
+    """Return the options for back-translation: as forward, with the patch of that model."""
+    return replace(
+        options,
+        patch=back.card.patch,
+        volume_index=None,
+        every_volume=False,
+        output_type=None,
+        nan_to=None,
+        preview=False,
+        seam_score=False,
+        verify=0,
+        strict_input=False,
+        spread=0,
+        cycle_check=None,
+    )
+
+
+def _differences(card: ModelCard, back: ModelCard) -> Iterator[str]:
+    if not (card.is_one_to_one and back.is_one_to_one):
+        yield "one of them has several channels, and only results of models of one are led back"
+    here, there = (card.source, card.target), (back.target, back.source)
+    if [*map(_plain, here)] != [*map(_plain, there)]:
+        yield (
+            f"it translates {back.source} to {back.target}, and the other {card.source} to "
+            f"{card.target} ('model edit' changes the words)"
+        )
+    if not _equal_spacing(_spacing(card), _spacing(back)):
+        yield f"it was trained at {_mm(back)}, and the other at {_mm(card)}"
+    if (card.intensity_in, card.input_range) != (back.intensity_out, back.output_range):
+        yield "the intensities that it makes are not those that the other takes"
+    if (card.intensity_out, card.output_range) != (back.intensity_in, back.input_range):
+        yield "the intensities that it takes are not those that the other makes"
+
+
+def _plain(words: str) -> str:
+    return " ".join(words.casefold().split())
+
+
+def _spacing(card: ModelCard) -> dict[str, float] | None:
+    """Return millimetres by anatomical axis, as axes may come in another order."""
+    if card.spacing is None:
+        return None
+    axes = {letter: pair for pair in ("RL", "AP", "SI") for letter in pair}
+    return {axes[letter]: edge for letter, edge in zip(card.axes, card.spacing, strict=True)}
+
+
+def _equal_spacing(one: dict[str, float] | None, other: dict[str, float] | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return all(abs(one[axis] / other[axis] - 1) <= SAME_SPACING for axis in one)
+
+
+def _mm(card: ModelCard) -> str:
+    if card.spacing is None:
+        return "each scan's own spacing"
+    return f"{' x '.join(f'{edge:g}' for edge in card.spacing)} mm"
+
+
+_Sums: TypeAlias = tuple[float, int]
+"""Sum of absolute differences, and number of voxels in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackTask:
+    """How a batch translates results back.
+
+    model: the reverse model. share_generator: opens it for the threads of a batch; takes a callback
+    for the progress of tuning.
+    """
+
+    model: Model
+    share_generator: Callable[[Progress], AbstractContextManager[SharedGenerator]]
+
+
+@dataclass(frozen=True, slots=True)
+class CycleChecked:
+    """A study whose result was translated back and compared with its scan.
+
+    inferred: it, with the map of the error if requested. error: of the cycle.
+    """
+
+    inferred: InferredStudy
+    error: CycleError
+
+
+@dataclass(frozen=True, slots=True)
+class BackTranslated:
+    """A study whose result was translated back; comparing it with its scan takes no network.
+
+    translator: of the back-translation. inferred: the study, with its result finished. made: the
+    back-translation. notes: for the user, on how it was computed.
+    """
+
+    translator: "BackTranslator"
+    inferred: InferredStudy
+    made: InferredStudy
+    notes: tuple[str, ...]
+
+    def compared(self, watch: Stopwatch, empty: Empty = np.empty) -> CycleChecked:
+        """Compute the error of the back-translation, and its map if requested."""
+        inferred, translator = self.inferred, self.translator
+        scan = _scan_of(inferred)
+        with watch.time("finish"):
+            shown = translator.blank_map(scan, empty)
+            error = translator.error(scan, inferred.study.prepared, self.made, shown)
+        maps = (StudyMap(cycle_mark(translator.asked.sha256), shown),) if shown else ()
+        return CycleChecked(replace(inferred, maps=maps), error)
+
+
+@dataclass(frozen=True, slots=True)
+class BackTranslator:
+    """The reverse model, open; threads may use it at the same time.
+
+    model: the forward model. back: the reverse model. generator: of that. options: of the batch.
+    """
+
+    model: Model
+    back: Model
+    generator: SharedGenerator
+    options: TranslateOptions
+
+    def plan(self, study: PreparedStudy) -> StudyPlan:
+        """Plan the back-translation of a study. Raises PreparationError."""
+        return plan_back(study.prepared.source, self.back, self.options)
+
+    def translate_back(
+        self,
+        inferred: InferredStudy,
+        watch: Stopwatch,
+        on_tiles: OnTiles = ignore_tiles,
+        empty: Empty = np.empty,
+    ) -> BackTranslated:
+        """Finish a study's result and translate it back. Raises EngineError, PreparationError."""
+        _scan_of(inferred)
+        with watch.time("finish"):
+            [result] = finish(inferred.study.prepared, inferred.made, empty)
+        made = self._translated_back(result, watch, on_tiles, empty)
+        notes = tuple(f"On the way back: {note}" for note in made.notes)
+        return BackTranslated(self, replace(inferred, finished=(result,)), made, notes)
+
+    @property
+    def asked(self) -> CycleCheck:
+        """The requested cycle check."""
+        return self.options.cycle_check or CycleCheck("")
+
+    def blank_map(self, scan: Volume, empty: Empty) -> Volume | None:
+        """Allocate the map of the error on the scan's grid, if requested."""
+        if not self.asked.has_map:
+            return None
+        return scan.with_voxels(empty(scan.shape[::-1], np.float32).transpose())
+
+    def _translated_back(
+        self, result: Volume, watch: Stopwatch, on_tiles: OnTiles, empty: Empty
+    ) -> InferredStudy:
+        options = back_options(self.options, self.back)
+        translator = StudyTranslator(self.back, options, watch, empty)
+        with watch.time("prepare"):
+            plan = translator.plan_volumes([result], in_network=True)
+        try:
+            study = translator.prepare(Scans((result,), ()), plan, is_compared=False)
+        except PreparationError as error:
+            raise PreparationError(
+                f"The result cannot be translated back, which setting cycle-check asks for: {error}"
+            ) from error
+        return translator.infer(study, self.generator, on_tiles)
+
+    def error(
+        self, scan: Volume, prepared: Prepared, made: InferredStudy, shown: Volume | None
+    ) -> CycleError:
+        """Return the cycle error of a scan; shown: filled with that of each voxel."""
+        unit = abs(prepared.fit.inward[0].radius)
+        mean = mean_difference(scan, prepared, made, shown)
+        return cycle_rule(self.model.card, self.back.identity).judged(mean * unit, unit)
+
+
+def _scan_of(inferred: InferredStudy) -> Volume:
+    scan = inferred.study.scan
+    if scan is None:
+        raise ValueError("the scan of a study that is translated back must be kept")
+    return scan
+
+
+@contextmanager
+def opened_back_translator(
+    task: BackTask | None, model: Model, options: TranslateOptions, progress: Progress
+) -> Generator[BackTranslator | None]:
+    """Open the reverse model of a batch; None if there is none."""
+    if task is None:
+        yield None
+        return
+    with task.share_generator(progress) as generator:
+        generator.open(options.settings().precision)
+        yield BackTranslator(model, task.model, generator, options)
+
+
+def plan_back(volume: Volume, back: Model, options: TranslateOptions) -> StudyPlan:
+    """Plan the back-translation of a result on a volume's grid. Raises PreparationError."""
+    translator = StudyTranslator(back, back_options(options, back))
+    return translator.plan_volumes([volume], in_network=True)
+
+
+def host_bytes(scan: Volume, forward: StudyPlan, back: StudyPlan, options: TranslateOptions) -> int:
+    """Return the peak bytes of a study with back-translation, during which its scan and its result
+    are kept.
+
+    A little more than needed if several of its arrays do not coexist.
+    """
+    kept = 0 if forward.is_given_as_stored else scan.voxels.nbytes
+    if options.cycle_check and options.cycle_check.has_map:
+        kept += scan.voxels.size * np.dtype(np.float32).itemsize
+    return kept + max(
+        forward.footprint.peak, forward.footprint.finished + back.footprint.translated
+    )
+
+
+def mean_difference(
+    scan: Volume, prepared: Prepared, made: InferredStudy, shown: Volume | None = None
+) -> float:
+    """Return the mean absolute difference in network intensity over the foreground of the scan, on
+    its own grid.
+
+    The scan is taken as the network takes it, so what its intensity map clips is no difference.
+    made: the back-translation, in network intensities. shown: filled with the difference of each
+    voxel, in the scan's unit.
+    """
+    plan = made.study.prepared.plan
+    view = plan.orientation.oriented(scan.voxels)
+    inward = prepared.fit.inward[0]
+    stored = inward.of_stored(scan.slope, scan.intercept)
+    level = level_of(prepared.given)
+    [network] = made.made.target.values
+    target = plan.orientation.oriented(shown.voxels) if shown else None
+
+    def compared(slab: Slab, returned: FloatArray) -> _Sums:
+        difference = stored.forward(view[slab])
+        inside = difference > level
+        np.subtract(returned, difference, out=difference)
+        np.abs(difference, out=difference)
+        if target is not None:
+            np.multiply(difference, abs(inward.radius), out=target[slab])
+        difference *= inside
+        return float(difference.sum(dtype=np.float64)), int(np.count_nonzero(inside))
+
+    if plan.resampling is None:
+        parts = beside_each_other(lambda slab: compared(slab, network[slab]), slabs(view))
+    else:
+        inverse = plan.resampling.inverse
+        parts = [
+            compared(
+                (slice(start, stop),),
+                inverse.rows(lambda first, last: network[first:last], start, stop),
+            )
+            for start, stop in rows(view.shape)
+        ]
+    total, count = (sum(column) for column in zip(*parts, strict=True))
+    return total / count if count else 0.0

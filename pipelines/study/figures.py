@@ -1,0 +1,111 @@
+"""Figures in a study's row of reports and manifest: seam score, verification, spread, cycle error.
+
+Importing this module loads no library; the modules that measure the figures do.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SeamScore:
+    """Seam score along the model's D, H and W: 1.0 where no seam shows, above it where one does.
+
+    axes: the scores; None along an axis without borders or without any steps to compare.
+    """
+
+    axes: tuple[float | None, float | None, float | None]
+
+    @property
+    def worst(self) -> float | None:
+        """The largest of the three; None if one tile covers the volume."""
+        return max((score for score in self.axes if score is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Result of a verification.
+
+    places: parts of the result that were compared. tiles: computed again for them. error: relative,
+    of the place that is worst by what is allowed there. allowed: what precision and voxel type
+    explain. seconds: of the verification.
+    """
+
+    places: int
+    tiles: int
+    error: float
+    allowed: float
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the error is within what rounding explains."""
+        return self.error <= self.allowed
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadFigures:
+    """Figures of a TTA spread.
+
+    flips: ways in which patches were mirrored, unmirrored patches included. deviation: standard
+    deviation between them in the unit of the result, as a mean over the foreground.
+    """
+
+    flips: int
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class CycleError:
+    """Distance of a back-translated result from its scan.
+
+    error: mean absolute difference in the foreground of the scan, in its unit. unit: size of 1 in
+    network intensity in that unit. back: identity of the reverse model. limit: error above which
+    the study is marked, in the scan's unit; None if no calibration with `back` set one.
+    """
+
+    error: float
+    unit: float
+    back: str
+    limit: float | None = None
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the error exceeds the limit of the reference set."""
+        return self.limit is not None and self.error > self.limit
+
+    @property
+    def warning(self) -> str:
+        """Text in the picture of a marked study; empty for others."""
+        if self.limit is None or not self.is_marked:
+            return ""
+        return f"cycle error {self.error:.3g}, beyond its limit {self.limit:.3g}"
+
+    @property
+    def note(self) -> str:
+        """Note on a marked study; empty for others."""
+        if self.limit is None or not self.is_marked:
+            return ""
+        return (
+            f"its cycle error of {self.error:.3g} is beyond {self.limit:.3g}, the limit that the "
+            "model's calibration set"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CycleRule:
+    """How cycle errors are judged.
+
+    back: identity of the reverse model. limit: of the error in network intensity; None if no
+    calibration with `back` set one.
+    """
+
+    back: str
+    limit: float | None = None
+
+    def judged(self, error: float, unit: float) -> CycleError:
+        """Judge an error in the scan's unit; unit: size of 1 in network intensity in it."""
+        return CycleError(error, unit, self.back, None if self.limit is None else self.limit * unit)
+
+    def judged_again(self, known: CycleError) -> CycleError:
+        """Judge an error of an earlier run by the current limit."""
+        return self.judged(known.error, known.unit)

@@ -1,0 +1,176 @@
+"""A translation back onto the grid of its scan, and the memory for it."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...engine.cores import beside_each_other
+from ...engine.model.model_card import NetworkRange
+from ...engine.network.layers import FloatArray
+from ...engine.scaling import Scaling, Stored
+from ...io.volume import Empty, Volume
+from ..settings import OutputType
+from .geometry import Slab, rows, slabs
+from .prepare import Prepared, lying_alike
+from .statistics import Range, extremes
+from .voxel_type import ENOUGH_STEPS, Demand, VoxelType, choose_voxel_type, voxel_type_of
+
+_MAP_VOXELS = VoxelType(np.dtype(np.float32))
+"""Voxel type of every map: integers of the result would round away what it shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """Memory for a translation.
+
+    target: filled by the network, [C, D, H, W]. volume: the one result, of which the target is a
+    view; None if network intensities come first and more is left to do with them.
+    """
+
+    target: Stored
+    volume: Volume | None = None
+
+
+def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
+    """Allocate a canvas: the result's own voxels if the plan says so."""
+    results = prepared.plan.results
+    if prepared.plan.is_made_as_stored and (voxel_type := results[0].voxel_type):
+        volume, target = _blank(prepared, 0, voxel_type, empty)
+        return Canvas(target, volume)
+    return Canvas(Stored(lying_alike(prepared.given.values[0], len(results), empty)))
+
+
+def map_canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
+    """Allocate a canvas for network intensities of a map: its own voxels if on the scan's grid."""
+    if prepared.plan.resampling is None:
+        volume, target = _blank(prepared, 0, _MAP_VOXELS, empty)
+        return Canvas(Stored(target.values), volume)
+    return Canvas(Stored(lying_alike(prepared.given.values[0], 1, empty)))
+
+
+def finish_map(
+    prepared: Prepared, made: Canvas, scaling: Scaling, empty: Empty = np.empty
+) -> Volume:
+    """Return a map as float32 on exactly the scan's grid; scaling: to the map's values."""
+    volume, target = made.volume, made.target
+    if volume is None:
+        volume, target = _blank(prepared, 0, _MAP_VOXELS, empty)
+    _scatter(made.target.values[0], prepared, replace(target, scaling=scaling))
+    return volume
+
+
+def finish(prepared: Prepared, made: Canvas, empty: Empty = np.empty) -> tuple[Volume, ...]:
+    """Return the network's output as a volume for each channel, on exactly the grid of the first
+    scan.
+
+    Raises PrecisionOverflowError if the voxel type cannot hold a value.
+    """
+    if made.volume is not None:
+        return (made.volume,)
+    return tuple(
+        _finished(prepared, channel, network, empty)
+        for channel, network in enumerate(made.target.values)
+    )
+
+
+_EVERY = 16
+"""Step along each axis of a first look: hardly any image is the same in all of these voxels."""
+
+
+def note_of_one_value(made: Volume) -> str:
+    """Return a note if a result has one value throughout, as of a collapsed generator; else ""."""
+    voxels = made.voxels
+    first = voxels[0, 0, 0]
+    if (voxels[::_EVERY, ::_EVERY, ::_EVERY] != first).any() or (voxels != first).any():
+        return ""
+    value = float(first) * made.slope + made.intercept
+    return f"its result is {value:g} throughout, so the model makes nothing of this scan"
+
+
+def note_of_cut_values(
+    made: Volume, outward: Scaling, network: NetworkRange, asked: OutputType | None = None
+) -> str:
+    """Return a note if a result may be clipped at an end of its voxel type; else "".
+
+    The type is the scan's or was requested. outward: from the network's values to those of the
+    result. network: its range, which may exclude clipping. asked: the requested type. The lowest
+    number of an unsigned type does not count, as it is the background of most scans that have one,
+    unless a type was requested that cannot hold values below it.
+    """
+    dtype = made.voxels.dtype
+    if dtype.kind not in "iu":
+        return ""
+    limits = np.iinfo(dtype)
+    low, high = outward.of_stored(made.slope, made.intercept).ends
+    if network != "open" and limits.min - 0.5 <= low and high <= limits.max + 0.5:
+        return ""
+    is_background = dtype.kind == "u" and not (asked and low < limits.min - 0.5)
+    ends = (limits.max,) if is_background else (limits.min, limits.max)
+    cut = sum(int(np.count_nonzero(made.voxels == end)) for end in ends)
+    if not cut:
+        return ""
+    counted = f"{cut} of {made.voxels.size} voxels of its result are at an end of"
+    if asked:
+        return (
+            f"{counted} voxel type {dtype}, where values beyond it are cut off; float32 would keep "
+            "them"
+        )
+    return (
+        f"{counted} the scan's voxel type ({dtype}), where larger values are cut off; save the "
+        "scan as float32 to keep them"
+    )
+
+
+def _finished(prepared: Prepared, channel: int, network: FloatArray, empty: Empty) -> Volume:
+    voxel_type = _voxel_type(network, channel, prepared)
+    volume, target = _blank(prepared, channel, voxel_type, empty)
+    _scatter(network, prepared, target)
+    return volume
+
+
+def _voxel_type(network: FloatArray, channel: int, prepared: Prepared) -> VoxelType:
+    """Return the planned voxel type, or choose one by the network's output."""
+    result = prepared.plan.results[channel]
+    if result.voxel_type:
+        return result.voxel_type
+    made, outward = extremes(network), prepared.fit.outward[channel]
+    low, high = (outward.centre + end * outward.radius for end in (made.low, made.high))
+    source = voxel_type_of(prepared.source)
+    is_whole = source.dtype.kind != "f"
+    steps = min(ENOUGH_STEPS, prepared.fit.steps) if is_whole else ENOUGH_STEPS
+    return choose_voxel_type(source, Demand(Range(low, high), steps), result.asked)
+
+
+def _blank(
+    prepared: Prepared, channel: int, voxel_type: VoxelType, empty: Empty
+) -> tuple[Volume, Stored]:
+    """Allocate a volume on the first scan's grid; return it and its voxels as the network sees
+    them.
+    """
+    voxels = empty(prepared.source.shape[::-1], voxel_type.dtype).transpose()
+    slope, intercept = voxel_type.slope, voxel_type.intercept
+    scaling = prepared.fit.outward[channel].of_stored(slope, intercept)
+    keeps_unit = prepared.plan.results[channel].keeps_unit
+    volume = prepared.source.with_voxels(voxels, slope, intercept, keeps_unit=keeps_unit)
+    if prepared.marks:
+        volume = replace(volume, mark=prepared.marks[channel])
+    return volume, Stored(prepared.plan.orientation.oriented(voxels)[None], scaling)
+
+
+def _scatter(network: FloatArray, prepared: Prepared, target: Stored) -> None:
+    [view] = target.values
+    resample = prepared.plan.resampling
+    if resample is None:
+
+        def fill(slab: Slab) -> None:
+            target.scaling.store(network[slab], view[slab])
+
+        beside_each_other(fill, slabs(network))
+        return
+    back = resample.inverse
+
+    def read(start: int, stop: int) -> FloatArray:
+        return network[start:stop]
+
+    for start, stop in rows(view.shape):
+        target.scaling.store(back.rows(read, start, stop), view[start:stop])

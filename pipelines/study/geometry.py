@@ -1,0 +1,390 @@
+"""Geometry of scans: axes, slabs in memory order, resampling, comparison of grids, alignment of the
+scans of a study, and slices as a reader of scans sees them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from itertools import product
+from math import ceil, floor, prod
+from typing import Any, TypeAlias
+
+import nibabel as _nibabel
+import nibabel.orientations as _orientations
+import numpy as np
+import numpy.typing as npt
+
+from ...engine.network.graph import times
+from ...engine.network.layers import FloatArray, Triple, triple
+from ...io.volume import Affine, AnyArray, Volume
+from ..errors import PreparationError
+
+orientations: Any = _orientations  # the package's types are loose
+
+_FLATTEST = 1e-3
+"""Smallest singular value of the unit axes; below it two of them are one (header rounding)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orientation:
+    """Order of axes and flips. order: which scan axis becomes D, H and W. flips: which of these
+    three run backwards.
+    """
+
+    order: tuple[int, int, int]
+    flips: tuple[bool, bool, bool]
+
+    def oriented(self, voxels: AnyArray) -> AnyArray:
+        """View the voxels [i, j, k] as [D, H, W]; writing to the view changes them."""
+        steps = tuple(slice(None, None, -1 if flip else None) for flip in self.flips)
+        return voxels.transpose(self.order)[steps]
+
+    def place(self, voxel: Triple, extents: Triple) -> Triple:
+        """Return where a voxel (i, j, k) of a scan of these extents lies among the
+        oriented ones.
+        """
+        return triple(
+            extents[axis] - 1 - voxel[axis] if flip else voxel[axis]
+            for axis, flip in zip(self.order, self.flips, strict=True)
+        )
+
+    def sorted_spacing(self, spacing: tuple[float, float, float]) -> tuple[float, float, float]:
+        """Spacing along D, H and W, given that along i, j and k."""
+        return triple(spacing[axis] for axis in self.order)
+
+
+def orientation(affine: Affine, axes: str) -> Orientation:
+    """Return how a scan's axes become `axes` ("RAS": D towards the right, H anterior, W superior).
+
+    An oblique scan takes the nearest such orientation (nibabel's io_orientation) and keeps its own
+    rotation. Raises PreparationError if the affine does not span three directions.
+    """
+    check_affine(affine)
+    scan = orientations.io_orientation(affine)
+    wanted = orientations.axcodes2ornt(tuple(axes))
+    target, flip = orientations.ornt_transform(scan, wanted).T
+    order = np.argsort(target)
+    flips = triple(bool(flip[axis] < 0) for axis in order)
+    return Orientation(triple(int(axis) for axis in order), flips)
+
+
+def memory_order(array: AnyArray) -> Triple:
+    """Return the axes of a 3D array from the slowest in memory to the fastest."""
+    return triple(sorted(range(3), key=lambda axis: -abs(array.strides[axis])))
+
+
+def check_affine(affine: Affine) -> None:
+    """Raise PreparationError unless an affine spans three directions."""
+    columns = affine[:3, :3]
+    lengths = np.linalg.norm(columns, axis=0)
+    is_flat = not np.isfinite(affine).all() or not lengths.all()
+    if is_flat or np.linalg.matrix_rank(columns / lengths, tol=_FLATTEST) != 3:
+        raise PreparationError(
+            "The scan's affine does not give three directions in space; repair its header."
+        )
+
+
+Slab: TypeAlias = tuple[slice, ...]
+
+_VOXELS = 1 << 19
+"""Voxels of a slab: a few times their float64 copy is all the memory that a step takes, and stays
+near a processor's caches.
+"""
+
+
+def slabs(source: AnyArray) -> Iterator[Slab]:
+    """Split an array along whichever of its axes is the slowest in memory."""
+    axis = memory_order(source)[0]
+    extent = source.shape[axis]
+    count = max(_VOXELS * extent // source.size, 1)
+    for start in range(0, extent, count):
+        yield (slice(None),) * axis + (slice(start, start + count),)
+
+
+def rows(extents: Triple, voxels: int = _VOXELS) -> Iterator[tuple[int, int]]:
+    """Split a volume along its first axis; yield first and last plane (exclusive) of each part.
+
+    voxels: of a part, unless a plane has more.
+    """
+    depth, height, width = extents
+    count = max(voxels // max(height * width, 1), 1)
+    return ((start, min(start + count, depth)) for start in range(0, depth, count))
+
+
+VoxelSpacing: TypeAlias = tuple[float, float, float]
+ResampledRows: TypeAlias = Callable[[int, int], FloatArray]
+"""Callback that returns rows [start, stop) along D of a volume, as [rows, H, W]."""
+
+SAME_SPACING = 1e-3
+"""Relative difference up to which spacings are equal: headers round to float32 and decimals."""
+
+LARGEST = 1 << 32
+"""Voxels of the largest resampled grid; 16 GiB of intensities, so the header must be wrong."""
+
+FINEST = 512
+"""Most voxels made of one: an eighth of its edge each way, far beyond its information."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resampling:
+    """Linear interpolation from one grid onto another with the same centre.
+
+    Linear, because it stays within the intensities of its neighbours (a spline overshoots at bone
+    and air), and because the common training pipelines use it. Coordinates are voxel indices, not
+    millimetres, so a sheared or otherwise non-orthonormal affine does not matter.
+
+    extents: of the input grid, [D, H, W]. target: of the output grid, [D, H, W]. steps: voxels of
+    the input grid from one output voxel to the next.
+    """
+
+    extents: Triple
+    target: Triple
+    steps: VoxelSpacing
+
+    @property
+    def inverse(self) -> "Resampling":
+        """From the output grid back onto the input grid."""
+        return Resampling(self.target, self.extents, triple(1 / step for step in self.steps))
+
+    def rows(self, read: ResampledRows, start: int, stop: int) -> FloatArray:
+        """Return rows [start, stop) of the output grid; read: returns the input rows around them.
+
+        Beyond the outermost voxel centres the outermost values continue.
+        """
+        sitk: Any = import_module("SimpleITK")  # late, as few scans need it; it ships no types
+        first = self._origin(0) + start * self.steps[0]
+        last = self._origin(0) + (stop - 1) * self.steps[0]
+        lowest = min(max(floor(first), 0), self.extents[0] - 1)
+        highest = min(max(ceil(last), 0), self.extents[0] - 1)
+        resampled = sitk.Resample(
+            sitk.GetImageFromArray(np.ascontiguousarray(read(lowest, highest + 1))),
+            (self.target[2], self.target[1], stop - start),
+            sitk.Transform(),
+            sitk.sitkLinear,
+            (self._origin(2), self._origin(1), first - lowest),
+            (self.steps[2], self.steps[1], self.steps[0]),
+            (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0),
+            0.0,
+            sitk.sitkFloat32,
+            True,
+        )
+        return sitk.GetArrayFromImage(resampled)
+
+    def _origin(self, axis: int) -> float:
+        """Return the input coordinate of output voxel 0."""
+        return (self.extents[axis] - 1 - (self.target[axis] - 1) * self.steps[axis]) / 2
+
+
+def resampling(
+    extents: Triple, spacing: VoxelSpacing, wanted: VoxelSpacing | None
+) -> Resampling | None:
+    """Return how a scan comes to the wanted spacing; None if it has it, or if none is wanted.
+
+    The new grid has exactly the wanted spacing and covers the whole field of view, so along each
+    axis it may extend beyond it by less than one of its voxels. Raises PreparationError if the grid
+    would be absurdly large.
+    """
+    if wanted is None:
+        return None
+    steps = triple(
+        1.0 if abs(want / have - 1) <= SAME_SPACING else want / have
+        for want, have in zip(wanted, spacing, strict=True)
+    )
+    if steps == (1.0, 1.0, 1.0):
+        return None
+    target = triple(
+        max(ceil(extent / step - SAME_SPACING), 1)
+        for extent, step in zip(extents, steps, strict=True)
+    )
+    voxels, given = prod(target), max(prod(extents), 1)
+    if voxels > LARGEST:
+        raise PreparationError(
+            f"At the model's spacing the scan would have {times(target)} voxels; its header says "
+            f"{_edges(spacing)} mm a voxel, so check that."
+        )
+    if voxels > FINEST * given:
+        raise PreparationError(
+            f"At the model's spacing of {_edges(wanted)} mm the scan of {_edges(spacing)} mm would "
+            f"have {times(target)} voxels, {voxels / given:.0f} for each of its own; the model is "
+            "for much finer scans, or one of the two spacings is wrong."
+        )
+    return Resampling(extents, target, steps)
+
+
+def _edges(spacing: VoxelSpacing) -> str:
+    return " x ".join(f"{edge:g}" for edge in spacing)
+
+
+nibabel: Any = _nibabel  # typed only in part
+
+MOST_APART = 0.01
+"""Largest distance between corners of equal grids, in smallest voxel edges: headers round."""
+
+
+def grid_difference(one: Volume, other: Volume) -> str | None:
+    """Describe the difference between two grids, with the figures of both; None if
+    they are equal.
+    """
+    if one.shape != other.shape:
+        return f"{_sizes(one.shape)} voxels against {_sizes(other.shape)}"
+    apart = _farthest_corners(one.shape, one.affine, other.affine)
+    smallest = min(*one.spacing, *other.spacing)
+    if apart <= MOST_APART * smallest:
+        return None
+    if not np.allclose(one.spacing, other.spacing, rtol=MOST_APART / max(one.shape), atol=0):
+        return f"voxels of {_sizes(one.spacing)} mm against {_sizes(other.spacing)} mm"
+    axes = _axes(one.affine), _axes(other.affine)
+    if axes[0] != axes[1]:
+        return f"axes that run to {axes[0]} against {axes[1]}"
+    return f"corners that lie up to {apart:.3g} mm apart"
+
+
+def _farthest_corners(extents: tuple[int, int, int], one: Affine, other: Affine) -> float:
+    """Return the largest distance in millimetres between equal corners of two grids."""
+    ends = [(0, extent - 1) for extent in extents]
+    corners = np.array([(*corner, 1) for corner in product(*ends)])
+    return float(np.linalg.norm((corners @ (one - other).T)[:, :3], axis=1).max())
+
+
+def _axes(affine: Affine) -> str:
+    codes: tuple[str | None, ...] = nibabel.aff2axcodes(affine)
+    return "".join(code or "?" for code in codes)
+
+
+def _sizes(sizes: tuple[float, ...]) -> str:
+    return " x ".join(f"{size:.6g}" for size in sizes)
+
+
+def on_one_grid(
+    volumes: Sequence[Volume], names: Sequence[str], *, resample: bool
+) -> tuple[tuple[Volume, ...], tuple[str, ...]]:
+    """Return the scans on the grid of the first, and a line for each that was resampled.
+
+    names: of their channels. resample: whether scans on other grids are resampled, by trilinear
+    interpolation at their positions in space. Raises PreparationError for grids that differ, and
+    for a scan that does not overlap the first.
+    """
+    first, reference = volumes[0], names[0]
+    aligned, done = [first], list[str]()
+    for volume, name in zip(volumes[1:], names[1:], strict=True):
+        difference = grid_difference(volume, first)
+        if difference is None:
+            aligned.append(volume)
+        elif resample:
+            made, share = _resampled(volume, first, name)
+            aligned.append(made)
+            done.append(_in_words(f"{name} was resampled onto {reference}", difference, share))
+        else:
+            raise PreparationError(
+                f"The grids of {name} and {reference} differ: {difference}; register the scans to "
+                "each other, or, if they lie right in space, use setting resample-channels."
+            )
+    return tuple(aligned), tuple(done)
+
+
+def _in_words(done: str, difference: str, share: float) -> str:
+    told = f"{done}, trilinearly: {difference}"
+    if share == 1:
+        return told
+    return f"{told}; {1 - share:.1%} of its voxels lie outside and take its lowest value"
+
+
+def _resampled(volume: Volume, first: Volume, name: str) -> tuple[Volume, float]:
+    """Return the scan on the grid of the first, and the share of that grid within the scan."""
+    check_affine(volume.affine)
+    steps = np.linalg.inv(volume.affine) @ first.affine  # from the first's voxels to the scan's
+    share = _share_within(volume, first, steps)
+    if not share:
+        raise PreparationError(
+            f"{name} does not lie where the first scan of its study does, by their headers; check "
+            "that both are of one patient and session."
+        )
+    made = first.with_voxels(_interpolated(volume, first, steps))
+    return replace(made, notes=volume.notes), share
+
+
+def _share_within(volume: Volume, first: Volume, steps: Affine) -> float:
+    """Return the share of the first scan's voxels that lie between voxel centres of the other's."""
+    inside = 0
+    i, j = np.meshgrid(*map(np.arange, first.shape[:2]), indexing="ij")
+    ends = np.array(volume.shape) - 1
+    for k in range(first.shape[2]):
+        at = np.stack([i.ravel(), j.ravel(), np.full(i.size, k), np.ones(i.size)])
+        places = (steps @ at)[:3].T
+        inside += int(((places >= -_EDGE) & (places <= ends + _EDGE)).all(axis=1).sum())
+    return inside / first.voxels.size
+
+
+_EDGE = 0.5
+"""Voxels beyond the outermost centres that are still part of a scan."""
+
+
+def _interpolated(volume: Volume, first: Volume, steps: Affine) -> FloatArray:
+    """Return values [i, j, k] on the first scan's grid; beyond the scan's edges its lowest value.
+
+    Both images are given in voxel coordinates, so that an affine need not be orthonormal.
+    """
+    sitk: Any = import_module("SimpleITK")  # late, as few scans need it; it ships no types
+    values = volume.values()
+    resampler = sitk.ResampleImageFilter()
+    resampler.SetSize(first.shape)
+    resampler.SetInterpolator(sitk.sitkLinear)
+    resampler.SetOutputPixelType(sitk.sitkFloat32)
+    resampler.SetDefaultPixelValue(float(values.min()))
+    transform = sitk.AffineTransform(3)
+    transform.SetMatrix(steps[:3, :3].ravel().tolist())
+    transform.SetTranslation(steps[:3, 3].tolist())
+    resampler.SetTransform(transform)
+    made = resampler.Execute(sitk.GetImageFromArray(np.ascontiguousarray(values.T)))
+    return sitk.GetArrayFromImage(made).T
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A plane through the patient: values [row, column], the first row on top.
+
+    name: of the plane. edges: letters of the patient's sides at the left, right, top and bottom
+    (radiological convention: the patient's right is on the left). extents: millimetres along rows
+    and columns.
+    """
+
+    name: str
+    values: npt.NDArray[np.float64]
+    edges: tuple[str, str, str, str]
+    extents: tuple[float, float]
+
+
+def mid_slices(volume: Volume) -> tuple[Slice, Slice, Slice]:
+    """Return slices as `slices_through`, through the middle of the grid."""
+    return slices_through(volume)
+
+
+def slices_through(
+    volume: Volume, voxel: tuple[int, int, int] | None = None
+) -> tuple[Slice, Slice, Slice]:
+    """Return the axial, coronal and sagittal slice, in the scan's unit.
+
+    voxel: [i, j, k] on all three; None takes the middle of the grid. An oblique scan is shown along
+    its own axes, under the letters of the nearest patient axes. Raises PreparationError if the
+    affine is unusable.
+    """
+    turned = orientation(volume.affine, "RAS")
+    seen = turned.oriented(volume.voxels)
+    right, front, top = (
+        turned.place(voxel, volume.shape) if voxel else (extent // 2 for extent in seen.shape)
+    )
+    x, y, z = turned.sorted_spacing(volume.spacing)
+
+    def shown(
+        name: str, plane: AnyArray, edges: tuple[str, str, str, str], across: float, up: float
+    ) -> Slice:
+        """A plane [across, up], whose axes both run against those of the picture."""
+        values = plane.T[::-1, ::-1] * np.float64(volume.slope) + volume.intercept
+        rows, columns = values.shape
+        return Slice(name, values, edges, (rows * up, columns * across))
+
+    return (
+        shown("axial", seen[:, :, top], ("R", "L", "A", "P"), x, y),
+        shown("coronal", seen[:, front, :], ("R", "L", "S", "I"), x, z),
+        shown("sagittal", seen[right, :, :], ("A", "P", "S", "I"), y, z),
+    )

@@ -1,0 +1,336 @@
+"""A prepared array through the network, by patches or as a whole, and the spread over flips."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import fsum
+from typing import TypeVar
+
+import numpy as np
+
+from ...engine.cores import beside_each_other
+from ...engine.errors import DeviceMemoryError
+from ...engine.generator import (
+    AnyGenerator,
+    PatchGenerator,
+    ReadyBeforehand,
+    VolumeGenerator,
+    WindowStreaming,
+)
+from ...engine.network.layers import FloatArray, Triple, triple
+from ...engine.patch_grid import PatchGrid, PatchWindow, Phase, SmallVolumePadding, Timing
+from ...engine.scaling import Stored, VoxelArray
+from ..errors import PreparationError
+from ..settings import Blend
+from ..stopwatch import Stage, Stopwatch
+from .geometry import Slab, memory_order, slabs
+from .plan import PERCENT
+from .statistics import extremes, level_of
+from .tiles import (
+    UNFLIPPED,
+    BlendedSlab,
+    Blender,
+    Flip,
+    Tile,
+    Tiling,
+    flipped,
+    flipped_in_memory,
+    patch_weights,
+)
+
+Value = TypeVar("Value")
+
+_STAGES: dict[Phase, Stage] = {
+    "copy in": "copy",
+    "cut": "blend",
+    "compute": "infer",
+    "blend": "blend",
+    "copy out": "copy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindow:
+    """How patches are cut from an array and blended.
+
+    tiling: positions of the tiles. blend: their weights where they overlap. padding: of an array
+    smaller than the patch. flip: how each patch is mirrored before the network, and back after it;
+    its position stays the same.
+    """
+
+    tiling: Tiling
+    blend: Blend
+    padding: SmallVolumePadding
+    flip: Flip = UNFLIPPED
+
+
+def translate_array(
+    source: Stored,
+    target: Stored,
+    generator: PatchGenerator,
+    window: SlidingWindow,
+    watch: Stopwatch,
+    on_tiles: Callable[[int], None],
+) -> tuple[str, ...]:
+    """Fill `target` with the generator's output for `source`, both [C, D, H, W].
+
+    A generator that can cut and blend on its device does so if memory suffices; others get the
+    tiles one by one. on_tiles: called with the number of tiles just done. Returns notes for the
+    user: why a device that could blend did not. Errors of the generator pass through, and so does
+    an interrupt; nothing is left behind. Raises PreparationError if a generator made values that
+    are not finite and did not report it.
+    """
+    tiling = window.tiling
+    for array in (source.values, target.values):
+        if array.shape[1:] != tiling.extents:
+            raise ValueError(f"a tiling of {tiling.extents} does not fit an array of {array.shape}")
+    if not isinstance(generator, WindowStreaming):
+        _tile_by_tile(source, target, generator, window, watch, on_tiles)
+        return ()
+    has_begun = False
+
+    def on_streamed(tiles: int) -> None:
+        nonlocal has_begun
+        has_begun = True
+        on_tiles(tiles)
+
+    try:
+        _stream(source, target, generator, window, watch, on_streamed)
+        return ()
+    except DeviceMemoryError as error:
+        if has_begun:
+            raise
+        why = str(error)
+    _tile_by_tile(source, target, generator, window, watch, on_tiles)
+    return (f"It was cut and blended on the host, which is slower. {why}",)
+
+
+def _tile_by_tile(
+    source: Stored,
+    target: Stored,
+    generator: PatchGenerator,
+    window: SlidingWindow,
+    watch: Stopwatch,
+    on_tiles: Callable[[int], None],
+) -> None:
+    tiling = window.tiling
+    blender = Blender(tiling, generator.graph.out_channels, window.blend)
+    cutter = Cutter(source, tiling, window.padding)
+    for tile in tiling:
+        with watch.time("blend"):
+            patch = flipped_in_memory(cutter.cut(tile), window.flip)
+        with watch.time("infer"):
+            [result] = flipped(generator(patch), window.flip)
+        with watch.time("blend"):
+            slab = blender.add(tile, result)
+            if slab is not None:
+                _store(slab, target)
+        on_tiles(1)
+
+
+def _stream(
+    source: Stored,
+    target: Stored,
+    generator: WindowStreaming,
+    window: SlidingWindow,
+    watch: Stopwatch,
+    on_tiles: Callable[[int], None],
+) -> None:
+    grid = window_grid(source.values, window.tiling)
+    plan = PatchWindow(
+        extents=grid.extents,
+        patch=grid.patch,
+        origins=grid.origins,
+        axes=grid.axes,
+        flips=grid.flips,
+        voxel_bytes=grid.voxel_bytes,
+        weights=patch_weights(window.tiling, window.blend, grid.axes),
+        padding=window.padding,
+        mirrored=window.flip,
+    )
+    seen, made = (
+        replace(array, values=_as_it_lies(array.values, plan)) for array in (source, target)
+    )
+    for timing in generator.run_window(seen, plan, made, on_tiles):
+        count_timing(watch, timing)
+
+
+def count_timing(watch: Stopwatch, timing: Timing) -> None:
+    """Record the time of a device in the stopwatch."""
+    track = timing.part if "copy" in timing.part else "card"
+    watch.add(_STAGES[timing.part], track, timing.start, timing.stop)
+
+
+def window_grid(array: VoxelArray, tiling: Tiling) -> PatchGrid:
+    """Return the tiles of an array [C, D, H, W] along its axes as they lie in memory."""
+    axes = memory_order(array[0])
+    flips = triple(array.strides[1 + axis] < 0 for axis in range(3))
+    origins = [
+        tuple(origin - before for origin in row)
+        for row, before in zip(tiling.origins, tiling.before, strict=True)
+    ]
+    mirrored = [
+        tuple(extent - edge - origin for origin in reversed(row)) if flip else row
+        for row, extent, edge, flip in zip(
+            origins, tiling.extents, tiling.patch, flips, strict=True
+        )
+    ]
+    return PatchGrid(
+        extents=_picked(tiling.extents, axes),
+        patch=_picked(tiling.patch, axes),
+        origins=_picked(mirrored, axes),
+        axes=axes,
+        flips=_picked(flips, axes),
+        voxel_bytes=array.itemsize,
+    )
+
+
+def _as_it_lies(array: VoxelArray, grid: PatchGrid) -> VoxelArray:
+    """View as [C, ...] along the axes of a grid, so that the host neither transposes nor flips."""
+    steps = tuple(slice(None, None, -1 if flip else None) for flip in grid.flips)
+    return array.transpose(0, *(1 + axis for axis in grid.axes))[:, *steps]
+
+
+def _picked(values: Sequence[Value], axes: Triple) -> tuple[Value, Value, Value]:
+    return triple(values[axis] for axis in axes)
+
+
+def _store(slab: BlendedSlab, target: Stored) -> None:
+    """Store a slab row by row, so that no second slab is needed."""
+    if not extremes(slab.values).is_finite:
+        raise PreparationError(
+            "The generator made values that are not finite; "
+            "check the model, or translate again with setting precision=fp32."
+        )
+    for row in range(slab.values.shape[1]):
+        target.scaling.store(slab.values[:, row], target.values[:, slab.start + row])
+
+
+class Cutter:
+    """Copies patches out of an array; the array itself is never padded."""
+
+    def __init__(self, source: Stored, tiling: Tiling, padding: SmallVolumePadding) -> None:
+        self._source = source
+        self._tiling = tiling
+        self._padding = padding
+        self._lowest = (
+            source.lowest()[:, None, None, None]
+            if padding == "minimum" and tiling.padded != tiling.extents
+            else None
+        )
+
+    def cut(self, tile: Tile) -> FloatArray:
+        """Return a patch [1, C, D, H, W] of network intensity in its own memory."""
+        part = self._tiling.within_patch(tile)
+        stored = self._source.values[:, *self._tiling.within_volume(tile)]
+        inside = self._source.scaling.forward(stored, np.empty(stored.shape, np.float32))
+        if inside.shape[1:] == self._tiling.patch:
+            return inside[None]
+        if self._lowest is not None:
+            patch = np.empty((len(inside), *self._tiling.patch), np.float32)
+            patch[:] = self._lowest
+            patch[:, *part] = inside
+            return patch[None]
+        widths = [(p.start, e - p.stop) for p, e in zip(part, self._tiling.patch, strict=True)]
+        mode = "edge" if self._padding == "edge" else "reflect"
+        return np.pad(inside, [(0, 0), *widths], mode=mode)[None]
+
+
+def translate_at_once(
+    source: Stored,
+    target: Stored,
+    generator: VolumeGenerator,
+    flip: Flip,
+    watch: Stopwatch,
+    on_percent: Callable[[int], None],
+) -> None:
+    """Fill `target` with the output of whole-volume inference for `source`, both [C, D, H, W].
+
+    flip: how the volume is mirrored before the network, and back after it. on_percent: called with
+    the percent just done. Errors of the generator pass through.
+    """
+    told = 0
+
+    def on_share(share: float) -> None:
+        nonlocal told
+        percent = min(int(share * PERCENT), PERCENT - 1)
+        if percent > told:
+            more, told = percent - told, percent
+            on_percent(more)
+
+    seen, made = (
+        replace(array, values=_mirrored(array.values, flip)) for array in (source, target)
+    )
+    for timing in generator.translate_volume(seen, made, on_share):
+        count_timing(watch, timing)
+    on_percent(PERCENT - told)
+
+
+def make_ready(generator: AnyGenerator, extents: Triple) -> None:
+    """Let a generator that can allocate memory for a volume (D, H, W) beforehand do so."""
+    if isinstance(generator, ReadyBeforehand):
+        generator.make_ready(extents)
+
+
+def _mirrored(array: VoxelArray, flip: Flip) -> VoxelArray:
+    if flip == UNFLIPPED:
+        return array
+    [view] = flipped(array[None], flip)
+    return view
+
+
+class SpreadMoments:
+    """Mean and standard deviation of arrays that come one after another, in memory for two.
+
+    They are updated array by array (West, Comm. ACM 22, 1979): where all arrays agree, the mean is
+    their value and the deviation 0 to the last bit. The deviation is that of a sample: the squares
+    are divided by one less than the number of arrays.
+
+    mean, deviation: [D, H, W], memory for them with any values.
+    """
+
+    def __init__(self, mean: FloatArray, deviation: FloatArray) -> None:
+        self.mean, self.deviation = mean, deviation
+        self.count = 0
+
+    def add(self, made: FloatArray) -> None:
+        """Add an array [D, H, W]; until `end`, the deviation holds sums of squares."""
+        self.count += 1
+
+        def fill(slab: Slab) -> None:
+            mean, squares = self.mean[slab], self.deviation[slab]
+            if self.count == 1:
+                mean[...] = made[slab]
+                squares[...] = 0
+                return
+            change = made[slab] - mean
+            mean += change / np.float32(self.count)
+            change *= made[slab] - mean
+            squares += change
+
+        beside_each_other(fill, slabs(made))
+
+    def end(self) -> None:
+        """Finish after two or more arrays."""
+
+        def fill(slab: Slab) -> None:
+            deviation = self.deviation[slab]
+            deviation /= np.float32(self.count - 1)
+            np.sqrt(deviation, out=deviation)
+
+        beside_each_other(fill, slabs(self.deviation))
+
+
+def mean_in_foreground(map_values: FloatArray, given: Stored) -> float:
+    """Return the mean of a map [D, H, W] over the foreground of the first scan of a study.
+
+    given: the network's input [C, D, H, W].
+    """
+    view = given.values[0]
+    level = level_of(Stored(given.values[:1], given.scaling))
+
+    def measure(slab: Slab) -> tuple[int, float]:
+        inside = given.scaling.forward(view[slab]) > level
+        return int(np.count_nonzero(inside)), float(map_values[slab][inside].sum(dtype=np.float64))
+
+    counts, sums = zip(*beside_each_other(measure, slabs(view)), strict=True)
+    return fsum(sums) / max(sum(counts), 1)

@@ -1,0 +1,45 @@
+"""Maps stored next to the result of a study: which of them the options request."""
+
+from dataclasses import dataclass
+
+from ...io.maps import MapKind, MapMark
+from ...io.volume import Volume
+from ..settings import TranslateOptions
+
+_LIKE_RESULTS: tuple[MapKind, ...] = ("spread-mean",)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyMap:
+    """A map of a study. mark: its kind and recipe. volume: on the scan's grid, in the result's
+    format.
+    """
+
+    mark: MapMark
+    volume: Volume
+
+
+def is_shown(mark: MapMark) -> bool:
+    """Whether a preview shows the map; one that looks like the result adds nothing."""
+    return mark.kind not in _LIKE_RESULTS
+
+
+def maps_asked_for(options: TranslateOptions) -> tuple[MapMark, ...]:
+    """Return the marks of the maps that the options request, in the order of computation."""
+    spread = spread_marks(options.spread) if options.spread else ()
+    check = options.cycle_check
+    return (*spread, cycle_mark(check.sha256)) if check and check.has_map else spread
+
+
+def spread_marks(count: int) -> tuple[MapMark, MapMark]:
+    """Return the marks of mean and standard deviation over `count` translations."""
+    recipe = f"{count} flips"
+    return (
+        MapMark("spread-mean", f"mean of {recipe}", recipe),
+        MapMark("spread-sd", f"sd of {recipe}", recipe),
+    )
+
+
+def cycle_mark(back: str) -> MapMark:
+    """Return the mark of the cycle error of each voxel; back: hash of the reverse model."""
+    return MapMark("cycle", "cycle error", back)

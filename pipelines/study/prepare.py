@@ -1,0 +1,335 @@
+"""Scans as a model takes them: NaN replaced, in its axes, spacing and intensities."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...engine.cores import beside_each_other
+from ...engine.model.model_card import (
+    USUAL_RANGE,
+    Identity,
+    IntensityMap,
+    MinMax,
+    ModelCard,
+    NetworkRange,
+    Percentiles,
+    Window,
+    ZScore,
+)
+from ...engine.network.layers import FloatArray, triple
+from ...engine.scaling import Scaling, Stored
+from ...io.volume import AnyArray, Empty, SyntheticMark, Volume
+from ..errors import PreparationError
+from .geometry import Resampling, Slab, memory_order, rows, slabs
+from .plan import StudyPlan
+from .statistics import (
+    InputFigures,
+    Range,
+    input_figures,
+    mean_and_deviation,
+    percentiles,
+    share_between,
+    study_range,
+)
+
+
+def without_nan(volume: Volume, value: float | None) -> Volume:
+    """Replace every NaN by `value`, in the volume's unit, and note how many there were.
+
+    None changes nothing. Infinite values stay: they mean that something overflowed. The voxels are
+    changed in place if they are writeable.
+    """
+    if value is None or volume.voxels.dtype.kind != "f" or not volume.voxels.size:
+        return volume
+    voxels = volume.voxels if volume.voxels.flags.writeable else volume.voxels.copy(order="K")
+    stored = (value - volume.intercept) / volume.slope
+
+    def fill(slab: Slab) -> int:
+        missing = np.isnan(voxels[slab])
+        found = int(np.count_nonzero(missing))
+        if found:
+            voxels[slab][missing] = stored
+        return found
+
+    found = sum(beside_each_other(fill, slabs(voxels)))
+    if not found:
+        return volume
+    note = f"{found} of {voxels.size} voxels were NaN, and are taken as {value:g}"
+    return replace(volume, voxels=voxels, notes=(*volume.notes, note))
+
+
+def fit(
+    intensity: IntensityMap, volume: Volume, measured: Range, onto: NetworkRange = USUAL_RANGE
+) -> Scaling:
+    """Fit a card's intensity map to a study, measured on the scan's own grid.
+
+    measured: the study's `study_range`. onto: the network's range. Raises PreparationError if the
+    requested percentiles are equal.
+    """
+    match intensity:
+        case Window(low, high):
+            return _between(Range(low, high), onto, clips=True)
+        case Percentiles(low, high):
+            ends = percentiles(volume, low, high)
+            if ends.low == ends.high:
+                raise PreparationError(
+                    f"Percentiles {low:g} and {high:g} of this study are both {ends.low:g}, so "
+                    "its intensities cannot be mapped; it is nearly constant."
+                )
+            return _between(ends, onto, clips=True)
+        case MinMax():
+            return _between(measured, onto)
+        case ZScore(spread):
+            mean, deviation = mean_and_deviation(volume)
+            return Scaling(mean, deviation * spread)
+        case Identity():
+            return Scaling()
+
+
+FEWEST_STEPS = 255
+"""Least steps of 32-bit floats in a scan's range if no map brings its values near 0."""
+
+
+def check_told_apart(intensity: IntensityMap, measured: Range) -> None:
+    """Raise PreparationError if unmapped values would be rounded to each other."""
+    if not isinstance(intensity, Identity):
+        return
+    largest = np.float32(max(abs(measured.low), abs(measured.high)))
+    if measured.high - measured.low < FEWEST_STEPS * float(np.spacing(largest)):
+        raise PreparationError(
+            f"The values reach from {measured.low:.12g} to {measured.high:.12g}, which the 32-bit "
+            "floats of a network hardly tell apart; take the offset off them, or check the scaling "
+            "in the scan's header."
+        )
+
+
+WHOLE_NUMBERS = 1 << 24
+"""Up to here 32-bit floats represent every whole number."""
+
+
+def notes_of_rounding(volume: Volume, measured: Range) -> tuple[str, ...]:
+    """Return a note if whole numbers are rounded by a network's 32-bit floats."""
+    ends = (measured.low, measured.high)
+    largest = max(abs((end - volume.intercept) / volume.slope) for end in ends)
+    if volume.voxels.dtype.kind not in "iu" or largest <= WHOLE_NUMBERS:
+        return ()
+    step = float(np.spacing(np.float32(largest))) * abs(volume.slope)
+    return (
+        f"its voxels are whole numbers up to {largest:.0f}, and the network's 32-bit floats have "
+        f"all of them up to {WHOLE_NUMBERS}: values are rounded to steps of {step:g}",
+    )
+
+
+LEAST_SHOWN = 0.01
+"""Least share of a fixed window or of the voxels; with less, the scan seems to be in
+another unit.
+"""
+
+
+def notes_of_window(
+    intensity: IntensityMap, volume: Volume, measured: Range, onto: NetworkRange = USUAL_RANGE
+) -> tuple[str, ...]:
+    """Return a note if a fixed window covers hardly any of a scan, as of one in another unit.
+
+    Raises PreparationError if it covers nothing.
+    """
+    if not isinstance(intensity, Window) or onto == "open":
+        return ()
+    low, high = intensity.low, intensity.high
+    ends = f"from {measured.low:g} to {measured.high:g}"
+    window = f"the model's window from {low:g} to {high:g}"
+    shown = (min(high, measured.high) - max(low, measured.low)) / (high - low)
+    if shown <= 0:
+        raise PreparationError(
+            f"The values reach {ends}, all outside {window}; the scan is in another unit, or the "
+            "model is for others."
+        )
+    if shown < LEAST_SHOWN:
+        return (f"its values reach {ends}, {shown:.2%} of {window}; check its unit",)
+    is_clipped = measured.low < low or measured.high > high
+    if is_clipped and (inside := share_between(volume, Range(low, high))) < LEAST_SHOWN:
+        told = f"its values reach {ends}, and only {inside:.2%} of its voxels lie within"
+        return (f"{told} {window}; check its unit",)
+    return ()
+
+
+def _between(ends: Range, onto: NetworkRange, *, clips: bool = False) -> Scaling:
+    if onto == "0..1":
+        return Scaling(ends.low, ends.high - ends.low, clips, lowest=0.0)
+    middle, half = (ends.low + ends.high) / 2, (ends.high - ends.low) / 2
+    return Scaling(middle, half, clips and onto != "open")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Fitted intensity maps of a study.
+
+    inward: from each scan's values to network intensities. outward: from the first scan's values,
+    for each output channel. steps: number of steps of its voxel type in the first scan's range.
+    notes: for the user, on how the scans fit the model's intensity maps.
+    """
+
+    inward: tuple[Scaling, ...]
+    outward: tuple[Scaling, ...]
+    steps: float
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Scans of a study as the network takes them, and how results come back from that.
+
+    plan: by which they were prepared. given: [C, D, H, W], the one scan's own voxels seen along the
+    model's axes if they can be taken as stored; otherwise network intensities. source: the first
+    scan without the memory of its voxels. fit: of their intensities. marks: of the results of all
+    channels.
+    """
+
+    plan: StudyPlan
+    given: Stored
+    source: Volume
+    fit: Fit
+    marks: tuple[SyntheticMark, ...] = ()
+
+    def figures(self) -> InputFigures:
+        """Return figures of the scan as the model sees it."""
+        plan = self.plan
+        spacing = plan.orientation.sorted_spacing(self.source.spacing)
+        steps = plan.resampling.steps if plan.resampling else (1.0, 1.0, 1.0)
+        edges = triple(edge * step for edge, step in zip(spacing, steps, strict=True))
+        return input_figures(self.given, edges, spacing)
+
+
+def prepare(
+    volumes: Sequence[Volume], plan: StudyPlan, card: ModelCard, empty: Empty = np.empty
+) -> Prepared:
+    """Measure scans, and map and resample them if their plan and a model's card require it.
+
+    volumes: in the model's order of channels, all on one grid. Before resampling the intensity map
+    comes first, so its clipping keeps metal from smearing over its neighbours. Additional memory:
+    none if voxels are taken as stored; else the array from `empty`, 4 bytes per voxel of the
+    model's grid and channel, and a few slabs.
+
+    Raises PreparationError as `fit_scans`.
+    """
+    fitted = fit_scans(volumes, card)
+    scans = [
+        Stored(
+            plan.orientation.oriented(volume.voxels)[None],
+            scaling.of_stored(volume.slope, volume.intercept),
+        )
+        for volume, scaling in zip(volumes, fitted.inward, strict=True)
+    ]
+    given = scans[0] if plan.is_given_as_stored else _in_network(scans, plan.resampling, empty)
+    return Prepared(plan, given, _without_voxels(volumes[0]), fitted)
+
+
+def fit_scans(volumes: Sequence[Volume], card: ModelCard) -> Fit:
+    """Measure scans, in the model's order of channels, and fit the maps of a card to them.
+
+    Raises PreparationError if a scan is constant, flat or not finite, lies outside its window as a
+    whole, or 32-bit floats cannot separate its values.
+    """
+    ranges = [_range_of(volume, channel, card) for channel, volume in enumerate(volumes)]
+    for intensity, measured in zip(card.maps_in, ranges, strict=True):
+        check_told_apart(intensity, measured)
+    inward = [
+        fit(intensity, volume, measured, card.input_range)
+        for intensity, volume, measured in zip(card.maps_in, volumes, ranges, strict=True)
+    ]
+    source, measured = volumes[0], ranges[0]
+    outward = tuple(
+        inward[0]
+        if card.maps_alike(channel)
+        else fit(intensity, source, measured, card.output_range)
+        for channel, intensity in enumerate(card.maps_out)
+    )
+    steps = (measured.high - measured.low) / abs(source.slope)
+    return Fit(tuple(inward), outward, steps, tuple(_notes(volumes, ranges, card)))
+
+
+def unfilled(volumes: Sequence[Volume], plan: StudyPlan) -> Stored:
+    """Return the network's input in type and memory layout, without values."""
+    view = plan.orientation.oriented(volumes[0].voxels)
+    if plan.is_given_as_stored:
+        return Stored(view[None])
+    return Stored(network_room(view, len(volumes), plan.resampling, np.empty))
+
+
+def network_room(
+    view: AnyArray, channels: int, resample: Resampling | None, empty: Empty
+) -> FloatArray:
+    """Allocate [C, D, H, W] for the network intensities of scans seen as a 3D array."""
+    if resample:
+        return empty((channels, *resample.target), np.float32)
+    return lying_alike(view, channels, empty)
+
+
+def lying_alike(view: AnyArray, channels: int, empty: Empty) -> FloatArray:
+    """Allocate [C, D, H, W] with the shape and the memory order of axes of a 3D array."""
+    order = memory_order(view)
+    extents = tuple(view.shape[axis] for axis in order)
+    axes = (0, *(1 + int(axis) for axis in np.argsort(order)))
+    return empty((channels, *extents), np.float32).transpose(axes)
+
+
+def _range_of(volume: Volume, channel: int, card: ModelCard) -> Range:
+    with _named(channel, card):
+        return study_range(volume)
+
+
+def _notes(volumes: Sequence[Volume], ranges: Sequence[Range], card: ModelCard) -> Iterator[str]:
+    """Yield notes on each scan, with the channel's name if there are several."""
+    for channel, (volume, measured) in enumerate(zip(volumes, ranges, strict=True)):
+        name = "" if len(volumes) == 1 else f"{card.input_channels[channel]}: "
+        with _named(channel, card):
+            found = notes_of_window(card.maps_in[channel], volume, measured, card.input_range)
+        yield from (f"{name}{note}" for note in (*found, *notes_of_rounding(volume, measured)))
+
+
+@contextmanager
+def _named(channel: int, card: ModelCard) -> Generator[None]:
+    """Add the channel's name to errors on one of several scans."""
+    try:
+        yield
+    except PreparationError as error:
+        if len(card.input_channels) == 1:
+            raise
+        raise PreparationError(f"{card.input_channels[channel]}: {error}") from error
+
+
+def _in_network(scans: Sequence[Stored], resample: Resampling | None, empty: Empty) -> Stored:
+    """Return network intensities of all scans, resampled if required."""
+    array = network_room(scans[0].values[0], len(scans), resample, empty)
+    for scan, channel in zip(scans, array, strict=True):
+        if resample is None:
+            _map(scan, channel)
+        else:
+            _resample(scan, resample, channel)
+    return Stored(array)
+
+
+def _map(scan: Stored, channel: FloatArray) -> None:
+    [view] = scan.values
+
+    def fill(slab: Slab) -> None:
+        scan.scaling.forward(view[slab], channel[slab])
+
+    beside_each_other(fill, slabs(view))
+
+
+def _resample(scan: Stored, resample: Resampling, channel: FloatArray) -> None:
+    [view] = scan.values
+
+    def read(start: int, stop: int) -> FloatArray:
+        return scan.scaling.forward(view[start:stop])
+
+    for start, stop in rows(resample.target):
+        channel[start:stop] = resample.rows(read, start, stop)
+
+
+def _without_voxels(volume: Volume) -> Volume:
+    blank = np.zeros((), volume.voxels.dtype)
+    return volume.with_voxels(np.broadcast_to(blank, volume.shape), volume.slope, volume.intercept)

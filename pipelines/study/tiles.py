@@ -1,0 +1,266 @@
+"""Tiles of a volume: where patches are cut, how they are mirrored and how results are blended."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from itertools import product
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+
+from ...engine.network.layers import FloatArray, Triple, triple
+from ..settings import Blend
+
+Box: TypeAlias = tuple[slice, slice, slice]
+Origins: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One position of the patch; origin (D, H, W): of its first voxel in the padded volume."""
+
+    origin: Triple
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """All tiles of a volume; together they cover every voxel.
+
+    extents: of the volume. patch: of every tile. origins: one ascending row for each axis, in the
+    padded volume. Tiles come with D changing slowest, so that slabs along D finish early.
+    """
+
+    extents: Triple
+    patch: Triple
+    origins: tuple[Origins, Origins, Origins]
+
+    def __len__(self) -> int:
+        return prod(len(row) for row in self.origins)
+
+    def __iter__(self) -> Iterator[Tile]:
+        return (Tile(origin) for origin in product(*self.origins))
+
+    @property
+    def padded(self) -> Triple:
+        """Extents of the volume after padding: at least those of the patch."""
+        return triple(max(e, p) for e, p in zip(self.extents, self.patch, strict=True))
+
+    @property
+    def before(self) -> Triple:
+        """Voxels of padding before the volume; an odd one goes after it, as in MONAI."""
+        return triple((n - e) // 2 for n, e in zip(self.padded, self.extents, strict=True))
+
+    def within_volume(self, tile: Tile) -> Box:
+        """Return the part of the volume that a tile covers."""
+        starts = [o - b for o, b in zip(tile.origin, self.before, strict=True)]
+        return triple(
+            slice(max(start, 0), min(start + p, e))
+            for start, p, e in zip(starts, self.patch, self.extents, strict=True)
+        )
+
+    def within_patch(self, tile: Tile) -> Box:
+        """Return the part of a tile's patch that lies in the volume; the rest is padding."""
+        starts = [o - b for o, b in zip(tile.origin, self.before, strict=True)]
+        return triple(
+            slice(covered.start - start, covered.stop - start)
+            for covered, start in zip(self.within_volume(tile), starts, strict=True)
+        )
+
+
+def tile(extents: Triple, patch: Triple, overlap: float, stride: Triple = (1, 1, 1)) -> Tiling:
+    """Cover a volume with tiles, as few as the overlap requires and evenly spread.
+
+    extents: of the volume (D, H, W). overlap: least share of a patch edge that neighbours share, 0
+    <= overlap < 1. stride: the network's, see `Graph.stride`.
+
+    The count is that of MONAI's `sliding_window_inference`. If its regular grid fits the volume the
+    origins, and so the result, are its own; otherwise it pulls the last tile back onto the one
+    before, and this spreads all of them. (Given MONAI's own origins, a `Tiling` gives its result.)
+
+    A network that shrinks its maps gives other results when its input moves by less than its stride
+    (Majurski and Bajcsy, J. Res. NIST 126, 2021). So origins are multiples of the stride where that
+    costs no tile and keeps the overlap; the last one, fixed by the volume's end, need not be.
+    """
+    if not 0 <= overlap < 1:
+        raise ValueError(f"overlap {overlap} is not in [0, 1)")
+    if min(*extents, *patch, *stride) < 1:
+        raise ValueError(f"extents {extents}, patch {patch} and stride {stride} must be positive")
+    origins = triple(
+        _origins(e, p, max(int(p * (1 - overlap)), 1), s)
+        for e, p, s in zip(extents, patch, stride, strict=True)
+    )
+    return Tiling(extents, patch, origins)
+
+
+def _origins(extent: int, patch: int, interval: int, stride: int) -> Origins:
+    """Return origins from 0 to the last that fits, neighbours at most `interval` apart."""
+    last = max(extent - patch, 0)
+    gaps = _ceil_div(last, interval)
+    aligned = interval // stride * stride
+    if not aligned or _ceil_div(last, aligned) > gaps:
+        stride = 1
+    inner = [_ceil_div(i * last, gaps * stride) * stride for i in range(gaps)]
+    return (*inner, last)
+
+
+def _ceil_div(numerator: int, denominator: int) -> int:
+    return -(-numerator // denominator)
+
+
+Flip: TypeAlias = tuple[bool, bool, bool]
+"""Axes D, H and W along which a patch is mirrored."""
+
+UNFLIPPED: Flip = (False, False, False)
+
+_SIDES = ("LR", "AP", "SI")
+"""Axes of the patient, the one with the most symmetric anatomy first."""
+
+
+def flips(count: int, axes: str) -> Iterator[Flip]:
+    """Yield `count` of the 8 ways to mirror a patch, unmirrored first.
+
+    axes: anatomical directions of D, H and W, as on a model's card. Left and right change places in
+    every second way, front and back in two of four, head and feet in the last four: 2 ways are
+    enough for left and right, 4 mirror no patch head over heels, 8 are all.
+    """
+    order = [next(at for at, side in enumerate(axes) if side in pair) for pair in _SIDES]
+    for number in range(count):
+        yield triple(bool(number >> order.index(axis) & 1) for axis in range(3))
+
+
+def flipped(patches: FloatArray, flip: Flip) -> FloatArray:
+    """View patches [N, C, D, H, W] mirrored, or mirrored back."""
+    steps = tuple(slice(None, None, -1 if each else None) for each in flip)
+    return patches[:, :, *steps]
+
+
+def flipped_in_memory(patches: FloatArray, flip: Flip) -> FloatArray:
+    """Return mirrored patches in C order, as a network takes them; unmirrored ones unchanged."""
+    return np.ascontiguousarray(flipped(patches, flip))
+
+
+_SIGMA = 0.125
+"""Standard deviation of the gaussian as a share of the patch edge (MONAI, nnU-Net)."""
+
+_LOWEST = 1e-3
+"""Floor of the gaussian, whose peak is 1; without it a patch's corners would count nothing."""
+
+
+def patch_weights(tiling: Tiling, blend: Blend, axes: Triple = (0, 1, 2)) -> FloatArray:
+    """Return the weight of each voxel of a patch, positive and not normalised, read-only.
+
+    gaussian: MONAI's importance map. linear: rises over the voxels shared with the neighbour and is
+    flat between. constant: the mean of all patches. axes: which of D, H and W come first to last,
+    in memory too. Like studies share one array.
+    """
+    steps = tiling.patch
+    if blend == "linear":
+        pairs = zip(tiling.patch, tiling.origins, strict=True)
+        steps = triple(int(max(np.diff(row), default=edge)) for edge, row in pairs)
+    return _weights(tiling.patch, steps, blend, axes)
+
+
+@lru_cache(maxsize=2)
+def _weights(patch: Triple, steps: Triple, blend: Blend, axes: Triple) -> FloatArray:
+    match blend:
+        case "gaussian":
+            weights = _outer([_gaussian(edge) for edge in patch])
+            weights = np.maximum(weights, max(float(weights.min()), _LOWEST), dtype=np.float32)
+        case "linear":
+            weights = _outer([_ramps(*both) for both in zip(patch, steps, strict=True)])
+        case "constant":
+            weights = np.ones(patch, np.float32)
+    laid = np.ascontiguousarray(weights.transpose(axes))
+    laid.setflags(write=False)
+    return laid
+
+
+def _gaussian(edge: int) -> FloatArray:
+    offset = np.arange(edge, dtype=np.float32) - np.float32((edge - 1) / 2)
+    return np.exp(offset**2 / np.float32(-2 * (_SIGMA * edge) ** 2))
+
+
+def _ramps(edge: int, step: int) -> FloatArray:
+    """Return weights such that two neighbours' ramps add up to 1 if they are `step`
+    voxels apart.
+    """
+    shared = edge - step
+    from_border = np.minimum(np.arange(edge), np.arange(edge)[::-1]) + 1
+    return np.minimum(from_border / (shared + 1), 1).astype(np.float32)
+
+
+def _outer(axes: Sequence[FloatArray]) -> FloatArray:
+    return reduce(np.multiply.outer, axes)
+
+
+@dataclass(frozen=True, slots=True)
+class BlendedSlab:
+    """Finished rows of the volume: values [C, rows, H, W], the first one at `start` along D."""
+
+    start: int
+    values: FloatArray
+
+
+class Blender:
+    """Weighted mean of translated patches, released slab by slab along D.
+
+    It holds as many rows as a patch is deep, never the volume. Tiles come in the tiling's order.
+
+    The mean is updated patch by patch (West, Comm. ACM 22, 1979) instead of dividing a sum at the
+    end: where all patches agree, the result is their value to the last bit.
+    """
+
+    def __init__(self, tiling: Tiling, channels: int, blend: Blend) -> None:
+        depth, height, width = tiling.extents
+        rows = min(tiling.patch[0], depth)
+        self._tiling = tiling
+        self._patch_weights = patch_weights(tiling, blend)
+        self._mean = np.zeros((channels, rows, height, width), np.float32)
+        self._weights = np.zeros((rows, height, width), np.float32)
+        self._start = 0
+        self._released = 0
+        self._tiles = iter(tiling)
+
+    def add(self, tile: Tile, patch: FloatArray) -> BlendedSlab | None:
+        """Add a translated patch [C, D, H, W]; return a slab once no later tile touches it.
+
+        The slab's values are overwritten by the next `add`.
+        """
+        if tile != next(self._tiles, None):
+            raise ValueError(f"tile {tile.origin} is out of the tiling's order")
+        self._forget_released()
+        part = self._tiling.within_patch(tile)
+        depth, height, width = self._tiling.within_volume(tile)
+        rows = slice(depth.start - self._start, depth.stop - self._start)
+        mean, weights = self._mean[:, rows, height, width], self._weights[rows, height, width]
+        weights += self._patch_weights[part]
+        with np.errstate(invalid="ignore"):  # infinities become NaN, which `finish` refuses
+            change = patch[:, *part] - mean
+            change *= self._patch_weights[part] / weights
+            mean += change
+        return self._release(tile)
+
+    def _release(self, tile: Tile) -> BlendedSlab | None:
+        along_d, along_h, along_w = self._tiling.origins
+        depth, height, width = tile.origin
+        if (height, width) != (along_h[-1], along_w[-1]):
+            return None
+        following = along_d.index(depth) + 1
+        if following == len(along_d):
+            self._released = self._tiling.extents[0] - self._start
+        else:
+            self._released = along_d[following] - self._start
+        return BlendedSlab(self._start, self._mean[:, : self._released])
+
+    def _forget_released(self) -> None:
+        if not self._released:
+            return
+        kept = len(self._weights) - self._released
+        for row in range(kept):  # row by row: numpy would copy an overlapping move as a whole
+            self._mean[:, row] = self._mean[:, row + self._released]
+            self._weights[row] = self._weights[row + self._released]
+        self._mean[:, kept:] = 0
+        self._weights[kept:] = 0
+        self._start += self._released
+        self._released = 0

@@ -1,0 +1,466 @@
+"""One study from its files to its result, in the steps read, plan, prepare, infer and finish."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import TypeAlias, cast
+
+import numpy as np
+
+from ...engine.generator import AnyGenerator, PatchGenerator, SharedGenerator, VolumeGenerator
+from ...engine.model.model_card import ModelCard
+from ...engine.model.model_file import Model
+from ...engine.options import Precision
+from ...engine.scaling import Scaling, Stored
+from ...io.choice import Choice
+from ...io.discovery import discover
+from ...io.errors import UnreadableScanError
+from ...io.formats.registry import format_named
+from ...io.reading import as_one_study, read
+from ...io.volume import Empty, Study, SyntheticMark, Volume
+from ...io.writing import as_at, check_voxel_type, map_beside, notes_of_result
+from ..errors import UnexpectedInputError
+from ..program import program_version
+from ..settings import TranslateOptions
+from ..stopwatch import Stopwatch
+from .figures import SeamScore, SpreadFigures
+from .finish import (
+    Canvas,
+    canvas,
+    finish,
+    finish_map,
+    map_canvas,
+    note_of_cut_values,
+    note_of_one_value,
+)
+from .geometry import Slice, mid_slices, on_one_grid
+from .inference import (
+    SlidingWindow,
+    SpreadMoments,
+    mean_in_foreground,
+    translate_array,
+    translate_at_once,
+)
+from .maps import StudyMap, is_shown, maps_asked_for, spread_marks
+from .plan import StudyPlan, check_scale, check_volume, plan_study
+from .prepare import Prepared, fit_scans, prepare, unfilled, without_nan
+from .seams import seam_score
+from .statistics import differences
+from .tiles import UNFLIPPED, Flip, flips
+from .volumes import StudyVolumes, first_index
+
+BeginToStore: TypeAlias = Callable[[Volume], Callable[[int], None]]
+"""Called with the result before its voxels are computed; returns a callback that is called with
+the number of its final slices.
+"""
+OnTiles: TypeAlias = Callable[[int, int], None]
+"""Progress callback: tiles translated and all tiles, or percent of the volume; first with 0."""
+
+
+def ignore_tiles(_done: int, _all: int) -> None:
+    """Progress callback that does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scans:
+    """Scans of a study on one grid.
+
+    volumes: in the model's order of channels, on the grid of the first. notes: for the user, on how
+    they were read. resampled: a line for each that was resampled onto that grid. has_scale: whether
+    the file of a result can have a slope.
+    """
+
+    volumes: tuple[Volume, ...]
+    notes: tuple[str, ...]
+    resampled: tuple[str, ...] = ()
+    has_scale: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStudy:
+    """A study in model space.
+
+    prepared: input of the network. slices: of each scan, if a preview is requested. resampled: as
+    in Scans. notes: for the user, on how the scans fit the model. scan: the first scan, if the
+    result is to be compared with it.
+    """
+
+    prepared: Prepared
+    slices: tuple[tuple[Slice, ...], ...]
+    resampled: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    scan: Volume | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InferredStudy:
+    """A study and the output of the network.
+
+    made: filled by the network. notes: for the user, on how it was computed. precision: in which
+    it was computed. spread: over this output and those of mirrored patches, if requested. finished:
+    the result, if it was finished already. maps: made of it.
+    """
+
+    study: PreparedStudy
+    made: Canvas
+    notes: tuple[str, ...] = ()
+    precision: Precision = "fp32"
+    spread: "InferredSpread | None" = None
+    finished: tuple[Volume, ...] = ()
+    maps: tuple[StudyMap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InferredSpread:
+    """Outputs of the network for mirrored patches of a study. notes: for the user, on how.
+
+    spread: of these outputs, in the canvases `mean` and `deviation`. room: memory of one output,
+    reused for the result.
+    """
+
+    spread: SpreadMoments
+    mean: Canvas
+    deviation: Canvas
+    room: Canvas
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """Volumes on the scan's grid, how much work it was, and what else was requested.
+
+    volumes: one for each output channel. preview: a PNG. tiles: how many were translated. seams:
+    the score, if requested. maps: to be stored next to the result. spread: its figures, if
+    requested. resampled: as in Scans. notes: for the user, on the volumes.
+    """
+
+    volumes: tuple[Volume, ...]
+    tiles: int
+    preview: bytes | None
+    seams: SeamScore | None
+    maps: tuple[StudyMap, ...] = ()
+    spread: SpreadFigures | None = None
+    resampled: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One pass of a study through the network. flip: of its patches. done: passes before it."""
+
+    flip: Flip
+    done: int
+
+
+@dataclass(frozen=True, slots=True)
+class StudyTranslator:
+    """The five steps of a study: read, plan, prepare, infer and finish.
+
+    model: with its card. options: all resolved. watch: times the steps. empty: allocates the large
+    arrays.
+    """
+
+    model: Model
+    options: TranslateOptions
+    watch: Stopwatch = field(default_factory=Stopwatch)
+    empty: Empty = np.empty
+
+    def read(self, study: Study, volumes: StudyVolumes | None = None) -> Scans:
+        """Read a study's scans, with notes on how its result is stored; replace NaN if requested.
+
+        volumes: source of the next volume of each scan; None reads the study alone. Raises
+        ScanError, also for a voxel type that the result cannot have, and PreparationError for scans
+        on different grids.
+        """
+        options, target = self.options, Path(study.name)
+        with self.watch.time("read"):
+            found = (volumes or StudyVolumes(study, options, self.empty)).next()
+            scans = [without_nan(volume, options.nan_to) for volume in found]
+            foreseen = notes_of_result(scans[0], target)
+            first = as_at(target, scans[0])
+            if options.output_type not in (None, "same"):
+                check_voxel_type(first, np.dtype(options.output_type))
+            scans[0] = replace(first, notes=(*first.notes, *foreseen))
+        aligned = self.align(scans, [scan.channel for scan in study.channels])
+        return replace(aligned, has_scale=format_named(first.format).has_scale)
+
+    def align(self, volumes: Sequence[Volume], names: Sequence[str]) -> Scans:
+        """Bring volumes onto one grid; names: of their channels, for the notes.
+
+        Raises PreparationError for different grids.
+        """
+        with self.watch.time("prepare"):
+            resample = self.options.resample_channels
+            aligned, resampled = on_one_grid(as_one_study(volumes), names, resample=resample)
+        if len(aligned) == 1:
+            return Scans(aligned, aligned[0].notes)
+        notes = chain.from_iterable(
+            [f"{name}: {note}" for note in volume.notes]
+            for name, volume in zip(names, aligned, strict=True)
+        )
+        return Scans(aligned, (*notes, *resampled), resampled)
+
+    def plan(self, scans: Scans) -> StudyPlan:
+        """Decide all that is open about a study.
+
+        Raises PreparationError, and PatchShapeError for a volume on which whole-volume inference
+        is impossible.
+        """
+        with self.watch.time("prepare"):
+            plan = self.plan_volumes(scans.volumes)
+            if self.options.output_type and not scans.has_scale:
+                check_scale(plan)
+            return plan
+
+    def plan_volumes(self, volumes: Sequence[Volume], *, in_network: bool = False) -> StudyPlan:
+        """Plan as `plan` does, for volumes on one grid, also before their voxels are read.
+
+        in_network: keep network intensities on the host, even if they could be stored as the scan.
+        """
+        options, graph = self.options, self.model.network.graph
+        plan = plan_study(
+            volumes,
+            self.model.card,
+            options.settings(),
+            graph.stride,
+            in_network=in_network or options.seam_score,
+            spreads=options.spread > 0,
+        )
+        check_volume(plan, graph)
+        return plan
+
+    def prepare(self, scans: Scans, plan: StudyPlan, *, is_compared: bool = True) -> PreparedStudy:
+        """Bring a study into model space: axes, spacing, intensities. Raises PreparationError.
+
+        is_compared: whether the scan is compared with those of the model's calibration.
+        """
+        options, model = self.options, self.model
+        with self.watch.time("prepare"):
+            prepared = prepare(scans.volumes, plan, model.card, self.empty)
+            prepared = replace(prepared, marks=_marks(model))
+            unlike = _unlike_expected(prepared, model.card, options) if is_compared else ()
+            shown = tuple(map(mid_slices, scans.volumes if options.preview else ()))
+            scan = scans.volumes[0] if options.cycle_check else None
+            notes = *prepared.fit.notes, *unlike
+            return PreparedStudy(prepared, shown, scans.resampled, notes, scan)
+
+    def foresee(self, scans: Scans, plan: StudyPlan) -> tuple[Stored, tuple[str, ...]]:
+        """Return the network's input as `prepare` would make it, and notes on it.
+
+        Its voxels are computed only if something depends on them, since resampling a scan takes
+        several times as long as reading and measuring it. Raises PreparationError as `prepare`.
+        """
+        if self.options.verify or self.model.card.expected:
+            study = self.prepare(scans, plan)
+            return study.prepared.given, study.notes
+        with self.watch.time("prepare"):
+            fitted = fit_scans(scans.volumes, self.model.card)
+            return unfilled(scans.volumes, plan), fitted.notes
+
+    def infer(
+        self,
+        study: PreparedStudy,
+        generator: SharedGenerator,
+        on_tiles: OnTiles = ignore_tiles,
+        begin_to_store: BeginToStore | None = None,
+    ) -> InferredStudy:
+        """Run the network on a study, and on mirror images of its patches if requested.
+
+        begin_to_store: called if the result is stored while it is computed. Raises EngineError and
+        PreparationError.
+        """
+        precision, notes = self.options.settings().precision, list[str]()
+        mirrored: InferredSpread | None = None
+        if self.options.spread:
+            # By itself: what a mirrored patch needs of precision must not change the result.
+            of_flips = generator.do(
+                lambda network: self._infer_flips(study, network, on_tiles), precision
+            )
+            mirrored = of_flips.result
+            notes += [f"of its spread: {note}" for note in (*of_flips.notes, *mirrored.notes)]
+        outcome = generator.do(
+            lambda network: self._infer_unflipped(
+                study, network, on_tiles, mirrored, begin_to_store
+            ),
+            precision,
+        )
+        made, told = outcome.result
+        notes += *outcome.notes, *told
+        return InferredStudy(study, made, tuple(notes), outcome.precision, mirrored)
+
+    def _infer_flips(
+        self, study: PreparedStudy, network: AnyGenerator, on_tiles: OnTiles
+    ) -> InferredSpread:
+        """Run the network on all mirror images of the patches, without the patches themselves."""
+        prepared, empty = study.prepared, self.empty
+        mean, deviation = map_canvas(prepared, empty), map_canvas(prepared, empty)
+        room, notes = canvas(prepared, empty), list[str]()
+        spread = SpreadMoments(mean.target.values[0], deviation.target.values[0])
+        _, *mirrored = flips(self.options.spread, self.model.card.axes)
+        for done, flip in enumerate(mirrored):
+            notes += self._run(prepared, network, room, _Pass(flip, done), on_tiles)
+            with self.watch.time("finish"):
+                spread.add(room.target.values[0])
+        return InferredSpread(spread, mean, deviation, room, tuple(dict.fromkeys(notes)))
+
+    def _infer_unflipped(
+        self,
+        study: PreparedStudy,
+        network: AnyGenerator,
+        on_tiles: OnTiles,
+        mirrored: InferredSpread | None,
+        begin_to_store: BeginToStore | None,
+    ) -> tuple[Canvas, tuple[str, ...]]:
+        """Run the network on the patches as they are; return its output and notes on how."""
+        made = mirrored.room if mirrored else canvas(study.prepared, self.empty)
+        if made.volume is not None and begin_to_store is not None:
+            made = replace(made, target=replace(made.target, on_rows=begin_to_store(made.volume)))
+        last = _Pass(UNFLIPPED, self.options.passes - 1)
+        notes = self._run(study.prepared, network, made, last, on_tiles)
+        if mirrored:
+            with self.watch.time("finish"):
+                mirrored.spread.add(made.target.values[0])
+        return made, notes
+
+    def _run(
+        self,
+        prepared: Prepared,
+        network: AnyGenerator,
+        made: Canvas,
+        one: _Pass,
+        on_tiles: OnTiles,
+    ) -> tuple[str, ...]:
+        """Fill a canvas; return notes on how."""
+        plan, watch = prepared.plan, self.watch
+        done, total = one.done * plan.steps, self.options.passes * plan.steps
+        watch.stage = "infer"
+        on_tiles(done, total)
+
+        def on_more(tiles: int) -> None:
+            nonlocal done
+            done += tiles
+            on_tiles(done, total)
+
+        given, target = prepared.given, made.target
+        if plan.inference == "volume":
+            whole = cast("VolumeGenerator", network)
+            translate_at_once(given, target, whole, one.flip, watch, on_more)
+            return ()
+        padding = self.model.card.small_volume_padding
+        window = SlidingWindow(plan.tiling, self.options.blend, padding, one.flip)
+        return translate_array(
+            given, target, cast("PatchGenerator", network), window, watch, on_more
+        )
+
+    def finish(self, inferred: InferredStudy, warning: str = "") -> Translated:
+        """Bring a translation and its maps back onto the scans' grid; make preview and seam score
+        if requested.
+
+        warning: shown in the preview. Raises EngineError.
+        """
+        study, options, model = inferred.study, self.options, self.model
+        prepared = study.prepared
+        with self.watch.time("finish"):
+            volumes = inferred.finished or finish(prepared, inferred.made, self.empty)
+            preview = seams = figures = None
+            maps = ()
+            if inferred.spread:
+                maps, figures = _finish_spread(prepared, inferred.spread, self.empty)
+            maps = *maps, *inferred.maps
+            if options.preview:
+                from .preview import draw_preview  # late, as it takes a picture library
+
+                shown = [
+                    (map_.mark, mid_slices(map_.volume)) for map_ in maps if is_shown(map_.mark)
+                ]
+                slices = [*map(mid_slices, volumes)]
+                preview = draw_preview(study.slices, slices, model.card, shown, warning)
+            if options.seam_score:
+                given, made = prepared.given.values, inferred.made.target.values
+                seams = seam_score(given, made, prepared.plan.tiling, options.blend)
+            tiles = options.passes * prepared.plan.tiles
+            notes = tuple(_notes_of_values(volumes, prepared, model.card))
+            return Translated(volumes, tiles, preview, seams, maps, figures, study.resampled, notes)
+
+    def preview_stored(self, study: Study, targets: Sequence[Path], warning: str = "") -> bytes:
+        """Return the preview of a stored result, reading one volume at a time: its scans, the
+        results at `targets` and the maps next to the first.
+
+        warning: shown in it. Raises ScanError and PreparationError.
+        """
+        options, empty = self.options, self.empty
+        given = [*map(mid_slices, self.read(study).volumes)]
+        with self.watch.time("read"):
+            results = [_result_at(target) for target in targets]
+            made = [
+                mid_slices(read(result, first_index(result, options), empty)) for result in results
+            ]
+            maps = [
+                (mark, mid_slices(read(_result_at(map_beside(targets[0], mark.kind)), None, empty)))
+                for mark in maps_asked_for(options)
+                if is_shown(mark)
+            ]
+        with self.watch.time("finish"):
+            from .preview import draw_preview  # late, as it takes a picture library
+
+            return draw_preview(given, made, self.model.card, maps, warning)
+
+
+def _result_at(target: Path) -> Study:
+    found = discover([target], None, Choice(take_maps=True, fewest_slices=2))
+    if len(found.studies) != 1:
+        raise UnreadableScanError(
+            f"{target} cannot be read as a result; make it anew with setting overwrite."
+        )
+    return next(iter(found.studies))
+
+
+def _marks(model: Model) -> tuple[SyntheticMark, ...]:
+    """Return the mark of the result of each channel."""
+    name, source, _ = model.card.words
+    made_by = program_version(), model.sha256[:12]
+    return tuple(SyntheticMark(name, source, target, *made_by) for target in model.card.targets)
+
+
+def _unlike_expected(
+    prepared: Prepared, card: ModelCard, options: TranslateOptions
+) -> tuple[str, ...]:
+    """Return a note on a scan far from what the model expects; refuse it if requested."""
+    if card.expected is None:
+        return ()
+    found = "; ".join(differences(prepared.figures(), card.expected))
+    if not found:
+        return ()
+    told = f"it is unlike the {card.expected.studies} scans that the model was calibrated with"
+    if options.strict_input:
+        raise UnexpectedInputError(
+            f"The scan is refused, as {told}: {found}; leave it out, or leave out setting "
+            "strict-input."
+        )
+    return (f"{told}: {found}",)
+
+
+def _notes_of_values(
+    volumes: Sequence[Volume], prepared: Prepared, card: ModelCard
+) -> Iterator[str]:
+    results = zip(volumes, prepared.fit.outward, prepared.plan.results, strict=True)
+    for volume, outward, result in results:
+        cut = note_of_cut_values(volume, outward, card.output_range, result.asked)
+        yield from filter(None, (note_of_one_value(volume), cut))
+
+
+def _finish_spread(
+    prepared: Prepared, inferred: InferredSpread, empty: Empty
+) -> tuple[tuple[StudyMap, ...], SpreadFigures]:
+    """Return the maps of a spread, in the unit of the result, and its figures."""
+    spread, outward = inferred.spread, prepared.fit.outward[0]
+    of_deviation = Scaling(0.0, abs(outward.radius))
+    spread.end()
+    in_foreground = mean_in_foreground(spread.deviation, prepared.given)
+    figures = SpreadFigures(spread.count, of_deviation.radius * in_foreground)
+    mean = finish_map(prepared, inferred.mean, outward, empty)
+    deviation = finish_map(prepared, inferred.deviation, of_deviation, empty)
+    volumes = mean, replace(deviation, keeps_unit=False)
+    marks = spread_marks(spread.count)
+    return tuple(map(StudyMap, marks, volumes)), figures

@@ -1,0 +1,285 @@
+"""Verification: some tiles of a study, or its whole volume, computed again by ONNX Runtime on the
+CPU.
+
+The result itself is compared: around the middle of a tile, up to the next border of any, it is the
+weighted mean of the same few tiles throughout. These are computed again.
+
+No part of a volume can be computed by itself in whole-volume inference, as normalisations use all
+of it. So all of it is computed again; it is compared part by part, as an error in one part would
+hardly show in the whole.
+"""
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice, product
+from math import inf, isfinite, prod, sqrt
+from random import Random
+from time import perf_counter
+from typing import TypeAlias
+
+import numpy as np
+
+from ...engine.generator import PatchGenerator
+from ...engine.model.model_file import Model
+from ...engine.model.reference import tolerance
+from ...engine.network.layers import FloatArray, Triple, triple
+from ...engine.onnxruntime.session import open_cpu_generator
+from ...engine.onnxruntime.slabs.generator import open_cpu_volume_generator
+from ...engine.scaling import Stored, VoxelArray
+from ..errors import VerificationError
+from ..settings import TranslateOptions
+from ..stopwatch import Stopwatch
+from .figures import Verified
+from .inference import Cutter
+from .plan import StudyPlan
+from .tiles import Box, Tile, Tiling, patch_weights
+from .translator import InferredStudy
+
+_SPREAD = 0.1
+"""Share of the scan's range: in tiles with less, such as air alone, normalisations enlarge
+rounding.
+"""
+
+_LEAST_SIZE = 0.25
+"""Share of the network's range: a smaller part, such as air at 0, is measured by this, as rounding
+comes from the sums before and is no smaller where they come to nothing.
+"""
+
+_EVERY = 4
+"""Step along each axis between the voxels from which a range is estimated."""
+
+_PART = 64
+"""Edge of the parts by which a volume is compared."""
+
+_FLOAT = 4
+
+_Judged: TypeAlias = tuple[float, float]
+"""An error, and what is allowed there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A box of the volume, and all tiles that contribute to it."""
+
+    box: Box
+    tiles: tuple[Tile, ...]
+
+
+def chosen_places(given: Stored, tiling: Tiling, count: int, name: str) -> tuple[Place, ...]:
+    """Choose places at random, the same each time for a study's name, with content in them.
+
+    Any are chosen if none has content.
+    """
+    tiles = list(tiling)
+    Random(name).shuffle(tiles)
+    least = _SPREAD * _range(given, (slice(None), slice(None), slice(None)))
+    busy = (tile for tile in tiles if _range(given, tiling.within_volume(tile)) >= least)
+    chosen = list(islice(busy, count)) or tiles[:count]
+    return tuple(_place(tiling, tile) for tile in chosen)
+
+
+def tiles_again(plan: StudyPlan, given: Stored, count: int, name: str) -> int:
+    """Return how many tiles `--verify` computes again; whole-volume inference counts as one."""
+    if not count or plan.inference == "volume":
+        return min(count, 1)
+    return sum(len(place.tiles) for place in chosen_places(given, plan.tiling, count, name))
+
+
+def volume_again_bytes(plan: StudyPlan, count: int) -> int:
+    """Return the host bytes of a volume that `--verify` computes again, without feature maps."""
+    is_due = count and plan.inference == "volume"
+    return _FLOAT * len(plan.results) * prod(plan.tiling.extents) if is_due else 0
+
+
+@contextmanager
+def study_verifier(model: Model, maps_memory: Callable[[], int]) -> Generator["StudyVerifier"]:
+    """Own the model on the CPU, which opens with the first study.
+
+    maps_memory: returns the host bytes available for feature maps of a volume.
+    """
+    with ExitStack() as opened:
+        yield StudyVerifier(model, maps_memory, opened)
+
+
+class StudyVerifier:
+    """Recomputes places of studies, for threads to share: one study at a time, as each takes all
+    cores and much memory. opened: closes the model at last.
+    """
+
+    def __init__(self, model: Model, maps_memory: Callable[[], int], opened: ExitStack) -> None:
+        self._model, self._maps_memory, self._opened = model, maps_memory, opened
+        self._reference: PatchGenerator | None = None
+        self._turn = threading.Lock()
+
+    def verify(
+        self, inferred: InferredStudy, options: TranslateOptions, name: str, watch: Stopwatch
+    ) -> Verified:
+        """Compute places again, as the options request; the study must not be finished yet.
+
+        Raises EngineError.
+        """
+        with self._turn, watch.time("finish"):
+            begin = perf_counter()
+            if inferred.study.prepared.plan.inference == "volume":
+                judged, tiles = self._volume(inferred), 1
+            else:
+                judged, tiles = self._tiles(inferred, options, name)
+            worst, allowed = max(judged, key=lambda one: one[0] / one[1])
+            return Verified(
+                places=len(judged),
+                tiles=tiles,
+                error=worst,
+                allowed=allowed,
+                seconds=perf_counter() - begin,
+            )
+
+    def _volume(self, inferred: InferredStudy) -> list[_Judged]:
+        prepared, target = inferred.study.prepared, inferred.made.target
+        wanted = np.empty(target.values.shape, np.float32)
+        network = self._model.network
+        with open_cpu_volume_generator(network, self._maps_memory()) as reference:
+            reference.translate_volume(prepared.given, Stored(wanted), _ignore_share)
+        explained = tolerance(inferred.precision)
+        parts = _busy_parts(prepared.given, prepared.plan.tiling.extents)
+        errors = (deviation(target, wanted[:, *part], part) for part in parts)
+        return [(error, explained + steps) for error, steps in errors]
+
+    def _tiles(
+        self, inferred: InferredStudy, options: TranslateOptions, name: str
+    ) -> tuple[list[_Judged], int]:
+        prepared = inferred.study.prepared
+        tiling = prepared.plan.tiling
+        places = chosen_places(prepared.given, tiling, options.verify, name)
+        weights = patch_weights(tiling, options.blend)
+        cutter = Cutter(prepared.given, tiling, self._model.card.small_volume_padding)
+        reference = self._opened_reference()
+        errors = [_error(inferred, weights, place, cutter, reference) for place in places]
+        explained = tolerance(inferred.precision)
+        judged = [(error, explained + steps) for error, steps in errors]
+        return judged, sum(len(place.tiles) for place in places)
+
+    def _opened_reference(self) -> PatchGenerator:
+        if self._reference is None:
+            opening = open_cpu_generator(self._model.network)
+            self._reference = self._opened.enter_context(opening)
+        return self._reference
+
+
+def check_verified(verified: Verified) -> None:
+    """Raise VerificationError if the result differs by more than rounding."""
+    if not verified.passed:
+        raise VerificationError(
+            f"The result is not what the CPU computes: it is {verified.error:.1e} off where it was "
+            f"computed again, and {verified.allowed:g} is allowed; nothing was written. Run "
+            "doctor, and translate again with setting precision=fp32 or device=cpu."
+        )
+
+
+def verified_together(before: Verified | None, verified: Verified) -> Verified:
+    """Combine verifications of volumes: the worst error, and all that was compared."""
+    if before is None:
+        return verified
+    worst = max((before, verified), key=lambda one: one.error / one.allowed)
+    return Verified(
+        places=before.places + verified.places,
+        tiles=before.tiles + verified.tiles,
+        error=worst.error,
+        allowed=worst.allowed,
+        seconds=before.seconds + verified.seconds,
+    )
+
+
+def _range(given: Stored, box: Box) -> float:
+    seen = given.values[:, *box][:, ::_EVERY, ::_EVERY, ::_EVERY]
+    ends = np.stack([seen.min(axis=(1, 2, 3)), seen.max(axis=(1, 2, 3))])
+    lowest, highest = given.scaling.forward(ends)
+    return float((highest - lowest).max())
+
+
+def _busy_parts(given: Stored, extents: Triple) -> list[Box]:
+    """Return the parts of a volume with content; all, if none has any."""
+    ends = [[slice(at, min(at + _PART, edge)) for at in range(0, edge, _PART)] for edge in extents]
+    whole = slice(None)
+    least = _SPREAD * _range(given, (whole, whole, whole))
+    parts: list[Box] = [(d, h, w) for d, h, w in product(*ends)]
+    return [part for part in parts if _range(given, part) >= least] or parts
+
+
+def _ignore_share(_share: float) -> None:
+    """Progress callback that does nothing."""
+
+
+def _place(tiling: Tiling, tile: Tile) -> Place:
+    sizes = zip(
+        tiling.origins, tiling.patch, tile.origin, tiling.before, tiling.extents, strict=True
+    )
+    boxes, rows = list[slice](), list[tuple[int, ...]]()
+    for origins, patch, origin, before, extent in sizes:
+        start, stop, sharing = _around_the_middle(origins, patch, origin)
+        boxes.append(slice(max(start - before, 0), min(stop - before, extent)))
+        rows.append(sharing)
+    return Place(triple(boxes), tuple(Tile((d, h, w)) for d, h, w in product(*rows)))
+
+
+def _around_the_middle(
+    origins: Sequence[int], patch: int, origin: int
+) -> tuple[int, int, tuple[int, ...]]:
+    """Return the interval along one axis from border to border, and the origins of
+    all tiles on it.
+    """
+    middle = origin + patch // 2
+    sharing = tuple(one for one in origins if one <= middle < one + patch)
+    ended = (one + patch for one in origins if one + patch <= middle)
+    begun = (one for one in origins if one > middle)
+    start, stop = max([*sharing, *ended]), min([*(one + patch for one in sharing), *begun])
+    return start, stop, sharing
+
+
+def _error(
+    inferred: InferredStudy,
+    weights: FloatArray,
+    place: Place,
+    cutter: Cutter,
+    reference: PatchGenerator,
+) -> tuple[float, float]:
+    """Return the error of the result in a place, and what rounding explains of it."""
+    tiling, target = inferred.study.prepared.plan.tiling, inferred.made.target
+    total, expected = 0.0, 0.0
+    for tile, part in _shares(tiling, place):
+        [made] = reference(cutter.cut(tile))
+        expected = expected + weights[part] * made[:, *part].astype(np.float64)
+        total = total + weights[part]
+    return deviation(target, np.asarray(expected / total, np.float32), place.box)
+
+
+def deviation(target: Stored, wanted: FloatArray, box: Box) -> tuple[float, float]:
+    """Return the error of a part of a result, and how much of it rounding to whole numbers
+    explains.
+
+    The root mean square of the difference, relative to that of what it should be (wanted, in
+    network intensities [C, D, H, W]), but to a quarter of the network's range at least. Infinite if
+    either is NaN or infinite.
+    """
+    least = _LEAST_SIZE * (1 - target.scaling.lowest)
+    size = max(_mean_square_root(wanted), least) * abs(target.scaling.radius)
+    if not isfinite(size):
+        return inf, 0.0
+    stored = np.empty(wanted.shape, target.values.dtype)
+    target.scaling.store(wanted, stored)
+    error = _mean_square_root(target.values[:, *box].astype(np.float64) - stored) / size
+    steps = 1 / size if stored.dtype.kind in "iu" else 0.0
+    return (error if isfinite(error) else inf), steps
+
+
+def _mean_square_root(values: VoxelArray) -> float:
+    return float(np.linalg.norm(values.ravel().astype(np.float64))) / sqrt(values.size)
+
+
+def _shares(tiling: Tiling, place: Place) -> Iterator[tuple[Tile, Box]]:
+    """Yield the tiles of a place, and where it lies in each."""
+    for tile in place.tiles:
+        moves = [before - origin for before, origin in zip(tiling.before, tile.origin, strict=True)]
+        boxes = zip(place.box, moves, strict=True)
+        yield tile, triple(slice(box.start + move, box.stop + move) for box, move in boxes)

@@ -1,0 +1,193 @@
+"""Run one kernel on one shape: error, time, GB/s and share of its bound.
+
+    PYTHONPATH=tests python tests/benchmarks/one_kernel.py KERNEL [--extents D H W] [--inputs C]
+
+The layer is part of a small network, of which each step that launches the kernel is shown. The time
+of a step is the median of runs by itself. Its bound is the longer of its arithmetic and its bytes,
+at the rates of a large matrix product and copy on the same GPU. The error is that of the network's
+result against fp32 on the CPU. Exits with status 1 if no step launches the kernel on this GPU.
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from support.gpu_networks import random_network
+
+from cuda_cyclegan.engine.benchmark.cuda import measure_ceilings
+from cuda_cyclegan.engine.benchmark.layer_times import layer_times
+from cuda_cyclegan.engine.benchmark.measurement import Ceilings, LayerTime
+from cuda_cyclegan.engine.compiler.card_properties import CardProperties
+from cuda_cyclegan.engine.compiler.launches.launch import anywhere
+from cuda_cyclegan.engine.compiler.launches.steps import launches
+from cuda_cyclegan.engine.compiler.steps import Step
+from cuda_cyclegan.engine.cuda.driver import Context
+from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.plan_cache import OWN
+from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
+from cuda_cyclegan.engine.network.graph_analysis import layer_flops
+from cuda_cyclegan.engine.network.layers import (
+    Conv3d,
+    ConvTranspose3d,
+    InstanceNorm,
+    Layer,
+    LeakyRelu,
+    Triple,
+    triple,
+)
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
+from cuda_cyclegan.engine.options import Precision
+
+ROUNDS = 20
+ONE, TWO, THREE, FOUR = (1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 4, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A layer for a kernel.
+
+    kernel: its edge. inputs, outputs: channels. extents: of the patch. stride: along each axis.
+    transposed: whether it doubles extents. depthwise: whether each channel is convolved by itself.
+    precision: of the arithmetic.
+    """
+
+    kernel: int
+    inputs: int
+    outputs: int
+    extents: Triple = (128, 128, 128)
+    stride: int = 1
+    transposed: bool = False
+    depthwise: bool = False
+    precision: Precision = "fp16"
+
+
+SHAPES = {
+    "conv_transpose_to_cells": Shape(3, 64, 32, (128, 128, 128), 2, transposed=True),
+    "conv_transpose_to_patches": Shape(4, 64, 1, (128, 128, 128), 2, transposed=True),
+    "conv_transpose_voxels": Shape(2, 64, 32, (128, 128, 128), 2, transposed=True),
+    "convolve_by_planes": Shape(3, 32, 32),
+    "convolve_depthwise": Shape(7, 64, 64, (64, 64, 64), depthwise=True),
+    "convolve_patches": Shape(5, 1, 32),
+    "convolve_patches_wgmma": Shape(7, 1, 32),
+    "convolve_split_fp16": Shape(3, 256, 256, (32, 32, 32), precision="fp32"),
+    "convolve_strided": Shape(3, 32, 64, stride=2),
+    "convolve_strided_patches": Shape(4, 1, 32, stride=2),
+    "convolve_to_patches": Shape(5, 96, 1, (64, 64, 64)),
+    "convolve_to_patches_wgmma": Shape(7, 32, 1),
+    "convolve_voxels": Shape(1, 32, 1),
+    "normalise": Shape(3, 256, 256, (32, 32, 32)),
+    "pointwise": Shape(3, 256, 256, (64, 64, 64)),
+    "statistics": Shape(3, 64, 64),
+}
+"""Usual layers that take each kernel, by its .cu file; most are those of its measured line."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("kernel", choices=SHAPES)
+    parser.add_argument("--extents", type=int, nargs=3, metavar=("D", "H", "W"))
+    parser.add_argument("--inputs", type=int, help="channels that the layer reads")
+    parser.add_argument("--outputs", type=int, help="channels that it writes")
+    parser.add_argument("--precision", choices=("fp16", "bf16", "tf32", "fp32"))
+    parser.add_argument("--device", type=int, default=0)
+    given = parser.parse_args()
+    usual = SHAPES[given.kernel]
+    shape = Shape(
+        usual.kernel,
+        given.inputs or usual.inputs,
+        given.outputs or (given.inputs if usual.depthwise else None) or usual.outputs,
+        triple(given.extents or usual.extents),
+        usual.stride,
+        usual.transposed,
+        usual.depthwise,
+        given.precision or usual.precision,
+    )
+    if not show(given.kernel, random_network(graph_of(shape), 0), shape, given.device):
+        raise SystemExit(f"No step of this layer launches {given.kernel} on this GPU.")
+
+
+def graph_of(shape: Shape) -> Graph:
+    """Return a network with the layer, which is first or last if it has one channel there."""
+    layers = [*_layers(shape)]
+    names = [INPUT, *(f"{number}" for number in range(len(layers)))]
+    nodes = (Node(names[i + 1], layer, (names[i],)) for i, layer in enumerate(layers))
+    return Graph(1, tuple(nodes))
+
+
+def _layers(shape: Shape) -> Iterator[Layer]:
+    is_halving = shape.stride == 2 and not shape.transposed
+    if shape.inputs > 1:
+        first = 1, shape.inputs
+        if shape.transposed:
+            yield Conv3d(*first, FOUR, "first.weight", stride=TWO, padding=ONE)
+        else:
+            yield Conv3d(*first, THREE, "first.weight", padding=ONE)
+        yield from _activated(shape.inputs)
+    kernel, border = triple([shape.kernel] * 3), triple([(shape.kernel - 1) // 2] * 3)
+    ends, stride = (shape.inputs, shape.outputs), TWO if shape.stride == 2 else ONE
+    if shape.transposed:
+        more = triple([2 + 2 * border[0] - shape.kernel] * 3)
+        yield ConvTranspose3d(*ends, kernel, "layer.weight", None, stride, border, more)
+    else:
+        groups = shape.inputs if shape.depthwise else 1
+        yield Conv3d(*ends, kernel, "layer.weight", None, stride, border, groups=groups)
+    if shape.outputs > 1:
+        yield from _activated(shape.outputs)
+        last = shape.outputs, 1
+        if is_halving:
+            yield ConvTranspose3d(*last, FOUR, "last.weight", stride=TWO, padding=ONE)
+        else:
+            yield Conv3d(*last, ONE, "last.weight")
+
+
+def _activated(channels: int) -> tuple[Layer, Layer]:
+    return InstanceNorm(channels), LeakyRelu(0.2)
+
+
+def show(kernel: str, network: Network, shape: Shape, device: int) -> bool:
+    """Print the network's error and each step that launches the kernel; return whether one does."""
+    patches = np.random.default_rng(1).uniform(-1, 1, (1, 1, *shape.extents)).astype(np.float32)
+    options = CudaOptions(shape.extents, 1, shape.precision, device)
+    with open_cuda_generator(network, options) as generator:
+        got = generator(patches)
+        timed = [(step, us / 1e6) for step, us in generator.step_times(ROUNDS)]
+        rows = layer_times(timed, layer_flops(network.graph, shape.extents), generator.algorithm)
+        name = generator.device
+    with Context(device) as context:
+        card, room = context.card, context.memory[0] * 9 // 10
+    pairs = zip((step for step, _ in timed), rows, strict=True)
+    found = [row for step, row in pairs if row.plan == OWN and kernel in sources_of(step, card)]
+    if not found:
+        return False
+    with open_cpu_generator(network) as reference:
+        right = reference(patches)
+    largest = np.abs(got - right).max()
+    relative = np.linalg.norm(got - right) / np.linalg.norm(right)
+    print(f"{name}, {shape.precision}; error at most {largest:.1e}, relative {relative:.1e}")
+    ceilings = measure_ceilings(device, shape.precision, room)
+    for row in found:
+        print(line_of(row, ceilings))
+    return True
+
+
+def sources_of(step: Step, card: CardProperties) -> set[str]:
+    """Names of the .cu files that a step launches, if no plan of cuDNN computes it."""
+    return {launch.source for launch in launches(step, anywhere, card)}
+
+
+def line_of(row: LayerTime, ceilings: Ceilings | None) -> str:
+    """A row with its rates, and the share of its bound."""
+    moved = row.bytes or 0
+    text = f"{row.operation}: {row.seconds * 1e6:.1f} us, {moved / row.seconds / 1e9:.0f} GB/s"
+    if row.flops:
+        text += f", {row.flops / row.seconds / 1e12:.1f} TFLOP/s"
+    if ceilings is None:
+        return text
+    arithmetic, transfer = row.flops / ceilings.flops, moved / ceilings.bandwidth
+    kind = "arithmetic" if arithmetic > transfer else "bytes"
+    return f"{text}; {max(arithmetic, transfer) / row.seconds:.0%} of the bound by {kind}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Figures of a scan: those of its anatomy, however it is stored; and what of them is unusual."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.calibration_scans import head, inverted
+
+from cuda_cyclegan.engine.model.model_card import DEVIATIONS
+from cuda_cyclegan.engine.scaling import Scaling, Stored
+from cuda_cyclegan.pipelines.study.statistics import (
+    InputFigures,
+    deviations,
+    differences,
+    expectations,
+    input_figures,
+)
+
+EDGES = (1.0, 1.0, 1.0)
+
+
+def figures(voxels: np.ndarray[tuple[int, ...], np.dtype[np.int16]]) -> InputFigures:
+    low, high = np.percentile(voxels, [0.5, 99.5])
+    scaling = Scaling((low + high) / 2, (high - low) / 2, clips=True)
+    return input_figures(Stored(voxels[None], scaling), EDGES, EDGES)
+
+
+REFERENCE = [figures(head(seed)) for seed in range(8)]
+EXPECTED = expectations(REFERENCE)
+
+
+def test_stored_voxels_and_network_intensities_have_the_same_figures() -> None:
+    voxels = head(3)
+    scaling = Scaling(400.0, 300.0, clips=True)
+    mapped = Stored(scaling.forward(voxels[None]))
+    assert input_figures(mapped, EDGES, EDGES) == input_figures(
+        Stored(voxels[None], scaling), EDGES, EDGES
+    )
+
+
+def test_large_scans_are_sampled_to_the_same_figures() -> None:
+    fine = np.repeat(np.repeat(head(1), 6, axis=0), 5, axis=1)
+    found = input_figures(
+        Stored(fine[None], Scaling(400.0, 400.0)), (1 / 6, 1 / 5, 1.0), (1 / 6, 1 / 5, 1.0)
+    )
+    coarse = input_figures(Stored(head(1)[None], Scaling(400.0, 400.0)), EDGES, EDGES)
+    assert found.extent == pytest.approx(coarse.extent, rel=0.1)
+    assert found.intensity == pytest.approx(coarse.intensity, abs=0.02)
+
+
+def test_a_scan_of_the_same_kind_is_as_expected() -> None:
+    assert differences(figures(head(20)), EXPECTED) == ()
+
+
+def test_a_deviation_is_that_of_the_figure_that_lies_furthest() -> None:
+    usual = EXPECTED.spacing[2].mean
+    found = replace(figures(head(20)), spacing=(usual, 1.1 * usual, 1.3 * usual))
+    intensity, extent, spacing = deviations(found, EXPECTED)
+    assert max(intensity.far, extent.far) < DEVIATIONS
+    assert spacing.far == pytest.approx(0.3 / 0.05)
+    assert differences(found, EXPECTED) == (spacing.words,)
+
+
+def test_an_inverted_scan_is_not() -> None:
+    [first, *_] = differences(figures(inverted(head(20))), EXPECTED)
+    assert first.startswith("percentile")
+    assert "of its intensity in the foreground" in first
+
+
+def test_another_body_part_is_not() -> None:
+    told = differences(figures(head(20, (24, 44, 20))), EXPECTED)
+    assert any(words.startswith("its foreground extends over") for words in told)
+
+
+def test_another_spacing_is_not_and_a_rounded_one_is() -> None:
+    found = figures(head(20))
+    assert differences(replace(found, spacing=(1.0, 1.0, 1.1)), EXPECTED) == ()
+    [told] = differences(replace(found, spacing=(1.0, 1.0, 1.3)), EXPECTED)
+    assert told == "its spacing is 1.3 mm along W, where 1 is usual (sd 0)"

@@ -1,0 +1,128 @@
+"""Scans held against a model's source: another contrast is no input, what is open is noted."""
+
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import pytest
+from support.model_cards import CARD
+
+from cuda_cyclegan.io.volume import Obstacle, Study
+from cuda_cyclegan.pipelines.settings import TranslateOptions
+from cuda_cyclegan.pipelines.study.selection import contrast_checked
+
+
+def series(modality: str) -> Study:
+    return Study(PurePosixPath("a"), (Path("a/1"),), "dicom", notes=("old",), modality=modality)
+
+
+def held(modality: str, source: str, *, any_modality: bool = False) -> Study:
+    takes = TranslateOptions(any_modality=any_modality).takes
+    return contrast_checked(series(modality), replace(CARD, source=source), takes)
+
+
+@pytest.mark.parametrize(
+    ("modality", "source"), [("MR", "T1"), ("CT", "cbct"), ("PT", "PET/CT"), ("MR", "T2 FLAIR")]
+)
+def test_a_scan_of_the_source_is_taken_without_a_word(modality: str, source: str) -> None:
+    assert held(modality, source) == series(modality)
+
+
+@pytest.mark.parametrize(
+    ("modality", "source", "told"),
+    [
+        ("CT", "T1", "its modality is CT, and the model translates T1 (MR); "),
+        ("MR", "CT", "its modality is MR, and the model translates CT; "),
+        ("PT", "T1 MR", "its modality is PT, and the model translates T1 MR (MR); "),
+        ("MR", "PET/CT", "its modality is MR, and the model translates PET/CT; "),
+    ],
+)
+def test_a_scan_of_another_modality_is_refused_with_the_way_out(
+    modality: str, source: str, told: str
+) -> None:
+    obstacle = held(modality, source).obstacle
+    assert obstacle
+    assert obstacle.kind == "unsupported"
+    assert obstacle.reason.startswith(told)
+    assert "setting any-contrast" in obstacle.reason
+
+
+def test_what_is_taken_all_the_same_is_noted() -> None:
+    study = held("CT", "T1", any_modality=True)
+    assert study.obstacle is None
+    [old, note] = study.notes
+    assert old == "old"
+    assert note.startswith("its modality is CT, and the model translates T1 (MR); it is taken")
+
+
+@pytest.mark.parametrize(("modality", "source"), [("CT", "domain A"), ("OT", "T1"), ("", "T1")])
+def test_what_cannot_be_told_is_noted_and_not_refused(modality: str, source: str) -> None:
+    study = held(modality, source)
+    assert study.obstacle is None
+    assert study.notes[-1] == (
+        f"its modality ({modality or 'not given'}) could not be checked against the model's "
+        f"source ({source})"
+    )
+
+
+def test_another_obstacle_stays() -> None:
+    obstacle = Obstacle("unreadable", "cut")
+    study = replace(series("CT"), obstacle=obstacle)
+    assert contrast_checked(study, CARD) == study
+
+
+FITS, OPEN = "", "nothing says that it is T1 (MR); check that it fits"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("sub-01_T1w.nii.gz", FITS),
+        ("sub-01_t1_2mm.nii.gz", FITS),
+        ("sub-01_mri.nrrd", OPEN),
+        ("ct/sub-01.nii.gz", OPEN),
+        ("PD_007.nii", OPEN),
+        ("p01_T1_to_T2.nii", "its name says T2, and the model translates T1 (MR); check"),
+    ],
+)
+def test_what_names_leave_open_is_noted(name: str, told: str) -> None:
+    study = contrast_checked(Study(PurePosixPath(name), (Path(name),), "nifti"), CARD)
+    assert study.obstacle is None
+    assert len(study.notes) == bool(told)
+    assert "".join(study.notes).startswith(told)
+
+
+@pytest.mark.parametrize(
+    "name", ["sub-01_ct.nii.gz", "sub-01_T2w.nii.gz", "sub-01_space-T1w_T2w.nii.gz", "FLAIR.mha"]
+)
+def test_a_file_of_another_contrast_is_refused_with_the_way_out(name: str) -> None:
+    file = Study(PurePosixPath(name), (Path(name),), "nifti")
+    refused = contrast_checked(file, CARD)
+    assert refused.obstacle
+    assert refused.obstacle.reason.endswith(
+        "and the model translates T1 (MR); setting any-contrast takes it"
+    )
+    [note] = contrast_checked(file, CARD, TranslateOptions(any_contrast=True).takes).notes
+    assert note.endswith("it is taken all the same, as was asked")
+
+
+@pytest.mark.parametrize("name", ["sub-01_T1w.nii.gz", "sub-01_T2w.nii", "a_mr.mha"])
+def test_a_model_of_mr_takes_every_weighting(name: str) -> None:
+    study = Study(PurePosixPath(name), (Path(name),), "nifti")
+    assert contrast_checked(study, replace(CARD, source="MR")) == study
+
+
+def test_a_source_without_a_known_word_refuses_nothing() -> None:
+    study = Study(PurePosixPath("a_ct.nii"), (Path("a_ct.nii"),), "nifti")
+    [note] = contrast_checked(study, replace(CARD, source="domain A")).notes
+    assert note == "nothing says that it is domain A; check that it fits"
+
+
+def test_channels_are_held_against_their_own_names() -> None:
+    scans = [
+        replace(Study(PurePosixPath(name), (Path(name),), "nifti"), channel=channel)
+        for name, channel in (("a_0000.nii", "T1"), ("a_T2w.nii", "T2"), ("a_ct.nii", "FLAIR"))
+    ]
+    assert contrast_checked(replace(scans[0], scans=tuple(scans[:2])), CARD).notes == ()
+    obstacle = contrast_checked(replace(scans[0], scans=tuple(scans)), CARD).obstacle
+    assert obstacle
+    assert obstacle.reason.startswith("FLAIR: its name says ct, and the model translates FLAIR")

@@ -1,0 +1,178 @@
+"""A study from file to file through a generator that changes nothing."""
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import nibabel
+import numpy as np
+import pytest
+import SimpleITK
+from support.numerics_models import FunctionGenerator, card, prepared_scan, shared
+
+from cuda_cyclegan.engine.model.model_card import (
+    Identity,
+    IntensityMap,
+    MinMax,
+    NetworkRange,
+    Percentiles,
+    Window,
+    ZScore,
+)
+from cuda_cyclegan.engine.model.model_file import Model
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.scaling import Stored
+from cuda_cyclegan.io.volume import Study, Volume
+from cuda_cyclegan.io.writing import write
+from cuda_cyclegan.pipelines.settings import TranslateOptions
+from cuda_cyclegan.pipelines.study.finish import Canvas, finish, note_of_cut_values
+from cuda_cyclegan.pipelines.study.translator import StudyTranslator
+
+OBLIQUE = np.array(
+    [[-0.9, 0.2, 0.1, 40], [0.25, 0.8, -0.4, -31], [0.1, 0.3, 1.9, 12], [0, 0, 0, 1]]
+)
+MAPS = [Identity(), MinMax(), Percentiles(0, 100), Window(-3000, 4000)]
+
+
+def translate_unchanged(
+    scan: Path,
+    form: str,
+    intensity: IntensityMap,
+    result: Path,
+    intensity_out: IntensityMap | None = None,
+    made: NetworkRange = "-1..1",
+) -> tuple[str, ...]:
+    """Store the result; returns the notes on it."""
+    empty = np.empty(0, np.float32)
+    of = card(
+        axes="SPL",
+        intensity_in=intensity,
+        intensity_out=intensity_out or intensity,
+        output_range=made,
+    )
+    generator = FunctionGenerator()
+    model = Model(of, Network(generator.graph, {}), empty, empty, "")
+    options = TranslateOptions((8, 8, 8), 0.25, precision="fp32")
+    translator = StudyTranslator(model, options)
+    study = Study(PurePosixPath(scan.name), (scan,), form)
+    scans = translator.read(study)
+    prepared = translator.prepare(scans, translator.plan(scans))
+    inferred = translator.infer(prepared, shared(generator))
+    translated = translator.finish(inferred)
+    write(translated.volumes[0], result)
+    return translated.notes
+
+
+@pytest.mark.parametrize(
+    ("dtype", "slope", "made", "cut"),
+    [
+        ("uint8", 1.0, "open", True),
+        ("int16", 1.0, "open", False),
+        ("int16", -0.01, "open", True),
+        ("float32", 1.0, "open", False),
+        ("uint8", 1.0, "-1..1", False),
+    ],
+)
+def test_values_that_a_voxel_type_cut_off_have_a_note(
+    dtype: str, slope: float, made: NetworkRange, cut: bool
+) -> None:
+    """Of a network that makes twice the deviation from the mean, if no range bounds it."""
+    stored = (voxels("uint8") / abs(slope)).astype(dtype)
+    scan = Volume(stored, np.eye(4), None, "nifti", slope)
+    intensity = MinMax() if made == "-1..1" else ZScore()
+    of = card(intensity_in=intensity, intensity_out=intensity, output_range=made)
+    prepared = prepared_scan(scan, of, in_network=True)
+    factor = 2 if made == "open" else 1
+    [volume] = finish(prepared, Canvas(Stored(factor * prepared.given.values)))
+    note = note_of_cut_values(volume, prepared.fit.outward[0], made)
+    assert bool(note) == cut
+    if cut:
+        limits = np.iinfo(dtype)
+        found = np.isin(volume.voxels, [limits.max, *([limits.min] if limits.min else [])]).sum()
+        assert note.startswith(f"{found} of {stored.size} voxels of its result are at an end")
+
+
+def test_a_note_on_values_that_were_cut_off_is_of_the_study(tmp_path: Path) -> None:
+    stored = voxels("uint8")
+    stored[3, 4, 5] = 255
+    nibabel.Nifti1Image(stored, OBLIQUE).to_filename(tmp_path / "a.nii")
+    notes = translate_unchanged(
+        tmp_path / "a.nii", "nifti", ZScore(), tmp_path / "b.nii", made="open"
+    )
+    assert notes == (
+        "1 of 1989 voxels of its result are at an end of the scan's voxel type (uint8), where "
+        "larger values are cut off; save the scan as float32 to keep them",
+    )
+
+
+def voxels(dtype: str) -> np.ndarray[Any, Any]:
+    low, high = (0, 255) if dtype == "uint8" else (-2000, 3000)
+    return np.random.default_rng(0).uniform(low, high, (13, 9, 17)).astype(dtype)
+
+
+@pytest.mark.parametrize("intensity", MAPS, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32"])
+def test_nifti_comes_back_as_it_was(tmp_path: Path, dtype: str, intensity: IntensityMap) -> None:
+    image = nibabel.Nifti1Image(voxels(dtype), OBLIQUE)
+    if dtype == "int16":
+        image.header.set_slope_inter(0.5, -100)
+    image.set_qform(nibabel.Nifti1Image(voxels(dtype), np.diag([2.0, 1, 1, 1])).affine, code=2)
+    scan, result = tmp_path / "scan.nii.gz", tmp_path / "out" / "scan.nii.gz"
+    image.to_filename(scan)
+    result.parent.mkdir()
+    translate_unchanged(scan, "nifti", intensity, result)
+    before, after = nibabel.load(scan), nibabel.load(result)
+    np.testing.assert_array_equal(after.affine, before.affine)
+    np.testing.assert_array_equal(after.header.get_qform(), before.header.get_qform())
+    exact = dtype != "float32"
+    np.testing.assert_allclose(
+        after.get_fdata(), before.get_fdata(), rtol=0, atol=0 if exact else 3e3 * 2**-23
+    )
+    assert after.get_data_dtype() == dtype or (dtype == "uint8" and intensity == MAPS[-1])
+
+
+@pytest.mark.parametrize(
+    ("intensity_in", "intensity_out", "holds"),
+    [
+        (Percentiles(0, 100), Percentiles(0, 100), True),
+        (Window(-3000, 4000), Window(-3000, 4000), True),
+        (Percentiles(0, 100), Window(-1000, 2000), False),
+        (Window(-1000, 2000), MinMax(), False),
+    ],
+)
+def test_a_display_range_stays_with_results_in_the_scans_unit(
+    tmp_path: Path, intensity_in: IntensityMap, intensity_out: IntensityMap, holds: bool
+) -> None:
+    image = nibabel.Nifti1Image(voxels("int16"), OBLIQUE)
+    image.header["cal_min"], image.header["cal_max"] = -160, 240
+    scan, result = tmp_path / "scan.nii.gz", tmp_path / "result.nii.gz"
+    image.to_filename(scan)
+    translate_unchanged(scan, "nifti", intensity_in, result, intensity_out)
+    made = nibabel.load(result).header
+    assert (made["cal_min"], made["cal_max"]) == ((-160, 240) if holds else (0, 0))
+
+
+@pytest.mark.parametrize(("suffix", "form"), [(".nrrd", "nrrd"), (".mha", "metaimage")])
+def test_itk_formats_come_back_as_they_were(tmp_path: Path, suffix: str, form: str) -> None:
+    image = SimpleITK.GetImageFromArray(voxels("int16"))
+    image.SetSpacing((0.7, 0.8, 2.5))
+    image.SetOrigin((-3.0, 40.0, 7.5))
+    image.SetDirection((0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, -1.0, 0.0))
+    scan, result = tmp_path / f"scan{suffix}", tmp_path / f"result{suffix}"
+    SimpleITK.WriteImage(image, scan)
+    translate_unchanged(scan, form, Window(-3000, 4000), result)
+    after = SimpleITK.ReadImage(result)
+    np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(after), voxels("int16"))
+    assert after.GetPixelID() == image.GetPixelID()
+    np.testing.assert_allclose(after.GetDirection(), image.GetDirection(), atol=1e-12)
+    np.testing.assert_allclose(after.GetOrigin(), image.GetOrigin(), atol=1e-12)
+    np.testing.assert_allclose(after.GetSpacing(), image.GetSpacing(), rtol=1e-12)
+
+
+def test_the_same_file_gives_the_same_file(tmp_path: Path) -> None:
+    scan = tmp_path / "scan.nii.gz"
+    nibabel.Nifti1Image(voxels("int16"), OBLIQUE).to_filename(scan)
+    for name in ("one.nii.gz", "two.nii.gz"):
+        translate_unchanged(scan, "nifti", Percentiles(1, 99), tmp_path / name)
+    one, two = tmp_path / "one.nii.gz", tmp_path / "two.nii.gz"
+    assert one.read_bytes() == two.read_bytes()
+    assert nibabel.load(one).get_fdata().std() > 100
