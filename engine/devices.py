@@ -5,15 +5,21 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from .cuda.plan_cache import Progress, cache_folder, ignore_progress
+from .cuda.user_cache import cache_folder
 from .errors import DeviceUnavailableError
-from .options import NO_LIMITS, CudaLimits, Precision
+from .options import (
+    NO_LIMITS,
+    CudaLimits,
+    Precision,
+    Progress,
+    SearchSettings,
+    ignore_progress,
+)
 from .probe.gpus import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
 
 if TYPE_CHECKING:
-    from .cuda.device_plan import DevicePlan
+    from .cuda.patches.device_plan import DevicePlan
     from .cuda.patches.generator import CudaOptions
-    from .cuda.plan_search import SearchSettings
     from .cuda.volume.generator import CudaVolumeOptions
     from .generator import PatchGenerator, VolumeGenerator
     from .network.graph import Graph, Network
@@ -314,7 +320,5 @@ def _volume_options(
     )
 
 
-def _search(limits: CudaLimits, progress: Progress) -> "SearchSettings":
-    from .cuda.plan_search import SearchSettings
-
+def _search(limits: CudaLimits, progress: Progress) -> SearchSettings:
     return SearchSettings(limits.tune, limits.tune_seconds, progress)

@@ -1,6 +1,7 @@
 """What a user may choose about the engine; imports nothing heavy, for the command line."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -16,6 +17,29 @@ Effort: TypeAlias = Literal["quick", "full", "off"]
 
 TUNING_SECONDS = 60.0
 """Time that a search takes at most; what is best by then is taken and kept."""
+
+
+Progress: TypeAlias = Callable[[str, float | None], None]
+"""Callback for what is being measured and the share of the work that is done; 1 at the end.
+
+None as the share marks a sentence that the user should keep: that a plan is rejected.
+"""
+
+
+def ignore_progress(_what: str, _share: float | None) -> None:
+    """Progress callback that does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """Tuning level, time limit in seconds for all convolutions together, and progress callback.
+
+    effort: how many plans are tried. seconds: that limit. progress: called for each layer.
+    """
+
+    effort: Effort = "full"
+    seconds: float = TUNING_SECONDS
+    progress: Progress = ignore_progress
 
 
 @dataclass(frozen=True, slots=True)

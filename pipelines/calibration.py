@@ -9,12 +9,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..engine.cuda.plan_cache import ignore_progress
 from ..engine.devices import Device, with_half_the_memory
 from ..engine.generator import SharedGenerator
 from ..engine.model.model_card import FEWEST_STUDIES, CycleReference, ModelCard, Typical
 from ..engine.model.model_file import Model, encode_model
-from ..engine.options import Inference
+from ..engine.options import Inference, ignore_progress
 from ..io.volume import Study
 from .cycle import BackTask, BackTranslator, back_options, opened_back_translator
 from .errors import SettingsError

@@ -14,12 +14,12 @@ from typing import TypeAlias
 import numpy as np
 
 from ..engine.cores import beside_each_other
-from ..engine.cuda.plan_cache import Progress
 from ..engine.errors import ModelFileError
 from ..engine.generator import SharedGenerator
 from ..engine.model.model_card import ModelCard
 from ..engine.model.model_file import Model, load_model
 from ..engine.network.layers import FloatArray
+from ..engine.options import Progress
 from ..io.volume import Empty, Volume
 from .errors import PreparationError, SettingsError
 from .settings import CycleCheck, TranslateOptions

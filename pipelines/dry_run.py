@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from ..engine.cuda.plan_cache import cache_folder
+from ..engine.cuda.user_cache import cache_folder
 from ..engine.devices import choose_device, plan_device, plan_volume, with_half_the_memory
 from ..engine.model.model_file import Model
 from ..engine.network.layers import Triple, triple
@@ -42,7 +42,7 @@ from .study.volumes import StudyVolumes, look_at_study, notes_of_volumes
 from .translate import Job, concurrency_of
 
 if TYPE_CHECKING:
-    from ..engine.cuda.device_plan import DevicePlan
+    from ..engine.cuda.patches.device_plan import DevicePlan
     from ..engine.patch_grid import PatchGrid
 
 WholeVolume: TypeAlias = VolumePlan | SlabPlan

@@ -3,12 +3,11 @@
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from ..engine.cuda.plan_cache import Progress, ignore_progress
 from ..engine.devices import Device, open_generator, open_volume_generator
 from ..engine.generator import AnyGenerator, SharedGenerator, shared_generator
 from ..engine.network.graph import Network
 from ..engine.network.layers import Triple
-from ..engine.options import Precision
+from ..engine.options import Precision, Progress, ignore_progress
 from ..engine.whole_volume import HostRoom
 from .host.memory import available_memory
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ..engine.cores import usable_cores
-from ..engine.cuda.plan_cache import cache_folder
+from ..engine.cuda.user_cache import cache_folder
 from ..engine.devices import Device, in_a_process_of_its_own, with_half_the_memory
 from ..engine.model.model_file import Model, load_model
 from ..engine.probe.gpus import CudaDevice, EnergyMeter

@@ -107,9 +107,9 @@ MAY_IMPORT = {
     "cli.signals": "cli.errors cli.render pipelines.host",
     "engine": "",
     "engine.benchmark": (
-        "engine.compiler engine.cores engine.cuda engine.cuda.patches engine.errors "
-        "engine.generator engine.model engine.network engine.onnxruntime engine.openvino "
-        "engine.options engine.probe"
+        "engine.compiler engine.compiler.memory engine.cores engine.cuda engine.cuda.patches "
+        "engine.cuda.tuning engine.errors engine.generator engine.model engine.network "
+        "engine.onnxruntime engine.openvino engine.options engine.probe"
     ),
     "engine.compiler": "engine.errors engine.network engine.options engine.patch_grid",
     "engine.compiler.launches": "engine.compiler engine.network engine.options",
@@ -129,19 +129,23 @@ MAY_IMPORT = {
     ),
     "engine.cores": "io.files",
     "engine.cuda": (
-        "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
-        "engine.decoding engine.errors engine.network engine.options engine.patch_grid "
-        "engine.probe io.files"
+        "engine.compiler engine.compiler.launches engine.cores engine.errors engine.network "
+        "engine.options engine.patch_grid engine.probe engine.scaling io.files"
     ),
     "engine.cuda.patches": (
         "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
-        "engine.compiler.memory engine.cuda engine.errors engine.network engine.options "
-        "engine.patch_grid engine.probe engine.scaling"
+        "engine.compiler.memory engine.cuda engine.cuda.tuning engine.errors engine.network "
+        "engine.options engine.patch_grid engine.probe engine.scaling"
+    ),
+    "engine.cuda.tuning": (
+        "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
+        "engine.cuda engine.decoding engine.errors engine.network engine.options io.files"
     ),
     "engine.cuda.volume": (
         "engine.compiler engine.compiler.launches engine.compiler.launches.voxels "
-        "engine.compiler.memory engine.compiler.volume engine.cores engine.cuda engine.errors "
-        "engine.network engine.options engine.patch_grid engine.scaling engine.whole_volume"
+        "engine.compiler.memory engine.compiler.volume engine.cuda engine.cuda.tuning "
+        "engine.errors engine.network engine.options engine.patch_grid engine.scaling "
+        "engine.whole_volume"
     ),
     "engine.decoding": "",
     "engine.devices": (
@@ -209,18 +213,18 @@ MAY_IMPORT = {
         "pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.bench": (
-        "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
-        "engine.options pipelines.decisions pipelines.errors pipelines.host pipelines.study "
+        "engine.benchmark engine.devices engine.errors engine.model engine.network engine.options "
+        "pipelines.decisions pipelines.errors pipelines.host pipelines.study "
         "pipelines.worker_processes"
     ),
     "pipelines.calibration": (
-        "engine.cuda engine.devices engine.generator engine.model engine.options io.volume "
-        "pipelines.cycle pipelines.errors pipelines.opening pipelines.report pipelines.settings "
+        "engine.devices engine.generator engine.model engine.options io.volume pipelines.cycle "
+        "pipelines.errors pipelines.opening pipelines.report pipelines.settings "
         "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.cycle": (
-        "engine.cores engine.cuda engine.errors engine.generator engine.model engine.network "
+        "engine.cores engine.errors engine.generator engine.model engine.network engine.options "
         "io.volume pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.decisions": (
@@ -234,10 +238,11 @@ MAY_IMPORT = {
         "pipelines.host pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
-        "engine.cuda engine.devices engine.model engine.network engine.onnxruntime "
-        "engine.onnxruntime.slabs engine.patch_grid engine.whole_volume io.volume pipelines.cycle "
-        "pipelines.host pipelines.opening pipelines.rates pipelines.report pipelines.results "
-        "pipelines.stopwatch pipelines.study pipelines.translate"
+        "engine.cuda engine.cuda.patches engine.devices engine.model engine.network "
+        "engine.onnxruntime engine.onnxruntime.slabs engine.patch_grid engine.whole_volume "
+        "io.volume pipelines.cycle pipelines.host pipelines.opening pipelines.rates "
+        "pipelines.report pipelines.results pipelines.stopwatch pipelines.study "
+        "pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
@@ -247,10 +252,10 @@ MAY_IMPORT = {
     ),
     "pipelines.events": "pipelines.report pipelines.results pipelines.stopwatch pipelines.study",
     "pipelines.execution": (
-        "engine.cuda engine.errors engine.generator engine.model engine.options io.errors "
-        "io.files io.reading io.volume io.writing pipelines.cycle pipelines.errors "
-        "pipelines.events pipelines.host pipelines.opening pipelines.report pipelines.results "
-        "pipelines.settings pipelines.stopwatch pipelines.study"
+        "engine.errors engine.generator engine.model engine.options io.errors io.files io.reading "
+        "io.volume io.writing pipelines.cycle pipelines.errors pipelines.events pipelines.host "
+        "pipelines.opening pipelines.report pipelines.results pipelines.settings "
+        "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.jobs": (
@@ -264,9 +269,9 @@ MAY_IMPORT = {
         "pipelines.worker_processes"
     ),
     "pipelines.jobs.worker": (
-        "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
-        "engine.options engine.probe engine.startup io.channels io.dicom io.discovery io.errors "
-        "io.files io.reading io.volume pipelines.cycle pipelines.decisions pipelines.errors "
+        "engine.devices engine.errors engine.generator engine.model engine.network engine.options "
+        "engine.probe engine.startup io.channels io.dicom io.discovery io.errors io.files "
+        "io.reading io.volume pipelines.cycle pipelines.decisions pipelines.errors "
         "pipelines.events pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
         "pipelines.opening pipelines.program pipelines.report pipelines.results "
         "pipelines.settings pipelines.study pipelines.translate pipelines.worker_processes"
@@ -282,8 +287,8 @@ MAY_IMPORT = {
         "pipelines.request pipelines.results"
     ),
     "pipelines.opening": (
-        "engine.cuda engine.devices engine.generator engine.network engine.options "
-        "engine.whole_volume pipelines.host"
+        "engine.devices engine.generator engine.network engine.options engine.whole_volume "
+        "pipelines.host"
     ),
     "pipelines.program": "",
     "pipelines.rates": (
@@ -323,9 +328,9 @@ MAY_IMPORT = {
         "pipelines.timeline pipelines.timestamps pipelines.worker_processes"
     ),
     "pipelines.worker_processes": (
-        "engine.cuda engine.errors engine.generator engine.model engine.options engine.probe "
-        "engine.startup io.files io.formats pipelines.cycle pipelines.events pipelines.execution "
-        "pipelines.host pipelines.report pipelines.results pipelines.settings"
+        "engine.errors engine.generator engine.model engine.options engine.probe engine.startup "
+        "io.files io.formats pipelines.cycle pipelines.events pipelines.execution pipelines.host "
+        "pipelines.report pipelines.results pipelines.settings"
     ),
 }
 """Which unit may import which. A new edge is a decision,

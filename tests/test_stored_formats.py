@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.cli.render.node import status_json
 from cuda_cyclegan.engine.compiler.convolution import Convolution
-from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCache, key_of
+from cuda_cyclegan.engine.cuda.tuning.cache import Candidate, TuningCache, TuningResult, key_of
 from cuda_cyclegan.pipelines.jobs.queue import liveness
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.worker import process
@@ -358,7 +358,7 @@ def test_measured_plans_are_found(root: Path) -> None:
     identity = {"card": "NVIDIA H200", "driver": "12080", "cudnn": "91002", "precision": "fp16"}
     cache = TuningCache(root / "cache", identity)
     fast, slow = Candidate("eng0_k2=1", 4096, 10.5), Candidate("own kernel", 0, 30.25)
-    assert cache.get(key_of(shape)) == Findings("full", 1 << 30, (fast, slow))
+    assert cache.get(key_of(shape)) == TuningResult("full", 1 << 30, (fast, slow))
     assert cache.time("program of a test") == 12.5
 
 

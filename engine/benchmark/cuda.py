@@ -8,21 +8,21 @@ from time import perf_counter
 import numpy as np
 
 from ..compiler.convolution import Convolution
+from ..compiler.memory.trials import bytes_of_blocks, convolution_blocks
 from ..compiler.tensors import NUMBER_BYTES
 from ..compiler.weight_layout import encoded
+from ..cuda.card import OpenCard
 from ..cuda.cudnn import Cudnn
 from ..cuda.driver import Context, DeviceBuffer, Stream
 from ..cuda.kernel_images import Kernels
 from ..cuda.patches.generator import CudaGenerator, CudaOptions, open_cuda_generator
-from ..cuda.plan_bench import bench_bytes
-from ..cuda.plan_cache import TuningCache
-from ..cuda.plan_search import PlanSearch, SearchSettings
-from ..cuda.trial_memory import TrialMemory
+from ..cuda.tuning.cache import TuningCache
+from ..cuda.tuning.tuner import Tuner
 from ..errors import CudaError, DeviceMemoryError
 from ..network.graph import Network
 from ..network.graph_analysis import flops, layer_flops
 from ..network.layers import FloatArray
-from ..options import Precision
+from ..options import Precision, SearchSettings
 from ..probe.gpus import EnergyMeter
 from .layer_times import layer_times
 from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryUse
@@ -122,15 +122,18 @@ def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: i
     A convolution of single voxels is one: its voxels are the rows, its channels the columns.
     """
     shapes = [_product(extents, precision) for extents in _EDGES]
-    shape = next((shape for shape in shapes if bench_bytes(shape, _WORKSPACE) <= room), None)
+    shape = next((shape for shape in shapes if _trial_bytes(shape) <= room), None)
     if shape is None:
         raise DeviceMemoryError("There is no room for a matrix product.")
     with ExitStack() as opened:
         library = opened.enter_context(Cudnn(stream))
         kernels = opened.enter_context(Kernels(precision, context.card, None))
-        memory = TrialMemory(room)
-        search = PlanSearch(library, kernels, stream, TuningCache(None, {}), memory)
-        algorithm = search.algorithms([shape], _WORKSPACE, SearchSettings("quick", _SECONDS))[shape]
+        card, settings = (
+            OpenCard(context, stream, library, kernels),
+            SearchSettings("quick", _SECONDS),
+        )
+        tuner = Tuner(card, TuningCache(None, {}), room, settings)
+        tactic = tuner.convolutions([shape], _WORKSPACE)[shape]
         size = _matrix_bytes(shape)
         buffer = opened.enter_context(DeviceBuffer(3 * size + _WORKSPACE))
         source, weight, target, workspace = (buffer.address + i * size for i in range(4))
@@ -138,13 +141,17 @@ def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: i
         for place in (source, weight):
             stream.upload_now(place, encoded(noise.astype(np.float32), precision))
         places = source, weight, target, workspace
-        seconds = _seconds(stream, lambda: search.run(shape, algorithm, places))
+        seconds = _seconds(stream, lambda: tuner.run(shape, tactic, places))
     return 2 * prod(shape.source_extents) * shape.source_channels**2 / seconds
 
 
 def _product(extents: tuple[int, int, int], precision: Precision) -> Convolution:
     edge, one, none = prod(extents), (1, 1, 1), (0, 0, 0)
     return Convolution(1, extents, edge, extents, edge, one, one, none, none, precision)
+
+
+def _trial_bytes(shape: Convolution) -> int:
+    return bytes_of_blocks(convolution_blocks(shape, _WORKSPACE))
 
 
 def _matrix_bytes(shape: Convolution) -> int:

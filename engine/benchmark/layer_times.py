@@ -26,7 +26,7 @@ from ..compiler.steps import (
     Unpack,
 )
 from ..compiler.tensors import NUMBER_BYTES, PATCHES, TRANSLATED, Tensor, TensorView
-from ..cuda.plan_cache import OWN
+from ..cuda.tuning.cache import OWN
 from ..network.graph import times
 from ..network.layers import Triple
 from ..options import Precision

@@ -15,7 +15,7 @@ from ..compiler.tensors import ELEMENTS
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..options import Precision
 from ..probe.cuda_packages import nvrtc_package
-from .plan_cache import write_whole
+from .user_cache import write_whole
 
 nvrtc: Any = import_module(
     "cuda.bindings.nvrtc"

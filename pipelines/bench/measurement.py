@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from ...engine.benchmark.measurement import Budget, Measured
-from ...engine.cuda.plan_cache import Progress, ignore_progress
 from ...engine.devices import Device, choose_device, cuda_options, open_generator
 from ...engine.model.model_file import load_model
 from ...engine.network.architectures import ResNetSpec, Spec, build
 from ...engine.network.graph import Graph, Network
 from ...engine.network.layers import FloatArray, Triple
-from ...engine.options import CudaLimits, Precision
+from ...engine.options import CudaLimits, Precision, Progress, ignore_progress
 from ..decisions import chosen_precision
 from ..errors import SettingsError
 from ..host.memory import PeakMeter, return_free_memory

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...engine.cores import allowed_cores
-from ...engine.cuda.plan_cache import cache_folder
+from ...engine.cuda.user_cache import cache_folder
 from ...io.files.disk import drop_cached, free_bytes
 from ...io.files.locks import lock
 from ...io.files.machine_limits import cores_granted, physical_memory

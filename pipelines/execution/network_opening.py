@@ -7,9 +7,8 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TypeAlias
 
-from ...engine.cuda.plan_cache import Progress
 from ...engine.generator import AnyGenerator, SharedGenerator, shared_generator
-from ...engine.options import Precision
+from ...engine.options import Precision, Progress
 
 OpenGenerator: TypeAlias = Callable[[Precision, Progress], AbstractContextManager[AnyGenerator]]
 """Opens the network in some precision, and tells of the search for plans."""

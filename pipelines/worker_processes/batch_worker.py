@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from ...engine.cuda.plan_cache import Progress
 from ...engine.errors import EngineError
 from ...engine.generator import AnyGenerator
 from ...engine.model.model_file import Model
-from ...engine.options import Precision
+from ...engine.options import Precision, Progress
 from ..cycle import BackTask
 from ..events import DeviceOpened
 from ..execution.network_opening import OpenGenerator, opened_for_a_batch

@@ -18,8 +18,8 @@ from statistics import median
 from support.gpu_networks import untrained_network
 
 from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
-from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.options import SearchSettings
 
 RESULT = Path(__file__).parent / "results" / "batch_sizes.json"
 CASES = (

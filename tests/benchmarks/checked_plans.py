@@ -22,14 +22,16 @@ from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.kernels import KERNELS
-from cuda_cyclegan.engine.cuda import nvrtc, plan_bench, plan_check
+from cuda_cyclegan.engine.cuda import nvrtc
 from cuda_cyclegan.engine.cuda.cudnn import cudnn
-from cuda_cyclegan.engine.cuda.patches import generator as generators
 from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
-from cuda_cyclegan.engine.cuda.plan_cache import key_of
-from cuda_cyclegan.engine.cuda.plan_search import Algorithm, PlanSearch, SearchSettings
+from cuda_cyclegan.engine.cuda.tuning.bench import TrialBench
+from cuda_cyclegan.engine.cuda.tuning.cache import Candidate, key_of
+from cuda_cyclegan.engine.cuda.tuning.convolution_check import ConvolutionCheck
+from cuda_cyclegan.engine.cuda.tuning.tactics import built
+from cuda_cyclegan.engine.cuda.tuning.tuner import Tuner
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
-from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.engine.options import Precision, SearchSettings
 from cuda_cyclegan.engine.probe.cuda_packages import dotted
 from cuda_cyclegan.engine.probe.gpus import cuda_devices
 
@@ -65,15 +67,17 @@ class Watch:
 
 def check_every_plan() -> None:
     """Have each plan that runs be checked as soon as it was timed."""
-    timed = PlanSearch._time
+    timed = Tuner._timed_plan
 
-    def checked(search: PlanSearch, trial: Any, built: Algorithm, best: float) -> float | None:
-        time = timed(search, trial, built, best)
-        if time is not None:
-            search._is_right(trial, built, trial.check.verdict(search._way(trial, built)))
-        return time
+    def checked(tuner: Tuner, trial: Any, index: int, best: float) -> Candidate | None:
+        candidate = timed(tuner, trial, index, best)
+        if candidate is not None:
+            tactic = built(trial.plans, index, trial.workspace)
+            assert tactic is not None
+            tuner._passes(trial, tactic)
+        return candidate
 
-    PlanSearch._time = checked
+    Tuner._timed_plan = checked
 
 
 def compile_all(precisions: list[Precision], cache: Path) -> None:
@@ -107,11 +111,11 @@ def main() -> None:
     precisions: list[Precision] = asked.precisions.split(",")
     if asked.every_plan:
         check_every_plan()
-    timed = Watch(plan_bench.PlanBench, "time")
-    verdicts = Watch(plan_check.PlanCheck, "verdict")
-    steady = Watch(plan_check.PlanCheck, "unsteady")
-    expected = Watch(plan_check.PlanCheck, "_expected")
-    layers = Watch(generators, "check_outer_layers")
+    timed = Watch(TrialBench, "time")
+    verdicts = Watch(ConvolutionCheck, "verdict")
+    steady = Watch(ConvolutionCheck, "unsteady")
+    expected = Watch(ConvolutionCheck, "_expected")
+    layers = Watch(Tuner, "check_layers")
     cache = Path(tempfile.mkdtemp())
     compile_all(precisions, cache)
     watches = timed, verdicts, steady, expected, layers
@@ -132,8 +136,8 @@ def main() -> None:
             with open_cuda_generator(network, options) as opened:
                 whole = time.perf_counter() - begin
                 batch = opened.batch
-                algorithms = opened._fitted.algorithms
-                used = [one.plans is None for one in algorithms.values()]
+                tactics = opened._fitted.algorithms
+                used = [one.plans is None for one in tactics.values()]
             checking = sum(watch.seconds for watch in watches[1:])
             right = [one.error for one in verdicts.given if one.wrong is None]
             rows.append(
@@ -145,7 +149,7 @@ def main() -> None:
                     "tried": len(timed.given),
                     "checked": len(verdicts.given),
                     "refused": told,
-                    "kept": kept_plans(cache, algorithms),
+                    "kept": kept_plans(cache, tactics),
                     "used of cuDNN": used.count(False),
                     "used of own kernels": used.count(True),
                     "largest error in bounds": round(max(right, default=0.0), 4),

@@ -29,12 +29,12 @@ from cuda_cyclegan.engine.benchmark.alternatives import EAGER_DEFAULT, EAGER_HAL
 from cuda_cyclegan.engine.benchmark.cuda import measure_ceilings
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
 from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions
-from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.graph_analysis import flops
 from cuda_cyclegan.engine.network.layers import FloatArray
+from cuda_cyclegan.engine.options import SearchSettings
 
 RESULT = Path(__file__).parent / "results" / "engine_against_pytorch.json"
 INPUTS = 4

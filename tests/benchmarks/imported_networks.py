@@ -35,7 +35,6 @@ from cuda_cyclegan.engine.benchmark import pytorch as torch_bench
 from cuda_cyclegan.engine.benchmark.alternatives import EAGER_HALF, MODES, Mode
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
 from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
-from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 from cuda_cyclegan.engine.importing.onnx.onnx_file import read_onnx
 from cuda_cyclegan.engine.importing.onnx.onnx_graph import write_down
 from cuda_cyclegan.engine.model.reference import relative_error
@@ -43,6 +42,7 @@ from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.graph_analysis import flops
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
+from cuda_cyclegan.engine.options import SearchSettings
 from cuda_cyclegan.pipelines.bench.layers import grouped
 
 RESULT = Path(__file__).parent / "results" / "imported_networks.json"

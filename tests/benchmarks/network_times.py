@@ -21,10 +21,10 @@ from cuda_cyclegan.engine.cuda.patches.generator import (
     CudaOptions,
     open_cuda_generator,
 )
-from cuda_cyclegan.engine.cuda.plan_cache import cache_folder
-from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+from cuda_cyclegan.engine.cuda.user_cache import cache_folder
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.layers import Triple
+from cuda_cyclegan.engine.options import SearchSettings
 from cuda_cyclegan.engine.probe.cuda_packages import dotted
 from cuda_cyclegan.engine.probe.gpus import cuda_devices
 

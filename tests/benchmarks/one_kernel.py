@@ -24,7 +24,7 @@ from cuda_cyclegan.engine.compiler.launches.steps import launches
 from cuda_cyclegan.engine.compiler.steps import Step
 from cuda_cyclegan.engine.cuda.driver import Context
 from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
-from cuda_cyclegan.engine.cuda.plan_cache import OWN
+from cuda_cyclegan.engine.cuda.tuning.cache import OWN
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.graph_analysis import layer_flops
 from cuda_cyclegan.engine.network.layers import (

@@ -19,17 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from cuda_cyclegan.engine.cuda.plan_cache import cache_folder
-from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+from cuda_cyclegan.engine.cuda.user_cache import cache_folder
 from cuda_cyclegan.engine.cuda.volume.generator import (
     CudaVolumeGenerator,
     CudaVolumeOptions,
     open_cuda_volume_generator,
 )
-from cuda_cyclegan.engine.cuda.volume.transfer import bring_in
+from cuda_cyclegan.engine.cuda.volume.transfer import bring_in, slot_voxels
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import Triple
+from cuda_cyclegan.engine.options import SearchSettings
 from cuda_cyclegan.engine.scaling import Scaling, Stored
 
 
@@ -89,7 +89,9 @@ def network_seconds(generator: CudaVolumeGenerator, source: Stored) -> float:
     assert ready is not None
     first, *others = ready.placed.memory.passes
     ready.placed.queue_start()
-    bring_in(ready.placed, source, ready.slots, lambda _: None)
+    bring_in(
+        ready.placed, source, ready.slots, slot_voxels(ready.placed.grid.extents), lambda _: None
+    )
     stream.wait()
     with stream.timed() as milliseconds:
         ready.placed.queue_pass(first)

@@ -23,9 +23,8 @@ from cuda_cyclegan.engine.compiler.steps import Convolve
 from cuda_cyclegan.engine.cuda.driver import Context, Stream
 from cuda_cyclegan.engine.cuda.kernel_images import Kernels
 from cuda_cyclegan.engine.cuda.patches.program import open_program
-from cuda_cyclegan.engine.cuda.patches.streamed_window import Compiled
-from cuda_cyclegan.engine.cuda.patches.window_buffers import open_window_buffers
-from cuda_cyclegan.engine.cuda.plan_search import Algorithm
+from cuda_cyclegan.engine.cuda.patches.streamed_window import Compiled, open_window_buffers
+from cuda_cyclegan.engine.cuda.tuning.tactics import OWN_TACTIC
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.patch_grid import PatchGrid, PatchWindow
@@ -53,10 +52,12 @@ def main() -> None:
         kernels = opened.enter_context(Kernels(precision, context.card, None))
         for name in wanted:
             for batch in (1, 2):
-                check(name, batch, precision, kernels, stream)
+                check(name, batch, precision, kernels, context, stream)
 
 
-def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Stream) -> None:
+def check(
+    name: str, batch: int, precision: str, kernels: Kernels, context: Context, stream: Stream
+) -> None:
     graph, patch = GRAPHS[name]
     network = random_network(graph, 0)
     has_matrix = precision in ("fp16", "bf16")
@@ -65,7 +66,7 @@ def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Strea
     )
     lowered = lower(network, layout, kernels.card)
     plan = plan_memory(lowered, (graph.in_channels, graph.out_channels), {})
-    own = {s.shape: Algorithm(None, 0, 0) for s in lowered.steps if isinstance(s, Convolve)}
+    own = {s.shape: OWN_TACTIC for s in lowered.steps if isinstance(s, Convolve)}
     shape = (batch, graph.in_channels, *patch)
     patches = np.random.default_rng(1).uniform(-1, 1, shape).astype(np.float32)
     with open_cpu_generator(network) as reference:
@@ -78,7 +79,9 @@ def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Strea
         stream.download(got.ctypes.data, program.translated, got.nbytes)
         stream.wait()
         channels = graph.in_channels, graph.out_channels
-        run_window(Compiled(program, kernels, stream, threading.Lock(), batch, channels), patch)
+        run_window(
+            Compiled(program, kernels, context, stream, threading.Lock(), batch, channels), patch
+        )
     error = np.linalg.norm(got - right) / np.linalg.norm(right)
     print(f"{precision} {name}, batch {batch}: relative error {error:.1e}", flush=True)
     assert error < LIMITS[precision]

@@ -27,6 +27,7 @@ from cuda_cyclegan.engine.compiler.steps import (
 )
 from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor, TensorView
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
+from cuda_cyclegan.engine.options import SearchSettings
 
 ONE, TWO, NONE = (1, 1, 1), (2, 2, 2), (0, 0, 0)
 CUBE = (12, 10, 14)
@@ -84,22 +85,16 @@ def card(tmp_path_factory):
         yield library, kernels, stream
 
 
-def search_on(card, precision):
-    from cuda_cyclegan.engine.cuda.plan_cache import TuningCache
-    from cuda_cyclegan.engine.cuda.plan_search import PlanSearch
-    from cuda_cyclegan.engine.cuda.trial_memory import TrialMemory
+def found(card, shape, told, effort="full"):
+    from cuda_cyclegan.engine.cuda.card import OpenCard
+    from cuda_cyclegan.engine.cuda.tuning.cache import TuningCache
+    from cuda_cyclegan.engine.cuda.tuning.tuner import Tuner
 
     library, kernels, stream = card
-    cache, memory = TuningCache(None, {}), TrialMemory(1 << 34)
-    return PlanSearch(library, kernels[precision], stream, cache, memory)
-
-
-def found(card, shape, told, effort="full"):
-    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
-
-    search = search_on(card, shape.precision)
+    opened = OpenCard(None, stream, library, kernels[shape.precision])
     settings = SearchSettings(effort, 60, lambda what, share: share is None and told.append(what))
-    return search.algorithms([shape], 64 << 20, settings)[shape].name
+    tuner = Tuner(opened, TuningCache(None, {}), 1 << 34, settings)
+    return tuner.convolutions([shape], 64 << 20)[shape].name
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -114,10 +109,10 @@ def test_plans_are_right(card, name, precision):
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_own_kernel_is_right(card, name, precision, monkeypatch):
     """Where cuDNN offers nothing."""
-    from cuda_cyclegan.engine.cuda import plan_search
-    from cuda_cyclegan.engine.cuda.plan_cache import OWN
+    from cuda_cyclegan.engine.cuda.tuning import tuner
+    from cuda_cyclegan.engine.cuda.tuning.cache import OWN
 
-    monkeypatch.setattr(plan_search.PlanSearch, "_plans", lambda *_: None)
+    monkeypatch.setattr(tuner, "plans_of", lambda *_: None)
     told: list[str] = []
     assert found(card, replace(SHAPES[name], precision=precision), told) == OWN
     assert told == []
@@ -132,10 +127,9 @@ def test_the_kernel_for_split_fp16_is_right(card, precision):
 
 
 def wrong_in(step, kernels, stream, grid=None):
-    from cuda_cyclegan.engine.cuda.kernel_check import wrong_step
-    from cuda_cyclegan.engine.cuda.trial_memory import TrialMemory
+    from cuda_cyclegan.engine.cuda.tuning.layer_check import wrong_step
 
-    return wrong_step(step, kernels, stream, TrialMemory(1 << 34), grid)
+    return wrong_step(step, kernels, stream, 1 << 34, grid)
 
 
 def last_channel_dropped(result):
@@ -158,9 +152,9 @@ FAULTS = (last_channel_dropped, halo_wrong, batch_wrong, nan_in_padding)
 KINDS = {"fp16": np.float16, "tf32": np.float32}
 
 
-def planted(plan_search, stream, monkeypatch, faults: dict[str, Callable | None]):
+def planted(tactics, stream, monkeypatch, faults: dict[str, Callable | None]):
     """Have all that cuDNN offers do what the first plans do, and then the faults."""
-    offered = plan_search.ConvolutionPlans
+    offered = tactics.ConvolutionPlans
 
     class Planted(offered):
         def __init__(self, library, shape, _name=None):
@@ -184,22 +178,22 @@ def planted(plan_search, stream, monkeypatch, faults: dict[str, Callable | None]
             fault(result)
             stream.upload_now(target, result.tobytes())
 
-    monkeypatch.setattr(plan_search, "ConvolutionPlans", Planted)
+    monkeypatch.setattr(tactics, "ConvolutionPlans", Planted)
 
 
 @pytest.mark.parametrize("precision", KINDS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(card, monkeypatch, fault, precision):
-    from cuda_cyclegan.engine.cuda import plan_search
+    from cuda_cyclegan.engine.cuda.tuning import tactics
 
-    planted(plan_search, card[2], monkeypatch, {"wrong": fault, "right": None})
+    planted(tactics, card[2], monkeypatch, {"wrong": fault, "right": None})
     told: list[str] = []
     assert found(card, replace(SAME, precision=precision), told, "off") == "right"
     assert len(told) == 1
 
 
 def test_a_plan_that_is_wrong_in_one_of_20_runs_is_found(card, monkeypatch):
-    from cuda_cyclegan.engine.cuda import plan_search
+    from cuda_cyclegan.engine.cuda.tuning import tactics
 
     random = np.random.default_rng(1)
     small = replace(SAME, source_extents=(4, 4, 4), target_extents=(4, 4, 4))
@@ -208,7 +202,7 @@ def test_a_plan_that_is_wrong_in_one_of_20_runs_is_found(card, monkeypatch):
         if random.random() < 1 / 20:
             result[-1, -1, -1, -1, -1] += 1
 
-    planted(plan_search, card[2], monkeypatch, {"wrong": seldom, "right": None})
+    planted(tactics, card[2], monkeypatch, {"wrong": seldom, "right": None})
     caught = sum(found(card, small, [], "off") == "right" for _ in range(100))
     assert caught >= 99
 
@@ -220,7 +214,7 @@ def test_a_plan_that_is_wrong_in_one_of_20_runs_is_found(card, monkeypatch):
     ids=["r", "r3", "u"],
 )
 def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
-    from cuda_cyclegan.engine.cuda import kernel_check
+    from cuda_cyclegan.engine.cuda.tuning import layer_check
 
     _, kernels, stream = card
     network = random_network(build(spec), 0)
@@ -236,14 +230,14 @@ def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
         other = replace(step, origin=(step.origin[0], step.origin[1] + 1, step.origin[2]))
         moved = replace(trial_of(step), step=trial_of(other).step)
         with monkeypatch.context() as patched:
-            patched.setattr(kernel_check, "trial_of", lambda _, moved=moved: moved)
+            patched.setattr(layer_check, "trial_of", lambda _, moved=moved: moved)
             assert wrong_in(step, kernels[precision], stream) is not None
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("extents", [(40, 48, 56), (36, 100, 132)])
 def test_kernels_of_halving_and_doubling_layers(card, extents, precision, monkeypatch):
-    from cuda_cyclegan.engine.cuda import kernel_check
+    from cuda_cyclegan.engine.cuda.tuning import layer_check
 
     _, kernels, stream = card
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
@@ -254,7 +248,7 @@ def test_kernels_of_halving_and_doubling_layers(card, extents, precision, monkey
     for step in inner:
         assert wrong_in(step, kernels[precision], stream) is None
         with monkeypatch.context() as patched:
-            patched.setattr(kernel_check, "trial_of", with_turned_weights)
+            patched.setattr(layer_check, "trial_of", with_turned_weights)
             assert "wrong results" in wrong_in(step, kernels[precision], stream)
 
 
@@ -269,7 +263,7 @@ def with_turned_weights(step):
 @pytest.mark.parametrize("channels", [32, 64, 128])
 @pytest.mark.parametrize("cells", [(3, 5, 7), (40, 36, 44)])
 def test_kernels_of_cells_of_single_voxels(card, cells, channels, precision, monkeypatch):
-    from cuda_cyclegan.engine.cuda import kernel_check
+    from cuda_cyclegan.engine.cuda.tuning import layer_check
 
     _, kernels, stream = card
     source = TensorView(Tensor("source", 2, cells, channels, precision), cells)
@@ -278,14 +272,14 @@ def test_kernels_of_cells_of_single_voxels(card, cells, channels, precision, mon
     view = TensorView(made, tuple(2 * extent for extent in cells), shuffled=True)
     step = ConvTransposeVoxels("up", read, view, "weight")
     assert wrong_in(step, kernels[precision], stream) is None
-    monkeypatch.setattr(kernel_check, "trial_of", with_turned_weights)
+    monkeypatch.setattr(layer_check, "trial_of", with_turned_weights)
     assert "wrong results" in wrong_in(step, kernels[precision], stream)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("edge", [7, 3])
 def test_statistics_of_layers_by_own_kernels(card, edge, precision, monkeypatch):
-    from cuda_cyclegan.engine.cuda import kernel_check
+    from cuda_cyclegan.engine.cuda.tuning import layer_check
 
     _, kernels, stream = card
     network = random_network(build(ResNetSpec(1, 1, 32, 1, first_kernel=edge)), 0)
@@ -296,7 +290,7 @@ def test_statistics_of_layers_by_own_kernels(card, edge, precision, monkeypatch)
     assert isinstance(measured[0], ConvolvePatches)
     for step in measured:
         assert wrong_in(step, kernels[precision], stream) is None
-    launches = kernel_check.launches
+    launches = layer_check.launches
 
     def without_the_last_block(*given):
         made = launches(*given)
@@ -305,7 +299,7 @@ def test_statistics_of_layers_by_own_kernels(card, edge, precision, monkeypatch)
                 launch.arguments.chunks -= 1
         return made
 
-    monkeypatch.setattr(kernel_check, "launches", without_the_last_block)
+    monkeypatch.setattr(layer_check, "launches", without_the_last_block)
     for step in measured:
         assert "wrong statistics" in wrong_in(step, kernels[precision], stream)
 
@@ -329,9 +323,8 @@ def test_what_kernels_of_blocks_measure(card, edge, extents):
 
 
 def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path):
-    from cuda_cyclegan.engine.cuda import kernel_check
     from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
-    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+    from cuda_cyclegan.engine.cuda.tuning import layer_check
 
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
     patch, told = (24, 24, 24), []
@@ -341,7 +334,7 @@ def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path
     with open_cuda_generator(network, options) as generator:
         wanted = generator(patches)
     assert told == []
-    monkeypatch.setattr(kernel_check, "wrong_step", lambda *_: "planted results")
+    monkeypatch.setattr(layer_check, "wrong_step", lambda *_: "planted results")
     for _ in range(2):
         with open_cuda_generator(network, replace(options, cache=tmp_path / "wrong")) as generator:
             steps = generator._fitted.lowered.steps

@@ -63,7 +63,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Account:
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions
-    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+    from cuda_cyclegan.engine.options import SearchSettings
 
     cache = tmp_path_factory.mktemp("cache")
     return CudaOptions(PATCH, cache=cache, search=SearchSettings("quick"))
@@ -202,7 +202,7 @@ def test_a_first_start_keeps_to_the_limit_while_it_tries(
     options: Any, account: Account, translated: np.ndarray, tmp_path: Path, effort: Any
 ) -> None:
     """Down to the smallest limit, and with nothing that an earlier start has found."""
-    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+    from cuda_cyclegan.engine.options import SearchSettings
 
     with pytest.raises(DeviceMemoryError) as refused, _opened(replace(options, vram_limit=MIB)):
         pass

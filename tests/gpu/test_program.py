@@ -104,7 +104,7 @@ def test_a_limit_that_is_too_low_names_the_lowest_that_would_do(open_generator):
 def test_the_second_start_needs_no_tuning_and_less_than_two_seconds(open_generator):
     with open_generator() as generator:
         generator(noise(1))
-    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+    from cuda_cyclegan.engine.options import SearchSettings
 
     begin = time.perf_counter()
     with open_generator(search=SearchSettings("full")) as generator:
@@ -114,7 +114,7 @@ def test_the_second_start_needs_no_tuning_and_less_than_two_seconds(open_generat
 
 @pytest.mark.parametrize("effort", ["off", "quick"])
 def test_less_tuning_gives_the_same_result(open_generator, effort):
-    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+    from cuda_cyclegan.engine.options import SearchSettings
 
     patches = noise(1)
     with (

@@ -91,7 +91,7 @@ def test_patches(seed: int, folder: Path) -> None:
     from support.poisoned_memory import poison_generator
 
     from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
-    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+    from cuda_cyclegan.engine.options import SearchSettings
 
     random = Random(seed)
     network, precision, batch = a_network(random), random.choice(PRECISIONS), random.randint(1, 3)
@@ -143,11 +143,11 @@ def translated(
     limit: int | None = None,
 ) -> tuple[FloatArray, int]:
     """In a second run, which finds graphs and another volume; and the bytes of the card it took."""
-    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
     from cuda_cyclegan.engine.cuda.volume.generator import (
         CudaVolumeOptions,
         open_cuda_volume_generator,
     )
+    from cuda_cyclegan.engine.options import SearchSettings
 
     options = CudaVolumeOptions(
         precision, vram_limit=limit, cache=folder, search=SearchSettings("quick", 5.0)

@@ -58,8 +58,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options(cache: Path, **choices: Any) -> Any:
-    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
     from cuda_cyclegan.engine.cuda.volume.generator import CudaVolumeOptions
+    from cuda_cyclegan.engine.options import SearchSettings
 
     return CudaVolumeOptions(cache=cache, search=SearchSettings("quick", 20.0), **choices)
 
@@ -141,7 +141,7 @@ def test_no_limit_changes_a_byte(spec: Spec, cache: Path) -> None:
 def test_a_volume_is_what_one_patch_of_its_extents_makes(cache: Path) -> None:
     """With the same own kernels, in another order of sums."""
     from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
-    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+    from cuda_cyclegan.engine.options import SearchSettings
 
     network = untrained_network(build(RESNET), 1)
     volume = noise(network.graph, (160, 132, 192))

@@ -56,3 +56,6 @@ def cudnn_where_there_is_none() -> Generator[None]:
         for name in set() if is_there else set(sys.modules) - before:
             if name.startswith("cuda_cyclegan.engine."):
                 del sys.modules[name]
+                package, _, module = name.rpartition(".")
+                if package in sys.modules:
+                    delattr(sys.modules[package], module)

@@ -10,12 +10,11 @@ from typing import Any
 from support.batch_world import scan
 from support.numerics_models import CARD, FunctionGenerator
 
-from cuda_cyclegan.engine.cuda.plan_cache import Progress
 from cuda_cyclegan.engine.model.model_card import ModelCard
 from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.options import Inference, Precision
+from cuda_cyclegan.engine.options import Inference, Precision, Progress
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.events import Event
 from cuda_cyclegan.pipelines.execution.batch import run_batch

@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from support.gpu_on_cpu.streams import Event, Gpu, Stream
 from support.numerics_models import FunctionGenerator
 
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
-from cuda_cyclegan.engine.cuda.patches import streamed_window, window_buffers
+from cuda_cyclegan.engine.cuda import streaming
+from cuda_cyclegan.engine.cuda.patches import streamed_window
 from cuda_cyclegan.engine.patch_grid import ring_rows
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
@@ -57,6 +59,7 @@ class FakeGenerator(FunctionGenerator):
         made: Any = streamed_window.Compiled(
             program,  # type: ignore[arg-type]
             Kernels("fp32"),  # type: ignore[arg-type]
+            SimpleNamespace(use=lambda: None),  # type: ignore[arg-type]
             stream,  # type: ignore[arg-type]
             threading.Lock(),
             batch,
@@ -72,29 +75,28 @@ class FakeGenerator(FunctionGenerator):
             laid_out(window, ring_rows(window, spare=spare), channels)[1] for spare in (False, True)
         ]
         most = {None: size[1], 0: size[0], -1: size[0] - 1}[self.most]  # type: ignore[attr-defined]
-        with window_buffers.open_window_buffers(self.compiled) as opened:  # type: ignore[attr-defined]
+        with streamed_window.open_window_buffers(self.compiled) as opened:  # type: ignore[attr-defined]
             return opened.run(source, window, target, opened.place(window, most), on_tiles)
 
 
 class KeepingGenerator(FakeGenerator):
     """One that keeps its window buffers, as the real one does."""
 
-    def keep(self, opened: window_buffers.WindowBuffers) -> "KeepingGenerator":
+    def keep(self, opened: streamed_window.WindowBuffers) -> "KeepingGenerator":
         object.__setattr__(self, "opened", opened)
         return self
 
     def run_window(self, source: Any, window: Any, target: Any, on_tiles: Any) -> Any:
-        kept: window_buffers.WindowBuffers = self.opened  # type: ignore[attr-defined]
+        kept: streamed_window.WindowBuffers = self.opened  # type: ignore[attr-defined]
         return kept.run(source, window, target, kept.place(window, 1 << 40), on_tiles)
 
 
 def replace_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events and buffers of the card by fakes, and slots so small that arrays need several."""
-    monkeypatch.setattr(streamed_window, "CudaEvent", Event)
-    monkeypatch.setattr(window_buffers, "DeviceBuffer", Buffer)
-    monkeypatch.setattr(window_buffers, "PinnedBuffer", Buffer)
-    for module in (streamed_window, window_buffers):
-        monkeypatch.setattr(module, "SLOT_BYTES", 256)
+    monkeypatch.setattr(streaming, "CudaEvent", Event)
+    monkeypatch.setattr(streaming, "PinnedBuffer", Buffer)
+    monkeypatch.setattr(streamed_window, "DeviceBuffer", Buffer)
+    monkeypatch.setattr(streamed_window, "SLOT_BYTES", 256)
 
 
 def streamed(array: Any, window: SlidingWindow, function: Any, **choices: Any) -> Any:
@@ -117,7 +119,7 @@ def run_window_into(
     """graph: of other channels than one in and out."""
     gpu = Gpu.in_random_order(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(window_buffers, "Stream", gpu.stream)
+        patch.setattr(streamed_window, "Stream", gpu.stream)
         generator = FakeGenerator(function, **graph)
         generator.on(gpu, window.tiling.patch, batch, most)
         tiles: list[int] = []

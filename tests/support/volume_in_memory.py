@@ -36,8 +36,8 @@ def main() -> None:
     """
     sys.modules["cudnn"] = frontend()
     os.environ["DEVICE_PAGE"] = str(2 << 20)
-    from cuda_cyclegan.engine.cuda import kernel_check
     from cuda_cyclegan.engine.cuda.driver import Context
+    from cuda_cyclegan.engine.cuda.tuning import layer_check
     from cuda_cyclegan.engine.cuda.volume import held_memory
     from cuda_cyclegan.engine.cuda.volume.generator import (
         CudaVolumeGenerator,
@@ -47,7 +47,7 @@ def main() -> None:
     )
 
     replace_nvrtc()
-    kernel_check._wrong_statistics = lambda *_: None  # of kernels that do not run
+    layer_check._wrong_statistics = lambda *_: None  # of kernels that do not run
     cache = Path(sys.argv[1])
     found: dict[str, Any] = {}
     with Context(0) as context:

@@ -13,12 +13,11 @@ import numpy as np
 from support.numerics_models import FunctionGenerator
 from support.waiting import eventually
 
-from cuda_cyclegan.engine.cuda.plan_cache import Progress
 from cuda_cyclegan.engine.devices import Device, open_generator
 from cuda_cyclegan.engine.errors import CudaError, EngineError
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
-from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.engine.options import Precision, Progress
 from cuda_cyclegan.pipelines.results import storing
 
 LONG = 600.0

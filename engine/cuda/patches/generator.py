@@ -1,7 +1,7 @@
 """The generator on an NVIDIA card: cuDNN plans and own kernels in one block of device memory."""
 
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from math import prod
@@ -20,20 +20,18 @@ from ...compiler.steps import Step
 from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import FloatArray, Triple
-from ...options import Precision
+from ...options import Precision, SearchSettings
 from ...patch_grid import PatchWindow, Timing
 from ...probe.gpus import cuda_devices
 from ...scaling import Stored
 from ..card import OpenCard, open_card
-from ..device_plan import DevicePlan, in_faster_forms, plan_program, program_key
 from ..driver import PinnedBuffer
-from ..form_comparison import FormComparison
-from ..kernel_check import check_outer_layers, refused_kernels, with_right_kernels
-from ..plan_search import Algorithm, PlanSearch, SearchSettings
-from ..trial_memory import TrialMemory
+from ..tuning.cache import TuningCache
+from ..tuning.tactics import Tactic
+from ..tuning.tuner import Tuner, refused_kernels
+from .device_plan import DevicePlan, in_faster_forms, plan_program, program_key
 from .program import Program, open_program
-from .streamed_window import Compiled
-from .window_buffers import WindowBuffers, open_window_buffers
+from .streamed_window import Compiled, WindowBuffers, open_window_buffers
 
 _TIMED_RUNS = 9
 
@@ -65,12 +63,6 @@ class CudaOptions:
         return ProgramRequest(self.patch, batch, self.precision, card, without)
 
 
-def _wanted(card: OpenCard, network: Network, options: CudaOptions) -> ProgramRequest:
-    """The program, without own kernels that were found wrong on this card."""
-    without = refused_kernels(card.cache, card.kernels)
-    return options.wanted(network.graph, card.context.card, without)
-
-
 def planned(network: Network, options: CudaOptions) -> DevicePlan:
     """What a generator with these options would take; nothing is allocated but CUDA's own context.
 
@@ -80,10 +72,12 @@ def planned(network: Network, options: CudaOptions) -> DevicePlan:
     with open_card(options.device, options.precision, options.cache) as opened:
         left = opened.context.memory[0]
         room = MemoryBudget(left, options.vram_limit)
-        wanted = _wanted(opened, network, options)
+        cache = TuningCache(options.cache, opened.identity)
+        without = refused_kernels(cache, opened.kernels)
+        wanted = options.wanted(network.graph, opened.context.card, without)
         return DevicePlan(
             card=opened.context.name,
-            program=plan_program(network, wanted, room, opened.cache, options.search.effort),
+            program=plan_program(network, wanted, room, cache, options.search.effort),
             room=room.bytes,
             channels=(network.graph.in_channels, network.graph.out_channels),
             context=None if before is None else before - left,
@@ -102,7 +96,8 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
         opened = open_card(options.device, options.precision, options.cache)
         card = opening.enter_context(opened)
         room = MemoryBudget(card.context.memory[0], options.vram_limit)
-        fitted = _fitted(network, options, card, room)
+        cache = TuningCache(options.cache, card.identity)
+        fitted = _fitted(network, options, card, cache, room)
         program = opening.enter_context(open_program(fitted, card.kernels, card.stream))
         staging = opening.enter_context(_open_staging(network.graph, fitted.lowered.layout))
         windows = opening.enter_context(ExitStack())
@@ -110,6 +105,7 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
             graph=network.graph,
             options=options,
             card=card,
+            cache=cache,
             room=room,
             fitted=fitted,
             program=program,
@@ -125,25 +121,24 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
 
 
 def _fitted(
-    network: Network, options: CudaOptions, card: OpenCard, room: MemoryBudget
-) -> Fitted[Algorithm]:
-    """The program of plans and own kernels that were checked on this card."""
-    memory = TrialMemory(room.bytes)
-    search = PlanSearch(card.library, card.kernels, card.stream, card.cache, memory)
-    forms = FormComparison(card.kernels, card.stream, card.cache, memory)
+    network: Network,
+    options: CudaOptions,
+    card: OpenCard,
+    cache: TuningCache,
+    room: MemoryBudget,
+) -> Fitted[Tactic]:
+    """Return the program of the fastest tactics that were verified on this GPU."""
+    tuner = Tuner(card, cache, room.bytes, options.search)
 
-    def choose(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Algorithm]:
-        return search.algorithms(shapes, workspace, options.search)
-
-    def attempt() -> Fitted[Algorithm]:
-        wanted = _wanted(card, network, options)
-        fitted = fit(network, wanted, room, choose)
-        forms.measure(network, fitted.lowered, search, options.search)
-        fitted = in_faster_forms(network, wanted, fitted, room, choose, card.cache)
-        check_outer_layers(fitted.lowered, card.kernels, card.stream, card.cache, memory)
+    def attempt(without: frozenset[str]) -> Fitted[Tactic]:
+        wanted = options.wanted(network.graph, card.context.card, without)
+        fitted = fit(network, wanted, room, tuner.convolutions)
+        tuner.compare_forms(network, fitted.lowered)
+        fitted = in_faster_forms(network, wanted, fitted, room, tuner.convolutions, cache)
+        tuner.check_layers(fitted.lowered)
         return fitted
 
-    return with_right_kernels(attempt, card.cache, card.kernels, options.search.progress)
+    return tuner.with_right_kernels(attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +172,9 @@ class CudaGenerator:
         graph: Graph,
         options: CudaOptions,
         card: OpenCard,
+        cache: TuningCache,
         room: MemoryBudget,
-        fitted: Fitted[Algorithm],
+        fitted: Fitted[Tactic],
         program: Program,
         staging: _Staging,
         opened: ExitStack,
@@ -187,6 +183,7 @@ class CudaGenerator:
         self.graph = graph
         self.options = options
         self._card = card
+        self._cache = cache
         self._room = room
         self._fitted = fitted
         self._program = program
@@ -220,7 +217,7 @@ class CudaGenerator:
 
         It is measured on noise: zeros run too fast.
         """
-        into, cache = self._staging.into, self._card.cache
+        into, cache = self._staging.into, self._cache
         key = program_key(self.graph, self._fitted)
         if cache.time(key) is None:
             into[...] = np.random.default_rng(0).uniform(-1, 1, into.shape)
@@ -260,7 +257,8 @@ class CudaGenerator:
         except IndexError:
             channels = self.graph.in_channels, self.graph.out_channels
             kernels, stream = self._card.kernels, self._card.stream
-            compiled = Compiled(self._program, kernels, stream, self._turn, self.batch, channels)
+            context, program = self._card.context, self._program
+            compiled = Compiled(program, kernels, context, stream, self._turn, self.batch, channels)
             buffers = self._opened.enter_context(open_window_buffers(compiled))
             self._windows.append(buffers)
         try:

@@ -17,15 +17,13 @@ from ...compiler.tensors import PATCHES, TRANSLATED
 from ...errors import CudaError
 from ..driver import CapturedGraph, CudaEvent, DeviceBuffer, Stream
 from ..kernel_images import Kernels
-from ..plan_search import Algorithm
+from ..tuning.tactics import Tactic
 
 _OFTEN = 20
 
 
 @contextmanager
-def open_program(
-    fitted: Fitted[Algorithm], kernels: Kernels, stream: Stream
-) -> Generator["Program"]:
+def open_program(fitted: Fitted[Tactic], kernels: Kernels, stream: Stream) -> Generator["Program"]:
     """The program with its memory and its graph, to be run on the stream."""
     with DeviceBuffer(fitted.memory.bytes) as arena:
         placed = _Placed(fitted, kernels, stream, arena.address)
@@ -41,7 +39,7 @@ def open_program(
 class _Placed:
     """A lowered network whose memory begins at the device address `base`."""
 
-    fitted: Fitted[Algorithm]
+    fitted: Fitted[Tactic]
     kernels: Kernels
     stream: Stream
     base: int

@@ -1,29 +1,27 @@
-"""A whole array through a program on the card: cut, translated and blended there, row by row.
+"""A whole array through a program on the GPU: cut, translated and blended there, row by row.
 
-Of the array, and of what is made of it, the card holds a ring of rows along the axis that is the
-slowest in memory, so it may be of any length there. While one row of tiles is computed, the next is
-copied in and the last one copied out, each on a stream of its own. The host waits once a row of
-tiles, never once a patch. Voxels come and go as they are stored: the card maps their intensities.
+The GPU holds a ring of rows of the array and of its result, along the slowest axis in memory, so
+the array may be of any length there. While one row of tiles is computed, the next is copied in and
+the last one copied out, each on a stream of its own. The host waits once per row of tiles, never
+per patch. Voxels come and go as they are stored: the GPU maps their intensities.
 """
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from time import perf_counter
-from typing import TYPE_CHECKING, Self
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ...compiler.launches.voxels.sliding_window import blend, cut, patch_bytes, store_voxels
-from ...compiler.ring_buffers import RingBuffers
-from ...errors import PrecisionOverflowError
-from ...network.layers import Triple
-from ...patch_grid import PatchWindow, Phase, Rows, Timing, steps
-from ...scaling import Stored, VoxelArray
-from ..driver import CudaEvent, PinnedBuffer, Stream
+from ...compiler.ring_buffers import RingBuffers, no_room, rings
+from ...errors import CudaError, PrecisionOverflowError
+from ...network.layers import FloatArray, Triple
+from ...patch_grid import PatchGrid, PatchWindow, Rows, Timing, steps
+from ...scaling import Stored
+from ..driver import Context, DeviceBuffer, Stream
+from ..streaming import PhaseTimes, PinnedSlots, StagedRows, copying_thread
 
 if TYPE_CHECKING:
     from ..kernel_images import Kernels
@@ -38,58 +36,142 @@ class Compiled:
     """A program and what it runs with. turn: held while a run is queued, as its input and output
     are shared by all windows.
 
-    kernels: on the same card. stream: in which the program runs. batch: patches in one run.
-    channels: of a patch and of its translation.
+    context: of the GPU. kernels: on it. stream: in which the program runs. batch: patches in one
+    run. channels: of a patch and of its translation.
     """
 
     program: "Program"
     kernels: "Kernels"
+    context: Context
     stream: Stream
     turn: threading.Lock
     batch: int
     channels: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
-    """What one window has for itself: streams in and out, two pinned slots for each, events.
-
-    into, out_of: streams of the copies. slots: two for copies in, two for copies out.
-    """
-
-    into: Stream
-    out_of: Stream
-    slots: list[PinnedBuffer]
-    events: ExitStack
+@contextmanager
+def open_window_buffers(compiled: Compiled) -> Generator["WindowBuffers"]:
+    """Open what runs arrays through the compiled program, one at a time."""
+    with Stream() as into, Stream() as out_of, ExitStack() as device, ExitStack() as pinned:
+        yield WindowBuffers(compiled, (into, out_of), device, pinned)
 
 
-class StreamedWindow:
-    """One array on its way, and where what is made of it goes."""
+class WindowBuffers:
+    """Streams, device memory and pinned slots of a window, kept from one array to the next."""
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        streams: tuple[Stream, Stream],
+        device: ExitStack,
+        pinned: ExitStack,
+    ) -> None:
+        """streams: of copies in and out. device, pinned: owners of memory."""
+        self._compiled = compiled
+        self._streams = streams
+        self._device, self._pinned = device, pinned
+        self._buffer: DeviceBuffer | None = None
+        self._slots: tuple[PinnedSlots, PinnedSlots] | None = None
+        self._weights: tuple[int, FloatArray] | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes of device memory."""
+        return self._buffer.size if self._buffer else 0
+
+    def place(self, window: PatchGrid, most_bytes: int) -> RingBuffers:
+        """Return memory for an array, until the next is placed.
+
+        Raises DeviceMemoryError if it needs more than `most_bytes`.
+        """
+        channels = self._compiled.channels
+        found = rings(window, channels, most_bytes)
+        if found is None:
+            raise no_room(window, channels, most_bytes)
+        buffer = self._buffer
+        if buffer is None or buffer.size < found.bytes:
+            self._buffer = self._weights = None
+            self._device.close()
+            buffer = self._buffer = self._device.enter_context(DeviceBuffer(found.bytes))
+        return replace(found, places=found.places.at(buffer.address))
+
+    def run(
+        self,
+        source: Stored,
+        window: PatchWindow,
+        target: Stored,
+        placed: RingBuffers,
+        on_tiles: Callable[[int], None],
+    ) -> list[Timing]:
+        """Translate [C, D, H, W] into `target`; on_tiles: called with how many more tiles are done.
+
+        Raises DeviceMemoryError if the host has no memory to pin, and PrecisionOverflowError if a
+        result is not finite.
+        """
+        slots = self._pinned_slots(prod(window.extents[1:]) * 4)
+        with ExitStack() as opened:
+            try:
+                self._put_weights(placed.places.weights, window.weights)
+                phases = PhaseTimes(opened)
+                streamed = _StreamedWindow(
+                    self._compiled, window, placed, self._streams, slots, phases, (source, target)
+                )
+                return streamed.run(on_tiles)
+            except BaseException:
+                with suppress(CudaError):  # of a lost context, which the caller hears of anyway
+                    into, out_of = self._streams
+                    for stream in (into, self._compiled.stream, out_of):
+                        stream.wait()
+                raise
+
+    def _put_weights(self, address: int, weights: FloatArray) -> None:
+        """Upload weights unless an earlier array of the same kind has left them there."""
+        if self._weights is None or self._weights[0] != address or self._weights[1] is not weights:
+            into, _ = self._streams
+            into.upload_now(address, weights.tobytes())
+            self._weights = address, weights
+
+    def _pinned_slots(self, row: int) -> tuple[PinnedSlots, PinnedSlots]:
+        """Return slots for copies in and out, of rows of so many bytes."""
+        if self._slots is None or self._slots[0].size < row:
+            self._slots = None
+            self._pinned.close()
+            size = max(SLOT_BYTES, row)
+            with ExitStack() as opening:
+                copying = copying_thread(self._compiled.context, opening)
+                slots = PinnedSlots(size, copying, opening), PinnedSlots(size, copying, opening)
+                self._pinned.push(opening.pop_all())
+            self._slots = slots
+        return self._slots
+
+
+class _StreamedWindow:
+    """One array in flight, and where its result goes."""
 
     def __init__(
         self,
         compiled: Compiled,
         window: PatchWindow,
         placed: RingBuffers,
-        own: Own,
+        streams: tuple[Stream, Stream],
+        slots: tuple[PinnedSlots, PinnedSlots],
+        phases: PhaseTimes,
         ends: tuple[Stored, Stored],
     ) -> None:
+        """streams, slots: for copies in and out. ends: source and target."""
         self._compiled, self._window = compiled, window
         self._places, self._lag = placed.places, placed.lag
         self._source, self._target = ends
-        self._into, self._out_of = own.into, own.out_of
-        self._slots_in, self._slots_out = own.slots[:2], own.slots[2:]
-        self._events = own.events
+        self._into, self._out_of = streams
+        self._slots_in, self._slots_out = slots
+        self._phases = phases
         self._steps = steps(window)
         self._plane = prod(window.extents[1:])
-        self._marks: list[tuple[Phase, CudaEvent, CudaEvent]] = []
-        self._uploaded, self._computed = ([self._event() for _ in self._steps] for _ in range(2))
-        self._free: list[CudaEvent | None] = [None, None]
+        self._uploaded, self._computed = ([phases.event() for _ in self._steps] for _ in range(2))
         self._due: list[tuple[int, Triple]] = []
-        self._next_slot = 0
 
     def run(self, on_tiles: Callable[[int], None]) -> list[Timing]:
-        """Fill the target; on_tiles: told how many more tiles are done.
+        """Fill the target; on_tiles: called with how many more tiles are done.
 
         Raises PrecisionOverflowError if a result is not finite.
         """
@@ -110,37 +192,32 @@ class StreamedWindow:
         for step in range(last + 2 - lag, last + 1):
             self._download(step)
             on_tiles(tiles)
-        end = self._event()
-        self._check_overflow(end)
-        return self._timings(end, perf_counter())
-
-    def _event(self) -> CudaEvent:
-        return self._events.enter_context(CudaEvent())
-
-    def _mark(self, part: Phase, stream: Stream) -> "_Mark":
-        return _Mark(self._marks, part, stream, self._event(), self._event())
+        if self._slots_out.flag(self._out_of, places.overflowed):
+            raise PrecisionOverflowError(
+                "A value left the range of the program's precision; use a wider one."
+            )
+        return self._phases.timings(self._out_of)
 
     def _upload(self, step: int) -> None:
+        """Queue the copy of the rows that a step reads and none before it has."""
         before = self._steps[step - 1][0].stop if step else 0
         if step >= self._lag:
             self._into.after(self._computed[step - self._lag])
         voxels, size = self._source.values, self._source.values.itemsize
         coming = Rows(before, self._steps[step][0].stop)
-        for channel, rows in self._pieces(coming, len(voxels), size):
-            index = self._next_slot
-            self._next_slot = 1 - index
-            if (free := self._free[index]) is not None:
-                free.wait()
-            staged = self._slots_in[index].array(self._shape_of(rows), voxels.dtype)
-            staged[...] = voxels[channel, rows.start : rows.stop]
-            with self._mark("copy in", self._into) as mark:
+        pieces = list(self._pieces(coming, len(voxels), size))
+
+        def queue(number: int, staged: StagedRows) -> None:
+            channel, rows = pieces[number]
+            with self._phases.around("copy in", self._into):
                 address = self._row(self._places.source, channel, rows.start, size)
-                self._into.upload(address, staged.ctypes.data, staged.nbytes)
-            self._free[index] = mark.stop
+                staged.upload(self._into, address)
+
+        self._slots_in.upload([voxels[c, rows.start : rows.stop] for c, rows in pieces], queue)
         self._uploaded[step].record(self._into)
 
     def _compute(self, step: int, *, waits: bool) -> None:
-        """Queue the tiles of a step; waits: whether too few for a batch wait for the next step."""
+        """Queue the tiles of a step; waits: whether fewer than a batch wait for the next step."""
         stream, window = self._compiled.stream, self._window
         touched = self._steps[step][0]
         with self._compiled.turn:
@@ -167,20 +244,20 @@ class StreamedWindow:
     def _translate(self, origins: list[Triple]) -> None:
         """Queue one run of the program; the caller has the turn.
 
-        What is left of the batch repeats the last patch, so that nothing but this array's patches
-        decides whether a result is finite.
+        The rest of the batch repeats the last patch, so that only this array's patches decide
+        whether a result is finite.
         """
         compiled, window, places = self._compiled, self._window, self._places
         into, out_of = compiled.channels
         spare = [origins[-1]] * (compiled.batch - len(origins))
-        with self._mark("cut", compiled.stream):
+        with self._phases.around("cut", compiled.stream):
             for slot, origin in enumerate([*origins, *spare]):
                 patch = compiled.program.patches + slot * patch_bytes(window, into)
                 launch = cut(window, places, self._source, origin, patch)
                 compiled.kernels.launch(compiled.stream, launch)
-        with self._mark("compute", compiled.stream):
+        with self._phases.around("compute", compiled.stream):
             compiled.program.launch()
-        with self._mark("blend", compiled.stream):
+        with self._phases.around("blend", compiled.stream):
             overflow = compiled.program.overflow
             for slot, origin in enumerate(origins):
                 patch = compiled.program.translated + slot * patch_bytes(window, out_of)
@@ -194,75 +271,31 @@ class StreamedWindow:
         where the weights of their rows were summed, which nothing needs any more.
         """
         self._out_of.after(self._computed[step])
-        waiting: list[tuple[CudaEvent, VoxelArray, VoxelArray]] = []
-        voxels = self._target.values
-        pieces = self._pieces(self._steps[step][1], len(voxels))
-        for number, (channel, rows) in enumerate(pieces):
-            if len(waiting) == 2:
-                _put(*waiting.pop(0))
-            staged = self._slots_out[number % 2].array(self._shape_of(rows), voxels.dtype)
-            with self._mark("copy out", self._out_of) as mark:
+        voxels, finished = self._target.values, self._steps[step][1]
+        pieces = list(self._pieces(finished, len(voxels)))
+
+        def queue(number: int, staged: StagedRows) -> None:
+            channel, rows = pieces[number]
+            with self._phases.around("copy out", self._out_of):
                 mean = self._row(self._places.mean, channel, rows.start)
                 stored = self._row(self._places.total, 0, rows.start)
                 flag = self._places.overflowed
-                launch = store_voxels(mean, staged.size, self._target, stored, flag)
+                launch = store_voxels(mean, staged.voxels.size, self._target, stored, flag)
                 self._compiled.kernels.launch(self._out_of, launch)
-                self._out_of.download(staged.ctypes.data, stored, staged.nbytes)
-            waiting.append((mark.stop, staged, voxels[channel, rows.start : rows.stop]))
-        for piece in waiting:
-            _put(*piece)
-        self._target.on_rows(self._steps[step][1].stop)
+                staged.download(self._out_of, stored)
 
-    def _shape_of(self, rows: Rows) -> tuple[int, ...]:
-        return len(rows), *self._window.extents[1:]
+        places = (voxels[channel, rows.start : rows.stop] for channel, rows in pieces)
+        self._slots_out.download(places, queue, lambda _number: None)
+        self._target.on_rows(finished.stop)
 
     def _pieces(self, rows: Rows, channels: int, size: int = 4) -> Iterator[tuple[int, Rows]]:
-        """Channels and rows that are contiguous in a ring and fit into a slot; size: of a voxel."""
+        """Yield channels and rows that are contiguous in a ring and fit a slot.
+
+        size: bytes of a voxel.
+        """
         most = max(1, SLOT_BYTES // (self._plane * size))
         return product(range(channels), list(rows.pieces(self._places.rows, most)))
 
     def _row(self, base: int, channel: int, row: int, size: int = 4) -> int:
         rows = self._places.rows
         return base + (channel * rows + row % rows) * self._plane * size
-
-    def _check_overflow(self, end: CudaEvent) -> None:
-        """Waits for the end of everything."""
-        flag = self._slots_out[0].array((1,), np.int32)
-        self._out_of.download(flag.ctypes.data, self._places.overflowed, 4)
-        end.record(self._out_of)
-        end.wait()
-        if flag[0]:
-            raise PrecisionOverflowError(
-                "A value left the range of the program's precision; use a wider one."
-            )
-
-    def _timings(self, end: CudaEvent, now: float) -> list[Timing]:
-        """On the host's clock, on which it is `now` at the end."""
-        return [
-            Timing(part, now - end.seconds_since(start), now - end.seconds_since(stop))
-            for part, start, stop in self._marks
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """Puts events around what is queued inside the block."""
-
-    marks: list[tuple[Phase, CudaEvent, CudaEvent]]
-    part: Phase
-    stream: Stream
-    start: CudaEvent
-    stop: CudaEvent
-
-    def __enter__(self) -> Self:
-        self.start.record(self.stream)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop.record(self.stream)
-        self.marks.append((self.part, self.start, self.stop))
-
-
-def _put(copied: CudaEvent, staged: VoxelArray, target: VoxelArray) -> None:
-    copied.wait()
-    target[...] = staged

@@ -1,4 +1,4 @@
-"""A network compiled for the blocks of volumes: steps, passes, and plans that were checked."""
+"""A network compiled for the blocks of volumes: steps, passes and verified tactics."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -18,23 +18,22 @@ from ...compiler.volume.passes import Pass, passes_of
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
 from ..card import OpenCard
-from ..kernel_check import check_outer_layers, refused_kernels, with_right_kernels
-from ..plan_search import Algorithm, PlanSearch, SearchSettings
-from ..trial_memory import TrialMemory
+from ..tuning.tactics import Tactic
+from ..tuning.tuner import Tuner
 from .transfer import slot_voxels
 
 
 @dataclass(frozen=True)
 class CompiledBlocks:
-    """For blocks of one size on one card.
+    """A network compiled for blocks of one size on one GPU.
 
-    grid: of the volume for which they were made. lowered: its steps. algorithms: by the
-    convolution's shape.
+    grid: of the volume that it was compiled for. lowered: its steps. tactics: by the convolution's
+    shape.
     """
 
     grid: BlockGrid
     lowered: Lowered
-    algorithms: Mapping[Convolution, Algorithm]
+    tactics: Mapping[Convolution, Tactic]
 
     def serves(self, grid: BlockGrid) -> bool:
         """Whether it is for blocks and runs like those of a grid."""
@@ -88,31 +87,29 @@ def memory_of(
 def compiled_blocks(
     network: Network,
     card: OpenCard,
+    tuner: Tuner,
     grid: BlockGrid,
-    settings: SearchSettings,
-    memory: TrialMemory,
     on_lowered: Callable[[Lowered], None],
 ) -> CompiledBlocks:
-    """The program of plans and own kernels that were checked on this card.
+    """Return the program of tactics that were verified on this GPU.
 
-    memory: to check them in. on_lowered: told the steps before plans are looked for, which takes
-    longest.
+    Steps and tactics follow from network, grid and GPU; the memory limit has no say, so that it
+    changes no byte of a result. A trial without room is an error here, and none is left out.
+    on_lowered: called with the steps before they are tuned, which takes longest.
     """
-    search = PlanSearch(card.library, card.kernels, card.stream, card.cache, memory)
 
-    def attempt() -> CompiledBlocks:
-        without = refused_kernels(card.cache, card.kernels)
+    def attempt(without: frozenset[str]) -> CompiledBlocks:
         lowered = lowered_blocks(network, grid, card.kernels.precision, card.context.card, without)
         on_lowered(lowered)
         shapes = [step.shape for step in lowered.steps if isinstance(step, Convolve)]
-        algorithms = search.algorithms(shapes, WORKSPACE_BYTES, settings)
-        check_outer_layers(lowered, card.kernels, card.stream, card.cache, memory)
-        return CompiledBlocks(grid, lowered, algorithms)
+        tactics = tuner.convolutions(shapes, WORKSPACE_BYTES)
+        tuner.check_layers(lowered)
+        return CompiledBlocks(grid, lowered, tactics)
 
-    return with_right_kernels(attempt, card.cache, card.kernels, settings.progress)
+    return tuner.with_right_kernels(attempt)
 
 
 def time_key(lowered: Lowered, memory: VolumeMemory) -> str:
-    """Under which the milliseconds of a block are kept."""
+    """Return the cache key of the milliseconds of a block."""
     parts = repr((lowered.layout, lowered.steps, memory.residence))
     return f"volume {hashlib.sha256(parts.encode()).hexdigest()[:24]}"

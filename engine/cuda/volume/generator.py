@@ -16,7 +16,7 @@ from ...compiler.volume.recomputed import recomputed_convolutions
 from ...errors import CudaError, DeviceMemoryError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
-from ...options import Precision
+from ...options import Precision, SearchSettings
 from ...patch_grid import Timing
 from ...scaling import Stored
 from ...whole_volume import (
@@ -28,9 +28,9 @@ from ...whole_volume import (
 )
 from ..card import OpenCard, open_card
 from ..driver import CapturedGraph, CudaEvent, Stream
-from ..kernel_check import refused_kernels
-from ..plan_search import SearchSettings
-from ..trial_memory import TrialMemory
+from ..streaming import PhaseTimes, PinnedSlots
+from ..tuning.cache import TuningCache
+from ..tuning.tuner import Tuner, refused_kernels
 from .compiled import (
     CompiledBlocks,
     compiled_blocks,
@@ -41,10 +41,8 @@ from .compiled import (
 from .held_memory import HeldMemory
 from .host_maps import check_host_room
 from .overlap import RunsByRows
-from .place_check import gives_the_same_anywhere
 from .program import BlockProgram, HostCopies, PlacedVolume, StagedCopies
-from .stream_marks import StreamMarks
-from .transfer import PinnedSlots, bring_in, slot_voxels, slowest_axis, take_out
+from .transfer import bring_in, slot_voxels, slowest_axis, take_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +72,13 @@ def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple
     _check_form(network.graph)
     grid = _grid(network.graph, extents)
     with open_card(options.device, options.precision, options.cache) as card:
-        without = refused_kernels(card.cache, card.kernels)
+        cache = TuningCache(options.cache, card.identity)
+        without = refused_kernels(cache, card.kernels)
         lowered = lowered_blocks(network, grid, options.precision, card.context.card, without)
         room = MemoryBudget(card.context.memory[0], options.vram_limit).bytes
         memory = memory_of(lowered, grid, network.graph, room)
         check_host_room(memory.host_bytes, options.host_room())
-        milliseconds = card.cache.time(time_key(lowered, memory))
+        milliseconds = cache.time(time_key(lowered, memory))
     seconds = None if milliseconds is None else milliseconds * grid.blocks / 1000
     return VolumePlan(
         grid.extents, memory.device_bytes, memory.host_bytes, memory.residence, seconds
@@ -110,8 +109,10 @@ def open_cuda_volume_generator(
     _check_form(network.graph)
     with ExitStack() as opened:
         card = opened.enter_context(open_card(options.device, options.precision, options.cache))
-        room = MemoryBudget(card.context.memory[0], options.vram_limit)
-        generator = CudaVolumeGenerator(network, options, card, room.bytes, opened)
+        room = MemoryBudget(card.context.memory[0], options.vram_limit).bytes
+        cache = TuningCache(options.cache, card.identity)
+        tuner = Tuner(card, cache, room, options.search)
+        generator = CudaVolumeGenerator(network, options, card, tuner, room, opened)
         try:
             yield generator
         finally:
@@ -151,6 +152,7 @@ class CudaVolumeGenerator:
         network: Network,
         options: CudaVolumeOptions,
         card: OpenCard,
+        tuner: Tuner,
         room: int,
         opened: ExitStack,
     ) -> None:
@@ -159,6 +161,8 @@ class CudaVolumeGenerator:
         self.options = options
         self._network = network
         self._card = card
+        self._tuner = tuner
+        self._cache = tuner.cache
         self._room = room
         self._copies = _host_copies(opened)
         self._held = opened.enter_context(HeldMemory(options.host_room))
@@ -215,32 +219,35 @@ class CudaVolumeGenerator:
         self, ready: _Ready, source: Stored, target: Stored, on_share: Callable[[float], None]
     ) -> list[Timing]:
         placed, slots = ready.placed, ready.slots
+        most = slot_voxels(placed.grid.extents)
         first, *others = placed.memory.passes
+        stream = self._card.stream
         with ExitStack() as opened:
-            marks = StreamMarks(self._card.stream, opened)
-            marks.put("arriving")
+            phases = PhaseTimes(opened)
+            entering, computing, leaving = map(phases.mark, ("copy in", "compute", "copy out"))
+            entering.start.record(stream)
             placed.queue_start()
             coming = RunsByRows(
                 placed.in_runs(first),
-                lambda: marks.put("computing"),
-                lambda: marks.put("computed"),
+                lambda: computing.start.record(stream),
+                lambda: computing.stop.record(stream),
             )
             came = coming.queue_those_that_read if placed.takes_runs_early else _nothing
-            bring_in(placed, source, slots, came)
-            marks.put("arrived")
+            bring_in(placed, source, slots, most, came)
+            entering.stop.record(stream)
             coming.queue_all()
             self._compute(ready, on_share, opened)
             going = RunsByRows(
                 placed.in_runs(others[-1] if others else first, slowest_axis(target)),
                 _nothing,
-                lambda: marks.put("computed"),
+                lambda: computing.stop.record(stream),
             )
-            marks.put("leaving")
+            leaving.start.record(stream)
             needed = going.queue_those_that_write if others else _nothing
-            is_finite = take_out(placed, target, slots, needed)
-            marks.put("left")
-            timings = marks.timings()
-            self._keep_time(ready, marks.seconds("computing", "computed"))
+            is_finite = take_out(placed, target, slots, most, needed)
+            leaving.stop.record(stream)
+            timings = phases.timings(stream)
+            self._keep_time(ready, computing.seconds)
         if not is_finite:
             raise PrecisionOverflowError.of(self.options.precision)
         on_share(1.0)
@@ -269,8 +276,8 @@ class CudaVolumeGenerator:
     def _keep_time(self, ready: _Ready, seconds: float) -> None:
         """For later plans: of the first volume that found all kernels loaded."""
         key = time_key(ready.compiled.lowered, ready.placed.memory)
-        if self._has_run and self._card.cache.time(key) is None:
-            self._card.cache.put_time(key, 1000 * seconds / ready.placed.grid.blocks)
+        if self._has_run and self._cache.time(key) is None:
+            self._cache.put_time(key, 1000 * seconds / ready.placed.grid.blocks)
 
     def _prepared(self, grid: BlockGrid) -> _Ready:
         """Memory and program for a grid; what was there for the last one serves again if it can."""
@@ -315,28 +322,17 @@ class CudaVolumeGenerator:
         return laid_out.memory
 
     def _is_same_anywhere(self, placed: PlacedVolume) -> bool:
-        """Whether plans for blocks that lie elsewhere than measured give the same bytes there.
-
-        It takes seconds, so it is looked at once on a card.
-        """
-        return all(
-            self._gives_the_same_anywhere(placed, step)
-            for step in recomputed_convolutions(placed.memory.passes)
-        )
-
-    def _gives_the_same_anywhere(self, placed: PlacedVolume, step: Convolve) -> bool:
+        """Whether tactics give a voxel the same bytes in blocks that lie elsewhere."""
         assert self._compiled is not None
-        algorithm, cache = self._compiled.algorithms[step.shape], self._card.cache
-        if algorithm.plans is None:  # an own kernel knows no place
-            return True
-        is_same = cache.is_same_anywhere(step.shape, algorithm.name)
-        if is_same is None:
-            source, _, target, _ = places = placed.places_of(step)
-            is_same = gives_the_same_anywhere(
-                step.shape, source, target, lambda: self._convolve(step, places), self._card.stream
-            )
-            cache.put_same_anywhere(step.shape, algorithm.name, is_same)
-        return is_same
+        tactics = self._compiled.tactics
+        for step in recomputed_convolutions(placed.memory.passes):
+            tactic, places = tactics[step.shape], placed.places_of(step)
+            try:
+                if not self._tuner.is_same_anywhere(step.shape, tactic, places):
+                    return False
+            except CudaError as error:
+                raise error.at(step.layer) from error
+        return True
 
     def _captured(self, ready: _Ready) -> list[CapturedGraph]:
         """Each pass between the first and the last as one launch, which costs the host nothing."""
@@ -355,9 +351,8 @@ class CudaVolumeGenerator:
         compiled = compiled_blocks(
             self._network,
             self._card,
+            self._tuner,
             grid,
-            self.options.search,
-            TrialMemory(self._room),
             lambda lowered: self._take_host_memory(lowered, grid),
         )
         offsets, size = compiled.constants
@@ -380,11 +375,11 @@ class CudaVolumeGenerator:
     def _convolve(self, step: Convolve, places: tuple[int, int, int, int]) -> bool:
         """Queue a convolution by cuDNN's plan, if it has one."""
         assert self._compiled is not None
-        algorithm = self._compiled.algorithms[step.shape]
-        if algorithm.plans is None:
+        tactic = self._compiled.tactics[step.shape]
+        if tactic.plans is None:
             return False
         try:
-            algorithm.plans.run(algorithm.index, *places)
+            tactic.plans.run(tactic.index, *places)
         except CudaError as error:
             raise error.at(step.layer) from error
         return True

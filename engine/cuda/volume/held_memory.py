@@ -7,8 +7,8 @@ from contextlib import ExitStack, suppress
 from ...errors import CudaError, DeviceMemoryError
 from ...whole_volume import HostRoom
 from ..driver import Context, DeviceBuffer
+from ..streaming import PinnedSlots, copying_thread
 from .host_maps import check_host_room, pinned_maps
-from .transfer import PinnedSlots, open_slots
 
 
 class HeldMemory:
@@ -90,9 +90,10 @@ class HeldMemory:
         return self._parts["constants"].enter_context(DeviceBuffer(size)).address
 
     def slots_for(self, voxels: int, context: Context) -> PinnedSlots:
-        """Pinned slots that have room for so many voxels each."""
-        if self._slots is None or self._slots.voxels < voxels:
+        """Return pinned slots that have room for so many voxels each. Raises DeviceMemoryError."""
+        if self._slots is None or self._slots.size < 4 * voxels:
             self._slots = None
-            self._parts["slots"].close()
-            self._slots = open_slots(voxels, context, self._parts["slots"])
+            opened = self._parts["slots"]
+            opened.close()
+            self._slots = PinnedSlots(4 * voxels, copying_thread(context, opened), opened)
         return self._slots

@@ -4,7 +4,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from ....engine.cuda.plan_cache import Progress
+from ....engine.options import Progress
 from ...events import Remark
 from .messages import Tell, TuningBegan, TuningEnded
 

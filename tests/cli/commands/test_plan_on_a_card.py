@@ -18,8 +18,8 @@ from cuda_cyclegan.engine.compiler.memory.fitting import (
     usual_batch,
 )
 from cuda_cyclegan.engine.compiler.ring_buffers import rings
-from cuda_cyclegan.engine.cuda.device_plan import DevicePlan, ProgramPlan
-from cuda_cyclegan.engine.cuda.plan_cache import Candidate
+from cuda_cyclegan.engine.cuda.patches.device_plan import DevicePlan, ProgramPlan
+from cuda_cyclegan.engine.cuda.tuning.cache import Candidate
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.graph import Network

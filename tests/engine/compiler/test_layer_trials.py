@@ -1,4 +1,4 @@
-"""Trials of the outermost layers' steps; test_kernel_check.py runs them."""
+"""Trials of the outermost layers' steps; test_layer_check.py runs them."""
 
 from math import prod
 

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 import pytest
 from support.numerics_models import FunctionGenerator
 
-from cuda_cyclegan.engine.cuda.plan_cache import Progress, ignore_progress
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.generator import PatchGenerator
-from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.engine.options import Precision, Progress, ignore_progress
 from cuda_cyclegan.pipelines.execution.network_opening import early_opening
 
 PATIENCE = 30.0

@@ -9,11 +9,10 @@ import pytest
 from support.numerics_models import FunctionGenerator
 from support.pipeline_world import PipelineWorld
 
-from cuda_cyclegan.engine.cuda.plan_cache import Progress
 from cuda_cyclegan.engine.errors import DeviceMemoryError, EngineError, PrecisionOverflowError
 from cuda_cyclegan.engine.generator import PatchGenerator
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.engine.options import Precision, Progress
 from cuda_cyclegan.pipelines.events import DeviceOpened, Remark, Tuning
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import random
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ class Gpu:
     def __init__(self, choose: Callable[[Sequence["Stream"]], "Stream"] | None = None) -> None:
         self._choose = choose
         self._streams: list[Stream] = []
+        self._lock = threading.RLock()
 
     @classmethod
     def in_random_order(cls, seed: int) -> Self:
@@ -51,10 +53,14 @@ class Gpu:
         return stream
 
     def run_until(self, is_done: Callable[[], bool]) -> None:
-        while self._choose and not is_done():
-            ready = [stream for stream in self._streams if stream.is_ready]
-            assert ready, "every stream waits for another"
-            self._choose(ready).step()
+        """Do work until a condition holds; threads that wait at the same time take turns."""
+        while self._choose:
+            with self._lock:
+                if is_done():
+                    return
+                ready = [stream for stream in self._streams if stream.is_ready]
+                assert ready, "every stream waits for another"
+                self._choose(ready).step()
 
     def finish(self) -> None:
         """Do all that is queued."""

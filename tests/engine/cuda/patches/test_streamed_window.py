@@ -21,7 +21,7 @@ from support.streamed_window import (
 )
 from support.tiers import examples
 
-from cuda_cyclegan.engine.cuda.patches import window_buffers
+from cuda_cyclegan.engine.cuda.patches import streamed_window
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.engine.model.model_card import SmallVolumePadding
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
@@ -247,7 +247,7 @@ def test_patches_of_an_earlier_array_do_not_overflow_in_this_one() -> None:
     arrays = [np.full((1, *e), value, np.float32) for e, value in zip(extents, (7, 1), strict=True)]
     gpu = Gpu.in_random_order(0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(window_buffers, "Stream", gpu.stream)
+        patch.setattr(streamed_window, "Stream", gpu.stream)
         generator = FakeGenerator(overflowing).on(gpu, (4, 6, 6), 3, None)
         with pytest.raises(PrecisionOverflowError):
             through(arrays[0], generator, windows[0])

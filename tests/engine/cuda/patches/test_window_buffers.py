@@ -21,7 +21,8 @@ from support.streamed_window import (
 from support.tiers import examples
 
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
-from cuda_cyclegan.engine.cuda.patches import window_buffers
+from cuda_cyclegan.engine.cuda import streaming
+from cuda_cyclegan.engine.cuda.patches import streamed_window
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.patch_grid import PatchGrid, ring_rows
 from cuda_cyclegan.engine.scaling import Stored
@@ -46,10 +47,10 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_arrays_of_all_sizes_follow_each_other(arrays: list[Any], seed: int) -> None:
     patch, gpu = (8, 6, 6), Gpu.in_random_order(seed)
     with pytest.MonkeyPatch.context() as fake:
-        fake.setattr(window_buffers, "Stream", gpu.stream)
+        fake.setattr(streamed_window, "Stream", gpu.stream)
         generator = KeepingGenerator(bent)
         generator.on(gpu, patch, 2, None)
-        with window_buffers.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
+        with streamed_window.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
             for extents, blend in arrays:
                 array = np.random.default_rng(seed).uniform(-1, 1, (1, *extents))
@@ -70,11 +71,11 @@ def test_weights_stay_on_the_card_for_studies_that_are_alike() -> None:
     window = SlidingWindow(tile((20, 18, 12), (8, 8, 8), 0.25), "gaussian", "edge")
     other = SlidingWindow(tile((30, 18, 12), (8, 8, 8), 0.25), "constant", "edge")
     with pytest.MonkeyPatch.context() as fake:
-        fake.setattr(window_buffers, "Stream", gpu.stream)
+        fake.setattr(streamed_window, "Stream", gpu.stream)
         fake.setattr(Stream, "upload_now", counted)
         generator = KeepingGenerator(bent)
         generator.on(gpu, (8, 8, 8), 1, None)
-        with window_buffers.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
+        with streamed_window.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
             for following in (window, window, other, window):
                 array = np.ones((1, *following.tiling.extents), np.float32)
@@ -96,7 +97,7 @@ def test_why_the_host_had_to_blend_is_told() -> None:
     for most in (None, 0, -1):
         gpu = Gpu.in_random_order(0)
         with pytest.MonkeyPatch.context() as fake:
-            fake.setattr(window_buffers, "Stream", gpu.stream)
+            fake.setattr(streamed_window, "Stream", gpu.stream)
             generator = FakeGenerator(bent).on(gpu, patch, 1, most)
             ends = Stored(array), Stored(np.empty_like(array))
             notes = translate_array(*ends, generator, window, Stopwatch(), lambda _: None)
@@ -124,11 +125,11 @@ def test_without_memory_to_pin_the_host_blends_and_later_arrays_have_what_they_n
 
     gpu = Gpu.in_random_order(0)
     with pytest.MonkeyPatch.context() as fake:
-        fake.setattr(window_buffers, "Stream", gpu.stream)
-        fake.setattr(window_buffers, "PinnedBuffer", Scarce)
+        fake.setattr(streamed_window, "Stream", gpu.stream)
+        fake.setattr(streaming, "PinnedBuffer", Scarce)
         generator = KeepingGenerator(bent)
         generator.on(gpu, patch, 1, None)
-        with window_buffers.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
+        with streamed_window.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
             told: list[int] = []
             for extents in ((20, 6, 6), (20, 16, 16), (20, 6, 6)):

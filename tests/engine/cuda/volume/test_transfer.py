@@ -5,7 +5,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from typing import Any
 
@@ -23,9 +23,11 @@ from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.compiler.volume.lifetimes import VolumeRequest
 from cuda_cyclegan.engine.compiler.volume.memory import volume_memory
+from cuda_cyclegan.engine.cuda import streaming
+from cuda_cyclegan.engine.cuda.streaming import PinnedSlots
 from cuda_cyclegan.engine.cuda.volume.overlap import AxisRows
 from cuda_cyclegan.engine.cuda.volume.program import PlacedVolume
-from cuda_cyclegan.engine.cuda.volume.transfer import PinnedSlots, bring_in, take_out
+from cuda_cyclegan.engine.cuda.volume.transfer import bring_in, take_out
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.scaling import Stored
@@ -48,14 +50,20 @@ def network() -> VolumeOnCpu:
 
 
 @contextmanager
-def opened() -> Iterator[tuple[PlacedVolume, PinnedSlots]]:
+def opened(larger: int = 1) -> Iterator[tuple[PlacedVolume, PinnedSlots]]:
+    """larger: times by which the slots are larger than the volume needs, as after a larger one."""
     made = network()
     rows = 4 * SLOT_VOXELS, 8 * SLOT_VOXELS
     wanted = VolumeRequest(made.program.lowered, made.passes, GRID, (1, 1), rows)
-    slots: Any = [Buffer(4 * SLOT_VOXELS) for _ in range(2)]
-    events: Any = [Event() for _ in range(2)]
-    with made.placed(volume_memory(wanted, 1 << 40)) as placed, ThreadPoolExecutor(1) as copying:
-        yield placed, PinnedSlots(slots, events, SLOT_VOXELS, copying)
+    with (
+        made.placed(volume_memory(wanted, 1 << 40)) as placed,
+        ThreadPoolExecutor(1) as copying,
+        ExitStack() as kept,
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        patched.setattr(streaming, "PinnedBuffer", Buffer)
+        patched.setattr(streaming, "CudaEvent", Event)
+        yield placed, PinnedSlots(4 * larger * SLOT_VOXELS, copying, kept)
 
 
 def noise() -> np.ndarray[Any, np.dtype[np.int16]]:
@@ -79,8 +87,24 @@ def test_each_piece_is_there_before_what_reads_it_is_queued(rounds: int) -> None
     for _ in range(rounds):
         with opened() as (placed, slots):
             volume = at(placed, PATCHES)
-            bring_in(placed, Stored(source), slots, partial(look, volume, source, there))
+            bring_in(
+                placed, Stored(source), slots, SLOT_VOXELS, partial(look, volume, source, there)
+            )
     assert there == [True] * 4 * rounds
+
+
+def test_slots_of_a_larger_volume_before_hold_no_larger_pieces() -> None:
+    """The GPU has room for pieces of this volume alone."""
+    source, there = noise(), list[bool]()
+    with opened(larger=4) as (placed, slots):
+        bring_in(
+            placed,
+            Stored(source),
+            slots,
+            SLOT_VOXELS,
+            partial(look, at(placed, PATCHES), source, there),
+        )
+    assert there == [True] * 4
 
 
 def look(volume: Any, source: Any, there: list[bool], rows: AxisRows) -> None:
@@ -111,7 +135,7 @@ def test_rows_are_told_when_they_are_in_their_place(rounds: int) -> None:
         with opened() as (placed, slots):
             ctypes.memset(placed.at("overflow"), 0, 4)
             needed = made_by(placed, result)
-            assert take_out(placed, Stored(target, on_rows=on_rows), slots, needed)
+            assert take_out(placed, Stored(target, on_rows=on_rows), slots, SLOT_VOXELS, needed)
         assert told == [1, 2, 3, 4, 5, 6, 7, 8]
         assert np.array_equal(target, result)
 
@@ -130,6 +154,6 @@ def test_nothing_is_put_in_place_any_more_once_a_fault_is_told() -> None:
 
     with opened() as (placed, slots):
         with pytest.raises(RuntimeError, match="lost"):
-            take_out(placed, Stored(target, on_rows=on_rows), slots, lost)
+            take_out(placed, Stored(target, on_rows=on_rows), slots, SLOT_VOXELS, lost)
         is_told.set()
     assert not late

@@ -25,12 +25,11 @@ from support.queue_world import QueueWorld
 from support.waiting import ENOUGH
 from support.watched_calls import watch_calls
 
-from cuda_cyclegan.engine.cuda.plan_cache import Progress
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.errors import CudaError, PrecisionOverflowError
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
-from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.engine.options import Precision, Progress
 from cuda_cyclegan.io.discovery import discover, images_sha256
 from cuda_cyclegan.io.errors import UnreadableScanError
 from cuda_cyclegan.pipelines import opening

@@ -9,8 +9,14 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 from support.cudnn_stand_in import cudnn_where_there_is_none
 
 from cuda_cyclegan.engine.compiler.convolution import Convolution
-from cuda_cyclegan.engine.cuda.plan_cache import TuningCache
+from cuda_cyclegan.engine.cuda.tuning.cache import TuningCache
 from cuda_cyclegan.engine.errors import CudaError
+from cuda_cyclegan.engine.options import SearchSettings
+
+with cudnn_where_there_is_none():
+    from cuda_cyclegan.engine.cuda.card import OpenCard
+    from cuda_cyclegan.engine.cuda.tuning import tactics, tuner
+    from cuda_cyclegan.engine.cuda.tuning.convolution_check import TacticVerdict
 
 CUBE = (8, 8, 8)
 ONE = (1, 1, 1)
@@ -52,54 +58,54 @@ class Plans:
 @pytest.fixture
 def search(monkeypatch):
     """A search whose clock reads the table above, and the names that it has measured."""
-    with cudnn_where_there_is_none():
-        from cuda_cyclegan.engine.cuda import plan_check, plan_search
+    measured: list[str] = []
 
-        measured: list[str] = []
+    class Bench:
+        def __init__(self, *_) -> None:
+            pass
 
-        class Bench:
-            places = types.SimpleNamespace(addresses=(0, 0, 0, 0))
+        def __enter__(self):
+            return self
 
-            def __init__(self, *_) -> None:
-                pass
+        def __exit__(self, *_) -> None:
+            pass
 
-            def __enter__(self):
-                return self
+        def at(self, _name) -> int:
+            return 0
 
-            def __exit__(self, *_) -> None:
-                pass
+        def time(self, _queue, _best) -> float:
+            measured.append(plans[-1].built[-1])
+            return PLANS[measured[-1]][1]
 
-            def time(self, _queue, _best) -> float:
-                measured.append(plans[-1].built[-1])
-                return PLANS[measured[-1]][1]
+    class Check:
+        def __init__(self, *_) -> None:
+            pass
 
-        class Check:
-            def __init__(self, *_) -> None:
-                pass
+        def verdict(self, *_):
+            return TacticVerdict(None, 0.0)
 
-            def verdict(self, _way):
-                return plan_check.PlanVerdict(None, 0.0)
+        def unsteady(self, *_) -> None:
+            return None
 
-            def unsteady(self, _way) -> None:
-                return None
+    plans: list[Plans] = []
 
-        plans: list[Plans] = []
+    def offered(*asked):
+        plans.append(Plans(*asked))
+        return plans[-1]
 
-        def offered(*asked):
-            plans.append(Plans(*asked))
-            return plans[-1]
+    monkeypatch.setattr(tactics, "ConvolutionPlans", offered)
+    monkeypatch.setattr(tuner, "open_bench", Bench)
+    monkeypatch.setattr(tuner, "ConvolutionCheck", Check)
+    cache = TuningCache(None, {"card": "none"})
+    card = OpenCard(None, None, None, types.SimpleNamespace())
 
-        monkeypatch.setattr(plan_search, "ConvolutionPlans", offered)
-        monkeypatch.setattr(plan_search, "open_bench", Bench)
-        monkeypatch.setattr(plan_search, "PlanCheck", Check)
-        cache = TuningCache(None, {"card": "none"})
-        finder = plan_search.PlanSearch(None, None, None, cache, None)
+    def find(workspace: int, effort: str = "full", seconds: float = 60) -> str:
+        asked = SearchSettings(effort, seconds)
+        return (
+            tuner.Tuner(card, cache, 0, asked).convolutions([SHAPE, SHAPE], workspace)[SHAPE].name
+        )
 
-        def find(workspace: int, effort: str = "full", seconds: float = 60) -> str:
-            asked = plan_search.SearchSettings(effort, seconds)
-            return finder.algorithms([SHAPE, SHAPE], workspace, asked)[SHAPE].name
-
-        yield find, measured, plans
+    return find, measured, plans
 
 
 def test_the_fastest_plan_is_taken_and_each_is_measured_once(search):

@@ -1,4 +1,4 @@
-"""Whether a plan gives the same bytes for a voxel wherever in a block it lies."""
+"""Checks that a tactic gives a voxel the same bytes wherever in a block it lies."""
 
 from collections.abc import Callable
 
@@ -14,13 +14,13 @@ from ..driver import Stream
 def gives_the_same_anywhere(
     shape: Convolution, source: int, target: int, run: Callable[[], object], stream: Stream
 ) -> bool:
-    """Compare what it makes of noise with what it makes of the same noise moved on.
+    """Compare the results for noise and for the same noise moved by some voxels; wait for both.
 
-    source, target: addresses of its tensors, whose content is lost. run: queues it. Waits.
+    source, target: addresses of the tensors, whose content is lost. run: queues the tactic.
     """
-    given = (shape.batch, *shape.source_extents, shape.source_channels)
+    read = (shape.batch, *shape.source_extents, shape.source_channels)
     made = (shape.batch, *shape.target_extents, shape.target_channels)
-    noise = np.random.default_rng(0).uniform(-1, 1, given).astype(np.float32)
+    noise = np.random.default_rng(0).uniform(-1, 1, read).astype(np.float32)
     by = _moves(shape)
     results: list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]] = []
     for content in (noise, np.roll(noise, by, (1, 2, 3))):
@@ -36,7 +36,7 @@ def gives_the_same_anywhere(
 
 
 def _moves(shape: Convolution) -> Triple:
-    """Voxels along each axis, of which some are no multiple of any tile."""
+    """Return voxels along each axis, of which some are no multiple of any tile."""
     return triple(
         min(step, extent - 1) for step, extent in zip((1, 2, 3), shape.target_extents, strict=True)
     )

@@ -1,48 +1,38 @@
-"""Which way of doing each convolution is fastest on this card: measured once, kept on disk."""
+"""Tuning results of one GPU: the fastest tactics of each layer, measured once and kept on disk."""
 
 import json
-import os
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from ...io.files.regular import read_regular
-from ..decoding import decode, encode, parse
-from ..options import Effort
+from ....io.files.regular import read_regular
+from ...decoding import decode, encode, parse
+from ...options import Effort
+from ..user_cache import write_whole
 
 if TYPE_CHECKING:
-    from ..compiler.convolution import Convolution
-
-Progress: TypeAlias = Callable[[str, float | None], None]
-"""Told what is being measured, and the share of the work that is done; 1 at the end. None in its
-place comes with a sentence that the user should keep: that a plan is refused.
-"""
+    from ...compiler.convolution import Convolution
 
 _FASTEST = 8
-
-
-def ignore_progress(_what: str, _share: float | None) -> None:
-    """Progress that nobody wants to hear of."""
-
+"""Candidates of a layer that are kept."""
 
 _AS_FAST = 1.02
-"""Of the fastest plan's time, up to which one without workspace is taken in its place.
+"""A plan without workspace is preferred up to this share of the fastest plan's time.
 
-A launch of its own prepares that, which a program waits for longer than a plan that follows itself
-again and again: 256 to 256 channels at 16^3 take 29.4 us so by either plan on an H200, and in a
-program 31 and 32 with a workspace, 30 and 27 without.
+A separate launch prepares the workspace, which delays a program more than repeated runs of the same
+plan: 256 to 256 channels at 16^3 take 29.4 us by either plan on an H200, and in a program 31 and 32
+with a workspace, 30 and 27 without.
 """
 
 _KEPT_AS = {"split_fp16": "halves"}
 """Names of fields in stored keys."""
 
 _USUAL = {"dilation": (1, 1, 1), "groups": 1}
-"""Values of fields that came later, by which keys leave them out."""
+"""Values of later fields that keys leave out."""
 
 OWN = "own kernel"
-"""The algorithm that needs no cuDNN plan."""
+"""Name of the tactic that needs no cuDNN plan."""
 
 _PLACES_VERSION = "2"
 """Raised when the comparison of places finds more than before, so that plans are compared again."""
@@ -52,9 +42,10 @@ _EFFORTS: tuple[Effort, ...] = ("off", "quick", "full")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way of doing a convolution: cuDNN's plan name, bytes, microseconds (0: not measured).
+    """A tactic of a layer: cuDNN's plan name, bytes, and microseconds (0: not measured).
 
-    workspace: those bytes. proof: by which check many of its runs were found right; empty before.
+    workspace: those bytes. proof: version of the check that many of its runs have passed, empty
+    before.
     """
 
     plan: str
@@ -69,11 +60,11 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """What is known of one convolution: candidates from fast to slow, and how hard was looked.
+class TuningResult:
+    """Candidates of one layer, the fastest first, and how hard it was searched.
 
-    workspace: bytes up to which candidates were tried. effort: of the search. refused: plans that
-    did not compute the convolution, and what was wrong.
+    workspace: bytes up to which candidates were tried. effort: of the search. refused: rejected
+    plans, and what was wrong with each.
     """
 
     effort: Effort
@@ -87,26 +78,27 @@ class Findings:
         return is_as_hard and (effort == "off" or self.workspace >= workspace)
 
     def best(self, workspace: int) -> Candidate | None:
-        """The fastest candidate within so many bytes of workspace, or one as fast without any."""
+        """Return the fastest candidate within the workspace, or one as fast without any."""
         fitting = [c for c in self.candidates if c.workspace <= workspace]
         as_fast = (c for c in fitting if c.microseconds <= _AS_FAST * fitting[0].microseconds)
         return min(as_fast, key=lambda one: (one.workspace > 0, one.microseconds), default=None)
 
-    def with_proof(self, plan: str, proof: str) -> "Findings":
-        """The same, with a plan found right."""
+    def with_proof(self, plan: str, proof: str) -> "TuningResult":
+        """Return the result with a plan that passed its check."""
         candidates = tuple(
             replace(one, proof=proof) if one.plan == plan else one for one in self.candidates
         )
         return replace(self, candidates=candidates)
 
-    def without(self, plan: str, wrong: str) -> "Findings":
-        """The same, with a plan struck out."""
+    def without(self, plan: str, wrong: str) -> "TuningResult":
+        """Return the result with a plan rejected."""
         candidates = tuple(one for one in self.candidates if one.plan != plan)
         return replace(self, candidates=candidates, refused={**self.refused, plan: wrong})
 
-    def behind(self, earlier: "Findings") -> "Findings":
-        """With those of another process, whose candidates stay if its search was as hard and wide:
-        all processes then take the same plan.
+    def behind(self, earlier: "TuningResult") -> "TuningResult":
+        """Return the result merged with another process's.
+
+        Its candidates stay if its search was as hard and wide: all processes then take one plan.
         """
         refused = {**earlier.refused, **self.refused}
         kept = earlier if earlier.covers(self.effort, self.workspace) else self
@@ -114,21 +106,21 @@ class Findings:
         return replace(kept, candidates=candidates, refused=refused)
 
 
-NOTHING = Findings("off", 0, ())
-"""What is known of a convolution that was never looked at."""
+NOTHING = TuningResult("off", 0, ())
+"""Result of a layer that was never tuned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """A cache's file. identity: what it was measured on. times: milliseconds a program.
+    """Content of a cache file. identity: what it is valid for. times: milliseconds by program.
 
-    findings: by `key_of` a convolution. kernels: own kernels on a layer that were checked there,
-    and what was wrong, empty for nothing. places: whether a plan gives a voxel of a convolution the
-    same bytes wherever it lies, by both.
+    findings: results by layer. kernels: layers whose custom kernel was checked, and what was wrong,
+    empty for nothing. places: whether a plan gives a voxel of a convolution the same bytes wherever
+    it lies, by both.
     """
 
     identity: Mapping[str, str]
-    findings: Mapping[str, Findings] = field(default_factory=dict[str, Findings])
+    findings: Mapping[str, TuningResult] = field(default_factory=dict[str, TuningResult])
     times: Mapping[str, float] = field(default_factory=dict[str, float])
     kernels: Mapping[str, str] = field(default_factory=dict[str, str])
     places: Mapping[str, bool] = field(default_factory=dict[str, bool])
@@ -139,7 +131,7 @@ def _place_key(shape: "Convolution", plan: str) -> str:
 
 
 def key_of(shape: "Convolution") -> str:
-    """Under which the findings of a convolution are kept: without what is 1, as ever."""
+    """Return the cache key of a convolution, without later fields of the usual value."""
     values = asdict(shape)
     for name, usual in _USUAL.items():
         if values[name] == usual:
@@ -148,65 +140,66 @@ def key_of(shape: "Convolution") -> str:
 
 
 class TuningCache:
-    """Findings by convolution in one JSON file for a card, driver, cuDNN version and precision.
+    """Tuning results in one JSON file per GPU, driver, cuDNN version and precision.
 
-    Beside them the times of whole programs, which tell how long a batch of studies will take.
+    The file also has the times of whole programs, from which plans of a batch are estimated.
 
-    A file that cannot be read, or was written for something else, counts as empty: findings can
-    always be measured again.
+    A file that cannot be read, or that is valid for something else, counts as empty: everything in
+    it can be measured again.
     """
 
     def __init__(self, folder: Path | None, identity: Mapping[str, str]) -> None:
+        """identity: what results are valid for. folder: of the file, None to keep nothing."""
         name = "-".join(_plain(part) for part in identity.values())
         self._path = folder / f"plans-{name}.json" if folder else None
         self._known = self._read(Measurements(dict(identity)))
 
-    def get(self, key: str) -> Findings:
-        """What is known of a convolution."""
+    def get(self, key: str) -> TuningResult:
+        """Return the result of a layer."""
         return self._known.findings.get(key, NOTHING)
 
     def best(self, shape: "Convolution", workspace: int, effort: Effort) -> Candidate | None:
-        """The fastest way of a convolution within so many bytes, if so hard a search was made."""
+        """Return the fastest candidate within the workspace if the search was as hard."""
         known = self.get(key_of(shape))
         return known.best(workspace) if known.covers(effort, workspace) else None
 
-    def put(self, key: str, findings: Findings) -> None:
-        """Keep findings, on disk too, behind those that another process has put there meanwhile."""
+    def put(self, key: str, result: TuningResult) -> None:
+        """Keep a result, merged with what another process has kept meanwhile."""
         before = self.get(key)
         self._reread()
         meanwhile = self.get(key)
-        self._keep("findings", key, findings if meanwhile == before else findings.behind(meanwhile))
+        self._keep("findings", key, result if meanwhile == before else result.behind(meanwhile))
 
     def time(self, program: str) -> float | None:
-        """Milliseconds of one run of a program, if it was measured."""
+        """Return the milliseconds of one run of a program if it was measured."""
         return self._known.times.get(program)
 
     def put_time(self, program: str, milliseconds: float) -> None:
-        """Keep the time of a program, on disk too."""
+        """Keep the time of a program."""
         self._reread()
         self._keep("times", program, milliseconds)
 
     @property
     def kernels(self) -> Mapping[str, str]:
-        """Own kernels that were checked, and what was wrong with each."""
+        """Custom kernels that were checked, and what was wrong with each."""
         return self._known.kernels
 
     def put_kernel(self, kernel: str, wrong: str) -> None:
-        """Keep what the check of an own kernel came to, on disk too."""
+        """Keep the verdict on a custom kernel."""
         self._reread()
         self._keep("kernels", kernel, wrong)
 
     def is_same_anywhere(self, shape: "Convolution", plan: str) -> bool | None:
-        """Whether a plan gives a voxel the same bytes wherever it lies, if that was looked at."""
+        """Whether a plan gives a voxel the same bytes wherever it lies, if that was checked."""
         return self._known.places.get(_place_key(shape, plan))
 
     def put_same_anywhere(self, shape: "Convolution", plan: str, is_same: bool) -> None:
-        """Keep whether it does, on disk too."""
+        """Keep whether it does."""
         self._reread()
         self._keep("places", _place_key(shape, plan), is_same)
 
     def _reread(self) -> None:
-        """Take what other processes have put there; what the file lacks stays."""
+        """Take over what other processes have kept; keep what the file lacks."""
         known, stored = self._known, self._read(Measurements(self._known.identity))
         self._known = Measurements(
             identity=known.identity,
@@ -216,8 +209,8 @@ class TuningCache:
             places={**known.places, **stored.places},
         )
 
-    def _keep(self, kind: str, key: str, value: Findings | float | str | bool) -> None:
-        """kind: the field of the measurements that gets it."""
+    def _keep(self, kind: str, key: str, value: TuningResult | float | str | bool) -> None:
+        """Add an entry to a field of the measurements, on disk too."""
         kept = {**getattr(self._known, kind), key: value}
         self._known = replace(self._known, **{kind: kept})
         if self._path is None:
@@ -235,35 +228,8 @@ class TuningCache:
         return found if found.identity == empty.identity else empty
 
 
-def cache_folder() -> Path | None:
-    """Where this user's compiled kernels and measurements are kept; None for one without a home.
-
-    On Linux as the XDG base directory specification says, which ignores a relative path.
-    """
-    chosen = Path(os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or "")
-    try:
-        base = chosen if chosen.is_absolute() else Path.home() / ".cache"
-    except RuntimeError:
-        return None
-    return base / "cuda-cyclegan"
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that other processes may read meanwhile, and make its folder. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = None
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part:
-            part.write(content)
-        Path(part.name).replace(path)
-    except OSError:
-        if part:
-            Path(part.name).unlink(missing_ok=True)
-        raise
-
-
 def worth_keeping(candidates: list[Candidate]) -> tuple[Candidate, ...]:
-    """The fastest, and those that are the fastest for their workspace."""
+    """Return the fastest candidates, and those that are the fastest for their workspace."""
     ordered = sorted(candidates, key=lambda candidate: candidate.microseconds)
     kept: list[Candidate] = []
     for candidate in ordered:

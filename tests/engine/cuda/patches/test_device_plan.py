@@ -11,16 +11,15 @@ from support.gpu_networks import random_network
 from cuda_cyclegan.engine.compiler.memory.fitting import MemoryBudget, ProgramRequest, fit
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
 from cuda_cyclegan.engine.compiler.steps import ConvolveByPlanes, ConvTransposeToCells
-from cuda_cyclegan.engine.cuda.device_plan import (
+from cuda_cyclegan.engine.cuda.patches.device_plan import (
     DevicePlan,
     ProgramPlan,
-    faster_forms,
-    form_key,
     in_faster_forms,
     plan_program,
     program_key,
 )
-from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCache, key_of
+from cuda_cyclegan.engine.cuda.tuning.cache import Candidate, TuningCache, TuningResult, key_of
+from cuda_cyclegan.engine.cuda.tuning.forms import faster_forms, form_key
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.patch_grid import ring_rows
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES
@@ -46,7 +45,7 @@ def start(cache: TuningCache, effort: str = "full", milliseconds: float = 3.0):
         found = {}
         for shape in shapes:
             found[shape] = Candidate("plan", WORKSPACE, 10.0)
-            cache.put(key_of(shape), Findings(effort, workspace, (found[shape],)))
+            cache.put(key_of(shape), TuningResult(effort, workspace, (found[shape],)))
         return found
 
     fitted = fit(NETWORK, WANTED, ROOM, measured)
@@ -80,12 +79,12 @@ def test_a_layer_that_is_slower_by_its_own_kernel_is_planned_as_it_is_faster(
         found = {}
         for shape in shapes:
             found[shape] = Candidate("plan", WORKSPACE, 10.0)
-            cache.put(key_of(shape), Findings("full", workspace, (found[shape],)))
+            cache.put(key_of(shape), TuningResult("full", workspace, (found[shape],)))
         return found
 
     def planned(took: dict[str, float]) -> ProgramPlan | None:
         candidates = tuple(Candidate(form, 0, each) for form, each in took.items())
-        cache.put(form_key(own), Findings("full", 0, candidates))
+        cache.put(form_key(own), TuningResult("full", 0, candidates))
         return plan_program(network, WANTED, ROOM, cache, "full")
 
     fitted = fit(network, WANTED, ROOM, measured)

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
+from support.cudnn_stand_in import cudnn_where_there_is_none
 from support.described_cards import CARDS, H200
 from support.gpu_on_cpu.kernels import Kernels
 from support.gpu_on_cpu.memory import array_at, used_buffer
@@ -35,18 +36,16 @@ from cuda_cyclegan.engine.compiler.steps import (
     Statistics,
 )
 from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor, TensorView
-from cuda_cyclegan.engine.cuda import kernel_check, trial_memory
-from cuda_cyclegan.engine.cuda.kernel_check import (
-    WrongKernelError,
-    check_outer_layers,
-    refuse_kernel,
-    refused_kernels,
-)
-from cuda_cyclegan.engine.cuda.plan_cache import TuningCache
-from cuda_cyclegan.engine.cuda.trial_memory import TrialMemory
+from cuda_cyclegan.engine.cuda.tuning.cache import TuningCache
 from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.options import SearchSettings
 
-MEMORY = TrialMemory(1 << 30)
+with cudnn_where_there_is_none():
+    from cuda_cyclegan.engine.cuda.card import OpenCard
+    from cuda_cyclegan.engine.cuda.tuning import bench, layer_check
+    from cuda_cyclegan.engine.cuda.tuning.tuner import Tuner, WrongKernelError, refused_kernels
+
+ROOM = 1 << 30
 EXTENTS, KERNEL = (2, 3, 20), (3, 1, 3)
 STEP = ConvolvePatches(
     "first",
@@ -86,8 +85,8 @@ compiled = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g
 
 @pytest.fixture(autouse=True)
 def host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial_memory, "DeviceBuffer", used_buffer)
-    monkeypatch.setattr(kernel_check, "RUNS", 2)
+    monkeypatch.setattr(bench, "DeviceBuffer", used_buffer)
+    monkeypatch.setattr(layer_check, "RUNS", 2)
 
 
 @pytest.fixture
@@ -108,11 +107,19 @@ class LaneKernels(Kernels):
         super().run(launch)
 
 
+def tuner_with(kernels, cache, settings):
+    return Tuner(OpenCard(None, Stream(), None, kernels), cache, ROOM, settings)
+
+
+def check_layers(lowered, kernels, cache):
+    tuner_with(kernels, cache, SearchSettings()).check_layers(lowered)
+
+
 def wrong_in(trial, step, kernels, grid=None):
     """What is found wrong with a step by a trial that is not its own."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kernel_check, "trial_of", lambda _: trial)
-        return kernel_check.wrong_step(step, kernels, Stream(), MEMORY, grid) or ""
+        patched.setattr(layer_check, "trial_of", lambda _: trial)
+        return layer_check.wrong_step(step, kernels, Stream(), ROOM, grid) or ""
 
 
 @compiled
@@ -128,11 +135,9 @@ def wrong_in(trial, step, kernels, grid=None):
     ids=["dense", "strided", "in blocks", "warp groups", "warp groups in blocks"],
 )
 def test_the_first_layer_is_right_and_found_wrong_when_it_is(step, grid, cache):
-    kernels, stream = LaneKernels(), Stream()
+    kernels = LaneKernels()
     layout = replace(LOWERED.layout, in_blocks=grid is not None)
-    check_outer_layers(
-        replace(LOWERED, layout=layout, steps=(step,)), kernels, stream, cache, MEMORY
-    )
+    check_layers(replace(LOWERED, layout=layout, steps=(step,)), kernels, cache)
     assert list(cache.kernels.values()) == [""]
     assert {launch.in_blocks for launch in kernels.first_layers} == {grid is not None}
     right = trial_of(of_one_patch(step) if grid else step)
@@ -186,13 +191,11 @@ class SpoiltPartials(LaneKernels):
     ],
 )
 def test_a_first_layer_that_measures_wrongly_is_found(fault, words, cache):
-    check = partial(
-        check_outer_layers, replace(LOWERED, steps=(MEASURED,)), cache=cache, memory=MEMORY
-    )
+    check = partial(check_layers, replace(LOWERED, steps=(MEASURED,)), cache=cache)
     with pytest.raises(WrongKernelError, match=words):
-        check(kernels=SpoiltPartials(fault), stream=Stream())
+        check(kernels=SpoiltPartials(fault))
     assert not cache.kernels
-    check(kernels=LaneKernels(), stream=Stream())
+    check(kernels=LaneKernels())
     assert list(cache.kernels.values()) == [""]
 
 
@@ -231,8 +234,8 @@ def _by_planes(extents):
 @compiled
 @pytest.mark.parametrize("extents", [(2, 6, 10), pytest.param((4, 6, 34), marks=pytest.mark.slow)])
 def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(extents, cache):
-    kernels, stream, step = LaneKernels(), Stream(), _by_planes(extents)
-    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
+    kernels, step = LaneKernels(), _by_planes(extents)
+    check_layers(replace(LOWERED, steps=(step,)), kernels, cache)
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
     laid = right.weights[STORED_WEIGHT]
@@ -246,8 +249,8 @@ def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(extents, ca
 @compiled
 @pytest.mark.parametrize("table", [None, AffineTable("first.table", 2, 32)])
 def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, cache):
-    kernels, stream, step = LaneKernels(), Stream(), _halving(table)
-    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
+    kernels, step = LaneKernels(), _halving(table)
+    check_layers(replace(LOWERED, steps=(step,)), kernels, cache)
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
     laid = right.weights[STORED_WEIGHT]
@@ -263,12 +266,12 @@ def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, cache):
 @compiled
 @pytest.mark.parametrize("table", [None, AffineTable("norm.table", 2, 64)])
 def test_a_doubling_layer_of_voxels_is_right_and_found_wrong_when_it_is(table, cache):
-    cells, kernels, stream = (2, 3, 17), LaneKernels(), Stream()
+    cells, kernels = (2, 3, 17), LaneKernels()
     source = TensorView(Tensor("norm", 2, cells, 64, "fp16"), cells)
     read = ActivatedView(source, table, Activation(0.01) if table else IDENTITY)
     view = TensorView(Tensor("target", 2, cells, 8 * 32, "fp16"), (4, 6, 34), shuffled=True)
     step = ConvTransposeVoxels("up", read, view, "weight")
-    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
+    check_layers(replace(LOWERED, steps=(step,)), kernels, cache)
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
     laid = right.weights[STORED_WEIGHT]
@@ -295,11 +298,9 @@ def _doubling(outputs, beyond=0):
 @pytest.mark.parametrize("in_blocks", [False, True])
 @pytest.mark.parametrize("outputs", [32, pytest.param(64, marks=pytest.mark.slow)])
 def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(in_blocks, outputs, cache):
-    kernels, stream, step = LaneKernels(), Stream(), _doubling(outputs, int(in_blocks))
+    kernels, step = LaneKernels(), _doubling(outputs, int(in_blocks))
     layout = replace(LOWERED.layout, patch=(4, 2, 34), in_blocks=in_blocks)
-    check_outer_layers(
-        replace(LOWERED, layout=layout, steps=(step,)), kernels, stream, cache, MEMORY
-    )
+    check_layers(replace(LOWERED, layout=layout, steps=(step,)), kernels, cache)
     assert list(cache.kernels.values()) == [""]
     assert {launch.in_blocks for launch in kernels.first_layers} == {in_blocks}
     step = of_one_patch(step) if in_blocks else step
@@ -320,11 +321,9 @@ def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(in_blocks, outputs
     ],
 )
 def test_a_doubling_layer_that_measures_wrongly_is_found(fault, words, cache):
-    check = partial(
-        check_outer_layers, replace(LOWERED, steps=(_doubling(32),)), cache=cache, memory=MEMORY
-    )
+    check = partial(check_layers, replace(LOWERED, steps=(_doubling(32),)), cache=cache)
     with pytest.raises(WrongKernelError, match=words):
-        check(kernels=SpoiltPartials(fault), stream=Stream())
+        check(kernels=SpoiltPartials(fault))
     assert not cache.kernels
 
 
@@ -342,21 +341,21 @@ class BlindKernels(LaneKernels):
 @pytest.mark.parametrize("outputs", [32, pytest.param(64, marks=pytest.mark.slow)])
 def test_a_layer_that_measures_what_lies_past_the_volume_is_found(outputs):
     step, grid = _doubling(outputs, 1), BlockGrid((4, 2, 34), (4, 2, 34))
-    check = partial(kernel_check.wrong_step, step, stream=Stream(), memory=MEMORY, grid=grid)
+    check = partial(layer_check.wrong_step, step, stream=Stream(), room=ROOM, grid=grid)
     assert check(LaneKernels()) is None
     assert "wrong statistics" in check(BlindKernels())
 
 
 @compiled
 def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(cache):
-    kernels, stream = LaneKernels(), Stream()
+    kernels = LaneKernels()
     extents = (1, 2, 3)
     parts = tuple(
         ActivatedView(TensorView(Tensor(name, 1, extents, 32, "fp16"), extents), None, IDENTITY)
         for name in ("skip", "up")
     )
     step = ConvTransposeToPatches("last", parts, "weight", 1, (2, 4, 6), None, IDENTITY)
-    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
+    check_layers(replace(LOWERED, steps=(step,)), kernels, cache)
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
     swapped = replace(right.step, parts=right.step.parts[::-1])
@@ -385,8 +384,8 @@ def test_the_last_layer_of_warp_groups_is_right_and_found_wrong_when_it_is(
     step = ConvolveToPatches(
         "last", part, (-3, -3, -3), mode, WIDE, "weight", 1, extents, None, IDENTITY, True
     )
-    kernels, stream = LaneKernels(), Stream()
-    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache, MEMORY)
+    kernels = LaneKernels()
+    check_layers(replace(LOWERED, steps=(step,)), kernels, cache)
     assert list(cache.kernels.values()) == [""]
     right = trial_of(step)
     wrong = replace(right, step=replace(right.step, mode="replicate"))
@@ -401,21 +400,31 @@ def test_each_layer_is_checked_once_and_with_one_patch_where_memory_is_short(cac
         if step.target.batch > 1:
             raise DeviceMemoryError("full")
 
-    monkeypatch.setattr(kernel_check, "wrong_step", judged)
+    monkeypatch.setattr(layer_check, "wrong_step", judged)
     for _ in range(2):
-        check_outer_layers(LOWERED, NumPyKernels(), Stream(), cache, MEMORY)
+        check_layers(LOWERED, NumPyKernels(), cache)
     assert asked == [2, 1]
 
 
 def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch):
     kernels = NumPyKernels()
     monkeypatch.setattr(kernels, "image_key", lambda source: f"first-{source}", raising=False)
-    monkeypatch.setattr(kernel_check, "wrong_step", lambda *_: "wrong results")
-    with pytest.raises(WrongKernelError) as caught:
-        check_outer_layers(LOWERED, kernels, Stream(), cache, MEMORY)
-    assert refused_kernels(cache, kernels) == frozenset()
-    refuse_kernel(cache, kernels, caught.value)
-    assert refused_kernels(cache, kernels) == {"convolve_patches"}
+    monkeypatch.setattr(layer_check, "wrong_step", lambda *_: "wrong results")
+    told: list[str] = []
+    settings = SearchSettings(progress=lambda what, _share: told.append(what))
+    tuner = tuner_with(kernels, cache, settings)
+    attempts: list[frozenset[str]] = []
+
+    def attempt(without: frozenset[str]) -> None:
+        attempts.append(without)
+        if not without:
+            tuner.check_layers(LOWERED)
+
+    tuner.with_right_kernels(attempt)
+    assert attempts == [frozenset(), {"convolve_patches"}]
+    assert told == [
+        "The own kernel convolve_patches gave wrong results in fp16, and is not used on this card."
+    ]
     monkeypatch.setattr(kernels, "image_key", lambda source: f"second-{source}", raising=False)
     assert refused_kernels(cache, kernels) == frozenset()
 

@@ -6,18 +6,18 @@ from dataclasses import fields, replace
 import pytest
 
 from cuda_cyclegan.engine.compiler.convolution import Convolution
-from cuda_cyclegan.engine.cuda.plan_cache import (
+from cuda_cyclegan.engine.cuda.tuning.cache import (
     NOTHING,
     Candidate,
-    Findings,
     TuningCache,
+    TuningResult,
     key_of,
     worth_keeping,
-    write_whole,
 )
+from cuda_cyclegan.engine.cuda.user_cache import write_whole
 
 IDENTITY = {"card": "NVIDIA H200", "driver": "13000", "cudnn": "91900/1.20.0", "precision": "fp16"}
-FOUND = Findings("full", 1 << 20, (Candidate("eng1", 4096, 10.0), Candidate("eng2", 0, 12.5)))
+FOUND = TuningResult("full", 1 << 20, (Candidate("eng1", 4096, 10.0), Candidate("eng2", 0, 12.5)))
 
 
 def test_findings_are_there_at_the_next_start(tmp_path):
@@ -154,13 +154,13 @@ def test_a_folder_that_cannot_be_written_costs_only_the_memory_of_it(tmp_path):
 def test_the_fastest_candidate_within_the_workspace_is_taken():
     assert FOUND.best(1 << 20) == Candidate("eng1", 4096, 10.0)
     assert FOUND.best(0) == Candidate("eng2", 0, 12.5)
-    assert Findings("full", 0, ()).best(0) is None
+    assert TuningResult("full", 0, ()).best(0) is None
 
 
 @pytest.mark.parametrize(("time", "taken"), [(10.1, "lean"), (10.3, "fast")])
 def test_a_plan_without_workspace_is_taken_where_it_is_as_fast(time, taken):
     fast, lean = Candidate("fast", 4096, 10.0), Candidate("lean", 0, time)
-    found = Findings("full", 8192, (fast, Candidate("greedy", 8192, 10.05), lean))
+    found = TuningResult("full", 8192, (fast, Candidate("greedy", 8192, 10.05), lean))
     best = found.best(8192)
     assert best is not None
     assert best.plan == taken
@@ -170,7 +170,7 @@ def test_findings_serve_searches_that_are_no_harder_and_no_wider():
     assert FOUND.covers("full", 1 << 20)
     assert FOUND.covers("quick", 0)
     assert not FOUND.covers("quick", 2 << 20)
-    assert not Findings("quick", 1 << 20, ()).covers("full", 0)
+    assert not TuningResult("quick", 1 << 20, ()).covers("full", 0)
 
 
 def test_slow_candidates_are_kept_where_they_need_less_workspace():

@@ -22,11 +22,23 @@ from cuda_cyclegan.engine.compiler.kernels import own_kernel
 from cuda_cyclegan.engine.compiler.launches.steps import launches
 from cuda_cyclegan.engine.compiler.steps import Convolve
 from cuda_cyclegan.engine.compiler.tensors import Region, Tensor
-from cuda_cyclegan.engine.cuda.plan_cache import OWN, Candidate, Findings, TuningCache, key_of
-from cuda_cyclegan.engine.cuda.trial_memory import TrialMemory
+from cuda_cyclegan.engine.cuda.tuning.cache import (
+    OWN,
+    Candidate,
+    TuningCache,
+    TuningResult,
+    key_of,
+)
 from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError
+from cuda_cyclegan.engine.options import SearchSettings
 
-MEMORY = TrialMemory(1 << 30)
+with cudnn_where_there_is_none():
+    from cuda_cyclegan.engine.cuda.card import OpenCard
+    from cuda_cyclegan.engine.cuda.tuning import bench, tactics
+    from cuda_cyclegan.engine.cuda.tuning.convolution_check import ConvolutionCheck
+    from cuda_cyclegan.engine.cuda.tuning.tuner import Tuner
+
+ROOM = 1 << 30
 ONE = (1, 1, 1)
 SHAPE = Convolution(3, (4, 5, 3), 8, (4, 5, 3), 8, (3, 3, 3), ONE, ONE, ONE, "fp16")
 GROUPED = {
@@ -81,21 +93,23 @@ FAULTS = {
 @pytest.fixture
 def world(monkeypatch):
     """Opens a search on a card that offers plans with faults."""
-    with cudnn_where_there_is_none():
-        from cuda_cyclegan.engine.cuda import plan_bench, plan_search, trial_memory
+    monkeypatch.setattr(bench, "DeviceBuffer", used_buffer)
+    monkeypatch.setattr(bench, "CapturedGraph", Graph)
+    return tactics, monkeypatch
 
-        monkeypatch.setattr(trial_memory, "DeviceBuffer", used_buffer)
-        monkeypatch.setattr(plan_bench, "CapturedGraph", Graph)
-        yield plan_search, monkeypatch
+
+def tuner_with(cache, settings, room=ROOM):
+    """A tuner of a GPU in host memory."""
+    return Tuner(OpenCard(None, Stream(), None, NumPyKernels()), cache, room, settings)
 
 
 class Searches:
     """Starts on one card, that remember what earlier ones found."""
 
     def __init__(self, world, faults, folder=None, shape=SHAPE) -> None:
-        self._module, patched = world
+        tactics, patched = world
         self.plans = Plans(shape, faults)
-        patched.setattr(self._module, "ConvolutionPlans", lambda *_: self.plans)
+        patched.setattr(tactics, "ConvolutionPlans", lambda *_: self.plans)
         self.folder = folder
         self.told: list[str] = []
 
@@ -108,9 +122,8 @@ class Searches:
             if share is None:
                 self.told.append(what)
 
-        search = self._module.PlanSearch(None, NumPyKernels(), Stream(), self.cache, MEMORY)
-        settings = self._module.SearchSettings(effort, 60, hear)
-        return search.algorithms([shape], 0, settings)[shape].name
+        tuner = tuner_with(self.cache, SearchSettings(effort, 60, hear))
+        return tuner.convolutions([shape], 0)[shape].name
 
 
 @pytest.mark.parametrize("effort", ["full", "quick", "off"])
@@ -174,7 +187,7 @@ def test_the_own_kernel_of_single_channels_is_measured_beside_the_plans(world, t
 def test_a_choice_of_an_earlier_version_is_checked_once(world, tmp_path, name):
     searches = Searches(world, {name: FAULTS[name], "right": None}, tmp_path)
     kept = Candidate(name, 0, 10.0), Candidate("right", 0, 20.0)
-    searches.cache.put(key_of(SHAPE), Findings("full", 0, kept))
+    searches.cache.put(key_of(SHAPE), TuningResult("full", 0, kept))
     assert searches.start() == "right"
     assert len(searches.told) == 1
     runs = searches.plans.runs
@@ -183,15 +196,13 @@ def test_a_choice_of_an_earlier_version_is_checked_once(world, tmp_path, name):
 
 
 def test_only_what_would_be_used_is_checked(world, tmp_path):
-    from cuda_cyclegan.engine.cuda import plan_check
+    checked, judge = [], ConvolutionCheck.verdict
 
-    checked, judge = [], plan_check.PlanCheck.verdict
+    def verdict(check, *run):
+        checked.append(run)
+        return judge(check, *run)
 
-    def verdict(check, way):
-        checked.append(way)
-        return judge(check, way)
-
-    world[1].setattr(plan_check.PlanCheck, "verdict", verdict)
+    world[1].setattr(ConvolutionCheck, "verdict", verdict)
     searches = Searches(world, {f"right {i}": None for i in range(5)}, tmp_path)
     searches.start()
     assert len(checked) == 1
@@ -206,8 +217,7 @@ def test_where_no_plan_is_right_the_plain_kernel_does(world):
 
 def test_a_convolution_that_nothing_does_rightly_is_refused(world, monkeypatch):
     searches = Searches(world, {"wrong": last_channel_dropped})
-    module, _ = world
-    monkeypatch.setattr(module.PlanSearch, "_measure_own", lambda *_: None)
+    monkeypatch.setattr(Tuner, "_measure_own", lambda *_: None)
     with pytest.raises(CudaError, match="no plan does"):
         searches.start()
 
@@ -239,13 +249,12 @@ def test_right_plans_are_never_refused(world):
 
 
 def test_a_search_that_has_no_room_says_so_and_is_over(world):
-    module, patched = world
-    patched.setattr(module, "ConvolutionPlans", lambda *_: Plans(SHAPE, {"right": None}))
+    tactics, patched = world
+    patched.setattr(tactics, "ConvolutionPlans", lambda *_: Plans(SHAPE, {"right": None}))
     told: list[tuple[str, float | None]] = []
     cache = TuningCache(None, {"card": "host"})
-    search = module.PlanSearch(None, NumPyKernels(), Stream(), cache, TrialMemory(100))
-    settings = module.SearchSettings("full", 60, lambda *what: told.append(what))
+    settings = SearchSettings("full", 60, lambda *what: told.append(what))
     with pytest.raises(DeviceMemoryError, match="larger setting vram-limit"):
-        search.algorithms([SHAPE], 0, settings)
+        tuner_with(cache, settings, room=100).convolutions([SHAPE], 0)
     assert [share for _, share in told] == [0.0, 1.0]
     assert cache.get(key_of(SHAPE)).candidates == ()

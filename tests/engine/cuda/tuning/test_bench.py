@@ -1,13 +1,22 @@
-"""The clock of trial convolutions, against a card that only counts."""
+"""The clock of trials, against a GPU that only counts, and their guarded memory."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Self
 
+import numpy as np
 import pytest
 
-from cuda_cyclegan.engine.cuda import plan_bench
-from cuda_cyclegan.engine.cuda.plan_bench import Places, PlanBench
+pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+
+from support.gpu_on_cpu.memory import array_at, used_buffer
+from support.gpu_on_cpu.numpy_kernels import NumPyKernels
+from support.gpu_on_cpu.streams import Stream
+
+from cuda_cyclegan.engine.compiler.memory.trials import GUARD, bytes_of_blocks
+from cuda_cyclegan.engine.cuda.tuning import bench as benches
+from cuda_cyclegan.engine.cuda.tuning.bench import TrialBench, open_bench
+from cuda_cyclegan.engine.errors import DeviceMemoryError
 
 HOST, WORK, LONG = 30.0, 5.0, 400.0
 """Microseconds: what a launch takes the host, and what short and long work takes the card."""
@@ -61,8 +70,39 @@ class CountingGraph:
 )
 def test_short_plans_are_told_apart_and_long_ones_given_up_soon(monkeypatch, work, best, launched):
     """launched: runs one by one, the first of which is not timed."""
-    monkeypatch.setattr(plan_bench, "CapturedGraph", CountingGraph)
+    monkeypatch.setattr(benches, "CapturedGraph", CountingGraph)
     stream = CountingStream(work)
-    bench = PlanBench(stream, Places(*[0] * 9))  # type: ignore[arg-type]
+    bench = TrialBench(None, stream, {})  # type: ignore[arg-type]
     assert bench.time(stream.queue, best) == pytest.approx(work)
     assert stream.launched == launched
+
+
+SIZES = {"source": 1000, "empty": 0, "target": 8}
+
+
+def test_blocks_lie_between_nan(monkeypatch):
+    taken = []
+
+    def buffer(size):
+        taken.append(size)
+        return used_buffer(size)
+
+    monkeypatch.setattr(benches, "DeviceBuffer", buffer)
+    room = bytes_of_blocks(SIZES)
+    with open_bench(NumPyKernels(), Stream(), SIZES, room) as bench:
+        assert taken == [room]
+        for name, size in SIZES.items():
+            around = array_at(bench.at(name) - GUARD, np.uint8, size + 2 * GUARD)
+            assert (around == 0xFF).all()
+            around[GUARD : GUARD + size] = 0
+
+
+def test_what_is_more_than_may_be_taken_is_not_asked_for(monkeypatch):
+    monkeypatch.setattr(benches, "DeviceBuffer", None)
+    room = bytes_of_blocks(SIZES) - 1
+    with (
+        pytest.raises(DeviceMemoryError, match="larger setting vram-limit") as refused,
+        open_bench(NumPyKernels(), Stream(), SIZES, room),
+    ):
+        pass
+    assert refused.value.wanted == room + 1

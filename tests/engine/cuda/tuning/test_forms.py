@@ -22,10 +22,14 @@ from cuda_cyclegan.engine.benchmark.layer_times import work_of
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.lowering.forms import ComparedStep
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.cuda.device_plan import form_key
-from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCache, key_of
-from cuda_cyclegan.engine.cuda.trial_memory import TrialMemory
+from cuda_cyclegan.engine.cuda.tuning.cache import Candidate, TuningCache, TuningResult, key_of
+from cuda_cyclegan.engine.cuda.tuning.forms import form_key
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.options import SearchSettings
+
+with cudnn_where_there_is_none():
+    from cuda_cyclegan.engine.cuda.card import OpenCard
+    from cuda_cyclegan.engine.cuda.tuning import bench, tuner
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 
@@ -44,39 +48,37 @@ def test_forms_of_layers_are_compared_with_the_passes_around_them(
     monkeypatch: pytest.MonkeyPatch, full: bool
 ) -> None:
     """full: whether there is no memory to compare them in."""
-    with cudnn_where_there_is_none():
-        from cuda_cyclegan.engine.cuda import form_comparison, trial_memory
-        from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
-
     network = random_network(build(ResNetSpec(1, 1, width=32, blocks=0, downsamplings=1)), 0)
     layout = Layout((4, 4, 6), 1, "fp16", matrix_kernels=True, wgmma=True)
     lowered, cache = lower(network, layout, SMALL), TuningCache(None, {"card": "host"})
     halving, doubling = (step for step in lowered.steps if isinstance(step, ComparedStep))
 
-    class Plans:
-        def algorithms(self, shapes: Any, workspace: int, search: Any) -> None:
-            for shape in shapes:
-                plan = Candidate("plan", 0, 2.0 if shape.transposed else sum(shape.stride) / 3)
-                cache.put(key_of(shape), Findings(search.effort, workspace, (plan,)))
+    time_of_step = bench._time_of_step
 
-    class Comparison(form_comparison.FormComparison):
-        def _time(self, step: Any, lowered: Any) -> float:
-            assert super()._time(step, lowered) == 1.0
-            return TOOK[work_of(step).text]
+    def convolutions(self: Any, shapes: Any, workspace: int) -> None:
+        for shape in shapes:
+            plan = Candidate("plan", 0, 2.0 if shape.transposed else sum(shape.stride) / 3)
+            effort = self._settings.effort
+            cache.put(key_of(shape), TuningResult(effort, workspace, (plan,)))
 
-    def run_time(_stream: Any, queue: Any, _best: float) -> float:
+    def took(step: Any, *given: Any) -> float:
+        assert time_of_step(step, *given) == 1.0
+        return TOOK[work_of(step).text]
+
+    def run_time(_bench: Any, queue: Any) -> float:
         queue()
         return 1.0
 
-    memory = TrialMemory(100 if full else 1 << 30)
-    monkeypatch.setattr(trial_memory, "DeviceBuffer", used_buffer)
-    monkeypatch.setattr(form_comparison, "run_time", run_time)
-    comparison = Comparison(LaneKernels("fp16"), Stream(), cache, memory)  # type: ignore[arg-type]
-    plans: Any = Plans()
-    comparison.measure(network, lowered, plans, SearchSettings("off"))
+    monkeypatch.setattr(bench, "DeviceBuffer", used_buffer)
+    monkeypatch.setattr(bench.TrialBench, "time", run_time)
+    monkeypatch.setattr(bench, "_time_of_step", took)
+    monkeypatch.setattr(tuner.Tuner, "convolutions", convolutions)
+    card: Any = OpenCard(None, Stream(), None, LaneKernels("fp16"))  # type: ignore[arg-type]
+    room = 100 if full else 1 << 30
+    tuner.Tuner(card, cache, room, SearchSettings("off")).compare_forms(network, lowered)
     assert cache.get(form_key(doubling)).candidates == ()
     for _ in range(2):
-        comparison.measure(network, lowered, plans, SearchSettings())
+        tuner.Tuner(card, cache, room, SearchSettings()).compare_forms(network, lowered)
         found = [
             {one.plan: one.microseconds for one in cache.get(form_key(step)).candidates}
             for step in (halving, doubling)

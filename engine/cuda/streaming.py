@@ -1,0 +1,208 @@
+"""Streaming of rows between arrays of the host and the GPU: pinned slots, and when phases ran.
+
+Nothing here knows patches or volumes, or which stream copies: one set of slots for each direction
+and each array in flight is enough for copies that overlap other work.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import cycle
+from time import perf_counter
+
+import numpy as np
+
+from ..cores import beside_each_other
+from ..patch_grid import Phase, Timing
+from ..scaling import VoxelArray
+from .driver import Context, CudaEvent, PinnedBuffer, Stream
+
+_SHARE = 1 << 19
+"""Bytes of a copy between arrays of the host that are worth a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """Pinned memory, with an event behind its last copy."""
+
+    buffer: PinnedBuffer
+    copied: CudaEvent
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """Rows in a pinned slot, which are to be copied to or from the GPU. voxels: the rows."""
+
+    voxels: VoxelArray
+    _slot: _Slot
+
+    def upload(self, stream: Stream, address: int) -> None:
+        """Queue their copy to the GPU."""
+        stream.upload(address, self.voxels.ctypes.data, self.voxels.nbytes)
+        self._slot.copied.record(stream)
+
+    def download(self, stream: Stream, address: int) -> None:
+        """Queue their copy from the GPU."""
+        stream.download(self.voxels.ctypes.data, address, self.voxels.nbytes)
+        self._slot.copied.record(stream)
+
+    def put(self, place: VoxelArray) -> None:
+        """Wait for their copy from the GPU, and copy them on to their place."""
+        self._slot.copied.wait()
+        _copy(place, self.voxels)
+
+
+class PinnedSlots:
+    """Two pinned buffers: while the host fills or empties one, the GPU copies the other.
+
+    size: bytes of each. One array at a time may use them.
+    """
+
+    def __init__(self, size: int, copying: Executor, opened: ExitStack) -> None:
+        """copying: a thread for the host's copies, one after another; see `copying_thread`.
+
+        Raises DeviceMemoryError if the host has no memory to pin.
+        """
+        self.size = size
+        buffers = [opened.enter_context(PinnedBuffer(size)) for _ in range(2)]
+        slots = [_Slot(buffer, opened.enter_context(CudaEvent())) for buffer in buffers]
+        self._first, *_ = slots
+        self._turns = cycle(slots)
+        self._copying = copying
+
+    def upload(
+        self, pieces: Sequence[VoxelArray], queue: Callable[[int, StagedRows], None]
+    ) -> None:
+        """Stage pieces of an array, one ahead; queue: queues the copy of a piece by its number."""
+        turns = self._turns
+
+        def staged(piece: VoxelArray) -> StagedRows:
+            slot = next(turns)
+            slot.copied.wait()
+            rows = StagedRows(slot.buffer.array(piece.shape, piece.dtype), slot)
+            _copy(rows.voxels, piece)
+            return rows
+
+        coming: deque[Future[StagedRows]] = deque()
+        try:
+            for number, piece in enumerate(pieces):
+                if not coming:
+                    coming.append(self._copying.submit(staged, piece))
+                rows = coming.popleft().result()
+                if number + 1 < len(pieces):
+                    coming.append(self._copying.submit(staged, pieces[number + 1]))
+                queue(number, rows)
+        finally:
+            wait(coming)
+
+    def download(
+        self,
+        places: Iterable[VoxelArray],
+        queue: Callable[[int, StagedRows], None],
+        put: Callable[[int], None],
+    ) -> None:
+        """Fill places of an array, and wait until all are.
+
+        queue: queues the copy of a piece by its number. put: called in the copying thread once it
+        is in its place.
+        """
+
+        def put_in(place: VoxelArray, rows: StagedRows, number: int) -> None:
+            rows.put(place)
+            put(number)
+
+        going: deque[Future[None]] = deque()
+        try:
+            for number, place in enumerate(places):
+                if len(going) == 2:
+                    going.popleft().result()
+                slot = next(self._turns)
+                rows = StagedRows(slot.buffer.array(place.shape, place.dtype), slot)
+                queue(number, rows)
+                going.append(self._copying.submit(put_in, place, rows, number))
+            while going:
+                going.popleft().result()
+        finally:  # what still comes must not be written over what a next try makes
+            wait(going)
+
+    def flag(self, stream: Stream, address: int) -> bool:
+        """Whether the int32 at an address is not 0, once the stream's work is done."""
+        flag = self._first.buffer.array((1,), np.int32)
+        stream.download(flag.ctypes.data, address, 4)
+        stream.wait()
+        return bool(flag[0])
+
+
+def copying_thread(context: Context, opened: ExitStack) -> Executor:
+    """Return a thread for the host's copies that may wait for events of a context."""
+    return opened.enter_context(ThreadPoolExecutor(1, "copying", context.use))
+
+
+def _copy(target: VoxelArray, source: VoxelArray) -> None:
+    """Copy some rows of the slowest axis at a time, or of a run of voxels, on several cores."""
+    if target.flags.c_contiguous and source.flags.c_contiguous:
+        target, source = target.reshape(-1), source.reshape(-1)
+    rows = max(1, len(target) * _SHARE // max(1, target.nbytes))
+
+    def copy_from(first: int) -> None:
+        target[first : first + rows] = source[first : first + rows]
+
+    beside_each_other(copy_from, range(0, len(target), rows))
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseMark:
+    """Events at both ends of a phase. If an end is recorded again, the last time counts.
+
+    part: the phase. start, stop: the events.
+    """
+
+    part: Phase
+    start: CudaEvent
+    stop: CudaEvent
+
+    @property
+    def seconds(self) -> float:
+        """Length of the phase, once it is over."""
+        return self.stop.seconds_since(self.start)
+
+
+class PhaseTimes:
+    """The phases of an array's way through the GPU. opened: closes the events."""
+
+    def __init__(self, opened: ExitStack) -> None:
+        self._opened = opened
+        self._marks: list[PhaseMark] = []
+
+    def event(self) -> CudaEvent:
+        """Return an event that stays open as long as this."""
+        return self._opened.enter_context(CudaEvent())
+
+    def mark(self, part: Phase) -> PhaseMark:
+        """Return the mark of a phase, whose ends are to be recorded."""
+        mark = PhaseMark(part, self.event(), self.event())
+        self._marks.append(mark)
+        return mark
+
+    @contextmanager
+    def around(self, part: Phase, stream: Stream) -> Generator[None]:
+        """Mark what is queued inside the block as a phase."""
+        mark = self.mark(part)
+        mark.start.record(stream)
+        yield
+        mark.stop.record(stream)
+
+    def timings(self, stream: Stream) -> list[Timing]:
+        """Return when each phase ran by the host's clock, once the stream's work is done."""
+        end = self.event()
+        end.record(stream)
+        end.wait()
+        now = perf_counter()
+        return [
+            Timing(
+                mark.part, now - end.seconds_since(mark.start), now - end.seconds_since(mark.stop)
+            )
+            for mark in self._marks
+        ]

@@ -1,0 +1,200 @@
+"""Guarded GPU memory of one trial, with its clock and fingerprints of its results."""
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from functools import partial
+from math import inf
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...compiler.card_properties import CardProperties
+from ...compiler.checks import NOISE
+from ...compiler.launches import checks
+from ...compiler.launches.launch import Launch
+from ...compiler.launches.steps import launches, scratch_bytes
+from ...compiler.lowered import Lowered
+from ...compiler.memory.trials import FINGERPRINTS, PARTIALS, between_guards
+from ...compiler.steps import Step
+from ...compiler.tensors import AffineTable, Tensor
+from ...errors import DeviceMemoryError
+from ..driver import CapturedGraph, DeviceBuffer, Stream
+from ..kernel_images import Kernels
+
+_NAN = 0xFF
+"""Every byte of a NaN, in all precisions."""
+
+_SHORT = 100
+"""Microseconds below which the host's time for a launch hides the time of a run."""
+
+
+@contextmanager
+def open_bench(
+    kernels: Kernels, stream: Stream, sizes: Mapping[str, int], room: int
+) -> Generator["TrialBench"]:
+    """Memory blocks of these sizes by name, with NaN in and around them.
+
+    room: bytes that a trial may take at most. Raises DeviceMemoryError if the blocks need more, or
+    more than the GPU has left.
+    """
+    arena = between_guards(sizes)
+    if arena.bytes > room:
+        raise DeviceMemoryError(
+            f"A layer is tried in {-(-arena.bytes // 2**20)} MiB of device memory, but "
+            f"{room >> 20} MiB may be used; use a larger setting vram-limit.",
+            wanted=arena.bytes,
+            free=room,
+        )
+    with DeviceBuffer(arena.bytes) as buffer:
+        stream.fill(buffer.address, _NAN, arena.bytes)
+        addresses = {name: buffer.address + offset for name, offset in arena.offsets.items()}
+        yield TrialBench(kernels, stream, addresses)
+
+
+class TrialBench:
+    """Runs trials in blocks of memory at `addresses`."""
+
+    def __init__(self, kernels: Kernels, stream: Stream, addresses: Mapping[str, int]) -> None:
+        self.kernels = kernels
+        self.stream = stream
+        self._addresses = addresses
+        self._taken = 0
+
+    def at(self, name: str) -> int:
+        """Return the address of a block."""
+        return self._addresses[name]
+
+    def launch(self, launches: Iterable[Launch]) -> None:
+        """Queue custom kernels."""
+        for launch in launches:
+            self.kernels.launch(self.stream, launch)
+
+    def upload(self, name: str, content: bytes) -> None:
+        """Fill a block, and wait."""
+        self.stream.upload_now(self.at(name), content)
+
+    def download(self, name: str, count: int, kind: type[Any]) -> npt.NDArray[Any]:
+        """Return numbers of a block once the queue is done."""
+        numbers = np.empty(count, kind)
+        self.stream.download(numbers.ctypes.data, self.at(name), numbers.nbytes)
+        self.stream.wait()
+        return numbers
+
+    def spoil(self, name: str, size: int) -> None:
+        """Queue filling bytes from the start of a block with NaN."""
+        self.stream.fill(self.at(name), _NAN, size)
+
+    def run(self, queue: Callable[[], None], made: str, size: int, number_bytes: int) -> None:
+        """Queue a run whose result goes to a spoilt block, and the fingerprint of the result.
+
+        made: the block. size: bytes of the result, in whole words. number_bytes: of a number.
+        """
+        self.spoil(made, size)
+        queue()
+        into = self.at(FINGERPRINTS) + 8 * self._taken
+        self.stream.fill(into, 0, 8)
+        card = self.kernels.card
+        self.launch([checks.fingerprint(self.at(made), size, number_bytes, into, card)])
+        self._taken += 1
+
+    def fingerprints(self) -> npt.NDArray[Any]:
+        """Return the fingerprints of all runs since the last call, once the queue is done."""
+        taken, self._taken = self._taken, 0
+        return self.download(FINGERPRINTS, taken, np.uint64)
+
+    def time(self, queue: Callable[[], None], best: float = inf) -> float:
+        """Return the median time of a run in microseconds; of fewer runs if far above `best`.
+
+        Short runs are launched as one graph, as a program is: one by one, each would take as long
+        as the host needs to launch it.
+        """
+        queue()
+        self.stream.wait()
+        first = self._timed(queue, 1)
+        if first > max(2 * best, _SHORT):
+            return first
+        repeats = int(min(20, max(3, 1000 // max(first, 1))))
+        if first > _SHORT:
+            return median(self._timed(queue, repeats) for _ in range(3))
+        with CapturedGraph(self.stream, partial(_repeat, queue, repeats)) as graph:
+            graph.launch()
+            return median(self._timed(graph.launch, 1) for _ in range(3)) / repeats
+
+    def _timed(self, queue: Callable[[], None], repeats: int) -> float:
+        with self.stream.timed() as elapsed:
+            _repeat(queue, repeats)
+        return elapsed[0] / repeats * 1000
+
+
+def _repeat(queue: Callable[[], None], repeats: int) -> None:
+    for _ in range(repeats):
+        queue()
+
+
+def time_of_steps(
+    steps: Iterable[Step], lowered: Lowered, kernels: Kernels, stream: Stream, room: int
+) -> float:
+    """Return the microseconds of steps of a program, each run by itself on a bench.
+
+    room: bytes of a bench. Raises DeviceMemoryError.
+    """
+    return sum(_time_of_step(step, lowered, kernels, stream, room) for step in steps)
+
+
+def _time_of_step(
+    step: Step, lowered: Lowered, kernels: Kernels, stream: Stream, room: int
+) -> float:
+    with _bench_of_step(step, lowered, kernels, stream, room) as bench:
+
+        def queue() -> None:
+            bench.launch(launches(step, bench.at, lowered.card, bench.at(PARTIALS)))
+
+        return bench.time(queue)
+
+
+@contextmanager
+def _bench_of_step(
+    step: Step, lowered: Lowered, kernels: Kernels, stream: Stream, room: int
+) -> Generator[TrialBench]:
+    """Memory of all that a step reads and writes, with noise in what it reads."""
+    card = lowered.card
+    constants = {
+        name: lowered.encoded_constant(name)
+        for name in sorted(_named(step, card) & lowered.constant_bytes().keys())
+    }
+    touched = {item.name: item for item in step.flow.touches if item.name not in constants}
+    sizes = {
+        **{name: len(content) for name, content in constants.items()},
+        **{name: item.bytes for name, item in touched.items()},
+        PARTIALS: scratch_bytes(step, card),
+    }
+    with open_bench(kernels, stream, sizes, room) as bench:
+        for name, content in constants.items():
+            bench.upload(name, content)
+        for name in touched.keys() - step.flow.written_names:
+            item = touched[name]
+            if isinstance(item, Tensor):
+                bench.launch([checks.fill_tensor(item, NOISE.source, bench.at(name), card)])
+            else:
+                bench.upload(name, _noise(item))
+        yield bench
+
+
+def _named(step: Step, card: CardProperties) -> set[str]:
+    """Return all names whose addresses a step's launches need."""
+    names: set[str] = set()
+
+    def noted(name: str) -> int:
+        names.add(name)
+        return 0
+
+    launches(step, noted, card)
+    return names
+
+
+def _noise(table: AffineTable) -> bytes:
+    """Return factors and summands of both signs."""
+    random = np.random.default_rng(0)
+    return random.uniform(-1, 1, table.bytes // 4).astype(np.float32).tobytes()

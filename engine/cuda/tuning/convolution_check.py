@@ -1,0 +1,156 @@
+"""Checks that a tactic computes its convolution: compares it with the plain kernel on the GPU.
+
+On whole numbers every voxel and channel must equal the plain kernel's to the last bit; on usual
+numbers the error must be within the rounding bound of sums in double. A tactic that is to be used
+is run many times, because only that exposes one that fails now and then.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...compiler.checks import (
+    NOISE,
+    RUNS,
+    NumberSet,
+    exposing_sets,
+    rounding_bound,
+    sampled_voxels,
+    unlike_patches,
+)
+from ...compiler.convolution import Convolution
+from ...compiler.launches import checks
+from ...compiler.memory.plan import aligned
+from ...compiler.memory.trials import GUARD
+from ...compiler.tensors import NUMBER_BYTES, Tensor
+from .bench import TrialBench
+from .tactics import lone_tensors
+
+VERSION = "1"
+"""Raised when the check finds more than before, so that kept plans are checked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TacticVerdict:
+    """Result of a check. wrong: why the tactic is rejected, None if it is right.
+
+    error: the largest error on usual numbers, relative to the rounding bound.
+    """
+
+    wrong: str | None
+    error: float
+
+
+class ConvolutionCheck:
+    """Compares tactics of one convolution with the plain kernel's results on the same numbers.
+
+    Those are computed first. Usual numbers are left on the bench.
+    """
+
+    def __init__(self, bench: TrialBench, shape: Convolution) -> None:
+        voxels = sampled_voxels(shape)
+        bench.upload("voxels", voxels.tobytes())
+        self._bench = bench
+        self._shape = shape
+        self._samples = len(voxels)
+        self._sets = exposing_sets(shape)
+        self._right = self._expected()
+
+    def verdict(self, queue: Callable[[], None], workspace: int) -> TacticVerdict:
+        """Judge a tactic by one run on each set of numbers.
+
+        queue: queues a run. workspace: bytes of workspace that the run takes.
+        """
+        bench = self._bench
+        for numbers in self._sets:
+            self._fill_alike(self._shape, numbers)
+            self._run(queue, workspace)
+        self._fill(self._shape, NOISE)
+        bench.spoil("target", self._fenced_bytes)
+        self._spoil_workspace(workspace)
+        queue()
+        self._compare()
+        made = bench.fingerprints()
+        found = bench.download("found", 2, np.uint32)
+        wrong, error = int(found[0]), float(found.view(np.float32)[1])
+        for numbers, right, got in zip(self._sets, self._right, made, strict=True):
+            if right != got:
+                return TacticVerdict(f"wrong results ({numbers.name})", error)
+        return TacticVerdict(f"{error:.2g} times the error of rounding" if wrong else None, error)
+
+    def unsteady(self, queue: Callable[[], None], workspace: int) -> str | None:
+        """Return what is wrong in many runs on the same numbers, None if nothing is."""
+        self._fill_alike(self._shape, self._sets[0])
+        for _ in range(RUNS):
+            self._run(queue, workspace)
+        wrong = int((self._bench.fingerprints() != self._right[0]).sum())
+        self._fill(self._shape, NOISE)
+        return f"wrong results in {wrong} of {RUNS} runs" if wrong else None
+
+    def _expected(self) -> npt.NDArray[Any]:
+        """Return fingerprints of right results; leave the expected sums for usual numbers."""
+        shape, bench = self._shape, self._bench
+        source, weight, target, voxels, sums = map(
+            bench.at, ("source", "weight", "target", "voxels", "sums")
+        )
+        few = unlike_patches(replace(shape, split_fp16=False))
+        plain = checks.plain(few, (source, weight, target))
+
+        def queue() -> None:
+            bench.launch([plain])
+            self._repeat(target, shape.batch, lone_tensors(few)[1])
+
+        for numbers in self._sets:
+            self._fill(few, numbers)
+            self._run(queue, 0)
+        self._fill(shape, NOISE)
+        bench.launch([checks.expect(shape, (source, weight), voxels, sums, self._samples)])
+        return bench.fingerprints()
+
+    def _compare(self) -> None:
+        shape, bench = self._shape, self._bench
+        target, voxels, sums, found = map(bench.at, ("target", "voxels", "sums", "found"))
+        bench.stream.fill(found, 0, 8)
+        bound = rounding_bound(shape)
+        bench.launch([checks.compare(shape, target, voxels, sums, self._samples, bound, found)])
+
+    @property
+    def _fenced_bytes(self) -> int:
+        """Bytes of the target and of the guard behind it, which no tactic may write."""
+        return aligned(lone_tensors(self._shape)[1].bytes) + GUARD
+
+    def _run(self, queue: Callable[[], None], workspace: int) -> None:
+        """Run into a target of NaN, and fingerprint it with the guard behind it."""
+        self._spoil_workspace(workspace)
+        number_bytes = NUMBER_BYTES[self._shape.precision]
+        self._bench.run(queue, "target", self._fenced_bytes, number_bytes)
+
+    def _spoil_workspace(self, workspace: int) -> None:
+        if workspace:
+            self._bench.spoil("workspace", workspace)
+
+    def _fill_alike(self, shape: Convolution, numbers: NumberSet) -> None:
+        few = unlike_patches(shape)
+        self._fill(few, numbers)
+        self._repeat(self._bench.at("source"), shape.batch, lone_tensors(few)[0])
+
+    def _repeat(self, address: int, batch: int, few: Tensor) -> None:
+        """Copy the first patches of a tensor behind them until there are `batch` of them."""
+        each = few.bytes // few.batch
+        for patch in range(few.batch, batch):
+            source = address + patch % few.batch * each
+            self._bench.stream.copy(address + patch * each, source, each)
+
+    def _fill(self, shape: Convolution, numbers: NumberSet) -> None:
+        bench, card = self._bench, self._bench.kernels.card
+        source, _ = lone_tensors(shape)
+        place, groups = bench.at("source"), shape.groups
+        bench.launch(
+            [
+                checks.fill_tensor(source, numbers.source, place, card, groups),
+                checks.fill_weight(shape, numbers.weight, bench.at("weight"), card),
+            ]
+        )

@@ -1,0 +1,209 @@
+"""Checks that the custom kernel of a layer computes what the plain kernels do on this GPU.
+
+A step on Tensor Cores and the plain steps of the same result are run on whole numbers, for which
+both results are equal to the last bit. Statistics that a step takes of its result are compared with
+those of a pass of their own.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+
+from ...compiler.blocks import BlockGrid, BlockRun
+from ...compiler.checks import (
+    RUNS,
+    Filling,
+    host_signs,
+    kernel_numbers,
+    uneven_numbers,
+    whole_numbers,
+)
+from ...compiler.launches import checks
+from ...compiler.launches.blocks import block_launches, measured_volume
+from ...compiler.launches.steps import launches
+from ...compiler.layer_trials import PLAIN_WEIGHT, LayerTrial, TriedStep, of_one_patch, trial_of
+from ...compiler.memory.trials import PARTIALS, layer_blocks
+from ...compiler.steps import ConvolvePatches, Statistics, Step
+from ...compiler.tensors import COUNTERS, NUMBER_BYTES, PATCHES, TRANSLATED, TensorView
+from ...compiler.weight_layout import encoded
+from ...network.layers import FloatArray, triple
+from ...options import Precision
+from ..driver import Stream
+from ..kernel_images import Kernels
+from .bench import TrialBench, open_bench
+
+_SIGNS = Filling("signs", 0.75)
+
+VERSION = "2"
+"""Raised when the check finds more than before, so that layers are checked again."""
+
+_STATISTICS_BOUND = 2e-5
+"""Largest error of factors, relative to their size, and of summands, in standard deviations. Sums
+in float of some million numbers differ by a tenth of it; a block that is left out changes them by
+more.
+"""
+
+_ROUNDED: dict[Precision, float] = {"fp16": 2.0**-11, "bf16": 2.0**-8}
+"""Relative rounding error of a stored number, which a step may measure before it is rounded.
+
+The mean of n numbers moves by less than that over the square root of n, and those of hundreds of
+channels by less than four times as much.
+"""
+
+
+def wrong_step(
+    step: TriedStep, kernels: Kernels, stream: Stream, room: int, grid: BlockGrid | None = None
+) -> str | None:
+    """Return what is wrong with the custom kernel of a step, None if nothing is.
+
+    room: bytes that the trial may take. grid: of a volume of one block, for kernels of blocks;
+    their statistics are also checked in a volume that ends inside its block.
+    """
+    trial = trial_of(of_one_patch(step) if grid else step)
+    with open_bench(kernels, stream, layer_blocks(trial, kernels.card), room) as bench:
+        check = _LayerCheck(trial, bench, grid)
+        check.fill(_SIGNS)
+        [right] = check.results(check.plainly, 1)
+        wrong = int((check.results(check.as_used, RUNS) != right).sum())
+        if wrong:
+            return f"wrong results in {wrong} of {RUNS} runs"
+        if trial.measured is None:
+            return None
+        if (found := _wrong_statistics(check, trial.measured)) or grid is None:
+            return found
+        check = _LayerCheck(trial, bench, _that_ends_inside(trial.measured.source))
+        return _wrong_statistics(check, trial.measured)
+
+
+def _that_ends_inside(measured: TensorView) -> BlockGrid:
+    """Grid of one block whose volume ends inside it and inside a tile of what kernels measure.
+
+    Blocks of usual extents hold no whole number of tiles of that volume.
+    """
+    cell = 2 if measured.shuffled else 1
+    sizes = measured.tensor.extents
+    inside = triple(cell * max(1, 5 * size // 8 - 1) for size in sizes)
+    return BlockGrid(inside, triple(cell * size for size in sizes))
+
+
+def _wrong_statistics(check: "_LayerCheck", measured: Statistics) -> str | None:
+    """Return what is wrong with the statistics that the step takes, None if nothing is.
+
+    They are summed in float, so they may differ from those of a separate pass in the last bits, but
+    must be the same in every run.
+    """
+    check.fill_unevenly()
+    check.as_used()
+    found = check.table(measured)
+    check.measure_plainly(measured)
+    factors, summands = right = check.table(measured)
+    off = np.abs(found - right) / np.stack([factors, np.maximum(np.abs(summands), 1)])
+    view = measured.source
+    rounding = _ROUNDED.get(view.tensor.precision, 0.0) / sqrt(prod(view.extents))
+    if not (off <= _STATISTICS_BOUND + 4 * rounding).all():
+        return f"wrong statistics, by {off.max():.1e},"
+    first, *others = check.tables_taken(measured, RUNS)
+    wrong = sum(other != first for other in others)
+    return f"other statistics in {wrong} of {RUNS} runs" if wrong else None
+
+
+class _LayerCheck:
+    """Runs a trial both ways on a bench; grid: of a volume of one block, for kernels of blocks."""
+
+    def __init__(self, trial: LayerTrial, bench: TrialBench, grid: BlockGrid | None) -> None:
+        self._trial = trial
+        self._bench = bench
+        self._grid = grid
+
+    def fill(self, numbers: Filling) -> None:
+        """Fill the source with whole numbers, and the kernel with so few that sums are exact."""
+        trial, bench = self._trial, self._bench
+        if not trial.sources:
+            patches = host_signs(trial.tensor_bytes[PATCHES] // 4, numbers.density, seed=1)
+            bench.upload(PATCHES, patches.tobytes())
+        for place, source in enumerate(trial.sources, start=1):
+            own = replace(numbers, density=numbers.density / place)  # so that all differ
+            address, card = bench.at(source.name), bench.kernels.card
+            bench.launch([checks.fill_tensor(source, own, address, card)])
+        few = kernel_numbers(trial.shape, numbers).density
+        kernel = host_signs(prod(trial.kernel), few, seed=2)
+        for name, stored in trial.weights.items():
+            laid = stored(kernel.reshape(trial.kernel)).numbers()
+            bench.upload(name, encoded(laid, trial.shape.precision))
+        for table in trial.tables:
+            content = whole_numbers(table.patches, table.channels)
+            bench.upload(table.name, encoded(content, "fp32"))
+
+    def fill_unevenly(self) -> None:
+        """Fill what is read with parts that each have another mean and variance."""
+        step, bench = self._trial.step, self._bench
+        if isinstance(step, ConvolvePatches):
+            patches = uneven_numbers((step.target.batch, step.channels, *step.extents))
+            bench.upload(PATCHES, patches.tobytes())
+        for source in self._trial.sources:
+            voxels = uneven_numbers((source.batch, *source.extents))[..., None]
+            numbers = np.broadcast_to(voxels, (*voxels.shape[:-1], source.channels))
+            bench.upload(source.name, encoded(numbers, source.precision))
+
+    def plainly(self) -> None:
+        """Queue the plain convolution."""
+        trial, bench = self._trial, self._bench
+        for step in trial.passes:
+            bench.launch(launches(step, bench.at, bench.kernels.card))
+        names = trial.passes[0].target.name, PLAIN_WEIGHT, self._made
+        source, weight, target = map(bench.at, names)
+        is_translated = trial.made is None
+        channels = trial.kernel[0 if trial.shape.transposed else 1]
+        plain = checks.plain(
+            trial.shape, (source, weight, target), channels, is_translated=is_translated
+        )
+        bench.launch([plain])
+
+    def as_used(self) -> None:
+        """Queue the step as a program runs it."""
+        self._queue(self._trial.step, is_measured=self._trial.measured is not None)
+
+    def measure_plainly(self, measured: Statistics) -> None:
+        """Queue the pass that takes statistics of the result."""
+        table, bench = measured.target, self._bench
+        bench.stream.fill(bench.at(COUNTERS), 0, 4 * table.patches * table.channels)
+        self._queue(measured, is_measured=True)
+
+    def _queue(self, step: Step, *, is_measured: bool) -> None:
+        bench, card, at = self._bench, self._bench.kernels.card, self._bench.at
+        partials = at(PARTIALS) if is_measured else 0
+        if not self._grid:
+            bench.launch(launches(step, at, card, partials))
+            return
+        bench.launch(block_launches(step, at, card, self._grid, BlockRun(0, 1), partials))
+        if is_measured:
+            bench.launch([measured_volume(step, at, card, partials, 1)])
+
+    def table(self, measured: Statistics) -> FloatArray:
+        """Return factors and summands [2, patches x channels] once the queue is done."""
+        table = measured.target
+        numbers = self._bench.download(table.name, table.bytes // 4, np.float32)
+        self._bench.spoil(table.name, table.bytes)
+        return numbers.reshape(2, -1)
+
+    def tables_taken(self, measured: Statistics, runs: int) -> Any:
+        """Return fingerprints of the statistics of each of many runs of the step."""
+        for _ in range(runs):
+            self._bench.run(self.as_used, measured.target.name, measured.target.bytes, 4)
+        return self._bench.fingerprints()
+
+    def results(self, queue: Callable[[], None], runs: int) -> Any:
+        """Return fingerprints of the result of each of many runs."""
+        made = self._trial.made
+        size = self._trial.tensor_bytes[self._made]
+        number_bytes = NUMBER_BYTES[made.precision] if made else 4
+        for _ in range(runs):
+            self._bench.run(queue, self._made, size, number_bytes)
+        return self._bench.fingerprints()
+
+    @property
+    def _made(self) -> str:
+        return self._trial.made.name if self._trial.made else TRANSLATED

@@ -1,0 +1,407 @@
+"""The tuner: candidates of a layer are timed, verified from the fastest on, and kept."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from operator import methodcaller
+from time import monotonic
+from typing import TypeAlias, TypeVar
+
+from ...compiler.blocks import BlockGrid
+from ...compiler.convolution import Convolution
+from ...compiler.kernels import own_kernel
+from ...compiler.launches.launch import anywhere
+from ...compiler.launches.steps import launches
+from ...compiler.layer_trials import TriedStep, of_one_patch
+from ...compiler.lowered import Lowered
+from ...compiler.lowering.forms import ComparedStep, OtherForm, other_forms, passes_over
+from ...compiler.memory.trials import convolution_blocks
+from ...compiler.steps import Step
+from ...compiler.tensors import Tensor
+from ...errors import CudaError, DeviceMemoryError
+from ...network.graph import Network
+from ...options import Effort, SearchSettings
+from ..card import OpenCard
+from ..cudnn import ConvolutionPlans
+from ..kernel_images import Kernels
+from . import layer_check
+from .bench import TrialBench, open_bench, time_of_steps
+from .cache import OWN, Candidate, TuningCache, TuningResult, key_of, worth_keeping
+from .convolution_check import VERSION, ConvolutionCheck
+from .forms import OWN_FORM, form_key
+from .place_check import gives_the_same_anywhere
+from .tactics import (
+    OWN_TACTIC,
+    Tactic,
+    built,
+    described,
+    distinct,
+    named,
+    plans_of,
+    run_of,
+    unless_refused,
+)
+
+_Result = TypeVar("_Result")
+
+_Offer: TypeAlias = Callable[[float], Candidate | None]
+"""Times a candidate, given the best time so far; None if it cannot run."""
+
+_QUICK_PLANS = 8
+_SHOWN_NAME = 60
+
+_WORKSPACE = 64 << 20
+"""Bytes besides its tensors that a plan may take that a custom kernel is compared with."""
+
+
+class WrongKernelError(Exception):
+    """A custom kernel does not compute its layer on this GPU.
+
+    source: its .cu file. wrong: what was found, in words.
+    """
+
+    def __init__(self, source: str, wrong: str) -> None:
+        super().__init__(f"{source}: {wrong}")
+        self.source, self.wrong = source, wrong
+
+
+def refused_kernels(cache: TuningCache, kernels: Kernels) -> frozenset[str]:
+    """Return the .cu files of kernels that were wrong on this GPU, as they are compiled now."""
+    wrong = (key.split() for key, wrong in cache.kernels.items() if wrong)
+    return frozenset(source for source, image, *_ in wrong if image == kernels.image_key(source))
+
+
+def timed_candidates(
+    offers: Iterable[_Offer], is_over: Callable[[], bool], known: Sequence[Candidate] = ()
+) -> list[Candidate]:
+    """Time candidates in the order offered, until time is over and one is found.
+
+    known: candidates that were timed before; they come first.
+    """
+    found = list(known)
+    for offer in offers:
+        if found and is_over():
+            break
+        if (candidate := offer(_fastest(found))) is not None:
+            found.append(candidate)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A convolution on the bench. right: plans that have passed a run of each kind."""
+
+    shape: Convolution
+    plans: ConvolutionPlans | None
+    workspace: int
+    bench: TrialBench
+    check: ConvolutionCheck
+    right: set[str] = field(default_factory=set[str])
+
+
+class Tuner:
+    """Tunes layers on one GPU in one precision, and measures nothing that the cache has."""
+
+    def __init__(
+        self, card: OpenCard, cache: TuningCache, room: int, settings: SearchSettings
+    ) -> None:
+        """room: bytes that a trial may take."""
+        self.cache = cache
+        self._card = card
+        self._room = room
+        self._settings = settings
+
+    def with_right_kernels(self, attempt: Callable[[frozenset[str]], _Result]) -> _Result:
+        """Repeat an attempt until no custom kernel that it takes is wrong on this GPU.
+
+        attempt: gets the .cu files of kernels to do without.
+        """
+        kernels = self._card.kernels
+        while True:
+            try:
+                return attempt(refused_kernels(self.cache, kernels))
+            except WrongKernelError as error:
+                image = kernels.image_key(error.source)
+                self.cache.put_kernel(f"{error.source} {image}", error.wrong)
+                self._settings.progress(
+                    f"The own kernel {error.source} gave {error.wrong} in {kernels.precision}, "
+                    "and is not used on this card.",
+                    None,
+                )
+
+    def convolutions(self, shapes: list[Convolution], workspace: int) -> dict[Convolution, Tactic]:
+        """Return a tactic for each shape that takes at most `workspace` bytes besides its tensors.
+
+        Each was compared with the plain custom kernel on this GPU. Raises WrongKernelError if the
+        custom kernel for split fp16 is wrong, and DeviceMemoryError if a trial has no room.
+        """
+        progress = self._settings.progress
+        deadline = monotonic() + self._settings.seconds
+        found: dict[Convolution, Tactic] = {}
+        is_reported = False
+        different = list(dict.fromkeys(shapes))
+        try:
+            for index, shape in enumerate(different):
+                known = self._proven(shape, workspace)
+                if known is None:
+                    is_reported = True
+                    progress(described(shape), index / len(different))
+                    left = max(0.0, deadline - monotonic()) / (len(different) - index)
+                    known = self._found(shape, workspace, left)
+                found[shape] = known
+        finally:
+            if is_reported:
+                progress("", 1.0)
+        return found
+
+    def run(self, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]) -> None:
+        """Queue a convolution; addresses: of source, weight, target and workspace."""
+        run_of(self._card, shape, tactic, addresses)()
+
+    def compare_forms(self, network: Network, lowered: Lowered) -> None:
+        """Time layers by their custom kernel and by cuDNN with its passes, unless that is known.
+
+        A layer whose trial has no room is left out. What is timed is verified elsewhere: plans when
+        their convolution is tuned, custom kernels by `check_layers`.
+        """
+        for step in lowered.steps:
+            if not isinstance(step, ComparedStep) or self._effort == "off":
+                continue
+            if not self.cache.get(form_key(step)).candidates:
+                try:
+                    timed = timed_candidates(self._forms(network, lowered, step), lambda: False)
+                except DeviceMemoryError:
+                    continue
+                self.cache.put(form_key(step), TuningResult("full", 0, worth_keeping(timed)))
+
+    def check_layers(self, lowered: Lowered) -> None:
+        """Raise WrongKernelError if the custom kernel of a layer is wrong; check each once.
+
+        Kernels are compiled anew for blocks of a volume, so they are checked in one block, too.
+        Raises DeviceMemoryError if there is no room to try the step of a single patch.
+        """
+        layout, kernels = lowered.layout, self._card.kernels
+        grid = BlockGrid(layout.patch, layout.patch) if layout.in_blocks else None
+        for step in lowered.steps:
+            if not isinstance(step, TriedStep):
+                continue
+            convolving, *_ = launches(step, anywhere, lowered.card)
+            source = convolving.source
+            parts = repr((layer_check.VERSION, step, layout))
+            shape = hashlib.sha256(parts.encode()).hexdigest()[:24]
+            key = f"{source} {kernels.image_key(source)} {shape}"
+            if key not in self.cache.kernels:
+                try:
+                    wrong = self._wrong_step(step, grid)
+                except DeviceMemoryError:
+                    wrong = self._wrong_step(of_one_patch(step), grid)
+                if wrong:
+                    raise WrongKernelError(source, wrong)
+                self.cache.put_kernel(key, "")
+
+    def _wrong_step(self, step: TriedStep, grid: BlockGrid | None) -> str | None:
+        card = self._card
+        return layer_check.wrong_step(step, card.kernels, card.stream, self._room, grid)
+
+    def is_same_anywhere(
+        self, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]
+    ) -> bool:
+        """Whether a tactic gives a voxel the same bytes wherever it lies; checked once.
+
+        addresses: of source, weight, target and workspace, whose content is lost.
+        """
+        if tactic.plans is None:  # the custom kernel computes every voxel alike
+            return True
+        is_same = self.cache.is_same_anywhere(shape, tactic.name)
+        if is_same is None:
+            source, _, target, _ = addresses
+            run = run_of(self._card, shape, tactic, addresses)
+            is_same = gives_the_same_anywhere(shape, source, target, run, self._card.stream)
+            self.cache.put_same_anywhere(shape, tactic.name, is_same)
+        return is_same
+
+    @property
+    def _effort(self) -> Effort:
+        return self._settings.effort
+
+    def _proven(self, shape: Convolution, workspace: int) -> Tactic | None:
+        """Return a tactic that needs neither a check nor a measurement."""
+        best = self.cache.best(shape, workspace, self._effort)
+        if best is None or best.proof != self._proof(shape, best.plan):
+            return None
+        if best.plan == OWN:
+            return OWN_TACTIC
+        alone = named(plans_of(self._card, shape, best.plan), best.plan, workspace)
+        return alone or named(plans_of(self._card, shape), best.plan, workspace)
+
+    def _found(self, shape: Convolution, workspace: int, seconds: float) -> Tactic:
+        """Return the fastest right tactic, of those that were kept before or else of all."""
+        card, plans = self._card, plans_of(self._card, shape)
+        sizes = convolution_blocks(shape, workspace)
+        with open_bench(card.kernels, card.stream, sizes, self._room) as bench:
+            trial = _Trial(shape, plans, workspace, bench, ConvolutionCheck(bench, shape))
+            tactic = self._verified(trial)
+            for _ in range(1 + (plans.count if plans else 0)):
+                if tactic is not None or not self._measure(trial, seconds):
+                    break
+                tactic = self._verified(trial)
+            if tactic is None:
+                self._measure_own(trial)
+                tactic = self._verified(trial)
+        if tactic is None:
+            raise self._nothing_right(shape)
+        return tactic
+
+    def _verified(self, trial: _Trial) -> Tactic | None:
+        """Return the fastest kept candidate that is right in many runs; reject those before it."""
+        shape, workspace = trial.shape, trial.workspace
+        while best := self.cache.best(shape, workspace, self._effort):
+            tactic = named(trial.plans, best.plan, workspace)
+            if tactic is None:
+                return None
+            proof = self._proof(shape, best.plan)
+            if best.proof == proof:
+                return tactic
+            run = self._run_on_bench(trial, tactic)
+            wrong = None
+            if best.plan not in trial.right:
+                wrong = trial.check.verdict(run, tactic.workspace).wrong
+            wrong = wrong or trial.check.unsteady(run, tactic.workspace)
+            if wrong is None:
+                self._change(shape, methodcaller("with_proof", best.plan, proof))
+                return tactic
+            self._reject(trial, best.plan, wrong)
+        return None
+
+    def _reject(self, trial: _Trial, plan: str, wrong: str) -> None:
+        """Reject a plan for this GPU and these versions, and report it."""
+        self._change(trial.shape, methodcaller("without", plan, wrong))
+        who = "The own kernel" if plan == OWN else f"cuDNN's plan {plan[:_SHOWN_NAME]}"
+        self._settings.progress(
+            f"{who} gave {wrong} in a {described(trial.shape)} in {trial.shape.precision}, and is "
+            "not used on this card.",
+            None,
+        )
+
+    def _change(self, shape: Convolution, change: Callable[[TuningResult], TuningResult]) -> None:
+        self.cache.put(key_of(shape), change(self._known(shape)))
+
+    def _proof(self, shape: Convolution, plan: str) -> str:
+        """Return the proof that makes another check of a candidate needless."""
+        if plan != OWN:
+            return VERSION
+        return f"{VERSION} {self._card.kernels.image_key(own_kernel(shape).source)}"
+
+    def _nothing_right(self, shape: Convolution) -> Exception:
+        if shape.split_fp16:
+            return WrongKernelError(
+                own_kernel(shape).source, self._known(shape).refused.get(OWN, "")
+            )
+        return CudaError(
+            "convolution",
+            f"no plan does {described(shape)} rightly",
+            "run again with setting device=cpu",
+        )
+
+    def _run_on_bench(self, trial: _Trial, tactic: Tactic) -> Callable[[], None]:
+        source, weight, target, workspace = map(
+            trial.bench.at, ("source", "weight", "target", "workspace")
+        )
+        return run_of(self._card, trial.shape, tactic, (source, weight, target, workspace))
+
+    def _measure(self, trial: _Trial, seconds: float) -> bool:
+        """Keep the fastest of cuDNN's plans; return whether there is any candidate.
+
+        A plan is checked only when it is the fastest that is left, so unused ones never are.
+        """
+        deadline = monotonic() + seconds
+        found = timed_candidates(
+            self._plans_to_time(trial),
+            lambda: self._effort == "off" or monotonic() > deadline,
+        )
+        self._keep(trial, found)
+        if self._effort != "off" and _own_may_be_fastest(trial.shape):
+            self._measure_own(trial)
+        best = self.cache.best(trial.shape, trial.workspace, self._effort)
+        return bool(found) or best is not None
+
+    def _plans_to_time(self, trial: _Trial) -> Iterator[_Offer]:
+        offered = list(distinct(trial.plans).items())
+        refused = self._known(trial.shape).refused
+        for name, index in offered[:_QUICK_PLANS] if self._effort == "quick" else offered:
+            if name not in refused:
+                yield partial(self._timed_plan, trial, index)
+
+    def _timed_plan(self, trial: _Trial, index: int, best: float) -> Candidate | None:
+        """Time a plan, or check it if any right plan will do; None if it does not run."""
+        assert trial.plans is not None
+        tactic = built(trial.plans, index, trial.workspace)
+        if tactic is None:
+            return None
+        if self._effort == "off":
+            time = 0.0 if self._passes(trial, tactic) else None
+        else:
+            run = self._run_on_bench(trial, tactic)
+            time = unless_refused(lambda: trial.bench.time(run, best))
+        return None if time is None else Candidate(tactic.name, tactic.workspace, time)
+
+    def _passes(self, trial: _Trial, tactic: Tactic) -> bool:
+        """Check a plan by a run of each kind; reject it if it is wrong."""
+        run = self._run_on_bench(trial, tactic)
+        verdict = unless_refused(lambda: trial.check.verdict(run, tactic.workspace))
+        if verdict is None:
+            return False
+        if verdict.wrong:
+            self._reject(trial, tactic.name, verdict.wrong)
+            return False
+        trial.right.add(tactic.name)
+        return True
+
+    def _measure_own(self, trial: _Trial) -> None:
+        known = self._known(trial.shape)
+        if OWN in known.refused:
+            return
+        run = self._run_on_bench(trial, OWN_TACTIC)
+
+        def offer(best: float) -> Candidate:
+            return Candidate(OWN, 0, trial.bench.time(run, best))
+
+        self._keep(trial, timed_candidates([offer], lambda: False, known.candidates))
+
+    def _keep(self, trial: _Trial, candidates: list[Candidate]) -> None:
+        refused = self._known(trial.shape).refused
+        kept = worth_keeping(candidates)
+        result = TuningResult(self._effort, trial.workspace, kept, refused)
+        self.cache.put(key_of(trial.shape), result)
+
+    def _known(self, shape: Convolution) -> TuningResult:
+        return self.cache.get(key_of(shape))
+
+    def _forms(self, network: Network, lowered: Lowered, step: ComparedStep) -> Iterator[_Offer]:
+        [made] = (item for item in step.flow.writes if isinstance(item, Tensor))
+        own = step, *passes_over(lowered, made)
+        yield lambda _: Candidate(OWN_FORM, 0, self._time(own, lowered))
+        for form in other_forms(network, lowered, step):
+            yield partial(self._timed_form, form)
+
+    def _timed_form(self, form: OtherForm, _best: float) -> Candidate | None:
+        shape = form.convolve.shape
+        self.convolutions([shape], _WORKSPACE)
+        best = self.cache.best(shape, _WORKSPACE, self._effort)
+        if best is None:
+            return None
+        return Candidate(form.name, 0, best.microseconds + self._time(form.passes, form.lowered))
+
+    def _time(self, steps: Iterable[Step], lowered: Lowered) -> float:
+        return time_of_steps(steps, lowered, self._card.kernels, self._card.stream, self._room)
+
+
+def _own_may_be_fastest(shape: Convolution) -> bool:
+    """Whether Tensor Cores do not help: in fp32, and for sums over one channel."""
+    return shape.precision == "fp32" or shape.is_depthwise
+
+
+def _fastest(found: Iterable[Candidate]) -> float:
+    return min((c.microseconds for c in found), default=inf)
