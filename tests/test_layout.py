@@ -77,27 +77,27 @@ MAY_IMPORT = {
         "engine.startup io.choice io.discovery io.errors io.files io.formats "
         "pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
         "pipelines.dry_run pipelines.evaluation pipelines.host pipelines.model_import "
-        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
-        "pipelines.translate pipelines.worker_processes"
+        "pipelines.option pipelines.progress pipelines.report pipelines.results pipelines.settings "
+        "pipelines.study pipelines.translate pipelines.worker_processes"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
         "engine.benchmark engine.network engine.options pipelines.bench pipelines.config "
-        "pipelines.errors"
+        "pipelines.errors pipelines.option pipelines.settings"
     ),
     "cli.commands.queue": (
         "cli.command_line cli.errors cli.options cli.render cli.render.html cli.render.queue "
         "cli.render.terminal cli.signals engine.devices engine.options io.dicom_network io.errors "
         "pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker "
-        "pipelines.node pipelines.progress pipelines.report pipelines.results "
+        "pipelines.node pipelines.option pipelines.progress pipelines.report pipelines.results "
         "pipelines.worker_processes"
     ),
     "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
         "cli.render.terminal engine.model engine.options io.choice io.files io.formats io.links "
         "pipelines.config pipelines.errors pipelines.jobs.queue pipelines.model_import "
-        "pipelines.name_pattern pipelines.node pipelines.request pipelines.results "
-        "pipelines.settings"
+        "pipelines.name_pattern pipelines.node pipelines.option pipelines.request "
+        "pipelines.results pipelines.settings"
     ),
     "cli.render": (
         "cli.render.terminal engine.decoding engine.importing engine.model engine.network "
@@ -319,7 +319,8 @@ MAY_IMPORT = {
         "pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
         "pipelines.settings pipelines.study"
     ),
-    "pipelines.settings": "engine.options io.choice io.links",
+    "pipelines.option": "",
+    "pipelines.settings": "engine.options io.choice io.links pipelines.option",
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network "

@@ -84,9 +84,9 @@ def _energy(energy: Energy | None) -> JsonObject | None:
 def _settings(options: TranslateOptions) -> JsonObject:
     if options.precision is None:
         named = replace(options, precision="fp32").settings()
-        return {**asdict(named), "precision": None, "sha256": None}
+        return {**named.chosen(), "precision": None, "sha256": None}
     settings = options.settings()
-    return {**asdict(settings), "sha256": settings.sha256()}
+    return {**settings.chosen(), "sha256": settings.sha256()}
 
 
 def _study(row: StudyReport) -> JsonObject:

@@ -1,0 +1,128 @@
+"""Declared options as typer takes them, and what is declared of a command's options."""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from ...pipelines.option import Effect, Option
+from ..render.terminal.settings import flagged
+from .typed_settings import TYPED, TypedSettings
+
+Group = TypeVar("Group")
+Found = TypeVar("Found")
+
+
+def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
+    """A command as typer takes it: a parameter that is a group becomes the options of the group,
+    and a declared option becomes one of typer's.
+    """
+    asked = inspect.signature(command).parameters.values()
+    groups: dict[str, type[Any]] = {
+        one.name: one.annotation for one in asked if is_dataclass(one.annotation)
+    }
+
+    def called(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = filled(group, values)
+        command(**values)
+
+    parameters: list[inspect.Parameter] = []
+    for one in asked:
+        parameters += _parameters(groups[one.name]) if one.name in groups else [one]
+    taken = {one.name for one in parameters}
+    called.__doc__ = command.__doc__
+    signature = inspect.Signature([_spelled(one, taken) for one in parameters])
+    setattr(called, "__signature__", signature)  # noqa: B010
+    return called
+
+
+def filled(group: type[Group], values: dict[str, Any]) -> Group:
+    """A group with its options, which are taken out of the values; what they lack has its default.
+
+    values: by parameter.
+    """
+    found: dict[str, Any] = {}
+    for field in _fields(group):
+        if field.type is TypedSettings:
+            found[field.name] = TypedSettings(
+                {name: values.pop(name) for name in TYPED if name in values}
+            )
+        elif field.name in values:
+            found[field.name] = values.pop(field.name)
+    return group(**found)
+
+
+def declared_of(command: Any) -> dict[str, Option]:
+    """What is declared of a command's options, by parameter; typer's own are not among them."""
+    declared = {name: _first(Option, metadata) for name, metadata in _metadata_of(command)}
+    return {name: option for name, option in declared.items() if option}
+
+
+def effects_of(command: Any) -> dict[str, Effect]:
+    """What each option of a command could do in the config file of a folder, by parameter: as
+    declared, or as it stands beside typer's own.
+    """
+    effects: dict[str, Effect] = {}
+    for name, metadata in _metadata_of(command):
+        option = _first(Option, metadata)
+        effect = option.effect if option else _first(Effect, metadata)
+        if effect is not None:
+            effects[name] = effect
+    return effects
+
+
+def _metadata_of(command: Any) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    for one in inspect.signature(command.callback).parameters.values():
+        yield one.name, getattr(one.annotation, "__metadata__", ())
+
+
+def _first(kind: type[Found], metadata: Sequence[object]) -> Found | None:
+    return next((one for one in metadata if isinstance(one, kind)), None)
+
+
+def _fields(group: Any) -> tuple[Field[Any], ...]:
+    return fields(group)
+
+
+def _parameters(group: type[Any]) -> Iterator[inspect.Parameter]:
+    for field in _fields(group):
+        if field.type is TypedSettings:
+            for name, typed in TYPED.items():
+                yield _parameter(name, typed.annotation, typed.default)
+        else:
+            empty = inspect.Parameter.empty
+            default = empty if field.default is MISSING else field.default
+            yield _parameter(field.name, field.type, default)
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def _spelled(parameter: inspect.Parameter, taken: set[str]) -> inspect.Parameter:
+    """A parameter with its option as typer's; taken: the command's other parameters."""
+    parameter = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+    metadata: tuple[Any, ...] = getattr(parameter.annotation, "__metadata__", ())
+    option = _first(Option, metadata)
+    if option is None:
+        return parameter
+    parser = next((one for one in metadata if callable(one)), None)
+    name = option.name or parameter.name.replace("_", "-")
+    off = f"/--{option.off}" if option.off else ""
+    short = [f"-{option.short}"] if option.short else []
+    also = [f"--{other}" for other in option.also if other not in taken]
+    spelled = typer.Option(
+        *(f"--{name}{off}", *short, *also),
+        metavar=option.metavar,
+        min=option.least,
+        max=option.most,
+        help=flagged(option.help),
+        parser=parser,
+        autocompletion=(lambda: list(option.words)) if option.words else None,
+        rich_help_panel=option.panel or None,
+    )
+    return parameter.replace(annotation=Annotated[parameter.annotation.__origin__, spelled, option])
