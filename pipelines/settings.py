@@ -549,6 +549,12 @@ OF_TILES = tuple(name for name, known in _KNOWN.items() if known.of_tiles)
 OF_ONE_VOLUME = tuple(name for name, known in _KNOWN.items() if known.of_one_volume)
 """Settings whose figures and maps are of one volume."""
 
+BEFORE: dict[str, Any] = {
+    name: getattr(DEFAULTS, name) if known.before is None else known.before
+    for name, known in _KNOWN.items()
+}
+"""What was done before a setting came, which is its default for most."""
+
 WORDS = {item.name: words for item in fields(TranslateOptions) if (words := words_of(item.type))}
 """Settings that are one of a few words, with these; None among them if it may be left open."""
 
@@ -597,5 +603,4 @@ def added_at_default(choices: Mapping[str, object]) -> set[str]:
 
 
 def _meaning_nothing(name: str) -> tuple[object, ...]:
-    default, before = getattr(DEFAULTS, name), _KNOWN[name].before
-    return default, default if before is None else before
+    return getattr(DEFAULTS, name), BEFORE[name]

@@ -118,7 +118,7 @@ MAY_IMPORT = {
     "cli.render.queue": (
         "cli.render cli.render.terminal pipelines.jobs.queue pipelines.node pipelines.timestamps"
     ),
-    "cli.render.terminal": "",
+    "cli.render.terminal": "pipelines.settings",
     "cli.signals": "cli.errors cli.render.terminal pipelines.host",
     "engine": "",
     "engine.benchmark": (

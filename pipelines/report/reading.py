@@ -1,20 +1,19 @@
 """Batch reports back from the JSON that `report.writing` writes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Generic, Literal, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
-from msgspec import Meta, Struct
-from msgspec.structs import asdict, replace
+from msgspec import Meta, Struct, defstruct
 
 from ...engine.decoding import FieldError, Json, decode, parse
-from ...engine.options import Inference, Precision
+from ...engine.options import Precision
 from ...engine.probe.gpus import Energy
 from ...io.files.documents import read_document
 from ..errors import ReportFileError
 from ..host.memory import PeakMemory
-from ..settings import Blend, OutputType, TranslateOptions
+from ..settings import BEFORE, CHANGING_RESULTS, TranslateOptions, TranslateSettings
 from ..stopwatch import STAGES, Stage
 from ..study.figures import CycleError, SeamScore, SpreadFigures, Verified
 from .report import (
@@ -126,18 +125,27 @@ class _Study(Struct, frozen=True, kw_only=True, rename={"failure": "class"}):
             raise ValueError("must have a class and a reason, since it failed")
 
 
-class _Settings(Struct, frozen=True):
-    patch: tuple[_Extent, _Extent, _Extent]
-    overlap: _Amount
-    blend: Blend
-    precision: Precision | None = None
-    volume_index: _Count | None = None
-    keep_private: bool = False
-    nan_to: float | None = None
-    resample_channels: bool = False
-    inference: Inference = "patches"
-    output_type: OutputType | None = None
-    every_volume: bool = False
+def _settings_of_reports() -> type[Struct]:
+    """The settings that change results, within bounds. Reports from before one came lack it."""
+    bounded = {
+        "patch": tuple[_Extent, _Extent, _Extent],
+        "overlap": _Amount,
+        "precision": Precision | None,
+        "volume_index": _Count | None,
+    }
+    settings: list[Any] = []
+    for item in fields(TranslateSettings):
+        if item.name in CHANGING_RESULTS:
+            kind = bounded.get(item.name, item.type)
+            is_first = item.name in ("patch", "overlap", "blend")
+            settings.append((item.name, kind) if is_first else (item.name, kind, BEFORE[item.name]))
+    return defstruct("_Settings", settings, frozen=True)
+
+
+if TYPE_CHECKING:
+    _Settings = TranslateOptions
+else:
+    _Settings = _settings_of_reports()
 
 
 class _Use(Struct, frozen=True):
@@ -271,10 +279,11 @@ def _check_schema(file: Path, schema: Json) -> None:
 
 
 def _batch(stored: _Report) -> BatchReport:
-    settings = replace(stored.settings, overlap=_measured(stored.settings.overlap))
+    settings = {name: getattr(stored.settings, name) for name in CHANGING_RESULTS}
+    options = TranslateOptions(**settings)
     return BatchReport(
         model=stored.model,
-        options=TranslateOptions(**asdict(settings)),
+        options=replace(options, overlap=_measured(options.overlap)),
         device=stored.device,
         output=stored.output,
         started=stored.started,

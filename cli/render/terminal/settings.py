@@ -2,18 +2,17 @@
 
 import re
 
+from ....pipelines.settings import OPTIONS
+
 SETTINGS = (
-    *("activation", "address", "allow-synthetic", "allow-uneven", "any-contrast", "any-modality"),
-    *("axes", "bids-suffix", "blend", "block-padding", "channel", "code", "concat", "config"),
-    *("cycle-check", "data-range", "device", "direction", "end", "epsilon", "exclude", "folder"),
-    *("force", "format", "generator", "include", "inference", "input-range", "intensity-in"),
-    *("intensity-out", "layout", "licence", "min-slices", "modality", "name", "nan-to", "norm"),
-    *("norm-statistics", "output", "output-range", "output-type", "overlap", "overwrite"),
-    *("padding", "pairs", "patch", "port", "precision", "queue", "reference", "report"),
-    *("resample-channels", "residual", "result-name", "seam-score", "series"),
-    *("small-volume-padding", "source", "spacing", "spread", "strict-input", "target"),
-    *("tls-certificate", "tls-key", "tls-trusted", "unproven", "upsampling", "verbose", "verify"),
-    *("volume", "vram-limit", "yield-to-others"),
+    *OPTIONS,
+    *("activation", "address", "axes", "block-padding", "channel", "code", "concat"),
+    *("config", "data-range", "device", "direction", "end", "epsilon", "exclude", "folder"),
+    *("force", "generator", "include", "input-range", "intensity-in", "intensity-out"),
+    *("licence", "modality", "name", "norm", "norm-statistics", "output", "output-range"),
+    *("padding", "pairs", "port", "queue", "reference", "report", "residual", "series"),
+    *("small-volume-padding", "source", "spacing", "target", "tls-certificate", "tls-key"),
+    *("tls-trusted", "unproven", "upsampling", "verbose", "vram-limit", "yield-to-others"),
 )
 """Options that texts of the engine and the pipelines speak of, as "setting name" or "setting
 name=value"; they know what a user may set, but not how a command line spells it."""
