@@ -56,6 +56,15 @@ def test_an_option_that_came_later_has_one_default() -> None:
     assert {field.name for field in fields(DEFAULTS)} >= ADDED.keys()
 
 
+def test_the_order_of_the_oldest_settings_stays() -> None:
+    # The key of a job is a hash of its JSON, in the order of the fields.
+    oldest = [field.name for field in fields(DEFAULTS) if not ADDED.get(field.name)]
+    assert oldest == [
+        *("patch", "overlap", "blend", "precision", "volume_index", "overwrite", "output_format"),
+        *("fewest_slices", "allow_uneven", "preview", "seam_score", "keep_private"),
+    ]
+
+
 @pytest.mark.parametrize("name", CHANGING_RESULTS)
 def test_every_field_changes_the_fingerprint(name: str) -> None:
     assert replace(SETTINGS, **{name: OTHERS[name]}).sha256() != SETTINGS.sha256()
