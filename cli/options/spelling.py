@@ -1,7 +1,7 @@
 """Declared options as typer takes them, and what is declared of a command's options."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -9,7 +9,6 @@ import typer
 
 from ...pipelines.option import Effect, Option
 from ..render.terminal.settings import flagged
-from .typed_settings import TYPED, TypedSettings
 
 Group = TypeVar("Group")
 Found = TypeVar("Found")
@@ -20,9 +19,7 @@ def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
     and a declared option becomes one of typer's.
     """
     asked = inspect.signature(command).parameters.values()
-    groups: dict[str, type[Any]] = {
-        one.name: one.annotation for one in asked if is_dataclass(one.annotation)
-    }
+    groups: dict[str, Any] = {p.name: p.annotation for p in asked if is_dataclass(p.annotation)}
 
     def called(**values: Any) -> None:
         for name, group in groups.items():
@@ -46,10 +43,10 @@ def filled(group: type[Group], values: dict[str, Any]) -> Group:
     """
     found: dict[str, Any] = {}
     for field in _fields(group):
-        if field.type is TypedSettings:
-            found[field.name] = TypedSettings(
-                {name: values.pop(name) for name in TYPED if name in values}
-            )
+        kind: Any = field.type
+        if typed := _typed_in(field):
+            names = typed.keys() & values.keys()
+            found[field.name] = kind({name: values.pop(name) for name in names})
         elif field.name in values:
             found[field.name] = values.pop(field.name)
     return group(**found)
@@ -89,18 +86,20 @@ def _fields(group: Any) -> tuple[Field[Any], ...]:
 
 def _parameters(group: type[Any]) -> Iterator[inspect.Parameter]:
     for field in _fields(group):
-        if field.type is TypedSettings:
-            for name, typed in TYPED.items():
-                yield _parameter(name, typed.annotation, typed.default)
+        if typed := _typed_in(field):
+            yield from typed.values()
         else:
-            empty = inspect.Parameter.empty
-            default = empty if field.default is MISSING else field.default
-            yield _parameter(field.name, field.type, default)
+            yield inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+                annotation=field.type,
+            )
 
 
-def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+def _typed_in(field: Field[Any]) -> Mapping[str, inspect.Parameter] | None:
+    """The options within a field of a group, as a class of values has them in PARAMETERS."""
+    return getattr(field.type, "PARAMETERS", None)
 
 
 def _spelled(parameter: inspect.Parameter, taken: set[str]) -> inspect.Parameter:

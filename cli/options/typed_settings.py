@@ -1,12 +1,14 @@
 """Values of the options that `TranslateOptions` declares, as they are typed."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import fields
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from ...io.links import Links
 from ...pipelines.option import options_in
-from ...pipelines.settings import CycleCheck, TranslateOptions
+from ...pipelines.settings import OPTIONS, CycleCheck, TranslateOptions
 from .values import (
     VolumeChoice,
     checked_flips,
@@ -18,49 +20,37 @@ from .values import (
     wrong_value,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """The parameter of an option. annotation: as typer reads it, with the declared option. default:
-    of what is typed.
-    """
-
-    annotation: Any
-    default: Any
-
-
-_UNLIKE_FIELD = {
-    "volume": Typed(Annotated[VolumeChoice | None, parsed_volume], None),
-    "patch": Typed(str | None, None),
-    "bids_suffix": Typed(str, ""),
-    "cycle_check": Typed(Path | None, None),
-    "cycle_map": Typed(bool, False),
+_UNLIKE_FIELD: dict[str, tuple[Any, Any]] = {
+    "volume": (Annotated[VolumeChoice | None, parsed_volume], None),
+    "patch": (str | None, None),
+    "bids_suffix": (str, ""),
+    "cycle_check": (Path | None, None),
+    "cycle_map": (bool, False),
 }
-"""Parameters whose typed value is not what their field holds; `TypedSettings` converts it."""
-
-
-def _typed() -> dict[str, Typed]:
-    held = {field.name: Typed(field.type, field.default) for field in fields(TranslateOptions)}
-    typed: dict[str, Typed] = {}
-    for field, option in options_in(TranslateOptions):
-        name = option.name.replace("-", "_")
-        kind = _UNLIKE_FIELD.get(name, held[field])
-        typed[name] = Typed(Annotated[kind.annotation, option], kind.default)
-    return typed
-
-
-TYPED = _typed()
-"""Parameters of the options by name."""
+"""Type and default of parameters whose value is not what their field holds, but is converted."""
 
 _FIELDS = {option.name.replace("-", "_"): field for field, option in options_in(TranslateOptions)}
 
 
+def _parameters() -> Iterator[Parameter]:
+    held = {field.name: (field.type, field.default) for field in fields(TranslateOptions)}
+    for name, field in _FIELDS.items():
+        kind, default = _UNLIKE_FIELD.get(name, held[field])
+        annotation = Annotated[kind, OPTIONS[name.replace("_", "-")]]
+        yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
 class TypedSettings(dict[str, Any]):
-    """What was typed, by parameter; an option that is missing has its default."""
+    """What was typed, by parameter; an option that is missing has its default.
+
+    PARAMETERS: of all options, by name.
+    """
+
+    PARAMETERS: ClassVar = {parameter.name: parameter for parameter in _parameters()}
 
     def options(self, links: Links) -> TranslateOptions:
         """What it asks for. Raises BadParameter."""
-        typed = {name: self.get(name, parameter.default) for name, parameter in TYPED.items()}
+        typed = {name: self.get(name, one.default) for name, one in self.PARAMETERS.items()}
         volume = typed["volume"] or VolumeChoice()
         read: dict[str, Any] = {
             "patch": parsed_patch(typed["patch"]),

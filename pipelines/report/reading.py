@@ -35,6 +35,7 @@ _SMALLEST, _LARGEST = 1e-9, 10**15
 _Amount: TypeAlias = Annotated[float, Meta(ge=0, le=_LARGEST)]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=_LARGEST)]
 _Extent: TypeAlias = Annotated[int, Meta(ge=1, le=_LARGEST)]
+_Index: TypeAlias = _Count | None
 _Value = TypeVar("_Value")
 
 
@@ -127,11 +128,11 @@ class _Study(Struct, frozen=True, kw_only=True, rename={"failure": "class"}):
 
 def _settings_of_reports() -> type[Struct]:
     """The settings that change results, within bounds. Reports from before one came lack it."""
-    bounded = {
+    bounded: dict[str, Any] = {
         "patch": tuple[_Extent, _Extent, _Extent],
         "overlap": _Amount,
         "precision": Precision | None,
-        "volume_index": _Count | None,
+        "volume_index": _Index,
     }
     settings: list[Any] = []
     for item in fields(TranslateSettings):

@@ -16,7 +16,7 @@ from cuda_cyclegan.pipelines.option import Effect, Option
 from cuda_cyclegan.pipelines.settings import OPTIONS
 
 COMMANDS = cast("TyperGroup", get_command(app)).commands
-SIZE = Option("Of it; see setting depth.", "Speed", Effect.HARMLESS, also=("name",), least=1)
+SIZE = Option("Of it; see setting patch.", "Speed", Effect.HARMLESS, also=("name",), least=1)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def test_a_group_is_spelled_out_and_handed_on() -> None:
 
     options = spelled(command)
     assert names(options["size"]) == ("--size", "--name")
-    assert options["size"].help == "Of it; see --depth."
+    assert options["size"].help == "Of it; see --patch."
     assert (options["size"].min, options["size"].rich_help_panel) == (1, "Speed")
     assert names(options["depth"]) == ("--depth/--flat", "-d")
     cast("Any", spelled_out(command))(size=4, depth=5)
