@@ -1,9 +1,9 @@
-"""Declarations of options: what the command line, config files, routes of a node, stored jobs and
-fingerprints need to know of each. Imports nothing.
+"""Declarations of options, from which the command line, config files, routes of a node, stored jobs
+and fingerprints follow. Imports nothing.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from types import NoneType
 from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
@@ -13,7 +13,7 @@ Panel: TypeAlias = Literal["Input", "Result", "Speed", "DICOM", "Queue", "Report
 
 
 class Effect(StrEnum):
-    """What a config file that came with a folder could do with an option, and so may not."""
+    """Harm that a config file could do with an option if it came with a folder; it may not then."""
 
     HARMLESS = ""
     WRITES = "decides which files are written or replaced"
@@ -29,88 +29,94 @@ class Effect(StrEnum):
 ALWAYS: Final = None
 """`since` of a setting that was there from the first version on."""
 
-_SETTING: Final = "setting"
-_AT_THE_END: Final = 50
+_OPTIONS: Final = "options"
+_RULES: Final = "rules"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The place of an option in the help of a command, and its spelling.
+
+    panel: section of the help. line: place among the rare or the other options of the section; the
+    end unless stated. metavar: stands for the value. is_rare: few people need it; it comes last in
+    its section. name: with dashes; "" takes the name of the field or parameter. also: other names
+    on the command line, as far as a command has no option of that name. short: its letter. off:
+    name of the flag that turns it off. least, most: bounds of a number. words: for completion.
+    """
+
+    panel: Panel
+    line: int = 50
+    metavar: str | None = None
+    is_rare: bool = False
+    name: str = ""
+    also: tuple[str, ...] = ()
+    short: str = ""
+    off: str = ""
+    least: float | None = None
+    most: float | None = None
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Where an option or setting may come from, and what depends on it.
+
+    effect: what a config file that came with a folder could do with it, and so may not. since:
+    version of the first worker that heeds the setting, 0 if jobs always name it; ALWAYS for the
+    oldest. before: what was done before it came; None if that is the default. of_route: a DICOM
+    route of the node may have it. of_series: it concerns DICOM series only. changes_result: it is
+    part of the fingerprint and of reports. of_tiles: it means nothing if volumes are translated at
+    once. of_one_volume: its figures and maps are of one volume.
+    """
+
+    effect: Effect
+    since: int | None = ALWAYS
+    before: object = None
+    of_route: bool = False
+    of_series: bool = False
+    changes_result: bool = False
+    of_tiles: bool = False
+    of_one_volume: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """How a user sets a value: on the command line, and by the same name in a config file.
 
-    help: one sentence, which calls other options "setting name". panel: section of the help.
-    effect: what a stranger's config file could do with it, and so may not; HARMLESS if nothing.
-    name: with dashes; "" takes the name of the field or parameter. also: other names on the command
-    line, as far as a command has no option of that name. short: its letter. off: name of the flag
-    that turns it off. metavar: stands for the value in the help. least, most: bounds of a number.
-    words: what a shell completes. is_rare: few people need it; it comes last in its panel. line:
-    its place among the rare or the other options of its panel, which is the end unless stated.
-    of_route: a DICOM route of the node may have it. of_series: it concerns DICOM series only.
+    help: one sentence, which calls other options "setting name". shown: its place and spelling.
+    rules: where it may come from.
     """
 
     help: str
-    panel: Panel
-    effect: Effect
-    name: str = ""
-    also: tuple[str, ...] = ()
-    short: str = ""
-    off: str = ""
-    metavar: str | None = None
-    least: float | None = None
-    most: float | None = None
-    words: tuple[str, ...] = ()
-    is_rare: bool = False
-    line: int = _AT_THE_END
-    of_route: bool = False
-    of_series: bool = False
+    shown: Shown
+    rules: Rules
 
 
-@dataclass(frozen=True, slots=True)
-class SettingRules:
-    """What is known of a field of a record of settings.
-
-    options: by which a user sets it; none if another field's option does. since: version of the
-    first worker that heeds it, 0 if jobs always name it; ALWAYS for the oldest. before: what was
-    done before it came; None if that is the default. changes_result: it is part of the fingerprint
-    and of reports. of_tiles: it means nothing if volumes are translated at once. of_one_volume: its
-    figures and maps are of one volume.
-    """
-
-    options: tuple[Option, ...]
-    since: int | None
-    before: object = None
-    changes_result: bool = False
-    of_tiles: bool = False
-    of_one_volume: bool = False
+def setting(help: str, shown: Shown, rules: Rules, *others: Option) -> Mapping[str, Any]:  # noqa: A002
+    """Metadata of a field of a record of settings. others: more options that set the field."""
+    return {_RULES: rules, _OPTIONS: (Option(help, shown, rules), *others)}
 
 
-def setting(
-    *options: Option,
-    since: int | None,
-    before: object = None,
-    changes_result: bool = False,
-    of_tiles: bool = False,
-    of_one_volume: bool = False,
-) -> Mapping[str, SettingRules]:
-    """Metadata of a field of a record of settings; the arguments as in SettingRules."""
-    known = SettingRules(options, since, before, changes_result, of_tiles, of_one_volume)
-    return {_SETTING: known}
+def unoffered(rules: Rules) -> Mapping[str, Any]:
+    """Metadata of a field of a record of settings that has no option of its own."""
+    return {_RULES: rules, _OPTIONS: ()}
 
 
-def settings_in(record: Any) -> Iterator[tuple[Field[Any], SettingRules]]:
-    """The fields of a record of settings, with what is known of each."""
-    for one in fields(record):
-        yield one, one.metadata[_SETTING]
+def rules_in(record: Any) -> dict[str, Rules]:
+    """Rules of a record of settings, by field."""
+    return {one.name: one.metadata[_RULES] for one in fields(record)}
 
 
 def options_in(record: Any) -> Iterator[tuple[str, Option]]:
-    """The options of a record of settings, each with its name and after the field that it sets."""
-    for one, known in settings_in(record):
-        for option in known.options:
-            yield one.name, replace(option, name=option.name or one.name.replace("_", "-"))
+    """Options of a record of settings, each with its name and after the field that it sets."""
+    for one in fields(record):
+        for option in one.metadata[_OPTIONS]:
+            name = option.shown.name or one.name.replace("_", "-")
+            yield one.name, replace(option, shown=replace(option.shown, name=name))
 
 
 def words_of(kind: Any) -> tuple[str | None, ...]:
-    """The words of a Literal, and None if the type has it besides; () for all other types."""
+    """Words of a Literal, and None if the type has it besides; () for all other types."""
     members = get_args(kind)
     if get_origin(kind) is Literal:
         return members

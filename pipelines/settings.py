@@ -9,7 +9,17 @@ from typing import Any, Literal, TypeAlias
 from ..engine.options import Inference, Precision
 from ..io.choice import EVERYTHING, FEWEST_SLICES, Choice, OutputFormat, SkipKind
 from ..io.links import Links
-from .option import ALWAYS, Effect, Option, options_in, setting, settings_in, words_of
+from .option import (
+    Effect,
+    Option,
+    Rules,
+    Shown,
+    options_in,
+    rules_in,
+    setting,
+    unoffered,
+    words_of,
+)
 
 Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
 FolderLayout: TypeAlias = Literal["mirror", "bids"]
@@ -40,8 +50,8 @@ class CycleCheck:
 
 @dataclass(frozen=True, slots=True)
 class TranslateOptions:
-    """What is asked for about each study. Each field declares its option, default and rules once;
-    the command line, config files, routes, jobs, fingerprints and reports follow from that.
+    """Options of a translation. Each field declares its option, default and rules once; the command
+    line, config files, routes, jobs, fingerprints and reports follow from that.
 
     patch: extents (D, H, W) of a tile; None takes the model's. overlap: share of a tile's edge that
     neighbours share. blend: weights of overlapping tiles. precision: of the network's arithmetic;
@@ -69,425 +79,230 @@ class TranslateOptions:
     patch: tuple[int, int, int] | None = field(
         default=None,
         metadata=setting(
-            Option(
-                "Extents of a tile.  [default: the model's]",
-                "Speed",
-                Effect.HARMLESS,
-                metavar="D,H,W",
-                line=2,
-                of_route=True,
-            ),
-            since=ALWAYS,
-            changes_result=True,
-            of_tiles=True,
+            "Extents of a tile.  [default: the model's]",
+            Shown("Speed", 2, "D,H,W"),
+            Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_tiles=True),
         ),
     )
     overlap: float = field(
         default=0.25,
         metadata=setting(
-            Option(
-                "Share of a tile's edge that neighbours share.",
-                "Result",
-                Effect.HARMLESS,
-                metavar="0..0.9",
-                least=0.0,
-                most=MOST_OVERLAP,
-                line=7,
-                of_route=True,
-            ),
-            since=ALWAYS,
-            changes_result=True,
-            of_tiles=True,
+            "Share of a tile's edge that neighbours share.",
+            Shown("Result", 7, "0..0.9", least=0.0, most=MOST_OVERLAP),
+            Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_tiles=True),
         ),
     )
     blend: Blend = field(
         default="gaussian",
         metadata=setting(
-            Option(
-                "Weights where tiles overlap.",
-                "Result",
-                Effect.HARMLESS,
-                metavar="gaussian|linear|constant",
-                is_rare=True,
-                line=5,
-                of_route=True,
-            ),
-            since=ALWAYS,
-            changes_result=True,
-            of_tiles=True,
+            "Weights where tiles overlap.",
+            Shown("Result", 5, "gaussian|linear|constant", is_rare=True),
+            Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_tiles=True),
         ),
     )
     precision: Precision | None = field(
         default=None,
         metadata=setting(
-            Option(
-                "Arithmetic of the network.  [default: fp16 on a GPU, fp32 on the CPU]",
-                "Speed",
-                Effect.HARMLESS,
-                metavar="fp16|bf16|tf32|fp32",
-                line=1,
-                of_route=True,
-            ),
-            since=ALWAYS,
-            changes_result=True,
+            "Arithmetic of the network.  [default: fp16 on a GPU, fp32 on the CPU]",
+            Shown("Speed", 1, "fp16|bf16|tf32|fp32"),
+            Rules(Effect.HARMLESS, of_route=True, changes_result=True),
         ),
     )
     volume_index: int | None = field(
         default=None,
         metadata=setting(
-            Option(
-                "Which volume of a 4-D file, counted from 0; all translates each, into a 4-D "
-                "result.",
-                "Input",
-                Effect.HARMLESS,
-                name="volume",
-                metavar="N|all",
-                is_rare=True,
-                line=1,
-                of_route=True,
-            ),
-            since=ALWAYS,
-            changes_result=True,
+            "Which volume of a 4-D file, counted from 0; all translates each, into a 4-D result.",
+            Shown("Input", 1, "N|all", is_rare=True, name="volume"),
+            Rules(Effect.HARMLESS, of_route=True, changes_result=True),
         ),
     )
     overwrite: bool = field(
         default=False,
         metadata=setting(
-            Option(
-                "Make all results anew, or keep those that are up to date.",
-                "Result",
-                Effect.WRITES,
-                off="skip-existing",
-                line=3,
-            ),
-            since=ALWAYS,
+            "Make all results anew, or keep those that are up to date.",
+            Shown("Result", 3, off="skip-existing"),
+            Rules(Effect.WRITES),
         ),
     )
     output_format: OutputFormat = field(
         default="same",
         metadata=setting(
-            Option(
-                "Of the results; a DICOM series becomes a derived series in its study.",
-                "Result",
-                Effect.HARMLESS,
-                name="format",
-                metavar="same|nifti|nrrd|mha|dicom",
-                line=5,
-            ),
-            since=ALWAYS,
+            "Of the results; a DICOM series becomes a derived series in its study.",
+            Shown("Result", 5, "same|nifti|nrrd|mha|dicom", name="format"),
+            Rules(Effect.HARMLESS),
         ),
     )
     fewest_slices: int = field(
         default=FEWEST_SLICES,
         metadata=setting(
-            Option(
-                "Fewest slices of a DICOM volume.",
-                "DICOM",
-                Effect.HARMLESS,
-                name="min-slices",
-                metavar="N",
-                least=2,
-                is_rare=True,
-                line=3,
-                of_route=True,
-                of_series=True,
-            ),
-            since=ALWAYS,
+            "Fewest slices of a DICOM volume.",
+            Shown("DICOM", 3, "N", is_rare=True, name="min-slices", least=2),
+            Rules(Effect.HARMLESS, of_route=True, of_series=True),
         ),
     )
     allow_uneven: bool = field(
         default=False,
         metadata=setting(
-            Option(
-                "Resample tilted, uneven or incomplete DICOM stacks; else refused.",
-                "DICOM",
-                Effect.HARMLESS,
-                line=2,
-                of_route=True,
-                of_series=True,
-            ),
-            since=ALWAYS,
+            "Resample tilted, uneven or incomplete DICOM stacks; else refused.",
+            Shown("DICOM", 2),
+            Rules(Effect.HARMLESS, of_route=True, of_series=True),
         ),
     )
     preview: bool = field(
         default=False,
         metadata=setting(
-            Option(
-                "Beside each result, a picture of middle slices.", "Result", Effect.HARMLESS, line=4
-            ),
-            since=ALWAYS,
+            "Beside each result, a picture of middle slices.",
+            Shown("Result", 4),
+            Rules(Effect.HARMLESS),
         ),
     )
     seam_score: bool = field(
         default=False,
         metadata=setting(
-            Option(
-                "Measure how visible the tile borders are.",
-                "Result",
-                Effect.HARMLESS,
-                is_rare=True,
-                line=6,
-                of_route=True,
-            ),
-            since=ALWAYS,
-            of_one_volume=True,
+            "Measure how visible the tile borders are.",
+            Shown("Result", 6, is_rare=True),
+            Rules(Effect.HARMLESS, of_route=True, of_one_volume=True),
         ),
     )
     keep_private: bool = field(
         default=False,
         metadata=setting(
-            Option(
-                "Copy private elements of a DICOM source to its result; they may hold patient "
-                "data.",
-                "DICOM",
-                Effect.WIDENS_PRIVACY,
-                name="keep-private-tags",
-                is_rare=True,
-                line=4,
-                of_route=True,
-                of_series=True,
+            "Copy private elements of a DICOM source to its result; they may hold patient data.",
+            Shown("DICOM", 4, is_rare=True, name="keep-private-tags"),
+            Rules(
+                Effect.WIDENS_PRIVACY, since=0, of_route=True, of_series=True, changes_result=True
             ),
-            since=0,
-            changes_result=True,
         ),
     )
-    links: Links = field(default="inside", metadata=setting(since=1))
+    links: Links = field(default="inside", metadata=unoffered(Rules(Effect.HARMLESS, since=1)))
     verify: int = field(
         default=0,
         metadata=setting(
-            Option(
-                "Compute N tiles of each study again on the CPU, or its volume where that is "
-                "translated at once; a study whose result differs fails.",
-                "Result",
-                Effect.HARMLESS,
-                metavar="N",
-                least=0,
-                is_rare=True,
-                line=7,
-                of_route=True,
-            ),
-            since=2,
+            "Compute N tiles of each study again on the CPU, or its volume where that is "
+            "translated at once; a study whose result differs fails.",
+            Shown("Result", 7, "N", is_rare=True, least=0),
+            Rules(Effect.HARMLESS, since=2, of_route=True),
         ),
     )
     any_modality: bool = field(
         default=False,
         metadata=setting(
-            Option(
-                "Take series of another modality than the model's source; else passed over.",
-                "DICOM",
-                Effect.UNCHECKS,
-                is_rare=True,
-                line=1,
-                of_route=True,
-                of_series=True,
-            ),
-            since=3,
+            "Take series of another modality than the model's source; else passed over.",
+            Shown("DICOM", 1, is_rare=True),
+            Rules(Effect.UNCHECKS, since=3, of_route=True, of_series=True),
         ),
     )
     nan_to: float | None = field(
         default=None,
         metadata=setting(
-            Option(
-                "Take NaN in a scan as this value, in the scan's unit; else refused.",
-                "Input",
-                Effect.HARMLESS,
-                metavar="VALUE",
-                is_rare=True,
-                line=2,
-                of_route=True,
-            ),
-            since=3,
-            changes_result=True,
+            "Take NaN in a scan as this value, in the scan's unit; else refused.",
+            Shown("Input", 2, "VALUE", is_rare=True),
+            Rules(Effect.HARMLESS, since=3, of_route=True, changes_result=True),
         ),
     )
     strict_input: bool = field(
         default=False,
         metadata=setting(
-            Option(
-                "Refuse scans unlike those that the model was calibrated with; else noted.",
-                "Input",
-                Effect.HARMLESS,
-                is_rare=True,
-                line=7,
-                of_route=True,
-            ),
-            since=4,
+            "Refuse scans unlike those that the model was calibrated with; else noted.",
+            Shown("Input", 7, is_rare=True),
+            Rules(Effect.HARMLESS, since=4, of_route=True),
         ),
     )
     cycle_check: CycleCheck | None = field(
         default=None,
         metadata=setting(
-            Option(
-                "Translate results back with this model; tell how far they then lie from the "
-                "scans.",
-                "Result",
-                Effect.HARMLESS,
-                metavar="FILE",
-                is_rare=True,
-                line=8,
-                of_route=True,
-            ),
+            "Translate results back with this model; tell how far they then lie from the scans.",
+            Shown("Result", 8, "FILE", is_rare=True),
+            Rules(Effect.HARMLESS, since=4, of_route=True, of_one_volume=True),
             Option(
                 "With setting cycle-check, store the error of each voxel as a map.",
-                "Result",
-                Effect.HARMLESS,
-                name="cycle-map",
-                is_rare=True,
-                line=9,
-                of_route=True,
+                Shown("Result", 9, is_rare=True, name="cycle-map"),
+                Rules(Effect.HARMLESS, of_route=True),
             ),
-            since=4,
-            of_one_volume=True,
         ),
     )
     spread: int = field(
         default=0,
         metadata=setting(
-            Option(
-                "Translate with N of the 8 flips; store mean and standard deviation as maps.",
-                "Result",
-                Effect.HARMLESS,
-                metavar="2..8",
-                least=0,
-                most=MOST_FLIPS,
-                is_rare=True,
-                line=10,
-            ),
-            since=4,
-            of_one_volume=True,
+            "Translate with N of the 8 flips; store mean and standard deviation as maps.",
+            Shown("Result", 10, "2..8", is_rare=True, least=0, most=MOST_FLIPS),
+            Rules(Effect.HARMLESS, since=4, of_one_volume=True),
         ),
     )
     resample_channels: bool = field(
         default=False,
         metadata=setting(
-            Option(
-                "Resample scans of a study onto the grid of its first channel; else refused.",
-                "Input",
-                Effect.HARMLESS,
-                is_rare=True,
-                line=6,
-                of_route=True,
-            ),
-            since=4,
-            changes_result=True,
+            "Resample scans of a study onto the grid of its first channel; else refused.",
+            Shown("Input", 6, is_rare=True),
+            Rules(Effect.HARMLESS, since=4, of_route=True, changes_result=True),
         ),
     )
     inference: Inference | None = field(
         default=None,
         metadata=setting(
-            Option(
-                "Blend tiles, or run the network over each volume at once.  [default: the model's]",
-                "Result",
-                Effect.HARMLESS,
-                metavar="patches|volume",
-                line=6,
-                of_route=True,
-            ),
-            since=5,
-            before="patches",
-            changes_result=True,
+            "Blend tiles, or run the network over each volume at once.  [default: the model's]",
+            Shown("Result", 6, "patches|volume"),
+            Rules(Effect.HARMLESS, since=5, before="patches", of_route=True, changes_result=True),
         ),
     )
     output_type: OutputType | None = field(
         default=None,
         metadata=setting(
-            Option(
-                "Voxel type of the results.  [default: the scan's if it holds the values]",
-                "Result",
-                Effect.HARMLESS,
-                metavar="same|int16|uint16|float32",
-                is_rare=True,
-                line=4,
-                of_route=True,
-            ),
-            since=9,
-            changes_result=True,
+            "Voxel type of the results.  [default: the scan's if it holds the values]",
+            Shown("Result", 4, "same|int16|uint16|float32", is_rare=True),
+            Rules(Effect.HARMLESS, since=9, of_route=True, changes_result=True),
         ),
     )
-    every_volume: bool = field(default=False, metadata=setting(since=9, changes_result=True))
+    every_volume: bool = field(
+        default=False, metadata=unoffered(Rules(Effect.HARMLESS, since=9, changes_result=True))
+    )
     result_name: str = field(
         default="",
         metadata=setting(
-            Option(
-                "Names of the results, such as {stem}_{target}synth{ext}; else the scans'.",
-                "Result",
-                Effect.WRITES,
-                also=("name",),
-                metavar="PATTERN",
-                is_rare=True,
-                line=1,
-            ),
-            since=9,
+            "Names of the results, such as {stem}_{target}synth{ext}; else the scans'.",
+            Shown("Result", 1, "PATTERN", is_rare=True, also=("name",)),
+            Rules(Effect.WRITES, since=9),
         ),
     )
     layout: FolderLayout = field(
         default="mirror",
         metadata=setting(
-            Option(
-                "Of the output folder: as the inputs lie, or a BIDS derivative dataset.",
-                "Result",
-                Effect.WRITES,
-                metavar="mirror|bids",
-                line=2,
-            ),
-            since=9,
+            "Of the output folder: as the inputs lie, or a BIDS derivative dataset.",
+            Shown("Result", 2, "mirror|bids"),
+            Rules(Effect.WRITES, since=9),
         ),
     )
     bids_suffix: tuple[str, ...] = field(
         default=(),
         metadata=setting(
-            Option(
-                "Suffix of the results in a BIDS dataset, such as T2w.  [default: by the model's "
-                "target]",
-                "Result",
-                Effect.HARMLESS,
-                metavar="SUFFIX",
-                is_rare=True,
-                line=2,
-            ),
-            since=9,
+            "Suffix of the results in a BIDS dataset, such as T2w.  [default: by the model's "
+            "target]",
+            Shown("Result", 2, "SUFFIX", is_rare=True),
+            Rules(Effect.HARMLESS, since=9),
         ),
     )
     sidecar: bool = field(
         default=False,
         metadata=setting(
-            Option(
-                "Beside each result, a JSON file about how it was made; always in BIDS datasets.",
-                "Result",
-                Effect.HARMLESS,
-                is_rare=True,
-                line=3,
-            ),
-            since=9,
+            "Beside each result, a JSON file about how it was made; always in BIDS datasets.",
+            Shown("Result", 3, is_rare=True),
+            Rules(Effect.HARMLESS, since=9),
         ),
     )
     any_contrast: bool = field(
         default=False,
         metadata=setting(
-            Option(
-                "Take masks, and scans of another contrast than the model's source; else passed "
-                "over.",
-                "Input",
-                Effect.UNCHECKS,
-                is_rare=True,
-                line=3,
-                of_route=True,
-            ),
-            since=9,
+            "Take masks, and scans of another contrast than the model's source; else passed over.",
+            Shown("Input", 3, is_rare=True),
+            Rules(Effect.UNCHECKS, since=9, of_route=True),
         ),
     )
     allow_synthetic: bool = field(
         default=False,
         metadata=setting(
-            Option(
-                "Take results of this program as scans; else passed over.",
-                "Input",
-                Effect.UNCHECKS,
-                is_rare=True,
-                line=4,
-                of_route=True,
-            ),
-            since=9,
+            "Take results of this program as scans; else passed over.",
+            Shown("Input", 4, is_rare=True),
+            Rules(Effect.UNCHECKS, since=9, of_route=True),
         ),
     )
 
@@ -535,30 +350,30 @@ class TranslateOptions:
 
 DEFAULTS = TranslateOptions()
 
-OPTIONS = {option.name: option for _, option in options_in(TranslateOptions)}
+OPTIONS = {option.shown.name: option for _, option in options_in(TranslateOptions)}
 """The options of studies by name."""
 
-_KNOWN = {item.name: known for item, known in settings_in(TranslateOptions)}
+_RULES = rules_in(TranslateOptions)
 
-CHANGING_RESULTS = tuple(name for name, known in _KNOWN.items() if known.changes_result)
+CHANGING_RESULTS = tuple(name for name, rules in _RULES.items() if rules.changes_result)
 """Settings that a fingerprint and a report name."""
 
-OF_TILES = tuple(name for name, known in _KNOWN.items() if known.of_tiles)
+OF_TILES = tuple(name for name, rules in _RULES.items() if rules.of_tiles)
 """Settings that change no voxel if a volume is translated at once."""
 
-OF_ONE_VOLUME = tuple(name for name, known in _KNOWN.items() if known.of_one_volume)
+OF_ONE_VOLUME = tuple(name for name, rules in _RULES.items() if rules.of_one_volume)
 """Settings whose figures and maps are of one volume."""
 
 BEFORE: dict[str, Any] = {
-    name: getattr(DEFAULTS, name) if known.before is None else known.before
-    for name, known in _KNOWN.items()
+    name: getattr(DEFAULTS, name) if rules.before is None else rules.before
+    for name, rules in _RULES.items()
 }
-"""What was done before a setting came, which is its default for most."""
+"""Behaviour before a setting came, which is its default for most."""
 
 WORDS = {item.name: words for item in fields(TranslateOptions) if (words := words_of(item.type))}
 """Settings that are one of a few words, with these; None among them if it may be left open."""
 
-ADDED = {name: known.since for name, known in _KNOWN.items() if known.since is not None}
+ADDED = {name: rules.since for name, rules in _RULES.items() if rules.since is not None}
 """Settings that came later, with the version of the first worker that heeds them.
 
 At their default they are left out of fingerprints, so that results from before stay up to date, and
@@ -568,7 +383,7 @@ of jobs, which older workers then take and whose key stays. 0: it always stands 
 
 @dataclass(frozen=True, slots=True)
 class TranslateSettings(TranslateOptions):
-    """Options that change a result, with nothing left open; all others are at their default.
+    """Options that change a result, all decided; the others are at their default.
 
     patch: extents (D, H, W) of a tile. precision: of the network's arithmetic. inference: of tiles,
     or of the volume at once, where tiles are only where a seam score looks for their borders.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...io.errors import WriteError
-from ...pipelines.option import Effect, Option
+from ...pipelines.option import Effect, Option, Rules, Shown
 from ..command_line import command_line
 from ..errors import Exit, complain, errors_reported
 from ..options.applicable import check_applicable
@@ -73,10 +73,8 @@ def translate(
         Path | None,
         Option(
             "Write what ran when, for ui.perfetto.dev.",
-            "Reports",
-            Effect.WRITES,
-            metavar="FILE.json",
-            is_rare=True,
+            Shown("Reports", metavar="FILE.json", is_rare=True),
+            Rules(Effect.WRITES),
         ),
     ] = None,
     quiet: Annotated[

@@ -13,7 +13,7 @@ def check_applicable(context: typer.Context, *, holds_files_only: bool) -> None:
     is for other folders.
     """
     declared = declared_of(context.command) if holds_files_only else {}
-    for name in (name for name, option in declared.items() if option.of_series):
+    for name in (name for name, option in declared.items() if option.rules.of_series):
         source = context.get_parameter_source(name)
         if source and source.name == "COMMANDLINE":
             option = f"--{name.replace('_', '-')}"

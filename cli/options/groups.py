@@ -8,7 +8,7 @@ import typer
 
 from ...engine.options import TUNING_SECONDS, CudaLimits
 from ...io.links import Links
-from ...pipelines.option import Effect, Option
+from ...pipelines.option import Effect, Option, Rules, Shown
 from .translate import (
     BatchSize,
     DeviceName,
@@ -34,11 +34,8 @@ class InputOptions:
         list[Path] | None,
         Option(
             "The same as an option.",
-            "Input",
-            Effect.WIDENS_PRIVACY,
-            "input",
-            short="i",
-            metavar="INPUT",
+            Shown("Input", metavar="INPUT", name="input", short="i"),
+            Rules(Effect.WIDENS_PRIVACY),
         ),
     ] = None
     follow_links: FollowLinks = False

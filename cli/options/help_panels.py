@@ -4,12 +4,12 @@ from typing import Any, get_args
 
 from typer.core import TyperCommand
 
-from ...pipelines.option import Effect, Option, Panel
+from ...pipelines.option import Effect, Option, Panel, Rules, Shown
 from .spelling import declared_of
 
 QUEUE, REPORTS = "Queue", "Reports"
 _OTHERS = "Other options"
-_PLAIN = Option("", "", Effect.HARMLESS)
+_PLAIN = Option("", Shown(""), Rules(Effect.HARMLESS))
 
 
 class PanelledCommand(TyperCommand):
@@ -30,8 +30,8 @@ class PanelledCommand(TyperCommand):
                 arguments.append(shown)
                 continue
             panel: str = getattr(parameter, "rich_help_panel", None) or _OTHERS
-            option = declared.get(parameter.name or "", _PLAIN)
-            panels[panel].append((option.is_rare, option.line, shown))
+            shown_as = declared.get(parameter.name or "", _PLAIN).shown
+            panels[panel].append((shown_as.is_rare, shown_as.line, shown))
         _section(formatter, "Arguments", arguments)
         for name, options in panels.items():
             ordered = sorted(options, key=lambda option: option[:2])

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from ...pipelines.jobs.queue.schedule import Priority, SchedulingClass
-from ...pipelines.option import Effect, Option
+from ...pipelines.option import Effect, Option, Rules, Shown
 from ..render.terminal.streams import tell
 from .help_panels import QUEUE
 from .values import wrong_value
@@ -49,17 +49,17 @@ QueueOption: TypeAlias = Annotated[
 PriorityOption: TypeAlias = Annotated[
     Priority,
     Option(
-        "Which jobs go first.", "Queue", Effect.HARMLESS, metavar="urgent|normal|low", of_route=True
+        "Which jobs go first.",
+        Shown("Queue", metavar="urgent|normal|low"),
+        Rules(Effect.HARMLESS, of_route=True),
     ),
 ]
 WindowOption: TypeAlias = Annotated[
     str | None,
     Option(
         "Start jobs only at these times of day, by the worker's clock; night is 19:00-07:00.",
-        "Queue",
-        Effect.HARMLESS,
-        metavar="HH:MM-HH:MM|night",
-        of_route=True,
+        Shown("Queue", metavar="HH:MM-HH:MM|night"),
+        Rules(Effect.HARMLESS, of_route=True),
     ),
 ]
 BatchName: TypeAlias = Annotated[

@@ -55,7 +55,7 @@ def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route"
     options = {
         key: option
         for key, option in options_of(submit).items()
-        if (known := declared.get(str(option.name))) and known.of_route
+        if (known := declared.get(str(option.name))) and known.rules.of_route
     }
     _check_keys(place, asked, {*options, *_OWN})
     source = ConfigValues(context, place)

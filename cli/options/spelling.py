@@ -1,4 +1,4 @@
-"""Declared options as typer takes them, and what is declared of a command's options."""
+"""Conversion of declared options to typer's, and lookup of a command's declarations."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,8 +15,8 @@ Found = TypeVar("Found")
 
 
 def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
-    """A command as typer takes it: a parameter that is a group becomes the options of the group,
-    and a declared option becomes one of typer's.
+    """Return a command as typer takes it: a parameter that is a group becomes the options of the
+    group, and a declared option becomes one of typer's.
     """
     asked = inspect.signature(command).parameters.values()
     groups: dict[str, Any] = {p.name: p.annotation for p in asked if is_dataclass(p.annotation)}
@@ -37,7 +37,7 @@ def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def filled(group: type[Group], values: dict[str, Any]) -> Group:
-    """A group with its options, which are taken out of the values; what they lack has its default.
+    """Return a group of options, taking its values out of `values`; missing ones get their default.
 
     values: by parameter.
     """
@@ -53,19 +53,19 @@ def filled(group: type[Group], values: dict[str, Any]) -> Group:
 
 
 def declared_of(command: Any) -> dict[str, Option]:
-    """What is declared of a command's options, by parameter; typer's own are not among them."""
+    """Declarations of a command's options, by parameter; options of typer's own have none."""
     declared = {name: _first(Option, metadata) for name, metadata in _metadata_of(command)}
     return {name: option for name, option in declared.items() if option}
 
 
 def effects_of(command: Any) -> dict[str, Effect]:
-    """What each option of a command could do in the config file of a folder, by parameter: as
-    declared, or as it stands beside typer's own.
+    """Effect of each option of a command, by parameter: the declared one, or the one beside an
+    option of typer's own.
     """
     effects: dict[str, Effect] = {}
     for name, metadata in _metadata_of(command):
         option = _first(Option, metadata)
-        effect = option.effect if option else _first(Effect, metadata)
+        effect = option.rules.effect if option else _first(Effect, metadata)
         if effect is not None:
             effects[name] = effect
     return effects
@@ -98,30 +98,31 @@ def _parameters(group: type[Any]) -> Iterator[inspect.Parameter]:
 
 
 def _typed_in(field: Field[Any]) -> Mapping[str, inspect.Parameter] | None:
-    """The options within a field of a group, as a class of values has them in PARAMETERS."""
+    """Options within a field of a group, if its class lists them as PARAMETERS."""
     return getattr(field.type, "PARAMETERS", None)
 
 
 def _spelled(parameter: inspect.Parameter, taken: set[str]) -> inspect.Parameter:
-    """A parameter with its option as typer's; taken: the command's other parameters."""
+    """Return a parameter with its option as typer's. taken: the command's other parameters."""
     parameter = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
     metadata: tuple[Any, ...] = getattr(parameter.annotation, "__metadata__", ())
     option = _first(Option, metadata)
     if option is None:
         return parameter
     parser = next((one for one in metadata if callable(one)), None)
-    name = option.name or parameter.name.replace("_", "-")
-    off = f"/--{option.off}" if option.off else ""
-    short = [f"-{option.short}"] if option.short else []
-    also = [f"--{other}" for other in option.also if other not in taken]
+    shown = option.shown
+    name = shown.name or parameter.name.replace("_", "-")
+    off = f"/--{shown.off}" if shown.off else ""
+    short = [f"-{shown.short}"] if shown.short else []
+    also = [f"--{other}" for other in shown.also if other not in taken]
     spelled = typer.Option(
         *(f"--{name}{off}", *short, *also),
-        metavar=option.metavar,
-        min=option.least,
-        max=option.most,
+        metavar=shown.metavar,
+        min=shown.least,
+        max=shown.most,
         help=flagged(option.help),
         parser=parser,
-        autocompletion=(lambda: list(option.words)) if option.words else None,
-        rich_help_panel=option.panel or None,
+        autocompletion=(lambda: list(shown.words)) if shown.words else None,
+        rich_help_panel=shown.panel or None,
     )
     return parameter.replace(annotation=Annotated[parameter.annotation.__origin__, spelled, option])

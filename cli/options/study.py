@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from ...engine.options import NO_LIMITS
 from ...io.formats.nibabel_alone import import_nibabel_alone
 from ...io.links import Links
-from ...pipelines.option import Effect, Option
+from ...pipelines.option import Effect, Option, Rules, Shown
 from .groups import DeviceOptions
 from .translate import (
     ChannelPatterns,
@@ -34,23 +34,16 @@ class StudyOptions:
         Path,
         Option(
             "Model file, as 'model import' makes it.",
-            "Input",
-            Effect.HARMLESS,
-            short="m",
-            metavar="FILE",
-            line=1,
-            of_route=True,
+            Shown("Input", 1, "FILE", short="m"),
+            Rules(Effect.HARMLESS, of_route=True),
         ),
     ]
     output: Annotated[
         Path,
         Option(
             "Folder for the results, which mirrors the inputs; or one's file.",
-            "Result",
-            Effect.WRITES,
-            short="o",
-            metavar="DIR|FILE",
-            line=1,
+            Shown("Result", 1, "DIR|FILE", short="o"),
+            Rules(Effect.WRITES),
         ),
     ]
     settings: TypedSettings
@@ -97,10 +90,7 @@ class ArrivingStudyOptions(StudyOptions):
         Path,
         Option(
             "Folder for the results, which mirrors the inputs.",
-            "Result",
-            Effect.WRITES,
-            short="o",
-            metavar="DIR",
-            line=1,
+            Shown("Result", 1, "DIR", short="o"),
+            Rules(Effect.WRITES),
         ),
     ]

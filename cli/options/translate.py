@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 from ...engine.options import Effort, Precision
 from ...io.choice import ALL_PATHS, Choice, PathGlobs
 from ...io.links import Links
-from ...pipelines.option import Effect, Option
+from ...pipelines.option import Effect, Option, Rules, Shown
 from ...pipelines.settings import OPTIONS
 from .values import VolumeChoice, parsed_volume, wrong_value
 
@@ -18,11 +18,8 @@ DeviceName: TypeAlias = Annotated[
     str,
     Option(
         "auto takes a GPU, or else the CPU; 0 is cuda:0; also onnxruntime:PROVIDER.",
-        "Speed",
-        Effect.HARMLESS,
-        short="d",
-        metavar="auto|cpu|gpu|cuda:N[,M]",
-        words=DEVICES,
+        Shown("Speed", metavar="auto|cpu|gpu|cuda:N[,M]", short="d", words=DEVICES),
+        Rules(Effect.HARMLESS),
     ),
 ]
 Arithmetic: TypeAlias = Annotated[Precision | None, OPTIONS["precision"]]
@@ -30,31 +27,24 @@ VramLimit: TypeAlias = Annotated[
     str | None,
     Option(
         "Memory of a GPU to use at most, such as 4GiB.",
-        "Speed",
-        Effect.HARMLESS,
-        metavar="SIZE",
-        is_rare=True,
+        Shown("Speed", metavar="SIZE", is_rare=True),
+        Rules(Effect.HARMLESS),
     ),
 ]
 Threads: TypeAlias = Annotated[
     int | None,
     Option(
         "Threads of the network on the CPU.  [default: one per usable core]",
-        "Speed",
-        Effect.HARMLESS,
-        metavar="N",
-        least=1,
-        is_rare=True,
+        Shown("Speed", metavar="N", is_rare=True, least=1),
+        Rules(Effect.HARMLESS),
     ),
 ]
 BatchSize: TypeAlias = Annotated[
     str,
     Option(
         "Tiles that a GPU translates at once, if its memory allows; auto takes what pays.",
-        "Speed",
-        Effect.HARMLESS,
-        metavar="N|auto",
-        is_rare=True,
+        Shown("Speed", metavar="N|auto", is_rare=True),
+        Rules(Effect.HARMLESS),
     ),
 ]
 Tune: TypeAlias = Annotated[
@@ -62,21 +52,16 @@ Tune: TypeAlias = Annotated[
     Option(
         "Which of cuDNN's plans a GPU tries before its first batch: the 8 it names first, all, or "
         "none. The fastest are kept for later starts.",
-        "Speed",
-        Effect.HARMLESS,
-        metavar="quick|full|off",
-        is_rare=True,
+        Shown("Speed", metavar="quick|full|off", is_rare=True),
+        Rules(Effect.HARMLESS),
     ),
 ]
 TuneSeconds: TypeAlias = Annotated[
     float,
     Option(
         "Time for that at most; what is best by then is taken.",
-        "Speed",
-        Effect.HARMLESS,
-        metavar="SECONDS",
-        least=0.0,
-        is_rare=True,
+        Shown("Speed", metavar="SECONDS", is_rare=True, least=0.0),
+        Rules(Effect.HARMLESS),
     ),
 ]
 ChannelPatterns: TypeAlias = Annotated[
@@ -84,41 +69,32 @@ ChannelPatterns: TypeAlias = Annotated[
     Option(
         "Which scans are this channel of the model, such as T1=*_mprage; else those that end in "
         "its name, as sub-01_T1w does.",
-        "Input",
-        Effect.HARMLESS,
-        metavar="NAME=PATTERN",
-        is_rare=True,
-        line=5,
-        of_route=True,
+        Shown("Input", 5, "NAME=PATTERN", is_rare=True),
+        Rules(Effect.HARMLESS, of_route=True),
     ),
 ]
 Verbose: TypeAlias = Annotated[
     bool,
-    Option("Print the traceback of every failure.", "Reports", Effect.WIDENS_PRIVACY, is_rare=True),
+    Option(
+        "Print the traceback of every failure.",
+        Shown("Reports", is_rare=True),
+        Rules(Effect.WIDENS_PRIVACY),
+    ),
 ]
 Modality: TypeAlias = Annotated[
     str,
     Option(
         "Take DICOM series of these modalities only.",
-        "DICOM",
-        Effect.HARMLESS,
-        metavar="CT,MR,...",
-        line=1,
-        of_route=True,
-        of_series=True,
+        Shown("DICOM", 1, "CT,MR,..."),
+        Rules(Effect.HARMLESS, of_route=True, of_series=True),
     ),
 ]
 SeriesPattern: TypeAlias = Annotated[
     str,
     Option(
         "Take DICOM series only whose description or label matches.",
-        "DICOM",
-        Effect.HARMLESS,
-        metavar="REGEX",
-        is_rare=True,
-        line=2,
-        of_route=True,
-        of_series=True,
+        Shown("DICOM", 2, "REGEX", is_rare=True),
+        Rules(Effect.HARMLESS, of_route=True, of_series=True),
     ),
 ]
 MinSlices: TypeAlias = Annotated[int, OPTIONS["min-slices"]]
@@ -128,33 +104,35 @@ IncludeGlobs: TypeAlias = Annotated[
     list[str] | None,
     Option(
         "Take only what fits, such as '*_T1w.nii.gz' or 'sub-*/anat'; may be repeated.",
-        "Input",
-        Effect.HARMLESS,
-        metavar="GLOB",
+        Shown("Input", metavar="GLOB"),
+        Rules(Effect.HARMLESS),
     ),
 ]
 ExcludeGlobs: TypeAlias = Annotated[
     list[str] | None,
     Option(
         "Leave out what fits, such as 'derivatives'; may be repeated.",
-        "Input",
-        Effect.HARMLESS,
-        metavar="GLOB",
+        Shown("Input", metavar="GLOB"),
+        Rules(Effect.HARMLESS),
     ),
 ]
 AllowSynthetic: TypeAlias = Annotated[bool, OPTIONS["allow-synthetic"]]
 AnyModality: TypeAlias = Annotated[bool, OPTIONS["any-modality"]]
 AnyContrast: TypeAlias = Annotated[bool, OPTIONS["any-contrast"]]
 ShowPhi: TypeAlias = Annotated[
-    bool, Option("Show texts of headers, which may name patients.", "DICOM", Effect.WIDENS_PRIVACY)
+    bool,
+    Option(
+        "Show texts of headers, which may name patients.",
+        Shown("DICOM"),
+        Rules(Effect.WIDENS_PRIVACY),
+    ),
 ]
 FollowLinks: TypeAlias = Annotated[
     bool,
     Option(
         "Follow links that lead out of the inputs, too.",
-        "Input",
-        Effect.WIDENS_PRIVACY,
-        is_rare=True,
+        Shown("Input", is_rare=True),
+        Rules(Effect.WIDENS_PRIVACY),
     ),
 ]
 _MODALITIES = re.compile(r"\s*[A-Za-z]{2,16}\s*(,\s*[A-Za-z]{2,16}\s*)*")

@@ -1,4 +1,4 @@
-"""Values of the options that `TranslateOptions` declares, as they are typed."""
+"""Typed values of the options that `TranslateOptions` declares, and their conversion."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -29,7 +29,9 @@ _UNLIKE_FIELD: dict[str, tuple[Any, Any]] = {
 }
 """Type and default of parameters whose value is not what their field holds, but is converted."""
 
-_FIELDS = {option.name.replace("-", "_"): field for field, option in options_in(TranslateOptions)}
+_FIELDS = {
+    option.shown.name.replace("-", "_"): field for field, option in options_in(TranslateOptions)
+}
 
 
 def _parameters() -> Iterator[Parameter]:
@@ -41,7 +43,7 @@ def _parameters() -> Iterator[Parameter]:
 
 
 class TypedSettings(dict[str, Any]):
-    """What was typed, by parameter; an option that is missing has its default.
+    """Typed values by parameter; a missing option has its default.
 
     PARAMETERS: of all options, by name.
     """
@@ -49,7 +51,7 @@ class TypedSettings(dict[str, Any]):
     PARAMETERS: ClassVar = {parameter.name: parameter for parameter in _parameters()}
 
     def options(self, links: Links) -> TranslateOptions:
-        """What it asks for. Raises BadParameter."""
+        """Convert to the record. Raises BadParameter."""
         typed = {name: self.get(name, one.default) for name, one in self.PARAMETERS.items()}
         volume = typed["volume"] or VolumeChoice()
         read: dict[str, Any] = {

@@ -12,11 +12,12 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.cli.options.config import options_of
 from cuda_cyclegan.cli.options.spelling import declared_of, effects_of, filled, spelled_out
 from cuda_cyclegan.cli.options.study import StudyOptions
-from cuda_cyclegan.pipelines.option import Effect, Option
+from cuda_cyclegan.pipelines.option import Effect, Option, Rules, Shown
 from cuda_cyclegan.pipelines.settings import OPTIONS
 
 COMMANDS = cast("TyperGroup", get_command(app)).commands
-SIZE = Option("Of it; see setting patch.", "Speed", Effect.HARMLESS, also=("name",), least=1)
+HARMLESS = Rules(Effect.HARMLESS)
+SIZE = Option("Of it; see setting patch.", Shown("Speed", also=("name",), least=1), HARMLESS)
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Group:
     """Some options."""
 
     size: Annotated[int, SIZE]
-    depth: Annotated[int, Option("How deep.", "", Effect.WRITES, short="d", off="flat")] = 3
+    depth: Annotated[int, Option("How deep.", Shown("", short="d", off="flat"), HARMLESS)] = 3
 
 
 def spelled(command: Any) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def test_a_group_is_spelled_out_and_handed_on() -> None:
 
 
 def test_another_name_goes_to_the_option_that_has_it() -> None:
-    def command(some: Group, name: Annotated[str, Option("", "", Effect.HARMLESS)] = "") -> None:
+    def command(some: Group, name: Annotated[str, Option("", Shown(""), HARMLESS)] = "") -> None:
         del some, name
 
     assert names(spelled(command)["size"]) == ("--size",)
@@ -77,7 +78,7 @@ def test_effects_are_read_from_a_declaration_and_beside_an_option_of_typer() -> 
 
 def test_what_a_route_may_not_set() -> None:
     submit = declared_of(COMMANDS["submit"])
-    assert {name for name, option in submit.items() if not option.of_route} == {
+    assert {name for name, option in submit.items() if not option.rules.of_route} == {
         *("output", "include", "exclude", "overwrite", "format", "preview", "spread", "sidecar"),
         *("result_name", "layout", "bids_suffix", "more", "follow_links"),
     }
