@@ -75,25 +75,27 @@ MAY_IMPORT = {
         "engine.model engine.options engine.startup io.choice io.discovery io.errors io.files "
         "io.formats pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
         "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host "
-        "pipelines.model_import pipelines.report pipelines.results pipelines.settings "
-        "pipelines.study pipelines.timeline pipelines.translate pipelines.worker_processes"
+        "pipelines.model_import pipelines.option pipelines.report pipelines.results "
+        "pipelines.settings pipelines.study pipelines.timeline pipelines.translate "
+        "pipelines.worker_processes"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.signals engine.benchmark engine.network "
-        "engine.options pipelines.bench pipelines.config pipelines.errors"
+        "engine.options pipelines.bench pipelines.config pipelines.errors pipelines.option "
+        "pipelines.settings"
     ),
     "cli.commands.queue": (
         "cli.command_line cli.errors cli.options cli.render cli.signals engine.devices "
         "engine.options io.dicom_network io.errors pipelines.errors pipelines.events "
         "pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker pipelines.node "
-        "pipelines.report pipelines.results pipelines.worker_processes"
+        "pipelines.option pipelines.report pipelines.results pipelines.worker_processes"
     ),
     "cli.errors": "cli.render engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
         "cli.render engine.model engine.options io.choice io.files io.formats io.links "
         "pipelines.config pipelines.errors pipelines.jobs.queue pipelines.model_import "
-        "pipelines.name_pattern pipelines.node pipelines.request pipelines.results "
-        "pipelines.settings"
+        "pipelines.name_pattern pipelines.node pipelines.option pipelines.request "
+        "pipelines.results pipelines.settings"
     ),
     "cli.render": (
         "engine.benchmark engine.decoding engine.importing engine.model engine.network "
@@ -101,8 +103,8 @@ MAY_IMPORT = {
         "io.errors io.files io.formats io.links io.reading io.search io.volume pipelines.bench "
         "pipelines.calibration pipelines.dry_run pipelines.evaluation pipelines.events "
         "pipelines.host pipelines.jobs.queue pipelines.model_import pipelines.node "
-        "pipelines.program pipelines.report pipelines.results pipelines.stopwatch pipelines.study "
-        "pipelines.timestamps"
+        "pipelines.program pipelines.report pipelines.results pipelines.settings "
+        "pipelines.stopwatch pipelines.study pipelines.timestamps"
     ),
     "cli.signals": "cli.errors cli.render pipelines.host",
     "engine": "",
@@ -290,6 +292,7 @@ MAY_IMPORT = {
         "engine.devices engine.generator engine.network engine.options engine.whole_volume "
         "pipelines.host"
     ),
+    "pipelines.option": "",
     "pipelines.program": "",
     "pipelines.rates": (
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.stopwatch"
@@ -309,7 +312,7 @@ MAY_IMPORT = {
         "pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
         "pipelines.settings pipelines.study"
     ),
-    "pipelines.settings": "engine.options io.choice io.links",
+    "pipelines.settings": "engine.options io.choice io.links pipelines.option",
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network "

@@ -8,6 +8,7 @@ import typer
 
 from ...io.choice import FEWEST_SLICES
 from ...io.formats.nibabel_alone import import_nibabel_alone
+from ...pipelines.option import Effect
 from ...pipelines.settings import TranslateOptions
 from ..errors import Exit, complain, errors_reported
 from ..options.applicable import check_applicable
@@ -59,6 +60,7 @@ def discover(
         typer.Option(
             "--model", "-m", metavar="FILE", help="Tell which studies this model would take."
         ),
+        Effect.HARMLESS,
     ] = None,
     volume: VolumeIndex = None,
     include: IncludeGlobs = None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...pipelines.option import Effect
 from ..errors import Exit, errors_reported
 from ..options.printing import AsJson, Traceback
 from ..options.queue import QueueOption
@@ -31,7 +32,9 @@ STATE_WIDTH = 9
 
 def doctor(
     folder: Annotated[
-        Path, typer.Option(metavar="DIR", help="Whose disk to test: a folder for results.")
+        Path,
+        typer.Option(metavar="DIR", help="Whose disk to test: a folder for results."),
+        Effect.WRITES,
     ] = Path(),
     queue: QueueOption = None,
     as_json: AsJson = False,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ...io.errors import WriteError
+from ...pipelines.option import Effect
 from ..errors import Exit, complain, errors_reported
 from ..options.printing import Traceback
 from ..options.values import checked_file, wrong_value
@@ -41,10 +42,12 @@ def evaluate(
     truth: Annotated[
         Path,
         typer.Option(metavar="DIR|FILE", help="Scans that the results should equal."),
+        Effect.WIDENS_PRIVACY,
     ],
     mask: Annotated[
         Path | None,
         typer.Option(metavar="DIR|FILE", help="Masks; voxels that are not 0 count."),
+        Effect.WIDENS_PRIVACY,
     ] = None,
     pairs: Annotated[
         Path | None,
@@ -52,10 +55,12 @@ def evaluate(
             metavar="FILE.csv",
             help="What belongs together, in columns result,truth or result,truth,mask.",
         ),
+        Effect.WIDENS_PRIVACY,
     ] = None,
     protocol: Annotated[
         Literal["general", "synthrad2025"],
         typer.Option(metavar="general|synthrad2025", help="Rules by which to measure."),
+        Effect.HARMLESS,
     ] = "general",
     data_range: Annotated[
         str | None,
@@ -63,19 +68,24 @@ def evaluate(
             metavar="LOW,HIGH",
             help="Ends of the truth's range, for PSNR and SSIM.  [default: each truth's own]",
         ),
+        Effect.HARMLESS,
     ] = None,
     json: Annotated[
         Path | None,
         typer.Option(metavar="FILE.json", help="Write all figures for scripts; - prints them."),
+        Effect.WRITES,
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="Write a line a study.")
+        Path | None, typer.Option(metavar="FILE.csv", help="Write a line a study."), Effect.WRITES
     ] = None,
     html: Annotated[
         Path | None,
         typer.Option(metavar="FILE.html", help="Write a page for a browser, the worst first."),
+        Effect.WRITES,
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace existing files."), Effect.WRITES
+    ] = False,
     verbose: Traceback = False,
 ) -> None:
     """Measure how near results are to the truth.

@@ -9,6 +9,7 @@ import typer
 from ..errors import Exit, complain, errors_reported
 from ..options.model import MadeModel, ReplacesOutput, parsed_names
 from ..options.printing import AsJson, Traceback
+from ..options.spelling import spelled_out
 from ..render.documents import written
 from ..render.terminal import columns_of, say, spinner, tell
 from ..render.text import printable
@@ -36,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("import", epilog=model_import.EXAMPLE)(model_import.import_)
-app.command("calibrate", epilog=model_calibrate.EXAMPLE)(model_calibrate.calibrate)
+app.command("calibrate", epilog=model_calibrate.EXAMPLE)(spelled_out(model_calibrate.calibrate))
 
 ModelFile = Annotated[Path, typer.Argument(metavar="FILE", help="Model file.")]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...pipelines.option import Effect
 from ..errors import errors_reported
 from ..options.printing import Traceback
 from ..render.documents import save_page, written
@@ -32,8 +33,11 @@ def report(
         typer.Option(
             metavar="FILE.html", help="Write a page for a browser that needs no other file."
         ),
+        Effect.WRITES,
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing page.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an existing page."), Effect.WRITES
+    ] = False,
     verbose: Traceback = False,
 ) -> None:
     """Show what past batches came to.

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...io.errors import WriteError
+from ...pipelines.option import Effect, Option, Rules, Shown
 from ..command_line import command_line
 from ..errors import Exit, complain, errors_reported
 from ..options.applicable import check_applicable
-from ..options.groups import DeviceOptions, InputOptions, grouped
+from ..options.groups import DeviceOptions, InputOptions
 from ..options.help_panels import REPORTS
 from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose
@@ -45,7 +46,6 @@ Examples:
 """
 
 
-@grouped
 def translate(
     context: typer.Context,
     study: StudyOptions,
@@ -57,6 +57,7 @@ def translate(
         typer.Option(
             "--dry-run", help="As 'plan': list what would be done.", rich_help_panel=REPORTS
         ),
+        Effect.HARMLESS,
     ] = False,
     report: Annotated[
         Path | None,
@@ -65,17 +66,20 @@ def translate(
             help="Write a report for scripts, or go on with that of this batch; - prints it.",
             rich_help_panel=REPORTS,
         ),
+        Effect.WRITES,
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.json",
-            help="Write what ran when, for ui.perfetto.dev.",
-            rich_help_panel=REPORTS,
+        Option(
+            "Write what ran when, for ui.perfetto.dev.",
+            Shown("Reports", metavar="FILE.json", is_rare=True),
+            Rules(Effect.WRITES),
         ),
     ] = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print failures only.", rich_help_panel=REPORTS)
+        bool,
+        typer.Option("--quiet", help="Print failures only.", rich_help_panel=REPORTS),
+        Effect.HARMLESS,
     ] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -131,7 +135,8 @@ def _is_all_due(study: StudyOptions) -> bool:
     """
     # Path.exists raises where a name is too long.
     is_there = os.path.exists(study.output)  # noqa: PTH110
-    return (study.overwrite or not is_there) and not study.cycle_check
+    asked = study.settings
+    return (asked.get("overwrite") or not is_there) and not asked.get("cycle_check")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 
 def printable(text: str) -> str:
@@ -83,28 +84,40 @@ def bar(share: float, width: int) -> str:
     return _FULL * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
-SETTINGS = (
-    *("activation", "address", "allow-synthetic", "allow-uneven", "any-contrast", "any-modality"),
-    *("axes", "bids-suffix", "blend", "block-padding", "channel", "code", "concat", "config"),
-    *("cycle-check", "data-range", "device", "direction", "end", "epsilon", "exclude", "folder"),
-    *("force", "format", "generator", "include", "inference", "input-range", "intensity-in"),
-    *("intensity-out", "layout", "licence", "min-slices", "modality", "name", "nan-to", "norm"),
-    *("norm-statistics", "output", "output-range", "output-type", "overlap", "overwrite"),
-    *("padding", "pairs", "patch", "port", "precision", "queue", "reference", "report"),
-    *("resample-channels", "residual", "result-name", "seam-score", "series"),
-    *("small-volume-padding", "source", "spacing", "spread", "strict-input", "target"),
-    *("tls-certificate", "tls-key", "tls-trusted", "unproven", "upsampling", "verbose", "verify"),
-    *("volume", "vram-limit", "yield-to-others"),
+_OF_COMMANDS = (
+    *("activation", "address", "axes", "block-padding", "channel", "code", "concat"),
+    *("config", "data-range", "device", "direction", "end", "epsilon", "exclude", "folder"),
+    *("force", "generator", "include", "input-range", "intensity-in", "intensity-out"),
+    *("licence", "modality", "name", "norm", "norm-statistics", "output", "output-range"),
+    *("padding", "pairs", "port", "queue", "reference", "report", "residual", "series"),
+    *("small-volume-padding", "source", "spacing", "target", "tls-certificate", "tls-key"),
+    *("tls-trusted", "unproven", "upsampling", "verbose", "vram-limit", "yield-to-others"),
 )
-"""Options that texts of the engine and the pipelines speak of, as "setting name" or "setting
-name=value"; they know what a user may set, but not how a command line spells it."""
+"""Options of single commands, searches and devices that messages from lower layers name."""
 
-_SETTING = re.compile(rf"\b[Ss]etting ({'|'.join(SETTINGS)})(?:=([\w:.,-]*\w))?(?![\w-])")
+
+@cache
+def known_settings() -> frozenset[str]:
+    """Return the options that messages of the engine and the pipelines name, as "setting NAME" or
+    "setting NAME=VALUE"; these layers do not know how a command line spells them.
+    """
+    from ...pipelines.settings import OPTIONS
+
+    return frozenset((*OPTIONS, *_OF_COMMANDS))
+
+
+_SETTING = re.compile(r"\b[Ss]etting ([a-z][a-z-]*[a-z])(?:=([\w:.,-]*\w))?(?![\w-])")
 
 
 def flagged(text: str) -> str:
     """Return a message with settings as options of the command line."""
-    return _SETTING.sub(lambda found: f"{option(found[1])} {found[2] or ''}".rstrip(), text)
+    return _SETTING.sub(_flagged, text)
+
+
+def _flagged(found: re.Match[str]) -> str:
+    if found[1] not in known_settings():
+        return found[0]
+    return f"{option(found[1])} {found[2] or ''}".rstrip()
 
 
 def option(setting: str) -> str:

@@ -36,7 +36,7 @@ from ...io.files.machine_limits import physical_memory
 from ..errors import ReportFileError
 from ..host.memory import PeakMemory
 from ..program import program_version
-from ..settings import TranslateOptions, TranslateSettings
+from ..settings import BEFORE, CHANGING_RESULTS, TranslateOptions, TranslateSettings
 from ..stopwatch import STAGES, Stage
 from .report import BatchReport, Failure, FailureClass, StudyReport, StudyStatus
 
@@ -121,9 +121,9 @@ def _renamed(record: object) -> JsonObject:
 def _settings(options: TranslateOptions) -> JsonObject:
     if options.precision is None:
         named = replace(options, precision="fp32").settings()
-        return {**asdict(named), "precision": None, "sha256": None}
+        return {**named.chosen(), "precision": None, "sha256": None}
     settings = options.settings()
-    return {**asdict(settings), "sha256": settings.sha256()}
+    return {**settings.chosen(), "sha256": settings.sha256()}
 
 
 def _study(row: StudyReport) -> JsonObject:
@@ -389,7 +389,7 @@ _TYPES: dict[str, Any] = {
 """Types of fields that are not stored as in the records."""
 
 _ALWAYS = frozenset(
-    {"seconds", "stages", "voxels", "tiles", "ignored", "overlap", "blend", "precision"}
+    {"seconds", "stages", "voxels", "tiles", "ignored", "patch", "overlap", "blend", "precision"}
 )
 """Fields that every file has, although the records have a default."""
 
@@ -410,21 +410,26 @@ def _stored(kind: Any) -> Any:
         form = _FORMS.get(get_origin(kind))
         return form[tuple(map(_stored, get_args(kind)))] if form else cast("Any", kind)
     base = _BASES.get(kind)
+    is_settings = kind is TranslateSettings
     stored = [
-        (item.name, _stored(_TYPES.get(item.name, item.type)), _default(item))
+        (
+            item.name,
+            _stored(_TYPES.get(item.name, item.type)),
+            _default(item, BEFORE.get(item.name) if is_settings else item.default),
+        )
         for item in fields(kind)
-        if not hasattr(base, item.name)
+        if not hasattr(base, item.name) and (not is_settings or item.name in CHANGING_RESULTS)
     ]
     bases = (base,) if base else None
     return msgspec.defstruct(kind.__name__, stored, bases=bases, rename=_RENAMED, kw_only=True)
 
 
-def _default(item: Field[Any]) -> Any:
+def _default(item: Field[Any], default: Any) -> Any:
     if item.name in _ALWAYS:
         return msgspec.NODEFAULT
     if item.default_factory is not MISSING:
         return msgspec.field(default_factory=item.default_factory)
-    return msgspec.NODEFAULT if item.default is MISSING else item.default
+    return msgspec.NODEFAULT if default is MISSING else default
 
 
 def job_row(row: StudyReport) -> JsonObject:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ....pipelines.option import Effect
 from ...errors import Exit, complain, errors_reported
 from ...options.applicable import check_applicable
-from ...options.groups import InputOptions, grouped
+from ...options.groups import InputOptions
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
-from ...options.study import QueuedStudyOptions
+from ...options.study import StudyOptions
 from ...render.skipped import left_out, missed, nothing_found, passed_over
 from ...render.terminal import SEARCHING, say, spinner, tell
 from ...render.text import counted
@@ -31,10 +32,9 @@ Examples:
 """
 
 
-@grouped
 def submit(
     context: typer.Context,
-    study: QueuedStudyOptions,
+    study: StudyOptions,
     given: InputOptions,
     queue: QueueOption = None,
     priority: PriorityOption = "normal",
@@ -46,6 +46,7 @@ def submit(
             help="Start no job before HH:MM, or before an ISO date.",
             rich_help_panel=QUEUE,
         ),
+        Effect.HARMLESS,
     ] = None,
     name: BatchName = "",
 ) -> None:

@@ -10,8 +10,8 @@ import typer
 
 from ....io.errors import ScanError
 from ....pipelines.errors import QueueLostError
+from ....pipelines.option import Effect
 from ...errors import FOR_THE_USER, errors_reported
-from ...options.groups import grouped
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...options.study import ArrivingStudyOptions
@@ -33,7 +33,6 @@ Example:
 LOOK_SECONDS = 5.0
 
 
-@grouped
 def watch(
     folder: Annotated[
         Path,
@@ -51,6 +50,7 @@ def watch(
             help="Take a study when it has not changed for so long.",
             rich_help_panel=QUEUE,
         ),
+        Effect.HARMLESS,
     ] = 30.0,
     priority: PriorityOption = "normal",
     window: WindowOption = None,
