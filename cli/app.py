@@ -10,7 +10,7 @@ import typer
 from ..pipelines.host.processes import collect_seldom
 from .command_table import CommandTable
 from .errors import Exit, complain, errors_reported
-from .render.terminal.streams import LastingStream, settle
+from .render.terminal import LastingStream, settle
 
 EXAMPLE = """\b
 Examples:
@@ -34,7 +34,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from ..pipelines.report.writing import program_version
+        from ..pipelines.program import program_version
 
         print(f"cuda-cyclegan {program_version()}")
         raise typer.Exit

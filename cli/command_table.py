@@ -10,6 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from .errors import errors_reported
 from .options.help_panels import PanelledCommand
+from .options.spelling import spelled_out
 
 _MODULES = {
     "translate": "translate",
@@ -67,5 +68,5 @@ def _loaded(name: str) -> Any:
 def _alone(name: str, module: Any) -> Any:
     alone = typer.Typer(rich_markup_mode=None, add_completion=False)
     kind = PanelledCommand if name in _WITH_PANELS else TyperCommand
-    alone.command(cls=kind, epilog=module.EXAMPLE)(getattr(module, name))
+    alone.command(cls=kind, epilog=module.EXAMPLE)(spelled_out(getattr(module, name)))
     return typer.main.get_command(alone)

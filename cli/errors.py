@@ -13,9 +13,8 @@ from ..io.errors import ScanError
 from ..pipelines.errors import MissingLibraryError, PipelineError
 from ..pipelines.host.memory import address_space_limit, check_address_space, is_out_of_memory
 from ..pipelines.host.thread_limits import NO_MORE_THREADS, is_out_of_threads
-from .render.terminal.settings import flagged
-from .render.terminal.streams import say, tell
-from .render.terminal.text import memory, printable, printable_lines
+from .render.terminal import say, tell
+from .render.text import flagged, memory, printable, printable_lines
 
 
 class Exit(IntEnum):

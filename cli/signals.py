@@ -12,7 +12,7 @@ import typer
 
 from ..pipelines.host.signals import STOP_SIGNALS, interrupter
 from .errors import Exit
-from .render.terminal.streams import say
+from .render.terminal import say
 
 _STATUS = {"SIGINT": Exit.INTERRUPTED, "SIGTERM": Exit.TERMINATED, "SIGHUP": Exit.HUNG_UP}
 

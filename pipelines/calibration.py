@@ -18,8 +18,7 @@ from ..io.volume import Study
 from .cycle import BackTask, BackTranslator, back_options, opened_back_translator
 from .errors import SettingsError
 from .opening import shared_network
-from .report.failures import failure_of
-from .report.report import Failure
+from .report.report import Failure, failure_of
 from .settings import TranslateOptions
 from .stopwatch import Stopwatch
 from .study.seams import seam_score

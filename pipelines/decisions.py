@@ -3,7 +3,6 @@
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import get_args
 
 from ..engine.devices import Device, choose_devices, volume_obstacle
 from ..engine.errors import DeviceUnavailableError
@@ -11,7 +10,7 @@ from ..engine.model.model_file import Model
 from ..engine.network.graph import Graph
 from ..engine.network.graph_analysis import held_bytes, largest_patch
 from ..engine.network.layers import Triple
-from ..engine.options import CudaLimits, Inference, Precision, device_name
+from ..engine.options import CudaLimits, Precision, device_name
 from ..engine.probe.gpus import CudaDevice
 from .errors import SettingsError
 from .host.memory import available_memory
@@ -21,9 +20,9 @@ from .settings import (
     FEWEST_FLIPS,
     MOST_FLIPS,
     MOST_OVERLAP,
-    Blend,
-    FolderLayout,
-    OutputType,
+    OF_ONE_VOLUME,
+    OF_TILES,
+    WORDS,
     TranslateOptions,
 )
 
@@ -69,7 +68,7 @@ def _check_of_volume(options: TranslateOptions) -> None:
     """Raise SettingsError for settings of tiles; a seam score needs to know where borders were."""
     if options.seam_score:
         return
-    for name in ("patch", "overlap", "blend"):
+    for name in OF_TILES:
         if getattr(options, name) != getattr(DEFAULTS, name):
             raise SettingsError(
                 f"Setting {name} is about tiles, and volumes are translated at once here; use "
@@ -129,16 +128,11 @@ def _check_said(options: TranslateOptions) -> None:
         )
     if options.nan_to is not None and not math.isfinite(options.nan_to):
         raise SettingsError(f"Setting nan-to={options.nan_to:g} is no value for a voxel; name one.")
-    for setting, said, known in (
-        ("blend", options.blend, get_args(Blend)),
-        ("inference", options.inference, (None, *get_args(Inference))),
-        ("layout", options.layout, get_args(FolderLayout)),
-        ("precision", options.precision, (None, *get_args(Precision))),
-        ("output type", options.output_type, (None, *get_args(OutputType))),
-    ):
-        if said not in known:
+    for name, known in WORDS.items():
+        if (said := getattr(options, name)) not in known:
             raise SettingsError(
-                f"{said!r} is no {setting}; known are {', '.join(filter(None, known))}."
+                f"{said!r} is no {name.replace('_', ' ')}; known are "
+                f"{', '.join(filter(None, known))}."
             )
     if options.spread and not FEWEST_FLIPS <= options.spread <= MOST_FLIPS:
         raise SettingsError(
@@ -170,7 +164,7 @@ def check_every_volume(options: TranslateOptions) -> None:
         return
     if options.volume_index is not None:
         raise SettingsError("Either one volume or every volume can be asked for; leave one out.")
-    for name in ("cycle_check", "spread", "seam_score"):
+    for name in OF_ONE_VOLUME:
         if getattr(options, name):
             setting = name.replace("_", "-")
             raise SettingsError(

@@ -18,7 +18,7 @@ from ..io.volume import Volume
 from .cycle import back_options, host_bytes, plan_back
 from .host.memory import require_memory
 from .opening import maps_memory, room_for_maps
-from .progress.rates import (
+from .rates import (
     HostRates,
     NetworkRates,
     RateCache,
@@ -27,8 +27,7 @@ from .progress.rates import (
     Work,
     wall_seconds,
 )
-from .report.failures import failure_of
-from .report.report import Failure
+from .report.report import Failure, failure_of
 from .results.aliases import with_aliases
 from .results.manifest import check_usable
 from .results.resume import PlannedStudy

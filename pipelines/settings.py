@@ -3,12 +3,23 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeAlias
 
 from ..engine.options import Inference, Precision
 from ..io.choice import EVERYTHING, FEWEST_SLICES, Choice, OutputFormat, SkipKind
 from ..io.links import Links
+from .option import (
+    Effect,
+    Option,
+    Rules,
+    Shown,
+    options_in,
+    rules_in,
+    setting,
+    unoffered,
+    words_of,
+)
 
 Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
 FolderLayout: TypeAlias = Literal["mirror", "bids"]
@@ -25,38 +36,6 @@ FEWEST_FLIPS, MOST_FLIPS = 2, 8
 METHOD = 1
 """Raised whenever the program begins to make other voxels from equal settings."""
 
-ADDED: dict[str, int | None] = {
-    "keep_private": None,
-    "links": 1,
-    "verify": 2,
-    "any_modality": 3,
-    "nan_to": 3,
-    "strict_input": 4,
-    "cycle_check": 4,
-    "spread": 4,
-    "resample_channels": 4,
-    "inference": 5,
-    "result_name": 9,
-    "layout": 9,
-    "bids_suffix": 9,
-    "sidecar": 9,
-    "output_type": 9,
-    "every_volume": 9,
-    "any_contrast": 9,
-    "allow_synthetic": 9,
-}
-"""Options that came later, with the version of the first worker that heeds them.
-
-At their default they are left out of fingerprints, so that results from before stay up to date, and
-of jobs, which older workers then take and whose key stays. None: it always stands in jobs.
-"""
-
-_BEFORE = {"inference": "patches"}
-"""What was done before an option came, where that is not its default."""
-
-_OF_TILES = ("patch", "overlap", "blend")
-"""Settings that change no voxel where a volume is translated at once."""
-
 
 @dataclass(frozen=True, slots=True)
 class CycleCheck:
@@ -70,99 +49,262 @@ class CycleCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class TranslateSettings:
-    """Everything besides model and scan that changes a result, and nothing that does not.
-
-    patch: extents (D, H, W) of a tile. overlap: share of a tile's edge that neighbours share.
-    volume_index: which volume of a 4-D or multi-frame file; None refuses such files.
-    every_volume: whether all volumes of a 4-D file are translated, one by one. keep_private:
-    whether private elements of a DICOM source go into its result. blend: weights of overlapping
-    tiles. precision: of the network's arithmetic. nan_to: what stands for NaN in a scan, in its own
-    unit; None refuses such scans. resample_channels: whether scans of a study that lie on other
-    grids than its first are resampled onto that, instead of refused. inference: of tiles, or of the
-    volume at once, where tiles are only where a seam score looks for their borders. output_type:
-    voxel type of results; None takes the scan's if that holds the values, else a larger one.
-    """
-
-    patch: tuple[int, int, int]
-    overlap: float = 0.25
-    blend: Blend = "gaussian"
-    precision: Precision = "fp32"
-    volume_index: int | None = None
-    keep_private: bool = False
-    nan_to: float | None = None
-    resample_channels: bool = False
-    inference: Inference = "patches"
-    output_type: OutputType | None = None
-    every_volume: bool = False
-
-    @property
-    def opened_for(self) -> tuple[int, int, int] | None:
-        """Extents of the tiles for which a network is opened; None for volumes at once."""
-        return self.patch if self.inference == "patches" else None
-
-    def sha256(self) -> str:
-        """A name for these settings that stays the same on every machine and in every version."""
-        choices = {**asdict(self), "overlap": float(self.overlap), "method": METHOD}
-        if self.nan_to is not None:
-            choices["nan_to"] = self.nan_to + 0.0  # so that 0, 0.0 and -0.0 are one
-        unused = {*added_at_default(choices), *(_OF_TILES if self.inference == "volume" else ())}
-        named = {name: choices[name] for name in choices.keys() - unused}
-        return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
 class TranslateOptions:
-    """What was asked for about each study, from the command line through the queue to the report.
+    """Options of a translation. Each field declares its option, default and rules once; the command
+    line, config files, routes, jobs, fingerprints and reports follow from that.
 
-    patch: None takes the model's. inference: None takes the model's, too; where nobody decided, it
-    is patches. precision: None takes the device's default. overwrite: make
-    everything anew and replace foreign files, instead of keeping what is up to date. preview,
-    seam_score: what is made besides the results. verify: tiles of each study that are computed a
-    second time. any_modality: whether a scan of another modality than the model's source is taken.
-    any_contrast: the same of one of another contrast or modality, and of masks. allow_synthetic:
-    whether results of this program are. strict_input: whether a scan that is unlike the model's
-    calibration set is refused. cycle_check: by which model results are translated back; None if
-    they are not. spread: over how many ways of mirroring the patches a mean and a standard
-    deviation are made; 0 makes none. result_name: pattern for the names of results; "" for those of
-    their scans. layout: of the output folder. bids_suffix: of each result in a BIDS dataset; none
-    takes those of the model's target. sidecar: whether a JSON file is written beside each result,
-    as always in a BIDS dataset.
-    All others mean what they do in TranslateSettings and Choice, which are made from them. overlap,
-    blend, volume_index, keep_private, nan_to, resample_channels, output_type,
-    every_volume: as in TranslateSettings.
-    output_format, fewest_slices, allow_uneven, links: as in Choice.
+    patch: extents (D, H, W) of a tile; None takes the model's. overlap: share of a tile's edge that
+    neighbours share. blend: weights of overlapping tiles. precision: of the network's arithmetic;
+    None takes the device's default. volume_index: which volume of a 4-D or multi-frame file; None
+    refuses such files. overwrite: make everything anew and replace foreign files, instead of
+    keeping what is up to date. output_format, fewest_slices, allow_uneven, links: as in Choice.
+    preview, seam_score: what is made besides the results. keep_private: whether private elements of
+    a DICOM source go into its result. verify: number of tiles of each study that are computed a
+    second time. any_modality: whether scans of another modality than the model's source are
+    accepted. nan_to: replacement for NaN in a scan, in its own unit; None refuses such scans.
+    strict_input: whether scans unlike the model's calibration set are refused. cycle_check: how
+    results are translated back; None if they are not. spread: number of ways of mirroring the
+    patches over which a mean and a standard deviation are made; 0 makes none. resample_channels:
+    whether scans of a study on other grids than its first are resampled onto that, instead of
+    refused. inference: of tiles, or of the volume at once; None takes the model's, and patches if
+    nobody decided. output_type: voxel type of results; None takes the scan's if that holds the
+    values, else a larger one. every_volume: whether all volumes of a 4-D file are translated, one
+    by one. result_name: pattern for the names of results; "" for those of their scans. layout: of
+    the output folder. bids_suffix: of each result in a BIDS dataset; none takes those of the
+    model's target. sidecar: whether a JSON file is written beside each result, as always in a BIDS
+    dataset. any_contrast: whether scans of another contrast or modality, and masks, are accepted.
+    allow_synthetic: whether results of this program are accepted as scans.
     """
 
-    patch: tuple[int, int, int] | None = None
-    overlap: float = 0.25
-    blend: Blend = "gaussian"
-    precision: Precision | None = None
-    volume_index: int | None = None
-    overwrite: bool = False
-    output_format: OutputFormat = "same"
-    fewest_slices: int = FEWEST_SLICES
-    allow_uneven: bool = False
-    preview: bool = False
-    seam_score: bool = False
-    keep_private: bool = False
-    links: Links = "inside"
-    verify: int = 0
-    any_modality: bool = False
-    nan_to: float | None = None
-    strict_input: bool = False
-    cycle_check: CycleCheck | None = None
-    spread: int = 0
-    resample_channels: bool = False
-    inference: Inference | None = None
-    output_type: OutputType | None = None
-    every_volume: bool = False
-    result_name: str = ""
-    layout: FolderLayout = "mirror"
-    bids_suffix: tuple[str, ...] = ()
-    sidecar: bool = False
-    any_contrast: bool = False
-    allow_synthetic: bool = False
+    patch: tuple[int, int, int] | None = field(
+        default=None,
+        metadata=setting(
+            "Extents of a tile.  [default: the model's]",
+            Shown("Speed", 2, "D,H,W"),
+            Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_tiles=True),
+        ),
+    )
+    overlap: float = field(
+        default=0.25,
+        metadata=setting(
+            "Share of a tile's edge that neighbours share.",
+            Shown("Result", 7, "0..0.9", least=0.0, most=MOST_OVERLAP),
+            Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_tiles=True),
+        ),
+    )
+    blend: Blend = field(
+        default="gaussian",
+        metadata=setting(
+            "Weights where tiles overlap.",
+            Shown("Result", 5, "gaussian|linear|constant", is_rare=True),
+            Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_tiles=True),
+        ),
+    )
+    precision: Precision | None = field(
+        default=None,
+        metadata=setting(
+            "Arithmetic of the network.  [default: fp16 on a GPU, fp32 on the CPU]",
+            Shown("Speed", 1, "fp16|bf16|tf32|fp32"),
+            Rules(Effect.HARMLESS, of_route=True, changes_result=True),
+        ),
+    )
+    volume_index: int | None = field(
+        default=None,
+        metadata=setting(
+            "Which volume of a 4-D file, counted from 0; all translates each, into a 4-D result.",
+            Shown("Input", 1, "N|all", is_rare=True, name="volume"),
+            Rules(Effect.HARMLESS, of_route=True, changes_result=True),
+        ),
+    )
+    overwrite: bool = field(
+        default=False,
+        metadata=setting(
+            "Make all results anew, or keep those that are up to date.",
+            Shown("Result", 3, off="skip-existing"),
+            Rules(Effect.WRITES),
+        ),
+    )
+    output_format: OutputFormat = field(
+        default="same",
+        metadata=setting(
+            "Of the results; a DICOM series becomes a derived series in its study.",
+            Shown("Result", 5, "same|nifti|nrrd|mha|dicom", name="format"),
+            Rules(Effect.HARMLESS),
+        ),
+    )
+    fewest_slices: int = field(
+        default=FEWEST_SLICES,
+        metadata=setting(
+            "Fewest slices of a DICOM volume.",
+            Shown("DICOM", 3, "N", is_rare=True, name="min-slices", least=2),
+            Rules(Effect.HARMLESS, of_route=True, of_series=True),
+        ),
+    )
+    allow_uneven: bool = field(
+        default=False,
+        metadata=setting(
+            "Resample tilted, uneven or incomplete DICOM stacks; else refused.",
+            Shown("DICOM", 2),
+            Rules(Effect.HARMLESS, of_route=True, of_series=True),
+        ),
+    )
+    preview: bool = field(
+        default=False,
+        metadata=setting(
+            "Beside each result, a picture of middle slices.",
+            Shown("Result", 4),
+            Rules(Effect.HARMLESS),
+        ),
+    )
+    seam_score: bool = field(
+        default=False,
+        metadata=setting(
+            "Measure how visible the tile borders are.",
+            Shown("Result", 6, is_rare=True),
+            Rules(Effect.HARMLESS, of_route=True, of_one_volume=True),
+        ),
+    )
+    keep_private: bool = field(
+        default=False,
+        metadata=setting(
+            "Copy private elements of a DICOM source to its result; they may hold patient data.",
+            Shown("DICOM", 4, is_rare=True, name="keep-private-tags"),
+            Rules(
+                Effect.WIDENS_PRIVACY, since=0, of_route=True, of_series=True, changes_result=True
+            ),
+        ),
+    )
+    links: Links = field(default="inside", metadata=unoffered(Rules(Effect.HARMLESS, since=1)))
+    verify: int = field(
+        default=0,
+        metadata=setting(
+            "Compute N tiles of each study again on the CPU, or its volume where that is "
+            "translated at once; a study whose result differs fails.",
+            Shown("Result", 7, "N", is_rare=True, least=0),
+            Rules(Effect.HARMLESS, since=2, of_route=True),
+        ),
+    )
+    any_modality: bool = field(
+        default=False,
+        metadata=setting(
+            "Take series of another modality than the model's source; else passed over.",
+            Shown("DICOM", 1, is_rare=True),
+            Rules(Effect.UNCHECKS, since=3, of_route=True, of_series=True),
+        ),
+    )
+    nan_to: float | None = field(
+        default=None,
+        metadata=setting(
+            "Take NaN in a scan as this value, in the scan's unit; else refused.",
+            Shown("Input", 2, "VALUE", is_rare=True),
+            Rules(Effect.HARMLESS, since=3, of_route=True, changes_result=True),
+        ),
+    )
+    strict_input: bool = field(
+        default=False,
+        metadata=setting(
+            "Refuse scans unlike those that the model was calibrated with; else noted.",
+            Shown("Input", 7, is_rare=True),
+            Rules(Effect.HARMLESS, since=4, of_route=True),
+        ),
+    )
+    cycle_check: CycleCheck | None = field(
+        default=None,
+        metadata=setting(
+            "Translate results back with this model; tell how far they then lie from the scans.",
+            Shown("Result", 8, "FILE", is_rare=True),
+            Rules(Effect.HARMLESS, since=4, of_route=True, of_one_volume=True),
+            Option(
+                "With setting cycle-check, store the error of each voxel as a map.",
+                Shown("Result", 9, is_rare=True, name="cycle-map"),
+                Rules(Effect.HARMLESS, of_route=True),
+            ),
+        ),
+    )
+    spread: int = field(
+        default=0,
+        metadata=setting(
+            "Translate with N of the 8 flips; store mean and standard deviation as maps.",
+            Shown("Result", 10, "2..8", is_rare=True, least=0, most=MOST_FLIPS),
+            Rules(Effect.HARMLESS, since=4, of_one_volume=True),
+        ),
+    )
+    resample_channels: bool = field(
+        default=False,
+        metadata=setting(
+            "Resample scans of a study onto the grid of its first channel; else refused.",
+            Shown("Input", 6, is_rare=True),
+            Rules(Effect.HARMLESS, since=4, of_route=True, changes_result=True),
+        ),
+    )
+    inference: Inference | None = field(
+        default=None,
+        metadata=setting(
+            "Blend tiles, or run the network over each volume at once.  [default: the model's]",
+            Shown("Result", 6, "patches|volume"),
+            Rules(Effect.HARMLESS, since=5, before="patches", of_route=True, changes_result=True),
+        ),
+    )
+    output_type: OutputType | None = field(
+        default=None,
+        metadata=setting(
+            "Voxel type of the results.  [default: the scan's if it holds the values]",
+            Shown("Result", 4, "same|int16|uint16|float32", is_rare=True),
+            Rules(Effect.HARMLESS, since=9, of_route=True, changes_result=True),
+        ),
+    )
+    every_volume: bool = field(
+        default=False, metadata=unoffered(Rules(Effect.HARMLESS, since=9, changes_result=True))
+    )
+    result_name: str = field(
+        default="",
+        metadata=setting(
+            "Names of the results, such as {stem}_{target}synth{ext}; else the scans'.",
+            Shown("Result", 1, "PATTERN", is_rare=True, also=("name",)),
+            Rules(Effect.WRITES, since=9),
+        ),
+    )
+    layout: FolderLayout = field(
+        default="mirror",
+        metadata=setting(
+            "Of the output folder: as the inputs lie, or a BIDS derivative dataset.",
+            Shown("Result", 2, "mirror|bids"),
+            Rules(Effect.WRITES, since=9),
+        ),
+    )
+    bids_suffix: tuple[str, ...] = field(
+        default=(),
+        metadata=setting(
+            "Suffix of the results in a BIDS dataset, such as T2w.  [default: by the model's "
+            "target]",
+            Shown("Result", 2, "SUFFIX", is_rare=True),
+            Rules(Effect.HARMLESS, since=9),
+        ),
+    )
+    sidecar: bool = field(
+        default=False,
+        metadata=setting(
+            "Beside each result, a JSON file about how it was made; always in BIDS datasets.",
+            Shown("Result", 3, is_rare=True),
+            Rules(Effect.HARMLESS, since=9),
+        ),
+    )
+    any_contrast: bool = field(
+        default=False,
+        metadata=setting(
+            "Take masks, and scans of another contrast than the model's source; else passed over.",
+            Shown("Input", 3, is_rare=True),
+            Rules(Effect.UNCHECKS, since=9, of_route=True),
+        ),
+    )
+    allow_synthetic: bool = field(
+        default=False,
+        metadata=setting(
+            "Take results of this program as scans; else passed over.",
+            Shown("Input", 4, is_rare=True),
+            Rules(Effect.UNCHECKS, since=9, of_route=True),
+        ),
+    )
 
     @property
     def has_sidecars(self) -> bool:
@@ -185,23 +327,13 @@ class TranslateOptions:
         """How many times each tile of a study, or the volume, is translated."""
         return max(self.spread, 1)
 
-    def settings(self) -> TranslateSettings:
+    def settings(self) -> "TranslateSettings":
         """What changes a result. Raises ValueError while patch or precision is left open."""
         if self.patch is None or self.precision is None:
             raise ValueError("patch and precision must be chosen first")
-        return TranslateSettings(
-            patch=self.patch,
-            overlap=self.overlap,
-            blend=self.blend,
-            precision=self.precision,
-            volume_index=self.volume_index,
-            keep_private=self.keep_private,
-            nan_to=self.nan_to,
-            resample_channels=self.resample_channels,
-            inference=self.inference or "patches",
-            output_type=self.output_type,
-            every_volume=self.every_volume,
-        )
+        chosen: dict[str, Any] = {name: getattr(self, name) for name in CHANGING_RESULTS}
+        chosen["inference"] = self.inference or "patches"
+        return TranslateSettings(**chosen)
 
     def choice(self, filters: Choice = EVERYTHING) -> Choice:
         """How studies are looked for. filters: of series; a job needs none, as it knows its own."""
@@ -218,6 +350,67 @@ class TranslateOptions:
 
 DEFAULTS = TranslateOptions()
 
+OPTIONS = {option.shown.name: option for _, option in options_in(TranslateOptions)}
+"""The options of studies by name."""
+
+_RULES = rules_in(TranslateOptions)
+
+CHANGING_RESULTS = tuple(name for name, rules in _RULES.items() if rules.changes_result)
+"""Settings that a fingerprint and a report name."""
+
+OF_TILES = tuple(name for name, rules in _RULES.items() if rules.of_tiles)
+"""Settings that change no voxel if a volume is translated at once."""
+
+OF_ONE_VOLUME = tuple(name for name, rules in _RULES.items() if rules.of_one_volume)
+"""Settings whose figures and maps are of one volume."""
+
+BEFORE: dict[str, Any] = {
+    name: getattr(DEFAULTS, name) if rules.before is None else rules.before
+    for name, rules in _RULES.items()
+}
+"""Behaviour before a setting came, which is its default for most."""
+
+WORDS = {item.name: words for item in fields(TranslateOptions) if (words := words_of(item.type))}
+"""Settings that are one of a few words, with these; None among them if it may be left open."""
+
+ADDED = {name: rules.since for name, rules in _RULES.items() if rules.since is not None}
+"""Settings that came later, with the version of the first worker that heeds them.
+
+At their default they are left out of fingerprints, so that results from before stay up to date, and
+of jobs, which older workers then take and whose key stays. 0: it always stands in jobs.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TranslateSettings(TranslateOptions):
+    """Options that change a result, all decided; the others are at their default.
+
+    patch: extents (D, H, W) of a tile. precision: of the network's arithmetic. inference: of tiles,
+    or of the volume at once, where tiles are only where a seam score looks for their borders.
+    """
+
+    patch: tuple[int, int, int]  # pyright: ignore[reportGeneralTypeIssues]
+    precision: Precision = "fp32"
+    inference: Inference = "patches"
+
+    @property
+    def opened_for(self) -> tuple[int, int, int] | None:
+        """Extents of the tiles for which a network is opened; None for volumes at once."""
+        return self.patch if self.inference == "patches" else None
+
+    def chosen(self) -> dict[str, Any]:
+        """The settings by name."""
+        return {name: getattr(self, name) for name in CHANGING_RESULTS}
+
+    def sha256(self) -> str:
+        """A name for these settings that stays the same on every machine and in every version."""
+        choices = {**self.chosen(), "overlap": float(self.overlap), "method": METHOD}
+        if self.nan_to is not None:
+            choices["nan_to"] = self.nan_to + 0.0  # so that 0, 0.0 and -0.0 are one
+        unused = {*added_at_default(choices), *(OF_TILES if self.inference == "volume" else ())}
+        named = {name: choices[name] for name in choices.keys() - unused}
+        return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
+
 
 def added_at_default(choices: Mapping[str, object]) -> set[str]:
     """Those among the options by name that came later and say nothing but their default."""
@@ -225,5 +418,4 @@ def added_at_default(choices: Mapping[str, object]) -> set[str]:
 
 
 def _meaning_nothing(name: str) -> tuple[object, ...]:
-    default = getattr(DEFAULTS, name)
-    return default, _BEFORE.get(name, default)
+    return getattr(DEFAULTS, name), BEFORE[name]

@@ -18,13 +18,13 @@ from ..io.files.parts import remove_leftovers
 from ..io.volume import Study
 from .cycle import back_model, back_options, check_read, cycle_rule
 from .decisions import decided
+from .events import BatchStarted, DeviceOpened, Event, Listen, Remark
 from .execution.batch import Execution, run_batch
 from .execution.network_opening import EarlyOpening, early_opening
 from .execution.study_pipeline import Concurrency, StudyPipeline
 from .host.memory import available_memory
 from .opening import Opener
-from .progress.events import BatchStarted, DeviceOpened, Event, Listen, Remark
-from .progress.rates import (
+from .rates import (
     HostRates,
     NetworkRates,
     RateCache,
@@ -35,9 +35,7 @@ from .progress.rates import (
     opening_key,
     verify_key,
 )
-from .progress.timeline import Opening, Timeline
-from .report.failures import failure_of
-from .report.report import BatchReport, ModelName, Skip, StudyReport
+from .report.report import BatchReport, ModelName, Skip, StudyReport, failure_of
 from .request import Request
 from .results.aliases import with_aliases
 from .results.bids_dataset import BidsDataset
@@ -48,6 +46,7 @@ from .results.resume import PlannedStudy, Planner
 from .results.sidecar import SidecarMaker
 from .settings import TranslateOptions, TranslateSettings
 from .study.maps import maps_asked_for
+from .timeline import Opening, Timeline
 from .timestamps import iso_time
 from .worker_processes.batch_worker import Setup
 from .worker_processes.failover import Failover
@@ -127,7 +126,6 @@ class Job:
             self.recipe,
             options.overwrite,
             options.preview,
-            self.model.known_as,
             cycle_rule(self.model.card, self.back.identity) if self.back else None,
             maps_asked_for(options),
             self.model.card.words,

@@ -66,60 +66,47 @@ def edges() -> dict[str, set[str]]:
 MAY_IMPORT = {
     "cli": "",
     "cli.app": (
-        "cli.command_table cli.errors cli.options cli.render.terminal pipelines.host "
-        "pipelines.report"
+        "cli.command_table cli.errors cli.options cli.render pipelines.host pipelines.program"
     ),
     "cli.command_line": "pipelines.jobs.queue",
     "cli.command_table": "cli.errors cli.options",
     "cli.commands": (
-        "cli.command_line cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
-        "cli.render.terminal cli.signals engine.importing engine.model engine.options "
-        "engine.startup io.choice io.discovery io.errors io.files io.formats "
-        "pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
-        "pipelines.dry_run pipelines.evaluation pipelines.host pipelines.model_import "
-        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
-        "pipelines.translate pipelines.worker_processes"
-    ),
-    "cli.commands.bench": (
-        "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
-        "engine.benchmark engine.network engine.options pipelines.bench pipelines.config "
-        "pipelines.errors"
-    ),
-    "cli.commands.queue": (
-        "cli.command_line cli.errors cli.options cli.render cli.render.html cli.render.queue "
-        "cli.render.terminal cli.signals engine.devices engine.options io.dicom_network io.errors "
-        "pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker "
-        "pipelines.node pipelines.progress pipelines.report pipelines.results "
+        "cli.command_line cli.errors cli.options cli.render cli.signals engine.importing "
+        "engine.model engine.options engine.startup io.choice io.discovery io.errors io.files "
+        "io.formats pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
+        "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host "
+        "pipelines.model_import pipelines.option pipelines.report pipelines.results "
+        "pipelines.settings pipelines.study pipelines.timeline pipelines.translate "
         "pipelines.worker_processes"
     ),
-    "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
-    "cli.options": (
-        "cli.render.terminal engine.model engine.options io.choice io.files io.formats io.links "
-        "pipelines.config pipelines.errors pipelines.jobs.queue pipelines.model_import "
-        "pipelines.name_pattern pipelines.node pipelines.request pipelines.results "
+    "cli.commands.bench": (
+        "cli.errors cli.options cli.render cli.signals engine.benchmark engine.network "
+        "engine.options pipelines.bench pipelines.config pipelines.errors pipelines.option "
         "pipelines.settings"
     ),
+    "cli.commands.queue": (
+        "cli.command_line cli.errors cli.options cli.render cli.signals engine.devices "
+        "engine.options io.dicom_network io.errors pipelines.errors pipelines.events "
+        "pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker pipelines.node "
+        "pipelines.option pipelines.report pipelines.results pipelines.worker_processes"
+    ),
+    "cli.errors": "cli.render engine.errors io.errors pipelines.errors pipelines.host",
+    "cli.options": (
+        "cli.render engine.model engine.options io.choice io.files io.formats io.links "
+        "pipelines.config pipelines.errors pipelines.jobs.queue pipelines.model_import "
+        "pipelines.name_pattern pipelines.node pipelines.option pipelines.request "
+        "pipelines.results pipelines.settings"
+    ),
     "cli.render": (
-        "cli.render.terminal engine.decoding engine.importing engine.model engine.network "
-        "engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery io.errors io.files "
-        "io.formats io.links io.reading io.search io.volume pipelines.dry_run pipelines.host "
-        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
-        "pipelines.stopwatch pipelines.study"
+        "engine.benchmark engine.decoding engine.importing engine.model engine.network "
+        "engine.onnxruntime.slabs engine.probe engine.whole_volume io.dicom io.discovery "
+        "io.errors io.files io.formats io.links io.reading io.search io.volume pipelines.bench "
+        "pipelines.calibration pipelines.dry_run pipelines.evaluation pipelines.events "
+        "pipelines.host pipelines.jobs.queue pipelines.model_import pipelines.node "
+        "pipelines.program pipelines.report pipelines.results pipelines.settings "
+        "pipelines.stopwatch pipelines.study pipelines.timestamps"
     ),
-    "cli.render.bench": (
-        "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
-        "pipelines.report pipelines.timestamps"
-    ),
-    "cli.render.evaluation": (
-        "cli.render cli.render.html cli.render.terminal pipelines.calibration "
-        "pipelines.evaluation pipelines.report pipelines.study"
-    ),
-    "cli.render.html": "cli.render cli.render.terminal pipelines.report pipelines.stopwatch",
-    "cli.render.queue": (
-        "cli.render cli.render.terminal pipelines.jobs.queue pipelines.node pipelines.timestamps"
-    ),
-    "cli.render.terminal": "",
-    "cli.signals": "cli.errors cli.render.terminal pipelines.host",
+    "cli.signals": "cli.errors cli.render pipelines.host",
     "engine": "",
     "engine.benchmark": (
         "engine.compiler engine.compiler.kernels engine.compiler.memory engine.cores engine.cuda "
@@ -228,9 +215,9 @@ MAY_IMPORT = {
         "engine.decoding engine.devices engine.errors engine.generator engine.importing "
         "engine.model engine.network engine.options io.channels io.choice io.conversion "
         "io.discovery io.errors io.files io.volume pipelines.decisions pipelines.errors "
-        "pipelines.model_import pipelines.opening pipelines.progress pipelines.report "
-        "pipelines.request pipelines.results pipelines.settings pipelines.stopwatch "
-        "pipelines.study pipelines.translate"
+        "pipelines.events pipelines.model_import pipelines.opening pipelines.program "
+        "pipelines.report pipelines.request pipelines.results pipelines.settings "
+        "pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.devices engine.errors engine.model engine.network engine.options "
@@ -244,8 +231,8 @@ MAY_IMPORT = {
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.cycle": (
-        "engine.cores engine.errors engine.generator engine.model engine.network io.volume "
-        "pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study"
+        "engine.cores engine.errors engine.generator engine.model engine.network engine.options "
+        "io.volume pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
@@ -260,20 +247,21 @@ MAY_IMPORT = {
     "pipelines.dry_run": (
         "engine.cuda engine.cuda.patches engine.devices engine.model engine.network "
         "engine.onnxruntime engine.onnxruntime.slabs engine.patch_grid engine.whole_volume "
-        "io.volume pipelines.cycle pipelines.host pipelines.opening pipelines.progress "
+        "io.volume pipelines.cycle pipelines.host pipelines.opening pipelines.rates "
         "pipelines.report pipelines.results pipelines.stopwatch pipelines.study "
         "pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
         "engine.cores io.dicom io.discovery io.files io.formats io.reading io.search io.volume "
-        "pipelines.errors pipelines.execution pipelines.host pipelines.report pipelines.results "
-        "pipelines.study"
+        "pipelines.errors pipelines.execution pipelines.host pipelines.program pipelines.report "
+        "pipelines.results pipelines.study"
     ),
+    "pipelines.events": "pipelines.report pipelines.results pipelines.stopwatch pipelines.study",
     "pipelines.execution": (
         "engine.errors engine.generator engine.model engine.options io.errors io.files io.reading "
-        "io.volume io.writing pipelines.cycle pipelines.errors pipelines.host pipelines.opening "
-        "pipelines.progress pipelines.report pipelines.results pipelines.settings "
+        "io.volume io.writing pipelines.cycle pipelines.errors pipelines.events pipelines.host "
+        "pipelines.opening pipelines.report pipelines.results pipelines.settings "
         "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
@@ -291,13 +279,13 @@ MAY_IMPORT = {
         "engine.devices engine.errors engine.generator engine.model engine.network engine.options "
         "engine.probe engine.startup io.channels io.dicom io.discovery io.errors io.files "
         "io.reading io.volume pipelines.cycle pipelines.decisions pipelines.errors "
-        "pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.opening "
-        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
-        "pipelines.translate pipelines.worker_processes"
+        "pipelines.events pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
+        "pipelines.opening pipelines.program pipelines.report pipelines.results "
+        "pipelines.settings pipelines.study pipelines.translate pipelines.worker_processes"
     ),
     "pipelines.model_import": (
         "engine.errors engine.importing engine.importing.onnx engine.model engine.network "
-        "engine.onnxruntime engine.patch_grid pipelines.errors pipelines.report"
+        "engine.onnxruntime engine.patch_grid pipelines.errors pipelines.program"
     ),
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (
@@ -309,10 +297,10 @@ MAY_IMPORT = {
         "engine.devices engine.generator engine.network engine.options engine.whole_volume "
         "pipelines.host"
     ),
+    "pipelines.option": "",
     "pipelines.program": "",
-    "pipelines.progress": (
-        "engine.decoding io.errors io.files io.volume pipelines.report pipelines.results "
-        "pipelines.stopwatch pipelines.study"
+    "pipelines.rates": (
+        "engine.decoding io.errors io.files io.volume pipelines.report pipelines.stopwatch"
     ),
     "pipelines.report": (
         "engine.cores engine.decoding engine.errors engine.options engine.probe io.errors "
@@ -329,7 +317,7 @@ MAY_IMPORT = {
         "pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
         "pipelines.settings pipelines.study"
     ),
-    "pipelines.settings": "engine.options io.choice io.links",
+    "pipelines.settings": "engine.options io.choice io.links pipelines.option",
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network "
@@ -338,18 +326,19 @@ MAY_IMPORT = {
         "io.errors io.exclusion io.formats io.labels io.maps io.reading io.sidecars io.volume "
         "io.writing pipelines.errors pipelines.program pipelines.settings pipelines.stopwatch"
     ),
+    "pipelines.timeline": "io.files pipelines.events pipelines.report pipelines.stopwatch",
     "pipelines.timestamps": "",
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.model engine.probe io.discovery io.errors "
-        "io.files io.volume pipelines.cycle pipelines.decisions pipelines.execution "
-        "pipelines.host pipelines.opening pipelines.progress pipelines.report pipelines.request "
-        "pipelines.results pipelines.settings pipelines.study pipelines.timestamps "
-        "pipelines.worker_processes"
+        "io.files io.volume pipelines.cycle pipelines.decisions pipelines.events "
+        "pipelines.execution pipelines.host pipelines.opening pipelines.rates pipelines.report "
+        "pipelines.request pipelines.results pipelines.settings pipelines.study "
+        "pipelines.timeline pipelines.timestamps pipelines.worker_processes"
     ),
     "pipelines.worker_processes": (
         "engine.errors engine.generator engine.model engine.options engine.probe engine.startup "
-        "io.files io.formats pipelines.cycle pipelines.execution pipelines.host "
-        "pipelines.progress pipelines.report pipelines.results pipelines.settings"
+        "io.files io.formats pipelines.cycle pipelines.events pipelines.execution pipelines.host "
+        "pipelines.report pipelines.results pipelines.settings"
     ),
 }
 """Which unit may import which. A new edge is a decision,

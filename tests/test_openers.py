@@ -8,8 +8,7 @@ from support.product_source import ROOT, product
 OPENERS = {"io.files.regular"}
 
 OTHERS = {
-    "cli.render.html.markup": "a file of this package",
-    "cli.render.terminal.streams": "the null device, in place of a closed stream",
+    "cli.render.terminal": "the null device, in place of a closed stream",
     "engine.compiler.kernel_source": "files of this package",
     "engine.cuda.kernel_archive": "files of this package",
     "engine.cuda.nvrtc": "files of this package",

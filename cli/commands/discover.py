@@ -8,6 +8,7 @@ import typer
 
 from ...io.choice import FEWEST_SLICES
 from ...io.formats.nibabel_alone import import_nibabel_alone
+from ...pipelines.option import Effect
 from ...pipelines.settings import TranslateOptions
 from ..errors import Exit, complain, errors_reported
 from ..options.applicable import check_applicable
@@ -31,9 +32,8 @@ from ..options.translate import (
     parsed_globs,
 )
 from ..options.values import VolumeChoice, wrong_value
-from ..render.missed import missed, nothing_found
-from ..render.terminal.spinner import SEARCHING, spinner
-from ..render.terminal.streams import columns_of, say, tell
+from ..render.skipped import missed, nothing_found
+from ..render.terminal import SEARCHING, columns_of, say, spinner, tell
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def discover(
         typer.Option(
             "--model", "-m", metavar="FILE", help="Tell which studies this model would take."
         ),
+        Effect.HARMLESS,
     ] = None,
     volume: VolumeIndex = None,
     include: IncludeGlobs = None,

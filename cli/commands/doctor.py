@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...pipelines.option import Effect
 from ..errors import Exit, errors_reported
 from ..options.printing import AsJson, Traceback
 from ..options.queue import QueueOption
-from ..render.terminal.settings import flagged
-from ..render.terminal.streams import broken, columns_of, say
-from ..render.terminal.text import counted, printable
+from ..render.terminal import broken, columns_of, say
+from ..render.text import counted, flagged, printable
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ STATE_WIDTH = 9
 
 def doctor(
     folder: Annotated[
-        Path, typer.Option(metavar="DIR", help="Whose disk to test: a folder for results.")
+        Path,
+        typer.Option(metavar="DIR", help="Whose disk to test: a folder for results."),
+        Effect.WRITES,
     ] = Path(),
     queue: QueueOption = None,
     as_json: AsJson = False,

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ...io.errors import WriteError
+from ...pipelines.option import Effect
 from ..errors import Exit, complain, errors_reported
 from ..options.printing import Traceback
 from ..options.values import checked_file, wrong_value
-from ..render.missed import missed
-from ..render.report_file import STDOUT, save_page, screen, standard_named, write_json
-from ..render.terminal.spinner import SEARCHING, counting, spinner
-from ..render.terminal.streams import columns_of, say, tell
-from ..render.terminal.text import printable_lines
+from ..render.documents import STDOUT, save_page, screen, standard_named, write_json
+from ..render.skipped import missed
+from ..render.terminal import SEARCHING, columns_of, counting, say, spinner, tell
+from ..render.text import printable_lines
 from ..signals import Stop, stop_signals
 
 if TYPE_CHECKING:
@@ -42,10 +42,12 @@ def evaluate(
     truth: Annotated[
         Path,
         typer.Option(metavar="DIR|FILE", help="Scans that the results should equal."),
+        Effect.WIDENS_PRIVACY,
     ],
     mask: Annotated[
         Path | None,
         typer.Option(metavar="DIR|FILE", help="Masks; voxels that are not 0 count."),
+        Effect.WIDENS_PRIVACY,
     ] = None,
     pairs: Annotated[
         Path | None,
@@ -53,10 +55,12 @@ def evaluate(
             metavar="FILE.csv",
             help="What belongs together, in columns result,truth or result,truth,mask.",
         ),
+        Effect.WIDENS_PRIVACY,
     ] = None,
     protocol: Annotated[
         Literal["general", "synthrad2025"],
         typer.Option(metavar="general|synthrad2025", help="Rules by which to measure."),
+        Effect.HARMLESS,
     ] = "general",
     data_range: Annotated[
         str | None,
@@ -64,19 +68,24 @@ def evaluate(
             metavar="LOW,HIGH",
             help="Ends of the truth's range, for PSNR and SSIM.  [default: each truth's own]",
         ),
+        Effect.HARMLESS,
     ] = None,
     json: Annotated[
         Path | None,
         typer.Option(metavar="FILE.json", help="Write all figures for scripts; - prints them."),
+        Effect.WRITES,
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="Write a line a study.")
+        Path | None, typer.Option(metavar="FILE.csv", help="Write a line a study."), Effect.WRITES
     ] = None,
     html: Annotated[
         Path | None,
         typer.Option(metavar="FILE.html", help="Write a page for a browser, the worst first."),
+        Effect.WRITES,
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace existing files."), Effect.WRITES
+    ] = False,
     verbose: Traceback = False,
 ) -> None:
     """Measure how near results are to the truth.
@@ -138,7 +147,7 @@ class _Wanted:
     def write(self, evaluation: "Evaluation") -> None:
         """Raises WriteError."""
         from ...pipelines.evaluation.writing import csv_text, store, to_json
-        from ..render.evaluation.page import page
+        from ..render.evaluation import page
 
         if self.json:
             write_json(to_json(evaluation), self.json)
@@ -174,7 +183,7 @@ def _ends(text: str) -> tuple[float, float]:
 def _run(sources: "Sources", protocol: "Protocol", wanted: _Wanted, stop: Stop) -> Exit:
     from ...pipelines.evaluation.evaluation import evaluate as evaluated
     from ...pipelines.evaluation.pairs import find_pairs
-    from ..render.evaluation.page import PICTURES
+    from ..render.evaluation import PICTURES
 
     with spinner(SEARCHING):
         found = find_pairs(sources)
@@ -205,13 +214,13 @@ def _stored(wanted: _Wanted, evaluation: "Evaluation") -> Exit:
 
 
 def _shown(evaluation: "Evaluation", wanted: _Wanted) -> None:
-    from ..render.evaluation import text
+    from ..render import evaluation as shown
 
     out = screen(wanted.json)
-    for line in text.tables(evaluation, columns_of(out)):
+    for line in shown.tables(evaluation, columns_of(out)):
         say(line, out)
-    tell(text.totals(evaluation), out)
-    tell(text.failures(evaluation), sys.stderr)
+    tell(shown.totals(evaluation), out)
+    tell(shown.failures(evaluation), sys.stderr)
     if wanted.verbose:
         for row in evaluation.rows:
             if row.trace:

@@ -9,10 +9,10 @@ import typer
 from ..errors import Exit, complain, errors_reported
 from ..options.model import MadeModel, ReplacesOutput, parsed_names
 from ..options.printing import AsJson, Traceback
-from ..render.report_file import written
-from ..render.terminal.spinner import spinner
-from ..render.terminal.streams import columns_of, say, tell
-from ..render.terminal.text import printable
+from ..options.spelling import spelled_out
+from ..render.documents import written
+from ..render.terminal import columns_of, say, spinner, tell
+from ..render.text import printable
 from ..signals import stop_signals
 from . import model_calibrate, model_import
 
@@ -37,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("import", epilog=model_import.EXAMPLE)(model_import.import_)
-app.command("calibrate", epilog=model_calibrate.EXAMPLE)(model_calibrate.calibrate)
+app.command("calibrate", epilog=model_calibrate.EXAMPLE)(spelled_out(model_calibrate.calibrate))
 
 ModelFile = Annotated[Path, typer.Argument(metavar="FILE", help="Model file.")]
 
@@ -58,11 +58,11 @@ def inspect(
         from ...engine.model.model_file import Model
         from ...pipelines.model_import.inspection import HeldCheckpoint
         from ...pipelines.model_import.inspection import inspect as look_into
-        from ..render import models, models_json
+        from ..render import models
 
         found = look_into(file)
         if json:
-            say(models_json.text(found, file), sys.stdout)
+            say(models.json_text(found, file), sys.stdout)
             return
         width = columns_of(sys.stdout)
         match found:
@@ -176,7 +176,7 @@ def reference_script() -> None:
 
     Exit status: 0 printed.
     """
-    from ..render.reference_script import REFERENCE_SCRIPT
+    from ..render.models import REFERENCE_SCRIPT
 
     say(REFERENCE_SCRIPT.rstrip(), sys.stdout)
 

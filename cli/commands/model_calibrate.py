@@ -17,11 +17,10 @@ from ..options.model import MadeModel, ReplacesOutput
 from ..options.printing import Traceback
 from ..options.translate import AllowSynthetic, AnyContrast, DeviceName
 from ..options.values import checked_device, wrong_value
-from ..render.missed import missed, nothing_found, passed_over
-from ..render.report_file import written
-from ..render.terminal.spinner import SEARCHING, counting, spinner
-from ..render.terminal.streams import columns_of, say, tell
-from ..render.terminal.text import counted, printable
+from ..render.documents import written
+from ..render.skipped import missed, nothing_found, passed_over
+from ..render.terminal import SEARCHING, columns_of, counting, say, spinner, tell
+from ..render.text import counted, printable
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
@@ -174,16 +173,16 @@ def _compare(model: "Model", found: "Discovery", device: str) -> None:
     from ...pipelines.calibration import compare_inference
     from ...pipelines.decisions import check_model, decided
     from ...pipelines.settings import TranslateOptions
-    from ..render.evaluation.inference_comparison import lines, reasons
+    from ..render.evaluation import comparison_lines, comparison_reasons
 
     asked = TranslateOptions(inference="patches")
     devices, options = decided(model, checked_device(device), NO_LIMITS, asked)
     check_model(model, replace(options, inference="volume"), devices[0])
     with counting("Comparing", "studies") as tell_done:
         rows = list(compare_inference(model, found.studies, devices[0], options, tell_done))
-    for line in lines(rows, columns_of(sys.stdout)):
+    for line in comparison_lines(rows, columns_of(sys.stdout)):
         say(line, sys.stdout)
-    tell(reasons(rows), sys.stderr)
+    tell(comparison_reasons(rows), sys.stderr)
 
 
 def _show(made: "Calibration") -> None:

@@ -18,10 +18,8 @@ from ..options.model import (
 )
 from ..options.printing import Traceback
 from ..options.values import parsed_patch
-from ..render.terminal.settings import option
-from ..render.terminal.spinner import spinner
-from ..render.terminal.streams import columns_of, say, tell
-from ..render.terminal.text import counted
+from ..render.terminal import columns_of, say, spinner, tell
+from ..render.text import counted, option
 from ..signals import stop_signals
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
+from ...pipelines.option import Effect
 from ..errors import errors_reported
-from ..options.groups import DeviceOptions, InputOptions, grouped
+from ..options.groups import DeviceOptions, InputOptions
 from ..options.help_panels import REPORTS
 from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose
@@ -18,7 +19,6 @@ Example:
 """
 
 
-@grouped
 def plan(
     context: typer.Context,
     study: StudyOptions,
@@ -32,6 +32,7 @@ def plan(
             help="Exit with status 1 if some study would fail or something could not be read.",
             rich_help_panel=REPORTS,
         ),
+        Effect.HARMLESS,
     ] = False,
     verbose: Verbose = False,
 ) -> None:

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...pipelines.option import Effect
 from ..errors import errors_reported
 from ..options.printing import Traceback
-from ..render.report_file import save_page, written
-from ..render.terminal.streams import columns_of, say, tell
+from ..render.documents import save_page, written
+from ..render.terminal import columns_of, say, tell
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
-    from ...pipelines.report.reading import StoredReport
+    from ...pipelines.report.codec import StoredReport
 
 EXAMPLE = """\b
 Examples:
@@ -32,8 +33,11 @@ def report(
         typer.Option(
             metavar="FILE.html", help="Write a page for a browser that needs no other file."
         ),
+        Effect.WRITES,
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing page.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an existing page."), Effect.WRITES
+    ] = False,
     verbose: Traceback = False,
 ) -> None:
     """Show what past batches came to.
@@ -48,7 +52,7 @@ def report(
       2  a file is no report, or the page is there already
     """
     with stop_signals(), errors_reported(verbose=verbose):
-        from ...pipelines.report.reading import read_report
+        from ...pipelines.report.codec import read_report
 
         stored = [read_report(file) for file in files]
         if html:
@@ -58,10 +62,10 @@ def report(
 
 
 def _print(stored: "list[StoredReport]") -> None:
-    from ..render import report_text
+    from ..render.report import sections
 
     columns = columns_of(sys.stdout)
-    for section in report_text.sections(stored, columns):
+    for section in sections(stored, columns):
         for line in section.lines:
             say(line, sys.stdout)
         tell(section.sentences, sys.stdout)
@@ -69,7 +73,7 @@ def _print(stored: "list[StoredReport]") -> None:
 
 def _write_page(stored: "list[StoredReport]", target: Path, *, force: bool) -> None:
     from ...pipelines.results.output_file import check_free
-    from ..render.html.page import page
+    from ..render.report import page
 
     check_free(target, replace=force, sources=tuple(one.file for one in stored))
     size = save_page(page(stored), target)

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...io.errors import WriteError
+from ...pipelines.option import Effect, Option, Rules, Shown
 from ..command_line import command_line
 from ..errors import Exit, complain, errors_reported
 from ..options.applicable import check_applicable
-from ..options.groups import DeviceOptions, InputOptions, grouped
+from ..options.groups import DeviceOptions, InputOptions
 from ..options.help_panels import REPORTS
 from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose
 from ..options.values import checked_device, checked_file, wrong_value
-from ..render.missed import missed, nothing_found, passed_over
-from ..render.report_file import STDOUT, screen, standard_named, write_report
-from ..render.terminal.spinner import SEARCHING, counting, spinner
-from ..render.terminal.streams import columns_of, say, tell
-from ..render.terminal.text import counted, printable
+from ..render.documents import STDOUT, screen, standard_named, write_report
+from ..render.skipped import missed, nothing_found, passed_over
+from ..render.terminal import SEARCHING, columns_of, counting, say, spinner, tell
+from ..render.text import counted, printable
 from ..signals import Stop, stop_signals
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ...engine.model.model_file import Model
-    from ...pipelines.progress.events import Listen
+    from ...pipelines.events import Listen
     from ...pipelines.report.report import BatchReport
     from ...pipelines.translate import Job, Request
     from ...pipelines.worker_processes.spare_workers import SpareWorkers
@@ -46,7 +46,6 @@ Examples:
 """
 
 
-@grouped
 def translate(
     context: typer.Context,
     study: StudyOptions,
@@ -58,6 +57,7 @@ def translate(
         typer.Option(
             "--dry-run", help="As 'plan': list what would be done.", rich_help_panel=REPORTS
         ),
+        Effect.HARMLESS,
     ] = False,
     report: Annotated[
         Path | None,
@@ -66,17 +66,20 @@ def translate(
             help="Write a report for scripts, or go on with that of this batch; - prints it.",
             rich_help_panel=REPORTS,
         ),
+        Effect.WRITES,
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.json",
-            help="Write what ran when, for ui.perfetto.dev.",
-            rich_help_panel=REPORTS,
+        Option(
+            "Write what ran when, for ui.perfetto.dev.",
+            Shown("Reports", metavar="FILE.json", is_rare=True),
+            Rules(Effect.WRITES),
         ),
     ] = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print failures only.", rich_help_panel=REPORTS)
+        bool,
+        typer.Option("--quiet", help="Print failures only.", rich_help_panel=REPORTS),
+        Effect.HARMLESS,
     ] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -132,7 +135,8 @@ def _is_all_due(study: StudyOptions) -> bool:
     """
     # Path.exists raises where a name is too long.
     is_there = os.path.exists(study.output)  # noqa: PTH110
-    return (study.overwrite or not is_there) and not study.cycle_check
+    asked = study.settings
+    return (asked.get("overwrite") or not is_there) and not asked.get("cycle_check")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +238,8 @@ def _console() -> "Console | None":
 
 
 def _run(job: "Job", view: _View, stop: Stop) -> Exit:
-    from ...pipelines.progress.events import DeviceOpened, Event
-    from ...pipelines.progress.trace import Trace
+    from ...pipelines.events import DeviceOpened, Event
+    from ...pipelines.timeline import Trace
     from ...pipelines.translate import new_device_note, run_job
 
     if not job.discovery.studies:
@@ -276,7 +280,7 @@ def _report_so_far(job: "Job", file: Path | None) -> "BatchReport | None":
     """What the report's file tells of earlier runs. Raises ReportFileError for another's."""
     if file is None or file == STDOUT:
         return None
-    from ...pipelines.report.resumed import report_so_far
+    from ...pipelines.report.comparison import report_so_far
 
     return report_so_far(file, job.model.sha256, job.settings, job.request.output)
 
@@ -286,7 +290,7 @@ def _whole(earlier: "BatchReport | None", report: "BatchReport", job: "Job") -> 
     report = replace(report, command=command_line())
     if earlier is None:
         return report
-    from ...pipelines.report.resumed import joined
+    from ...pipelines.report.comparison import joined
 
     return joined(earlier, report, [str(study.name) for study in job.discovery.studies])
 
@@ -345,7 +349,7 @@ def dry_run_shown(job: "Job", *, strict: bool = False) -> Exit:
     """
     from ...pipelines.dry_run import dry_run
     from ...pipelines.translate import new_device_note
-    from ..render.dry_run import lines, reasons
+    from ..render.plan import lines, reasons
 
     if not job.discovery.studies:
         return _nothing_found(job)

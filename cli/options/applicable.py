@@ -2,12 +2,8 @@
 
 import typer
 
+from .spelling import declared_of
 from .values import wrong_value
-
-_OF_SERIES = (
-    *("modality", "series", "min_slices", "allow_uneven", "keep_private_tags", "any_modality"),
-)
-"""Parameters that are of DICOM series alone."""
 
 
 def check_applicable(context: typer.Context, *, holds_files_only: bool) -> None:
@@ -16,7 +12,8 @@ def check_applicable(context: typer.Context, *, holds_files_only: bool) -> None:
     holds_files_only: whether scans were found, and none of DICOM. A config file may well say what
     is for other folders.
     """
-    for name in _OF_SERIES if holds_files_only else ():
+    declared = declared_of(context.command) if holds_files_only else {}
+    for name in (name for name, option in declared.items() if option.rules.of_series):
         source = context.get_parameter_source(name)
         if source and source.name == "COMMANDLINE":
             option = f"--{name.replace('_', '-')}"

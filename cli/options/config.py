@@ -14,9 +14,11 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 from ...pipelines.errors import ConfigError
-from ..render.terminal.streams import tell
-from ..render.terminal.text import printable
+from ...pipelines.option import Effect
+from ..render.terminal import tell
+from ..render.text import printable
 from .config_trust import check_harmless
+from .spelling import effects_of
 
 Defaults: TypeAlias = dict[str, Any]
 
@@ -40,7 +42,9 @@ def config_defaults(context: typer.Context, named: Path | None) -> Defaults:
         _warn_of_password(file.path, tables)
         _check_names(file.path, root, tables)
         if not file.is_trusted:
-            check_harmless(file.path, tables)
+            commands = tables.keys() - {"queue", ROUTES}
+            effects = {name: effects_in(root.commands[name]) for name in commands}
+            check_harmless(file.path, tables, effects)
             _tell_use(context, file.path, tables)
         _take(context, file.path, tables, defaults)
     return defaults
@@ -179,3 +183,9 @@ def options_of(command: Any) -> dict[str, TyperOption]:
         for option in command.params
         if isinstance(option, TyperOption) and option.name != "help"
     }
+
+
+def effects_in(command: Any) -> dict[str, Effect]:
+    """What each option of a command could do in the file of a folder, by what a file calls it."""
+    effects = effects_of(command)
+    return {key: effects[str(option.name)] for key, option in options_of(command).items()}

@@ -1,16 +1,14 @@
 """Options that several commands take alike, each group spelled once."""
 
-import inspect
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ...engine.options import TUNING_SECONDS, CudaLimits
 from ...io.links import Links
-from .help_panels import INPUT
+from ...pipelines.option import Effect, Option, Rules, Shown
 from .translate import (
     BatchSize,
     DeviceName,
@@ -34,8 +32,10 @@ class InputOptions:
     ] = None
     more: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--input", "-i", metavar="INPUT", help="The same as an option.", rich_help_panel=INPUT
+        Option(
+            "The same as an option.",
+            Shown("Input", metavar="INPUT", name="input", short="i"),
+            Rules(Effect.WIDENS_PRIVACY),
         ),
     ] = None
     follow_links: FollowLinks = False
@@ -67,31 +67,3 @@ class DeviceOptions:
     def limits(self) -> CudaLimits:
         """What a program on a device may take. Raises BadParameter."""
         return cuda_limits(self.vram_limit, self.tune, self.tune_seconds, self.batch, self.threads)
-
-
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """A command as typer takes it: parameters that are groups are spelled out as their options."""
-    asked = inspect.signature(command).parameters.values()
-    groups: dict[str, Any] = {p.name: p.annotation for p in asked if is_dataclass(p.annotation)}
-
-    def spelled_out(**values: Any) -> None:
-        for name, group in groups.items():
-            options = {field.name: values.pop(field.name) for field in fields(group)}
-            values[name] = group(**options)
-        command(**values)
-
-    parameters: list[inspect.Parameter] = []
-    for parameter in asked:
-        if parameter.name in groups:
-            parameters += map(_parameter, fields(groups[parameter.name]))
-        else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-    spelled_out.__doc__ = command.__doc__
-    setattr(spelled_out, "__signature__", inspect.Signature(parameters))  # noqa: B010
-    return spelled_out
-
-
-def _parameter(field: Any) -> inspect.Parameter:
-    default = inspect.Parameter.empty if field.default is MISSING else field.default
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(field.name, kind, default=default, annotation=field.type)

@@ -1,23 +1,15 @@
 """The manual page of a command with many options: in panels, what is rarely used last."""
 
-from typing import Any
+from typing import Any, get_args
 
 from typer.core import TyperCommand
 
-INPUT, RESULT, SPEED, DICOM = "Input", "Result", "Speed", "DICOM"
-QUEUE, REPORTS = "Queue", "Reports"
-_PANELS = (INPUT, RESULT, SPEED, DICOM, QUEUE, REPORTS)
-_OTHERS = "Other options"
+from ...pipelines.option import Effect, Option, Panel, Rules, Shown
+from .spelling import declared_of
 
-_RARE = {
-    *("volume", "nan_to", "channel", "resample_channels", "strict_input", "follow_links"),
-    *("any_contrast", "allow_synthetic"),
-    *("blend", "seam_score", "verify", "cycle_check", "cycle_map", "spread", "vram_limit"),
-    *("threads", "batch", "tune", "tune_seconds", "min_slices", "series", "any_modality"),
-    *("keep_private_tags", "output_type", "trace", "verbose", "result_name", "bids_suffix"),
-    "sidecar",
-}
-"""Fields of options that few people need; they stand last in their panel."""
+QUEUE, REPORTS = "Queue", "Reports"
+_OTHERS = "Other options"
+_PLAIN = Option("", Shown(""), Rules(Effect.HARMLESS))
 
 
 class PanelledCommand(TyperCommand):
@@ -26,7 +18,10 @@ class PanelledCommand(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, then panel after panel."""
         arguments: list[Any] = []
-        panels: dict[str, list[tuple[bool, Any]]] = {name: [] for name in (*_PANELS, _OTHERS)}
+        declared = declared_of(self)
+        panels: dict[str, list[tuple[bool, int, Any]]] = {
+            name or _OTHERS: [] for name in get_args(Panel)
+        }
         for parameter in self.get_params(ctx):
             shown = parameter.get_help_record(ctx)
             if shown is None:
@@ -35,10 +30,12 @@ class PanelledCommand(TyperCommand):
                 arguments.append(shown)
                 continue
             panel: str = getattr(parameter, "rich_help_panel", None) or _OTHERS
-            panels[panel].append((parameter.name in _RARE, shown))
+            shown_as = declared.get(parameter.name or "", _PLAIN).shown
+            panels[panel].append((shown_as.is_rare, shown_as.line, shown))
         _section(formatter, "Arguments", arguments)
         for name, options in panels.items():
-            _section(formatter, name, [shown for _, shown in sorted(options, key=lambda o: o[0])])
+            ordered = sorted(options, key=lambda option: option[:2])
+            _section(formatter, name, [shown for *_, shown in ordered])
 
 
 def _section(formatter: Any, name: str, rows: list[Any]) -> None:

@@ -4,7 +4,11 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+from ...pipelines.option import Effect
+
+AsJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print JSON, for scripts."), Effect.HARMLESS
+]
 Traceback: TypeAlias = Annotated[
-    bool, typer.Option("--verbose", help="Print the traceback of a failure.")
+    bool, typer.Option("--verbose", help="Print the traceback of a failure."), Effect.WIDENS_PRIVACY
 ]

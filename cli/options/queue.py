@@ -7,7 +7,8 @@ from typing import Annotated, TypeAlias
 import typer
 
 from ...pipelines.jobs.queue.schedule import Priority, SchedulingClass
-from ..render.terminal.streams import tell
+from ...pipelines.option import Effect, Option, Rules, Shown
+from ..render.terminal import tell
 from .help_panels import QUEUE
 from .values import wrong_value
 
@@ -43,17 +44,22 @@ QueueOption: TypeAlias = Annotated[
         "several.  [default: $CUDA_CYCLEGAN_QUEUE, or else a file of your own]",
         rich_help_panel=QUEUE,
     ),
+    Effect.REDIRECTS,
 ]
 PriorityOption: TypeAlias = Annotated[
     Priority,
-    typer.Option(metavar="urgent|normal|low", help="Which jobs go first.", rich_help_panel=QUEUE),
+    Option(
+        "Which jobs go first.",
+        Shown("Queue", metavar="urgent|normal|low"),
+        Rules(Effect.HARMLESS, of_route=True),
+    ),
 ]
 WindowOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        metavar="HH:MM-HH:MM|night",
-        help="Start jobs only at these times of day, by the worker's clock; night is 19:00-07:00.",
-        rich_help_panel=QUEUE,
+    Option(
+        "Start jobs only at these times of day, by the worker's clock; night is 19:00-07:00.",
+        Shown("Queue", metavar="HH:MM-HH:MM|night"),
+        Rules(Effect.HARMLESS, of_route=True),
     ),
 ]
 BatchName: TypeAlias = Annotated[
@@ -63,6 +69,7 @@ BatchName: TypeAlias = Annotated[
         help="What 'jobs' calls the batch; no patient's name.",
         rich_help_panel=QUEUE,
     ),
+    Effect.HARMLESS,
 ]
 
 

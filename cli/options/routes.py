@@ -1,7 +1,7 @@
 """Routes of a node from `[route.TITLE]` tables: options of `submit`, and what only routes have."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,20 +11,12 @@ from typer.core import TyperGroup
 from ...pipelines.errors import ConfigError
 from .config import ROUTES, ConfigValues, options_of
 from .queue import scheduling_of
+from .spelling import declared_of, filled
 from .study import StudyOptions
 
 if TYPE_CHECKING:
     from ...pipelines.node.routes import Route
 
-_OF_STUDIES = (
-    *("model", "overlap", "blend", "precision", "patch", "volume", "modality", "series"),
-    *("min-slices", "allow-uneven", "keep-private-tags", "seam-score", "verify"),
-    *("any-modality", "any-contrast", "allow-synthetic", "nan-to", "strict-input"),
-    *("cycle-check", "cycle-map", "channel", "resample-channels", "inference", "output-type"),
-)
-_OF_JOBS = ("priority", "window")
-_FILES = ("model", "cycle_check")
-"""Of which typer makes paths only for the functions that it calls."""
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|min|h|d)")
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIMES = ("quiet", "hold", "retry", "keep", "keep-failed")
@@ -58,9 +50,22 @@ def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route"
     if not isinstance(keys, dict):
         raise ConfigError(f"{place}must be a table.")
     asked = cast("dict[str, Any]", keys)
-    _check_keys(place, asked)
-    values = _values(context, place, asked)
-    study = StudyOptions(output=Path(), **{key: values[key] for key in values.keys() - _OF_JOBS})
+    submit = cast("TyperGroup", context.find_root().command).commands["submit"]
+    declared = declared_of(submit)
+    options = {
+        key: option
+        for key, option in options_of(submit).items()
+        if (known := declared.get(str(option.name))) and known.rules.of_route
+    }
+    _check_keys(place, asked, {*options, *_OWN})
+    source = ConfigValues(context, place)
+    values = {
+        str(option.name): source.taken(key, option, asked[key])
+        for key, option in options.items()
+        if key in asked
+    }
+    values["model"] = Path(values["model"])  # typer makes it only for the function that it calls
+    study = filled(StudyOptions, {**values, "output": Path()})
     callers = asked["callers"]
     if not isinstance(callers, list) or not all(
         isinstance(one, str) for one in cast("list[Any]", callers)
@@ -82,27 +87,13 @@ def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route"
         raise ConfigError(f"{place}{error}") from error
 
 
-def _check_keys(place: str, asked: Mapping[str, Any]) -> None:
-    known = {*_OF_STUDIES, *_OF_JOBS, *_OWN}
+def _check_keys(place: str, asked: Mapping[str, Any], known: Set[str]) -> None:
     for key in asked:
         if key not in known:
             raise ConfigError(f"{place}{key} is not known; there are {', '.join(sorted(known))}.")
     for key in ("model", "callers", "destination"):
         if key not in asked:
             raise ConfigError(f"{place}{key} is missing.")
-
-
-def _values(context: typer.Context, place: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What the options of `submit` take, by the names of their parameters."""
-    root = cast("TyperGroup", context.find_root().command)
-    options = options_of(root.commands["submit"])
-    source = ConfigValues(context, place)
-    taken = {
-        str(options[key].name): source.taken(key, options[key], asked[key])
-        for key in (*_OF_STUDIES, *_OF_JOBS)
-        if key in asked
-    }
-    return {name: Path(value) if name in _FILES else value for name, value in taken.items()}
 
 
 def _flag(asked: Mapping[str, Any], key: str) -> bool:

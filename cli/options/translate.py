@@ -4,12 +4,11 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
-import typer
-
 from ...engine.options import Effort, Precision
 from ...io.choice import ALL_PATHS, Choice, PathGlobs
 from ...io.links import Links
-from .help_panels import DICOM, INPUT, REPORTS, SPEED
+from ...pipelines.option import Effect, Option, Rules, Shown
+from ...pipelines.settings import OPTIONS
 from .values import VolumeChoice, parsed_volume, wrong_value
 
 DEVICES = ("auto", "cpu", "gpu", "cuda", "cuda:0")
@@ -17,180 +16,123 @@ DEVICES = ("auto", "cpu", "gpu", "cuda", "cuda:0")
 
 DeviceName: TypeAlias = Annotated[
     str,
-    typer.Option(
-        "--device",
-        "-d",
-        metavar="auto|cpu|gpu|cuda:N[,M]",
-        autocompletion=lambda: list(DEVICES),
-        help="auto takes a GPU, or else the CPU; 0 is cuda:0; also onnxruntime:PROVIDER.",
-        rich_help_panel=SPEED,
+    Option(
+        "auto takes a GPU, or else the CPU; 0 is cuda:0; also onnxruntime:PROVIDER.",
+        Shown("Speed", metavar="auto|cpu|gpu|cuda:N[,M]", short="d", words=DEVICES),
+        Rules(Effect.HARMLESS),
     ),
 ]
-Arithmetic: TypeAlias = Annotated[
-    Precision | None,
-    typer.Option(
-        metavar="fp16|bf16|tf32|fp32",
-        help="Arithmetic of the network.  [default: fp16 on a GPU, fp32 on the CPU]",
-        rich_help_panel=SPEED,
-    ),
-]
+Arithmetic: TypeAlias = Annotated[Precision | None, OPTIONS["precision"]]
 VramLimit: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        "--vram-limit",
-        metavar="SIZE",
-        help="Memory of a GPU to use at most, such as 4GiB.",
-        rich_help_panel=SPEED,
+    Option(
+        "Memory of a GPU to use at most, such as 4GiB.",
+        Shown("Speed", metavar="SIZE", is_rare=True),
+        Rules(Effect.HARMLESS),
     ),
 ]
 Threads: TypeAlias = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="Threads of the network on the CPU.  [default: one per usable core]",
-        rich_help_panel=SPEED,
+    Option(
+        "Threads of the network on the CPU.  [default: one per usable core]",
+        Shown("Speed", metavar="N", is_rare=True, least=1),
+        Rules(Effect.HARMLESS),
     ),
 ]
 BatchSize: TypeAlias = Annotated[
     str,
-    typer.Option(
-        "--batch",
-        metavar="N|auto",
-        help="Tiles that a GPU translates at once, if its memory allows; auto takes what pays.",
-        rich_help_panel=SPEED,
+    Option(
+        "Tiles that a GPU translates at once, if its memory allows; auto takes what pays.",
+        Shown("Speed", metavar="N|auto", is_rare=True),
+        Rules(Effect.HARMLESS),
     ),
 ]
 Tune: TypeAlias = Annotated[
     Effort,
-    typer.Option(
-        metavar="quick|full|off",
-        help="Which of cuDNN's plans a GPU tries before its first batch: the 8 it names first, "
-        "all, or none. The fastest are kept for later starts.",
-        rich_help_panel=SPEED,
+    Option(
+        "Which of cuDNN's plans a GPU tries before its first batch: the 8 it names first, all, or "
+        "none. The fastest are kept for later starts.",
+        Shown("Speed", metavar="quick|full|off", is_rare=True),
+        Rules(Effect.HARMLESS),
     ),
 ]
 TuneSeconds: TypeAlias = Annotated[
     float,
-    typer.Option(
-        metavar="SECONDS",
-        min=0.0,
-        help="Time for that at most; what is best by then is taken.",
-        rich_help_panel=SPEED,
+    Option(
+        "Time for that at most; what is best by then is taken.",
+        Shown("Speed", metavar="SECONDS", is_rare=True, least=0.0),
+        Rules(Effect.HARMLESS),
     ),
 ]
 ChannelPatterns: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        "--channel",
-        metavar="NAME=PATTERN",
-        help="Which scans are this channel of the model, such as T1=*_mprage; else those that "
-        "end in its name, as sub-01_T1w does.",
-        rich_help_panel=INPUT,
+    Option(
+        "Which scans are this channel of the model, such as T1=*_mprage; else those that end in "
+        "its name, as sub-01_T1w does.",
+        Shown("Input", 5, "NAME=PATTERN", is_rare=True),
+        Rules(Effect.HARMLESS, of_route=True),
     ),
 ]
 Verbose: TypeAlias = Annotated[
     bool,
-    typer.Option(
-        "--verbose", help="Print the traceback of every failure.", rich_help_panel=REPORTS
+    Option(
+        "Print the traceback of every failure.",
+        Shown("Reports", is_rare=True),
+        Rules(Effect.WIDENS_PRIVACY),
     ),
 ]
-
-
 Modality: TypeAlias = Annotated[
     str,
-    typer.Option(
-        metavar="CT,MR,...",
-        help="Take DICOM series of these modalities only.",
-        rich_help_panel=DICOM,
+    Option(
+        "Take DICOM series of these modalities only.",
+        Shown("DICOM", 1, "CT,MR,..."),
+        Rules(Effect.HARMLESS, of_route=True, of_series=True),
     ),
 ]
 SeriesPattern: TypeAlias = Annotated[
     str,
-    typer.Option(
-        metavar="REGEX",
-        help="Take DICOM series only whose description or label matches.",
-        rich_help_panel=DICOM,
+    Option(
+        "Take DICOM series only whose description or label matches.",
+        Shown("DICOM", 2, "REGEX", is_rare=True),
+        Rules(Effect.HARMLESS, of_route=True, of_series=True),
     ),
 ]
-MinSlices: TypeAlias = Annotated[
-    int,
-    typer.Option(
-        metavar="N", min=2, help="Fewest slices of a DICOM volume.", rich_help_panel=DICOM
-    ),
-]
-AllowUneven: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--allow-uneven",
-        help="Resample tilted, uneven or incomplete DICOM stacks; else refused.",
-        rich_help_panel=DICOM,
-    ),
-]
-VolumeIndex: TypeAlias = Annotated[
-    VolumeChoice | None,
-    typer.Option(
-        "--volume",
-        parser=parsed_volume,
-        metavar="N|all",
-        help="Which volume of a 4-D file, counted from 0; all translates each, into a 4-D result.",
-        rich_help_panel=INPUT,
-    ),
-]
+MinSlices: TypeAlias = Annotated[int, OPTIONS["min-slices"]]
+AllowUneven: TypeAlias = Annotated[bool, OPTIONS["allow-uneven"]]
+VolumeIndex: TypeAlias = Annotated[VolumeChoice | None, OPTIONS["volume"], parsed_volume]
 IncludeGlobs: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        "--include",
-        metavar="GLOB",
-        help="Take only what fits, such as '*_T1w.nii.gz' or 'sub-*/anat'; may be repeated.",
-        rich_help_panel=INPUT,
+    Option(
+        "Take only what fits, such as '*_T1w.nii.gz' or 'sub-*/anat'; may be repeated.",
+        Shown("Input", metavar="GLOB"),
+        Rules(Effect.HARMLESS),
     ),
 ]
 ExcludeGlobs: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        "--exclude",
-        metavar="GLOB",
-        help="Leave out what fits, such as 'derivatives'; may be repeated.",
-        rich_help_panel=INPUT,
+    Option(
+        "Leave out what fits, such as 'derivatives'; may be repeated.",
+        Shown("Input", metavar="GLOB"),
+        Rules(Effect.HARMLESS),
     ),
 ]
-AllowSynthetic: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--allow-synthetic",
-        help="Take results of this program as scans; else passed over.",
-        rich_help_panel=INPUT,
-    ),
-]
-AnyModality: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--any-modality",
-        help="Take series of another modality than the model's source; else passed over.",
-        rich_help_panel=DICOM,
-    ),
-]
-AnyContrast: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--any-contrast",
-        help="Take masks, and scans of another contrast than the model's source; else passed over.",
-        rich_help_panel=INPUT,
-    ),
-]
+AllowSynthetic: TypeAlias = Annotated[bool, OPTIONS["allow-synthetic"]]
+AnyModality: TypeAlias = Annotated[bool, OPTIONS["any-modality"]]
+AnyContrast: TypeAlias = Annotated[bool, OPTIONS["any-contrast"]]
 ShowPhi: TypeAlias = Annotated[
     bool,
-    typer.Option(
-        "--show-phi", help="Show texts of headers, which may name patients.", rich_help_panel=DICOM
+    Option(
+        "Show texts of headers, which may name patients.",
+        Shown("DICOM"),
+        Rules(Effect.WIDENS_PRIVACY),
     ),
 ]
 FollowLinks: TypeAlias = Annotated[
     bool,
-    typer.Option(
-        "--follow-links",
-        help="Follow links that lead out of the inputs, too.",
-        rich_help_panel=INPUT,
+    Option(
+        "Follow links that lead out of the inputs, too.",
+        Shown("Input", is_rare=True),
+        Rules(Effect.WIDENS_PRIVACY),
     ),
 ]
 _MODALITIES = re.compile(r"\s*[A-Za-z]{2,16}\s*(,\s*[A-Za-z]{2,16}\s*)*")

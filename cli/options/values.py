@@ -69,13 +69,14 @@ def checked_flips(count: int) -> int:
     return count
 
 
-def checked_name(pattern: str) -> None:
-    """Raise BadParameter for a pattern that cannot name results; "" is none."""
+def checked_name(pattern: str) -> str:
+    """A pattern for names of results; "" is none. Raises BadParameter."""
     try:
         if pattern:
             NamePattern.parse(pattern)
     except ValueError as error:
         raise wrong_value("--result-name", f"{pattern!r} {error}.") from None
+    return pattern
 
 
 def parsed_suffixes(text: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The end of a batch: a row a study, the totals, and the failures last."""
+"""The end of a batch: a row per study, the totals, and the failures last."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,11 +8,10 @@ from ...pipelines.host.memory import PeakMemory
 from ...pipelines.report.report import BatchReport, StudyReport
 from ...pipelines.stopwatch import Stage
 from ...pipelines.study.figures import CycleError
-from .missed import left_out, passed_over
 from .progress_lines import failure_text
-from .terminal.alike import alike_lines
-from .terminal.tables import Row, TextTable
-from .terminal.text import counted, memory, percent, printable, quantity, scaled, seconds
+from .skipped import left_out, passed_over
+from .tables import Row, TextTable
+from .text import alike_lines, counted, memory, percent, printable, quantity, scaled, seconds
 
 NAME_ROOM = 40
 """Columns a long name should have; a terminal without that much is shown no stages."""
@@ -21,7 +20,7 @@ STATUS = {"translated": "done", "up to date": "kept", "failed": "failed", "inter
 
 
 def table(report: BatchReport, columns: int | None) -> Iterator[str]:
-    """The table of the studies that were worked on; columns: of the terminal, None for no limit."""
+    """Return the table of processed studies. columns: of the terminal; None for no limit."""
     rows = [row for row in report.studies if row.status != "up to date"]
     whole = _table(report, rows, tuple(report.stages()))
     longest = max((cell_len(row.name) for row in whole.rows), default=0)
@@ -31,7 +30,7 @@ def table(report: BatchReport, columns: int | None) -> Iterator[str]:
 
 
 def unproven(report: BatchReport) -> str:
-    """What the reader of results must know of a model that nothing vouches for."""
+    """Return the warning about results of an unproven model."""
     return (
         f"model {printable(report.model.name)} is unproven: nothing shows that it computes what "
         "its training code did"
@@ -39,7 +38,7 @@ def unproven(report: BatchReport) -> str:
 
 
 def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]:
-    """What the batch came to, in a few sentences.
+    """Return the outcome of the batch in a few sentences.
 
     not_reached: what the studies without a row are called.
     """
@@ -105,7 +104,7 @@ def _use(report: BatchReport) -> Iterator[str]:
 
 
 def failures(report: BatchReport) -> Iterator[str]:
-    """The failed studies with their reasons, for the very end."""
+    """Return the failed studies with their reasons."""
     rows = report.failures
     return alike_lines("failed", ((printable(r.name), failure_text(r.failure)) for r in rows))
 
@@ -164,24 +163,24 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
 
 
 def score_text(score: float | None) -> str:
-    """Of a seam; nothing where it was not looked for."""
+    """Format a seam score; empty if it was not measured."""
     return "" if score is None else f"{score:.2f}"
 
 
 def cycle_text(cycle: CycleError | None) -> str:
-    """A cycle error, marked if it is beyond its limit."""
+    """Format a cycle error, marked if it is beyond its limit."""
     if cycle is None:
         return ""
     return f"{cycle.error:.3g}{' !' if cycle.is_marked else ''}"
 
 
 def error_text(error: float | None) -> str:
-    """Of tiles against the CPU; nothing where they were not verified."""
+    """Format the error of verified tiles; empty if they were not verified."""
     return "" if error is None else f"{error:.1e}"
 
 
 def spread_text(deviation: float | None) -> str:
-    """Of mirrored translations; nothing where it was not measured."""
+    """Format the TTA spread; empty if it was not measured."""
     return "" if deviation is None else f"{deviation:.3g}"
 
 

@@ -12,11 +12,9 @@ from ...io.errors import UnsupportedScanError
 from ...io.formats.registry import SUFFIXES, suffix_of
 from ...io.reading import FileHeader, read_study_header
 from ...io.volume import Study
-from .missed import passed_over
-from .terminal.alike import alike_lines
-from .terminal.settings import flagged
-from .terminal.tables import Row, TextTable
-from .terminal.text import counted, printable
+from .skipped import passed_over
+from .tables import Row, TextTable
+from .text import alike_lines, counted, flagged, printable
 
 if TYPE_CHECKING:
     from ...io.dicom.series import Series
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A search, with the header of each study that is no DICOM series.
+    """Search result with the header of each study that is no DICOM series.
 
     search: what was found. headers: of each such study. show_phi: whether descriptions and
     identifiers are shown. volume_index: which volume of a series of several is to be taken.
@@ -100,7 +98,7 @@ def looked_at(
 
 
 def lines(found: Found, columns: int | None) -> Iterator[str]:
-    """A row a study or series; columns: width of the terminal, or None for no limit."""
+    """Return one row per study or series. columns: of the terminal; None for no limit."""
     rows = [_row(series, found.show_phi) for series in found.series]
     rows += [_file_row(study, header, found.show_phi) for study, header in found.headers.items()]
     texts = ["description"] if found.show_phi else []
@@ -181,7 +179,7 @@ SCHEMA = "cuda-cyclegan/discovery/1"
 
 
 def text(found: Found) -> str:
-    """One JSON object. Descriptions and identifiers are in it only where they are to be shown."""
+    """Encode as a JSON object, with descriptions and identifiers only if they are to be shown."""
     search = found.search
     return json.dumps(
         {

@@ -1,8 +1,10 @@
-"""What model files and checkpoints hold, as lines for people."""
+"""What model files and checkpoints hold, as text and as JSON for scripts."""
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...engine.decoding import Json
 from ...engine.importing.evidence import Fact, Question
@@ -18,6 +20,7 @@ from ...engine.model.model_card import (
     Window,
     ZScore,
     architecture_to_json,
+    card_as_json,
     stated_ranges,
 )
 from ...engine.model.model_file import Model
@@ -30,11 +33,10 @@ from ...pipelines.model_import.inspection import (
     network_facts,
     parameter_count,
 )
-from .report_file import written
-from .terminal.settings import flagged, option
-from .terminal.streams import broken
-from .terminal.tables import listing
-from .terminal.text import counted, printable, scaled
+from .documents import written
+from .tables import listing
+from .terminal import broken
+from .text import counted, flagged, option, printable, scaled
 
 if TYPE_CHECKING:
     from ...engine.network.architectures import Architecture
@@ -51,7 +53,7 @@ _PROVE = (
 
 
 def survey_lines(found: "Survey", columns: int | None) -> Iterator[str]:
-    """The three parts of an import."""
+    """Return the three parts of an import."""
     file = found.found
     named = f"{printable(str(file.path))}: {file.kind}, {file.layout}"
     yield from [named] if columns is None else broken(named, columns)
@@ -60,7 +62,7 @@ def survey_lines(found: "Survey", columns: int | None) -> Iterator[str]:
 
 
 def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
-    """What was made."""
+    """Describe the new model file."""
     established = made.model.card.established
     if made.model.card.reference.made_by == "training code":
         yield f"Reference: {proof(made.verification)}"
@@ -76,7 +78,7 @@ def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
 
 
 def proof(found: Verification) -> str:
-    """A verification that was passed."""
+    """Describe a passed verification."""
     figures = (
         f"relative error {found.relative_error:.2g} (allowed {TOLERANCE:g}) on a patch of "
         f"{_times(found.extents)}"
@@ -87,7 +89,7 @@ def proof(found: Verification) -> str:
 
 
 def model_lines(model: Model, columns: int | None) -> Iterator[str]:
-    """A model's card."""
+    """Describe a model's card."""
     card = model.card
     yield f"Model {printable(card.name)}"
     yield ""
@@ -150,7 +152,7 @@ def _bf16(model: Model) -> Iterator[tuple[str, str]]:
 
 
 def calibration_lines(card: ModelCard, columns: int | None) -> Iterator[str]:
-    """What a reference set was like; nothing of a model that was not calibrated."""
+    """Describe the reference set; empty for a model without calibration."""
     rows: list[tuple[str, str, str]] = []
     if card.expected:
         rows += [
@@ -180,7 +182,7 @@ def _typical(figure: Typical) -> tuple[str, str]:
 
 
 def checkpoint_lines(found: HeldCheckpoint, columns: int | None) -> Iterator[str]:
-    """A checkpoint's networks, and what an import would say about its generator."""
+    """Describe a checkpoint's networks, and the import of its generator."""
     checkpoint = found.checkpoint
     yield f"{printable(str(checkpoint.path))}: {checkpoint.kind}, a training checkpoint"
     yield ""
@@ -266,7 +268,7 @@ def _facts(facts: NetworkFacts) -> Iterator[tuple[str, str]]:
 
 
 def network_lines(found: FoundNetwork, columns: int | None) -> Iterator[str]:
-    """A network in an ONNX file."""
+    """Describe a network in an ONNX file."""
     yield f"{printable(str(found.path))}: {found.kind}, a network"
     yield ""
     yield from _findings(found.told, found.assumed, found.undecided, columns)
@@ -325,3 +327,113 @@ def spelled(intensity: IntensityMap) -> str:
 
 def _plain(number: float) -> str:
     return repr(number).removesuffix(".0")
+
+
+def json_text(found: Model | HeldCheckpoint | FoundNetwork, file: Path) -> str:
+    """Encode as a JSON object; `kind` is model, checkpoint or network."""
+    match found:
+        case Model():
+            described = _model(found)
+        case HeldCheckpoint():
+            described = _checkpoint(found)
+        case FoundNetwork():
+            described = _network(found)
+    return json.dumps({"file": str(file), **described}, indent=2)
+
+
+def _model(model: Model) -> dict[str, Any]:
+    return {
+        "kind": "model",
+        "sha256": model.sha256,
+        "established": model.card.established.in_words,
+        "parameters": parameter_count(model.network),
+        "reference_extents": model.reference_input.shape[2:],
+        "bf16_error": bf16_error(model),
+        "network": asdict(network_facts(model.network, model.card.patch)),
+        "card": card_as_json(model.card),
+    }
+
+
+def _network(found: FoundNetwork) -> dict[str, Any]:
+    return {
+        "kind": "network",
+        "sha256": found.sha256,
+        "format": found.kind,
+        "network": asdict(network_facts(found.network)),
+        "told": [_finding(finding) for finding in found.told],
+    }
+
+
+def _checkpoint(found: HeldCheckpoint) -> dict[str, Any]:
+    checkpoint, generator = found.checkpoint, found.generator
+    described: dict[str, Any] = {
+        "kind": "checkpoint",
+        "sha256": checkpoint.sha256,
+        "format": checkpoint.kind,
+        "networks": [asdict(network) for network in found.networks],
+        "set_aside": checkpoint.set_aside,
+        "options": dict(checkpoint.options.values),
+        "obstacle": found.obstacle and flagged(found.obstacle),
+    }
+    if generator:
+        described["generator"] = {
+            "layout": generator.match.layout,
+            "fitting_codes": generator.fitting_codes,
+            "left": [asdict(part) for part in generator.left],
+            "told": [_finding(finding) for finding in generator.told],
+            "assumed": [_finding(finding) for finding in generator.defaulted],
+            "undecided": [_question(question) for question in generator.undecided],
+        }
+    return described
+
+
+def _finding(finding: Fact) -> dict[str, str]:
+    return {**asdict(finding), "reason": flagged(finding.reason)}
+
+
+def _question(question: Question) -> dict[str, Any]:
+    described = asdict(question)
+    return {"field": described.pop("field"), "flag": option(question.field), **described}
+
+
+REFERENCE_SCRIPT = '''\
+"""Compute the reference patch that cuda-cyclegan checks an imported model against.
+
+Copy this file beside your training code, edit the lines under EDIT, and run it there:
+    python make_reference.py
+It needs PyTorch and NumPy, runs on the CPU, and writes reference.npz. Then:
+    cuda-cyclegan model import CHECKPOINT --reference reference.npz ...
+"""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+# EDIT: build your generator and load its weights, exactly as your own test code does.
+generator = build_generator()
+generator.load_state_dict(torch.load("generator.pth", map_location="cpu"))
+
+# EDIT: False if your test code does not call eval(), as much CycleGAN code does not; the
+# normalisation then uses each patch's own statistics. (Dropout must be off either way.)
+EVAL = True
+
+# EDIT: channels of the input, and extents D, H, W that your network takes.
+CHANNELS = 1
+EXTENTS = (32, 32, 32)
+
+torch.manual_seed(0)
+coarse = torch.rand(1, CHANNELS, 4, 4, 4) * 2 - 1
+smooth = F.interpolate(coarse, size=EXTENTS, mode="trilinear", align_corners=True)
+noise = torch.rand(1, CHANNELS, *EXTENTS) * 2 - 1
+patch = 0.75 * smooth + 0.25 * noise
+
+generator = generator.float().cpu().train(not EVAL)
+for module in generator.modules():
+    if "Dropout" in type(module).__name__:
+        module.eval()
+with torch.no_grad():
+    translated = generator(patch)
+
+np.savez("reference.npz", input=patch.numpy(), output=translated.numpy())
+print("reference.npz: input", tuple(patch.shape), "output", tuple(translated.shape))
+'''

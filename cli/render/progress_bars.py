@@ -6,20 +6,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from ...pipelines.progress.events import (
+from ...pipelines.events import (
     BatchStarted,
     DeviceOpened,
     Event,
+    Pace,
     Remark,
     StudyDone,
     Tuning,
     Worked,
 )
-from ...pipelines.progress.pace import Pace
 from .progress_lines import device_line, opening_line, tuning_line
-from .terminal.elision import shortened
-from .terminal.streams import broken
-from .terminal.text import duration, printable, printable_lines, scaled
+from .tables import shortened
+from .terminal import broken
+from .text import duration, printable, printable_lines, scaled
 
 WIDEST = 120
 ECHO = "^C"
@@ -27,7 +27,7 @@ ECHO = "^C"
 
 
 class LiveProgress:
-    """A context manager that draws on a terminal from the start of a batch until `__exit__`.
+    """Context manager that draws on a terminal from the start of a batch until `__exit__`.
 
     The names of failed studies stay on the screen above the bars; reasons, and all that went well,
     are left to the end.
@@ -136,7 +136,7 @@ class LiveProgress:
 
 
 def _volume(pace: Pace) -> str:
-    """Which volume of a series is at hand, before the tiles of all."""
+    """Return which volume of a series is in progress."""
     at, count = pace.volume
     return f"volume {at} of {count}, " if count > 1 else ""
 

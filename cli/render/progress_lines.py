@@ -5,17 +5,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...pipelines.progress.events import (
-    BatchStarted,
-    DeviceOpened,
-    Event,
-    Remark,
-    StudyDone,
-    Tuning,
-)
-from .terminal.settings import flagged
-from .terminal.streams import say, tell
-from .terminal.text import counted, memory, printable, printable_lines, scaled, seconds
+from ...pipelines.events import BatchStarted, DeviceOpened, Event, Remark, StudyDone, Tuning
+from .terminal import say, tell
+from .text import counted, flagged, memory, printable, printable_lines, scaled, seconds
 
 if TYPE_CHECKING:
     from ...pipelines.report.report import Failure, StudyReport
@@ -60,19 +52,19 @@ class PlainLines:
 
 
 def device_line(device: str, note: str | None) -> str:
-    """Which device computes, and why if nobody asked for it."""
+    """Name the device that computes, and why if nobody chose it."""
     return f"Device: {device}" + (f" ({note})" if note else "")
 
 
 def tuning_line(share: float) -> str:
-    """The beginning, with a share of 0 or little, and the end of the search for plans."""
+    """Report start, with a share of 0 or little, and end of the measurement of tactics."""
     if share < 1:
         return "Tuning: trying plans of the convolutions on this GPU (once; --tune says how hard)"
     return "Tuning: done, and kept for later starts"
 
 
 def opening_line(planned: "tuple[PlannedStudy, ...]") -> str:
-    """How many studies will be made, made anew and for what reason, kept, or refused."""
+    """Count studies that are made, remade with the reason, kept, or refused."""
     due = [plan for plan in planned if plan.action == "translate"]
     again = Counter(plan.reason for plan in due if plan.reason)
     parts = [f"{len(due)} to translate"]
@@ -90,7 +82,7 @@ def opening_line(planned: "tuple[PlannedStudy, ...]") -> str:
 
 
 def study_line(row: "StudyReport") -> str:
-    """One study's outcome on one line."""
+    """Return one study's outcome on one line."""
     name = printable(row.name)
     match row.status:
         case "translated":

@@ -136,14 +136,14 @@ _LATER: dict[type[Spec], frozenset[str]] = {
     | {"block_dilation", "blur"},
     UNetSpec: _COMMON | {"padding", "down_activation"},
 }
-"""Fields that version 0.1 lacked; written only if they differ from what it computed."""
+"""Fields written only if they differ from their defaults, which files without them mean."""
 
 _ENDS: dict[bool, End] = {True: "tanh", False: "none"}
-"""Values of the field `tanh` of version 0.1."""
+"""Ends by the field `tanh`, which states these two."""
 
 
 def architecture_to_json(spec: Architecture) -> dict[str, Json]:
-    """Return an architecture as a card's JSON: as version 0.1 wrote it if that states all of it."""
+    """Return an architecture as a card's JSON, without fields of `_LATER` at their defaults."""
     if isinstance(spec, Graph):
         return _graph_to_json(spec)
     plain = encode(spec)
@@ -269,7 +269,7 @@ class Established:
 
     by: "reference", a patch computed by the training code, which only this reading reproduces;
     "code", the training repository named in `code`; "graph", the network was given as layers;
-    "unproven", assumptions of the user; "not recorded", as in files of version 0.1.
+    "unproven", assumptions of the user; "not recorded", the file states none.
     """
 
     by: Literal["reference", "code", "graph", "unproven", "not recorded"]
@@ -512,7 +512,7 @@ def card_as_json(card: ModelCard) -> Json:
     plain = encode(card)
     assert isinstance(plain, dict)
     if card.established == NOT_RECORDED:
-        del plain["established"]  # version 0.1 wrote no such field
+        del plain["established"]
     if not card.rewritten_from:
         del plain["rewritten_from"]
     for name in ("input_range", "output_range"):

@@ -55,11 +55,6 @@ class Model:
     path: Path | None = None
 
     @property
-    def known_as(self) -> tuple[str, ...]:
-        """Hashes under which results of this network are recorded; version 0.1 used the file's."""
-        return self.identity, self.sha256, *self.card.rewritten_from
-
-    @property
     def inference(self) -> Inference:
         """Default inference mode.
 

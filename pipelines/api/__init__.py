@@ -20,8 +20,7 @@ from ...io.conversion import from_nibabel, from_simpleitk, to_nibabel, to_simple
 from ...io.errors import ScanError
 from ...io.volume import Volume
 from ..errors import PipelineError, UndecidedError
-from ..model_import.card_draft import CardDraft
-from ..progress.events import (
+from ..events import (
     BatchStarted,
     DeviceOpened,
     Event,
@@ -32,8 +31,9 @@ from ..progress.events import (
     Tuning,
     Worked,
 )
+from ..model_import.card_draft import CardDraft
+from ..program import program_version
 from ..report.report import BatchReport, Failure, StudyReport
-from ..report.writing import program_version
 from ..settings import CycleCheck, TranslateOptions
 from .checkpoint import import_checkpoint
 from .folder import translate_folder

@@ -10,7 +10,7 @@ from ...engine.decoding import FieldError, decode, encode
 from ...engine.model.model_file import Model, load_model
 from ...io.conversion import AnyPath
 from ..errors import SettingsError
-from ..progress.events import Listen
+from ..events import Listen
 from ..settings import TranslateOptions
 
 Record = TypeVar("Record")

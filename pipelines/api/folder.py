@@ -10,7 +10,7 @@ from ...engine.options import NO_LIMITS, CudaLimits
 from ...io.choice import Choice, PathGlobs
 from ...io.conversion import AnyPath
 from ..errors import SettingsError
-from ..progress.events import Event, Listen
+from ..events import Event, Listen
 from ..report.report import BatchReport
 from ..request import Request
 from ..settings import DEFAULTS, TranslateOptions

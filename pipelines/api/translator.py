@@ -17,16 +17,15 @@ from ...engine.model.model_file import Model
 from ...engine.network.layers import Triple
 from ...engine.options import NO_LIMITS, CudaLimits, Inference, Precision
 from ...io.channels import joined
-from ...io.choice import FEWEST_SLICES
 from ...io.conversion import AnyPath, AnyScan, as_volume, volume_of
 from ...io.discovery import Discovery, only_study, sound
 from ...io.volume import Study, Volume
 from ..decisions import decided
 from ..errors import SettingsError
+from ..events import DeviceOpened, Listen, TilesDone, opening_event, unit_of
 from ..opening import shared_network
-from ..progress.events import DeviceOpened, Listen, TilesDone, opening_event, unit_of
 from ..results.earlier_results import discover_scans
-from ..settings import Blend, TranslateOptions
+from ..settings import DEFAULTS, Blend, TranslateOptions
 from ..stopwatch import Stopwatch
 from ..study.plan import check_count
 from ..study.prepare import without_nan
@@ -58,12 +57,12 @@ class Translator:
         precision: Precision | None = None,
         *,
         patch: Triple | None = None,
-        overlap: float = 0.25,
-        blend: Blend = "gaussian",
+        overlap: float = DEFAULTS.overlap,
+        blend: Blend = DEFAULTS.blend,
         resample_channels: bool = False,
         inference: Inference | None = None,
         nan_to: float | None = None,
-        fewest_slices: int = FEWEST_SLICES,
+        fewest_slices: int = DEFAULTS.fewest_slices,
         allow_uneven: bool = False,
         any_contrast: bool = False,
         allow_synthetic: bool = False,

@@ -17,7 +17,7 @@ from ...io.volume import Study, Volume
 from ..errors import ComparisonError
 from ..execution.concurrency import StoppedError, WeightedSemaphore
 from ..host.memory import available_memory
-from ..report.failures import failure_of
+from ..report.report import failure_of
 from ..study.geometry import grid_difference
 from .images import BLOCK_VOXELS, Flags, Images, StoredImage
 from .pairs import ScanPair

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...io.files.documents import write_document
-from ..report.writing import program_version
+from ..program import program_version
 from .protocols import Protocol
 from .report import METRICS, STATUSES, Evaluation, PairRow, Summary
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from ..progress.events import Event, Listen
+from ..events import Event, Listen
 from ..report.report import StudyReport
 from ..results.resume import PlannedStudy
 from .outcomes import Outcomes

@@ -6,7 +6,7 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from time import monotonic
 
-from ..progress.events import Event, StudyDone, StudyStarted, TilesDone, Worked
+from ..events import Event, StudyDone, StudyStarted, TilesDone, Worked
 from ..report.report import StudyReport
 from ..results.resume import PlannedStudy
 from ..stopwatch import Stage

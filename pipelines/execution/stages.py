@@ -19,9 +19,9 @@ from ...io.volume import Volume
 from ...io.writing import map_beside
 from ..cycle import BackTask, BackTranslated, BackTranslator, host_bytes, plan_back
 from ..errors import PreparationError
+from ..events import Event, StudyDone, TilesDone, unit_of
 from ..host.arrays import HostArrays
 from ..opening import maps_memory
-from ..progress.events import Event, StudyDone, TilesDone, unit_of
 from ..report.report import StudyReport
 from ..results.aliases import alias_note
 from ..results.disk_space import DiskSpace

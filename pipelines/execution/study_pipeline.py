@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from ...engine.generator import SharedGenerator
 from ...io.files.parts import remove_parts_of_this_process
 from ..cycle import BackTranslator, opened_back_translator
-from ..progress.events import DeviceOpened, Event, opening_event
+from ..events import DeviceOpened, Event, opening_event
 from ..results.resume import PlannedStudy
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
 from .outcomes import BatchEvents, Outcomes

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ...engine.errors import CudaError
+from ..events import Event, StudyDone, StudyStarted, Worked
 from ..host.memory import PeakMeters, require_memory
-from ..progress.events import Event, StudyDone, StudyStarted, Worked
-from ..report.failures import failure_of
-from ..report.report import StudyReport
+from ..report.report import StudyReport, failure_of
 from ..results.manifest import FileState, content_of
 from ..results.resume import PlannedStudy
 from ..results.written_ahead import WrittenAhead, WrittenSeries

@@ -3,7 +3,7 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
@@ -54,16 +54,15 @@ class Submission:
     """Jobs of a request, and the inputs that become none.
 
     jobs: one per study. skipped: paths that are no study, with reasons. refused: studies with a
-    blocking error, by name.
-    models: hashes by which results of the model are recorded. words: metadata of the model for the
-    results. established: how the model's reading was verified, in words. made: output channels of
-    each study. holds_files_only: as in a search.
+    blocking error, by name. identity: of the model. words: metadata of the model for the results.
+    established: how the model's reading was verified, in words. made: output channels of each
+    study. holds_files_only: as in a search.
     """
 
     jobs: tuple[StudyJob, ...]
     skipped: tuple[Skipped, ...]
     refused: dict[str, str]
-    models: tuple[str, ...] = ()
+    identity: str = ""
     words: tuple[str, ...] = ()
     established: str = NOT_RECORDED
     made: tuple[str, ...] = ("",)
@@ -116,7 +115,7 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
         jobs,
         found.skipped,
         refused,
-        model.known_as,
+        model.identity,
         card.words,
         established,
         made,
@@ -173,13 +172,12 @@ class Arrivals:
         self._seen: dict[str, _Seen] = {}
 
     def complete(
-        self, jobs: Iterable[StudyJob], models: Collection[str] = (), words: tuple[str, ...] = ()
+        self, jobs: Iterable[StudyJob], model: str, words: tuple[str, ...] = ()
     ) -> list[StudyJob]:
         """Return jobs of complete studies, until `handed_over`, and again once a study changes.
 
         Studies whose results are up to date by the manifest, as after a restart, are left out.
-        models: further hashes by which results of the jobs' model are recorded. words: metadata of
-        the model for the results.
+        model: identity of the jobs' model. words: metadata of the model for the results.
         """
         now = self._clock()
         settled: list[tuple[StudyJob, Marks]] = []
@@ -193,7 +191,7 @@ class Arrivals:
                 self._seen[job.study] = _Seen(hash(marks), now)
             elif not seen.handed_over and now - seen.since >= self._settle:
                 settled.append((job, marks))
-        done = _done(settled, models, words)
+        done = _done(settled, model, words)
         self.handed_over(done)
         return [job for job, _ in settled if not self._seen[job.study].handed_over]
 
@@ -234,7 +232,7 @@ def _marks(job: StudyJob) -> Marks:
 
 
 def _done(
-    settled: Sequence[tuple[StudyJob, Marks]], models: Collection[str], words: tuple[str, ...]
+    settled: Sequence[tuple[StudyJob, Marks]], model: str, words: tuple[str, ...]
 ) -> list[StudyJob]:
     """Return the jobs whose results are up to date by the manifest."""
     if not settled:
@@ -245,7 +243,7 @@ def _done(
         entry = entries.get(job.study)
         if entry is None or entry.status != "written":
             return False
-        if entry.change_of({job.model_sha256, *models}, words):
+        if entry.change_of(model, words):
             return False
         known = [(state.name, state.size, state.modified_ns) for state in entry.inputs]
         return known == [(Path(file).name, size, changed) for file, size, changed in marks]

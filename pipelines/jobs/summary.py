@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ...engine.decoding import FieldError
 from ..errors import QueueError
+from ..report.codec import row_of_job
 from ..report.report import BatchReport, Failure, ModelName, StudyReport, Use
-from ..report.study_row import from_json
 from ..stopwatch import STAGES
 from ..timestamps import iso_time
 from .queue.job import OPEN, JobRow, StudyJob
@@ -73,7 +73,7 @@ def _study(row: JobRow) -> StudyReport:
         name, source, output = job.study, Path(job.files[0]), job.target
     if row.row:
         try:
-            return from_json(row.row, name, source, output)
+            return row_of_job(row.row, name, source, output)
         except FieldError as error:
             failure = Failure("internal", f"What became of it cannot be read: {error}.", None)
             return StudyReport(name, source, output, "failed", failure=failure)

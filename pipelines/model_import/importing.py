@@ -27,7 +27,7 @@ from ...engine.model.reference import (
 from ...engine.network.graph import Graph
 from ...engine.network.layers import FloatArray
 from ..errors import SettingsError
-from ..report.writing import program_version
+from ..program import program_version
 from .card_draft import SMALL_VOLUME_PADDING, CardDraft, default_name
 from .found import FoundNetwork, ReferencePair, find_network, with_reference
 

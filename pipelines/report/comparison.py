@@ -1,14 +1,18 @@
-"""Two batches beside each other: the same studies, and how the second went against the first."""
+"""Two reports: of runs of one batch joined into one, or of two batches compared."""
 
 import math
+import os
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...engine.probe.gpus import Energy
+from ..errors import ReportFileError
+from ..settings import TranslateSettings
 from ..stopwatch import NOT_ALWAYS, STAGES, Stage
-from .reading import StoredReport
-from .report import BatchReport, StudyReport
+from .codec import StoredReport, read_report
+from .report import BatchReport, StudyReport, Use
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class StudyPair:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The second batch against the first, over the studies that both translated.
+    """Comparison of a second batch with a first, over the studies that both translated.
 
     pairs: studies of one name and as many voxels. unmatched: how many of either have no partner.
     differences: conditions that are not the same, by name.
@@ -108,13 +112,13 @@ def compare(first: StoredReport, second: StoredReport) -> Comparison:
 
 
 def _by_scan(rows: Collection[StudyReport]) -> dict[Path, StudyReport]:
-    """The studies of scans that only one of them was made of."""
+    """Return studies by scan, without scans of several studies."""
     several = Counter(row.source for row in rows)
     return {row.source: row for row in rows if several[row.source] == 1}
 
 
 def conditions(stored: StoredReport) -> dict[str, str]:
-    """Under what a batch ran, in words by name."""
+    """Return the conditions of a batch by name, as text."""
     batch, machine = stored.batch, stored.machine
     options = batch.options
     return {
@@ -134,14 +138,14 @@ def conditions(stored: StoredReport) -> dict[str, str]:
         "host": machine.host,
         "system": machine.system,
         "cores": str(machine.cores),
-        "memory": f"{machine.memory / 2**30:.1f} GiB",
+        "memory": f"{(machine.memory_bytes or 0) / 2**30:.1f} GiB",
         "cuda-cyclegan": stored.program,
         **{name: number or "not installed" for name, number in stored.libraries.items()},
     }
 
 
 def _extras(batch: BatchReport) -> str:
-    """What the batch made besides its results, which took time too."""
+    """Return what else the batch made, which took time too."""
     made = batch.translated()
     previews = ["previews"] if any(row.preview for row in made) else []
     seams = ["seam scores"] if any(row.seams for row in made) else []
@@ -157,3 +161,112 @@ def _ratio(first: float, second: float) -> float | None:
 
 def _peak(rows: list[StudyReport]) -> int | None:
     return max((row.peak_memory.bytes for row in rows if row.peak_memory), default=None)
+
+
+def report_so_far(
+    file: Path, model: str, settings: TranslateSettings, output: Path
+) -> BatchReport | None:
+    """Return the stored report of earlier runs; None if there is no file, or an empty one.
+
+    A batch is all that one model with the same settings makes in one folder; model: its hash.
+    Raises ReportFileError for a file of something else, which nobody wants to lose.
+    """
+    if not file.exists() or not (file.is_dir() or file.stat().st_size):
+        return None
+    try:
+        found = read_report(file).batch
+    except ReportFileError as error:
+        raise ReportFileError(
+            f"{file} is there and cannot be continued as a report of this batch ({error}); name "
+            "another file with setting report, or move it away."
+        ) from error
+    made = found.options
+    others = {
+        "another model": found.model.sha256 != model,
+        "other settings": made.precision is None or made.settings() != settings,
+        "another output folder": _absolute(found.output) != _absolute(output),
+    }
+    if what := [each for each, differs in others.items() if differs]:
+        raise ReportFileError(
+            f"{file} is the report of another batch, of {found.started} by model "
+            f"{found.model.name} into {found.output}, with {' and '.join(what)}; name another file "
+            "with setting report, or move it away."
+        )
+    return found
+
+
+def _absolute(path: Path) -> str:
+    return os.path.abspath(path)  # noqa: PTH100
+
+
+def joined(earlier: BatchReport, now: BatchReport, planned: Sequence[str]) -> BatchReport:
+    """Return the report of both runs. planned: names of all studies of this run.
+
+    A study that this run kept, or did not come to, has its row of the earlier run if it was done
+    there, also if this run was not asked for it. Seconds are of both runs together.
+    """
+    before = {row.name: row for row in earlier.studies if row.is_done}
+    own = {row.name: row for row in now.studies}
+    rows = {name: _newest(before.get(name), own.get(name), earlier.seconds) for name in planned}
+    others = [row for name, row in before.items() if name not in rows]
+    known = [row for row in rows.values() if row]
+    if not others and not any(_stays(before.get(name), own.get(name)) for name in rows):
+        return now
+    return replace(
+        now,
+        device=", ".join(dict.fromkeys(filter(None, (earlier.device, now.device)))),
+        started=earlier.started,
+        seconds=earlier.seconds + now.seconds,
+        use=_sum(earlier.use, now.use),
+        energy=_both(earlier.energy, now.energy),
+        studies=(*known, *others),
+        not_reached=len(rows) - len(known),
+        runs=earlier.runs + now.runs,
+    )
+
+
+def _stays(before: StudyReport | None, now: StudyReport | None) -> bool:
+    """Return whether the earlier run's row describes how the result was made."""
+    return before is not None and (now is None or now.status in ("up to date", "interrupted"))
+
+
+def _newest(
+    before: StudyReport | None, now: StudyReport | None, later: float
+) -> StudyReport | None:
+    """Return the row that describes how the result was made. later: seconds before this run."""
+    if now is None or before is None:
+        return before or (now and _moved(now, later))
+    if not _stays(before, now):
+        return _moved(now, later)
+    return replace(
+        before,
+        preview=now.preview or before.preview,
+        drawn=now.drawn,
+        cycle=now.cycle or before.cycle,
+        maps=now.maps,
+        sidecars=now.sidecars,
+        spread=now.spread or before.spread,
+        source_content=now.source_content or before.source_content,
+        output_content=now.output_content or before.output_content,
+    )
+
+
+def _moved(now: StudyReport, later: float) -> StudyReport:
+    when = {stage: (start + later, stop + later) for stage, (start, stop) in now.when.items()}
+    return replace(now, when=when)
+
+
+def _both(first: Energy | None, second: Energy | None) -> Energy | None:
+    """Return the energy of both runs; None if one did not measure it."""
+    if first is None or second is None:
+        return None
+    return Energy(first.joules + second.joules, first.seconds + second.seconds)
+
+
+def _sum(first: Use, second: Use) -> Use:
+    return Use(
+        wall=first.wall + second.wall,
+        busy=first.busy + second.busy,
+        computing=first.computing + second.computing,
+        devices=max(first.devices, second.devices),
+    )

@@ -3,7 +3,7 @@
 from io import BytesIO
 from pathlib import Path
 
-from .reading import StoredReport
+from .codec import StoredReport
 from .report import StudyReport
 
 LARGEST_FILE, LARGEST_EDGE = 4 << 20, 4096

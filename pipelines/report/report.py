@@ -1,4 +1,4 @@
-"""What became of a study and of a batch."""
+"""What became of a study and of a batch, and the class of an exception that ended a study."""
 
 import math
 from collections.abc import Mapping
@@ -6,8 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from ...engine.errors import EngineError
 from ...engine.probe.gpus import Energy
-from ..host.memory import PeakMemory
+from ...io.errors import DiskFullError, ScanError, UnsupportedScanError, WriteError
+from ..errors import (
+    OccupiedError,
+    OutputFolderAwaitedError,
+    OutputFolderError,
+    PreparationError,
+    SettingsError,
+    VerificationError,
+)
+from ..host.memory import PeakMemory, address_space_limit, is_out_of_memory
+from ..host.thread_limits import NO_MORE_THREADS, is_out_of_threads
 from ..settings import TranslateOptions
 from ..stopwatch import NOT_ALWAYS, STAGES, Stage
 from ..study.figures import CycleError, SeamScore, SpreadFigures, Verified
@@ -104,7 +115,7 @@ class StudyReport:
 
     @property
     def warning(self) -> str:
-        """What the study's picture is to say besides; nothing of most."""
+        """Warning for the study's picture; empty for most."""
         return self.cycle.warning if self.cycle else ""
 
     @property
@@ -114,7 +125,7 @@ class StudyReport:
 
     @property
     def under_way(self) -> tuple[float, float] | None:
-        """From the first work on the study to the last; None if that was not recorded."""
+        """Start of the first and end of the last work; None if that was not recorded."""
         if not self.when:
             return None
         starts, stops = zip(*self.when.values(), strict=True)
@@ -161,7 +172,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What the seconds of a batch were used for.
+    """Use of the seconds of a batch.
 
     wall: from the first work on any study to the last. busy: of all stages of all studies
     together. computing: in which a device ran the network, of all devices together.
@@ -185,7 +196,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """A batch's rows, and under what they were made.
+    """A batch's rows, and the conditions that they were made under.
 
     options: without a precision where that was left to several workers, each for its device.
     started: ISO 8601 with zone. ignored: how many files of other kinds lay among the inputs.
@@ -223,12 +234,12 @@ class BatchReport:
         return tuple(row for row in self.studies if row.status == "failed")
 
     def count(self, status: StudyStatus) -> int:
-        """How many rows have this status."""
+        """Return the number of rows with this status."""
         return sum(row.status == status for row in self.studies)
 
     @property
     def previews_drawn(self) -> int:
-        """Of how many results that were up to date a preview was drawn."""
+        """Number of results that were up to date and got a preview."""
         return sum(row.drawn for row in self.studies)
 
     def translated(self) -> tuple[StudyReport, ...]:
@@ -236,12 +247,12 @@ class BatchReport:
         return tuple(row for row in self.studies if row.status == "translated")
 
     def by_start(self) -> list[tuple[tuple[float, float], StudyReport]]:
-        """From when to when each study was under way, where that was recorded, by its start."""
+        """Return the recorded times of studies with their rows, ordered by start."""
         rows = ((interval, row) for row in self.studies if (interval := row.under_way))
         return sorted(rows, key=lambda pair: pair[0])
 
     def stages(self) -> dict[Stage, float]:
-        """Seconds a stage over all translated studies; some are only told where there were any."""
+        """Return seconds per stage over translated studies; some stages only if there were any."""
         rows = self.translated()
         spent: dict[Stage, float] = {}
         for stage in STAGES:
@@ -256,7 +267,7 @@ class BatchReport:
         return _rate(sum(row.voxels for row in self.translated()), self.use.wall)
 
     def shared_joules(self) -> dict[str, float]:
-        """The energy by the names of studies, shared out by their time in the network.
+        """Return the energy by study name, apportioned by time in the network.
 
         Empty where it is not known.
         """
@@ -296,3 +307,57 @@ class BatchReport:
 
 def _rate(amount: float, seconds: float) -> float | None:
     return amount / seconds if amount and seconds else None
+
+
+_CLASSES: dict[FailureClass, tuple[type[Exception], ...]] = {
+    "write": (WriteError, OutputFolderError),
+    "unsupported": (UnsupportedScanError,),
+    "unreadable": (ScanError,),
+    "preparation": (PreparationError,),
+    "engine": (EngineError, SettingsError, VerificationError),
+    "occupied": (OccupiedError,),
+    "memory": (MemoryError,),
+}
+
+
+_PASSING = (DiskFullError, OutputFolderAwaitedError)
+
+
+def failure_of(error: Exception, stage: Stage | None, volume: str = "") -> Failure:
+    """Return the class and message of an exception in this stage.
+
+    volume: of a series that was being made, in words; empty where there is but one.
+    """
+    kind = _class(error)
+    reason = str(error)
+    if kind == "internal" and is_out_of_memory(error):
+        kind = "memory"
+    if kind == "memory":
+        reason = _memory_advice()
+    if kind == "internal" and is_out_of_threads(error):
+        kind, reason = "memory", NO_MORE_THREADS
+    if kind == "internal":
+        reason = (
+            f"{type(error).__name__}: {error}; this looks like a fault of the program, please "
+            "report it with what setting verbose prints."
+        )
+    if volume and stage != "write":
+        reason = f"In {volume}: {reason}"
+    return Failure(kind, " ".join(reason.split()), stage, isinstance(error, _PASSING))
+
+
+def _memory_advice() -> str:
+    limit = address_space_limit()
+    if limit is None:
+        return "There is not enough memory for this study; close other programs."
+    return (
+        "There is not enough memory for this study, as this program may have no more than "
+        f"{limit / 2**30:.1f} GiB of address space; raise that limit (ulimit -v)."
+    )
+
+
+def _class(error: Exception) -> FailureClass:
+    for kind, errors in _CLASSES.items():
+        if isinstance(error, errors):
+            return kind
+    return "internal"

@@ -91,7 +91,7 @@ class FileState:
 class Recipe:
     """What an output is made with, besides its input: hashes of the model and of the settings.
 
-    model: its identity; entries of version 0.1 have the hash of its file.
+    model: its identity.
     """
 
     model: str
@@ -120,7 +120,7 @@ class ManifestEntry:
 
     status: how far it came. program: version that made it. recipe: what it was made with. inputs:
     states of the files before they were read. outputs: of those that were written; of "writing",
-    those that may stand there, none in lines of version 0.1. maps: beside the output; of "writing",
+    those that may stand there. maps: beside the output; of "writing",
     those that may stand there, with their files among the outputs. spread: what it came to, if it
     was measured. cycle: how near the output comes back to the scan, if that was measured.
     resampled: which scans of several were brought onto the grid of the first, in words. words: what
@@ -143,13 +143,12 @@ class ManifestEntry:
     mirrored: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
-    def change_of(self, models: Collection[str], words: tuple[str, ...]) -> str | None:
+    def change_of(self, model: str, words: tuple[str, ...]) -> str | None:
         """What is another about its model, or None.
 
-        models: hashes by which results of today's are recorded. words: what they are to say of it;
-        none where nobody can tell.
+        model: identity of today's. words: what results are to say of it; none if unknown.
         """
-        if self.recipe.model not in models:
+        if self.recipe.model != model:
             return "the model changed"
         return "the model's words changed" if self.says_other(words) else None
 

@@ -101,7 +101,7 @@ class _Standing:
         self._by_scan = {
             entry.mirrored_name: entry
             for entry in self._entries.values()
-            if entry.recipe.model in model.known_as
+            if entry.recipe.model == model.identity
         }
 
     @property
@@ -113,7 +113,7 @@ class _Standing:
     def is_free(self, study: Study) -> bool:
         """Whether no result of another model has the study's place."""
         entry = self._entries.get(str(study.name))
-        return entry is None or entry.recipe.model in self._model.known_as
+        return entry is None or entry.recipe.model == self._model.identity
 
     def kept(self, study: Study, named: Study) -> Study:
         """The study under the name of its result that is there already, or as it is named now."""

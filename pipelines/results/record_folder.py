@@ -3,9 +3,9 @@
 Who sends, validates or packs a folder of results takes every file in it, and dcmtk's storescu stops
 at the first that is no DICOM; so that folder holds results only. By its real path it is one folder,
 and has one record and one lock, however it is spelled or linked to. Inside it, as `.cuda-cyclegan`,
-the record stays where it is found there, as version 0.1 made it, and where none can live beside it:
-the parent cannot be written, or the folder is mounted by itself, as a container's volume is, so
-that what lies beside it is not there the next time.
+the record stays where it is found there, and where none can live beside it: the parent cannot be
+written, or the folder is mounted by itself, as a container's volume is, so that what lies beside it
+is not there the next time.
 
 A folder may be moved or replaced without its record. Nothing is lost by that: an entry speaks of
 files with the hash or the marks that it tells, and whatever else stands there is somebody else's.

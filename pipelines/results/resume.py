@@ -117,12 +117,11 @@ class PlannedStudy:
 class Planner:
     """Judges studies against an output folder and its manifest; changes nothing.
 
+    output: the folder. entries: the newest of every output. recipe: what results are made with now.
     overwrite: whether everything is made anew and foreign files are replaced. preview: whether each
-    result is to have one. maps: that each is to have beside it. output: the folder. entries: the
-    newest of every output. recipe: what results are made with now. models: further hashes by which
-    results of the same network are recorded. cycle: by which each result is to have a cycle
-    error; None if it need not. words: what a result is to say of its model; none where nobody can
-    tell. sidecars: makes the JSON files beside results; None if they need not have any.
+    result is to have one. cycle: by which each result is to have a cycle error; None if it need
+    not. maps: that each is to have beside it. words: what a result is to say of its model; none if
+    unknown. sidecars: makes the JSON files beside results; None if they need not have any.
     """
 
     output: Path
@@ -130,7 +129,6 @@ class Planner:
     recipe: Recipe
     overwrite: bool
     preview: bool = False
-    models: tuple[str, ...] = ()
     cycle: CycleRule | None = None
     maps: tuple[MapMark, ...] = ()
     words: tuple[str, ...] = ()
@@ -270,9 +268,8 @@ class Planner:
         if _hashes(outputs) != _hashes(recorded):
             return _refused(ours, ours.target, _CHANGED)
         told = self.words if is_series(ours.study.format, ours.target) else ()
-        models = self.recipe.model, *self.models
-        if changed := entry.change_of(models, told):
-            return replace(ours, reason=changed, differs=entry.recipe.model not in models)
+        if changed := entry.change_of(self.recipe.model, told):
+            return replace(ours, reason=changed, differs=entry.recipe.model != self.recipe.model)
         if entry.recipe.settings != self.recipe.settings:
             return replace(ours, reason="the settings changed", differs=True)
         try:
@@ -382,12 +379,7 @@ _CHANGED = "was changed after this program wrote it"
 
 
 def _foreign(standing: Iterable[Path], ours: Sequence[FileState]) -> Path | None:
-    """A file that no killed run put there, among those that stand in the place of a result.
-
-    Version 0.1 told no marks of what it was writing; there the place alone counts.
-    """
-    if not ours:
-        return None
+    """A file that no killed run put there, among those that stand in the place of a result."""
     for place in standing:
         for file in files_at(place) if place.is_dir() else [place]:
             if not any(_is_of(state, file) for state in ours):

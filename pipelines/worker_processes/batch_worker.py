@@ -16,12 +16,12 @@ from ...engine.generator import AnyGenerator
 from ...engine.model.model_file import Model
 from ...engine.options import Precision, Progress
 from ..cycle import BackTask
+from ..events import DeviceOpened
 from ..execution.network_opening import OpenGenerator, opened_for_a_batch
 from ..execution.stages import StudyTask
 from ..execution.study_pipeline import Concurrency, StudyPipeline
 from ..execution.under_way import DeviceLostError
 from ..host.processes import release_output
-from ..progress.events import DeviceOpened
 from ..results.manifest import ManifestEntry, Recipe
 from ..results.record_folder import OutputPlace
 from ..results.resume import PlannedStudy

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
+from ..events import DeviceOpened, Event
 from ..execution.batch import Execution
 from ..execution.outcomes import Outcomes
 from ..execution.study_pipeline import StudyPipeline
 from ..execution.under_way import DeviceLostError
-from ..progress.events import DeviceOpened, Event
 from ..results.resume import PlannedStudy
 
 Successor: TypeAlias = Callable[[Sequence[PlannedStudy], Outcomes], Execution]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from ..progress.events import Event
+    from ..events import Event
     from ..results.manifest import ManifestEntry
     from ..results.resume import PlannedStudy
 

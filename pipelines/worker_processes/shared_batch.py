@@ -8,9 +8,9 @@ from functools import partial
 
 from ...engine.errors import EngineError
 from ...io.files.parts import remove_leftovers
+from ..events import DeviceOpened, Event, StudyDone, Worked
 from ..execution.batch import LAST_MOMENT
 from ..execution.outcomes import BatchEvents, Outcomes
-from ..progress.events import DeviceOpened, Event, StudyDone, Worked
 from ..report.report import Failure
 from ..results.manifest import Manifest, ManifestEntry
 from ..results.resume import PlannedStudy

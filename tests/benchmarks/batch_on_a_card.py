@@ -34,12 +34,11 @@ from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.io.writing import write
+from cuda_cyclegan.pipelines.events import Event, Worked
 from cuda_cyclegan.pipelines.execution.batch import run_batch
 from cuda_cyclegan.pipelines.execution.network_opening import opened_for_a_batch
 from cuda_cyclegan.pipelines.execution.stages import StudyTask
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
-from cuda_cyclegan.pipelines.progress.events import Event, Worked
-from cuda_cyclegan.pipelines.progress.timeline import Timeline
 from cuda_cyclegan.pipelines.report.report import Use
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy
@@ -47,6 +46,7 @@ from cuda_cyclegan.pipelines.results.storing import Store
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Span, Stopwatch
 from cuda_cyclegan.pipelines.study.translator import Scans, StudyTranslator
+from cuda_cyclegan.pipelines.timeline import Timeline
 from cuda_cyclegan.pipelines.translate import concurrency_of
 
 QUIET_PASSES = 5

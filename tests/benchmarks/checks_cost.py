@@ -35,7 +35,7 @@ from cuda_cyclegan.engine.probe.gpus import cuda_devices
 from cuda_cyclegan.pipelines.evaluation.evaluation import evaluate
 from cuda_cyclegan.pipelines.evaluation.pairs import Sources, find_pairs
 from cuda_cyclegan.pipelines.evaluation.protocols import general
-from cuda_cyclegan.pipelines.progress.events import Event, Worked
+from cuda_cyclegan.pipelines.events import Event, Worked
 
 RESULT = Path(__file__).parent / "results" / "checks_cost.json"
 

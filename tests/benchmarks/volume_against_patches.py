@@ -27,7 +27,7 @@ from skimage.metrics import structural_similarity as _structural_similarity
 import cuda_cyclegan as cc
 from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.options import Inference
-from cuda_cyclegan.pipelines.progress.events import Worked
+from cuda_cyclegan.pipelines.events import Worked
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.study.seams import seam_score
 from cuda_cyclegan.pipelines.study.tiles import tile

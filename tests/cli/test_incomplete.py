@@ -14,7 +14,7 @@ from support.queue_world import QueueWorld
 from support.waiting import wait_for
 
 from cuda_cyclegan.pipelines.jobs.submission import Complaints
-from cuda_cyclegan.pipelines.report.reading import read_report
+from cuda_cyclegan.pipelines.report.codec import read_report
 
 MR = Phantom("MR", slices=28, intercept=0.0)
 

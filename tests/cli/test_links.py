@@ -12,7 +12,7 @@ from support.batch_world import scan
 from support.queue_world import QueueWorld
 
 from cuda_cyclegan.io.links import LEADS_OUT
-from cuda_cyclegan.pipelines.report.reading import read_report
+from cuda_cyclegan.pipelines.report.codec import read_report
 
 HINT = "Links that lead out of the inputs are followed with --follow-links."
 

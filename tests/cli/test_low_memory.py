@@ -10,7 +10,7 @@ from support.batch_world import scan, tiny_model
 
 from cuda_cyclegan.cli.errors import Exit, sentence, status
 from cuda_cyclegan.pipelines.host import memory
-from cuda_cyclegan.pipelines.report.failures import failure_of
+from cuda_cyclegan.pipelines.report.report import failure_of
 
 MIB = 1 << 20
 

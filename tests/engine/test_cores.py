@@ -10,7 +10,7 @@ from cuda_cyclegan.engine import cores
 from cuda_cyclegan.engine.cores import usable_cores
 from cuda_cyclegan.io.files import machine_limits
 from cuda_cyclegan.io.files.machine_limits import cores_granted
-from cuda_cyclegan.pipelines.report.writing import to_json
+from cuda_cyclegan.pipelines.report.codec import to_json
 
 
 @pytest.fixture

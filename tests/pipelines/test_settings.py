@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 from support.reports import BATCH, written
 
-from cuda_cyclegan.pipelines.report.reading import read_report
-from cuda_cyclegan.pipelines.settings import ADDED, DEFAULTS, TranslateSettings
+from cuda_cyclegan.pipelines.report.codec import read_report
+from cuda_cyclegan.pipelines.settings import (
+    ADDED,
+    CHANGING_RESULTS,
+    DEFAULTS,
+    TranslateSettings,
+)
 
 SETTINGS = TranslateSettings((128, 128, 128))
 OTHERS = {
@@ -51,12 +56,21 @@ def test_an_option_that_came_later_has_one_default() -> None:
     assert {field.name for field in fields(DEFAULTS)} >= ADDED.keys()
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(TranslateSettings)])
+def test_the_order_of_the_oldest_settings_stays() -> None:
+    # The key of a job is a hash of its JSON, in the order of the fields.
+    oldest = [field.name for field in fields(DEFAULTS) if not ADDED.get(field.name)]
+    assert oldest == [
+        *("patch", "overlap", "blend", "precision", "volume_index", "overwrite", "output_format"),
+        *("fewest_slices", "allow_uneven", "preview", "seam_score", "keep_private"),
+    ]
+
+
+@pytest.mark.parametrize("name", CHANGING_RESULTS)
 def test_every_field_changes_the_fingerprint(name: str) -> None:
     assert replace(SETTINGS, **{name: OTHERS[name]}).sha256() != SETTINGS.sha256()
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(TranslateSettings)])
+@pytest.mark.parametrize("name", CHANGING_RESULTS)
 def test_every_field_comes_back_from_a_report(name: str, tmp_path: Path) -> None:
     options = replace(BATCH.options, **{name: OTHERS[name]})
     stored = read_report(written(replace(BATCH, options=options), tmp_path / "report.json"))

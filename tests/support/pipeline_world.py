@@ -16,13 +16,11 @@ from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.options import Inference, Precision, Progress
 from cuda_cyclegan.io.discovery import discover
+from cuda_cyclegan.pipelines.events import Event
 from cuda_cyclegan.pipelines.execution.batch import run_batch
 from cuda_cyclegan.pipelines.execution.network_opening import opened_for_a_batch
 from cuda_cyclegan.pipelines.execution.stages import StudyTask
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
-from cuda_cyclegan.pipelines.progress.events import (
-    Event,
-)
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.results.resume import Planner

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from cuda_cyclegan.pipelines.host.memory import PeakMemory
+from cuda_cyclegan.pipelines.report.codec import to_json
 from cuda_cyclegan.pipelines.report.report import BatchReport, Failure, ModelName, StudyReport, Use
-from cuda_cyclegan.pipelines.report.writing import to_json
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 

@@ -9,15 +9,11 @@ from support.worker_generators import Opener
 from cuda_cyclegan.engine.model.model_card import Identity
 from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.io.discovery import discover
+from cuda_cyclegan.pipelines.events import Event, StudyStarted, TilesDone
 from cuda_cyclegan.pipelines.execution.batch import Execution, run_batch
 from cuda_cyclegan.pipelines.execution.network_opening import OpenGenerator
 from cuda_cyclegan.pipelines.execution.outcomes import Outcomes
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
-from cuda_cyclegan.pipelines.progress.events import (
-    Event,
-    StudyStarted,
-    TilesDone,
-)
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results.aliases import with_aliases
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe

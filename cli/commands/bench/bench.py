@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from ....engine.options import CudaLimits, Effort
+from ....pipelines.option import Effect
+from ....pipelines.settings import DEFAULTS, MOST_OVERLAP
 from ...errors import errors_reported
 from ...options.translate import Arithmetic, DeviceName, Verbose, VramLimit
 from ...options.values import checked_device, checked_file, parsed_patch, parsed_size, wrong_value
-from ...render.bench.outputs import View
-from ...render.report_file import STDOUT, standard_named
+from ...render.documents import STDOUT, View, standard_named
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ Arch: TypeAlias = Literal["resnet", "unet"]
 def bench(
     context: typer.Context,
     model: Annotated[
-        Path | None, typer.Option("--model", "-m", metavar="FILE", help="A model file's network.")
+        Path | None,
+        typer.Option("--model", "-m", metavar="FILE", help="A model file's network."),
+        Effect.HARMLESS,
     ] = None,
     arch: Annotated[
         Arch | None,
@@ -32,18 +35,22 @@ def bench(
             metavar="resnet|unet",
             help="Or a generator of a published kind, untrained.  [default: resnet]",
         ),
+        Effect.HARMLESS,
     ] = None,
     ngf: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Its channels after the first layer.  [default: 32]"),
+        Effect.HARMLESS,
     ] = None,
     blocks: Annotated[
         int | None,
         typer.Option(metavar="N", min=0, help="Residual blocks of a resnet.  [default: 9]"),
+        Effect.HARMLESS,
     ] = None,
     levels: Annotated[
         int | None,
         typer.Option(metavar="N", min=2, help="Down-samplings of a unet.  [default: 5]"),
+        Effect.HARMLESS,
     ] = None,
     device: DeviceName = "auto",
     precision: Arithmetic = None,
@@ -53,9 +60,12 @@ def bench(
             metavar="D,H,W",
             help="Extents of a patch.  [default: the model's; or 128 each, 64 on the CPU]",
         ),
+        Effect.HARMLESS,
     ] = None,
     batch: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Patches in one run.  [default: 1]")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Patches in one run.  [default: 1]"),
+        Effect.HARMLESS,
     ] = None,
     vram_limit: VramLimit = None,
     tune: Annotated[
@@ -64,49 +74,64 @@ def bench(
             metavar="quick|full|off",
             help="How hard to look for fast plans on a GPU.  [default: full; quick for a sweep]",
         ),
+        Effect.HARMLESS,
     ] = None,
     seconds: Annotated[
-        float, typer.Option(metavar="S", min=0.01, help="How long to time each measurement.")
+        float,
+        typer.Option(metavar="S", min=0.01, help="How long to time each measurement."),
+        Effect.HARMLESS,
     ] = 2.0,
     against: Annotated[
         Literal["pytorch"] | None,
         typer.Option(metavar="pytorch", help="Measure the same network there too, in each mode."),
+        Effect.LOADS_CODE,
     ] = None,
     cudnn: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="DIR", help="Measure with the cuDNN library of a folder too; repeatable."
         ),
+        Effect.LOADS_CODE,
     ] = None,
     patience: Annotated[
         float,
         typer.Option(metavar="S", min=1.0, help="How long one of these may take, compiling too."),
+        Effect.HARMLESS,
     ] = 600.0,
     sweep: Annotated[
         bool,
         typer.Option("--sweep", help="Find the fastest patch, batch and precision, if not given."),
+        Effect.HARMLESS,
     ] = False,
     scan: Annotated[
-        str, typer.Option(metavar="D,H,W", help="Extents of the scan that a sweep is for.")
+        str,
+        typer.Option(metavar="D,H,W", help="Extents of the scan that a sweep is for."),
+        Effect.HARMLESS,
     ] = "192,256,256",
     overlap: Annotated[
         float,
-        typer.Option(metavar="0..0.9", min=0.0, max=0.9, help="Overlap of its tiles, in a sweep."),
-    ] = 0.25,
+        typer.Option(
+            metavar="0..0.9", min=0.0, max=MOST_OVERLAP, help="Overlap of its tiles, in a sweep."
+        ),
+        Effect.HARMLESS,
+    ] = DEFAULTS.overlap,
     write_config: Annotated[
         bool,
         typer.Option(
             "--write-config",
             help="Make what a sweep proposes the default of 'translate', in your config file.",
         ),
+        Effect.WRITES,
     ] = False,
     json_file: Annotated[
         Path | None,
         typer.Option("--json", metavar="FILE|-", help="Write JSON; - prints that alone."),
+        Effect.WRITES,
     ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE.png|.svg", help="Draw a roofline and a chart of the layers."),
+        Effect.WRITES,
     ] = None,
     verbose: Verbose = False,
 ) -> None:

@@ -10,12 +10,11 @@ from ....engine.network.graph import Network
 from ....pipelines.bench.measurement import Bench, BenchOutcome, measure
 from ....pipelines.bench.rivals import CudnnTask, PytorchTask, RivalResult, RivalTask, in_child
 from ....pipelines.errors import MissingLibraryError, SettingsError
-from ...render.bench import json_output
-from ...render.bench import text as bench_text
-from ...render.bench.outputs import View
+from ...render import bench as shown
+from ...render.documents import View
 from ...render.progress_lines import tuning_line
-from ...render.terminal.spinner import spinner
-from ...render.terminal.text import printable
+from ...render.terminal import spinner
+from ...render.text import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +49,15 @@ def run(bench: Bench, network: Network, view: View, rivals: Rivals) -> None:
     """Measure, print, and store what was asked for. Raises EngineError, WriteError."""
     if rivals.cudnn and bench.setting.device.kind == "cpu":
         raise SettingsError("The CPU does not use cuDNN; choose a CUDA device or leave it out.")
-    view.tell([bench_text.heading(bench)])
+    view.tell([shown.heading(bench)])
     with spinner("Measuring"):
         outcome = measure(bench, network, _TuningLines(view))
     measured = outcome.measured
-    view.show(bench_text.facts(measured))
-    view.show(bench_text.layers(measured, view.columns))
-    view.tell(bench_text.layer_notes(measured))
+    view.show(shown.facts(measured))
+    view.show(shown.layers(measured, view.columns))
+    view.tell(shown.layer_notes(measured))
     if view.plot:
-        from ...render.bench.plots import draw
+        from ...render.bench_plots import draw
 
         draw(bench, measured, view.plot)
         view.tell([f"Written: {printable(str(view.plot))}"])
@@ -89,9 +88,9 @@ def _compare(bench: Bench, outcome: BenchOutcome, view: View, rivals: Rivals) ->
             with spinner(f"at most {rivals.patience:g} s"):
                 results.append(in_child(task, rivals.patience))
     finally:  # whoever stops a long one keeps what there is
-        view.show(bench_text.table(bench, measured, results, view.columns))
-        view.tell(bench_text.notes(measured, results))
-        view.store(json_output.of_measurement(bench, measured, results))
+        view.show(shown.table(bench, measured, results, view.columns))
+        view.tell(shown.notes(measured, results))
+        view.store(shown.of_measurement(bench, measured, results))
 
 
 def _tasks(bench: Bench, outcome: BenchOutcome, rivals: Rivals) -> Iterator[RivalTask]:

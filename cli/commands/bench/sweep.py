@@ -15,11 +15,10 @@ from ....pipelines.bench.parameter_sweep import Scan, Tried, best, candidates, s
 from ....pipelines.config import user_config, write_defaults
 from ....pipelines.errors import SettingsError
 from ...options.config import named_config, options_of
-from ...render.bench import json_output
-from ...render.bench import sweep as rendering
-from ...render.bench.outputs import View
-from ...render.terminal.spinner import spinner
-from ...render.terminal.text import printable
+from ...render import bench as shown
+from ...render.documents import View
+from ...render.terminal import spinner
+from ...render.text import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +55,13 @@ def run_sweep(bench: Bench, network: Network, asked: SweepView) -> Tried:
     with spinner("Measuring"):
         for row in sweep(bench, network, tried, scan):
             rows.append(row)
-            view.progress(rendering.line(row, scan))
+            view.progress(shown.sweep_line(row, scan))
     fastest = best(rows, scan)
     if fastest is None:
         raise SettingsError(f"None of these settings can run; the first: {rows[0].reason}")
-    view.show(rendering.table(rows, scan, view.columns))
-    view.tell(rendering.proposal(bench, rows, fastest, scan))
-    view.store(json_output.of_sweep(bench, rows, fastest, scan))
+    view.show(shown.sweep_table(rows, scan, view.columns))
+    view.tell(shown.proposal(bench, rows, fastest, scan))
+    view.store(shown.of_sweep(bench, rows, fastest, scan))
     return fastest
 
 

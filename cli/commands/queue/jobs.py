@@ -17,9 +17,9 @@ from ...errors import Exit, complain, errors_reported
 from ...options.printing import AsJson
 from ...options.queue import QueueOption
 from ...options.values import checked_file
-from ...render.report_file import STDOUT, save_page, screen, standard_named, write_report, written
-from ...render.terminal.streams import columns_of, say, tell
-from ...render.terminal.text import counted
+from ...render.documents import STDOUT, save_page, screen, standard_named, write_report, written
+from ...render.terminal import columns_of, say, tell
+from ...render.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
@@ -82,17 +82,17 @@ def show(
     Exit status: 0 shown; 2 there is no such batch, or the queue cannot be used.
     """
     with _open(queue) as jobs:
-        from ...render.queue import jobs as listing
+        from ...render import queue as shown
 
         rows = None if batch is None else _known(jobs, batch)
         if watch:
-            from ...render.queue import watching
+            from ...render.queue import watch as watch_jobs
 
-            watching.watch(jobs, batch)
+            watch_jobs(jobs, batch)
         elif json:
-            say(listing.text(jobs, rows), sys.stdout)
+            say(shown.json_text(jobs, rows), sys.stdout)
         else:
-            for line in listing.lines(jobs, rows, columns_of(sys.stdout)):
+            for line in shown.queue_lines(jobs, rows, columns_of(sys.stdout)):
                 say(line, sys.stdout)
 
 
@@ -127,7 +127,7 @@ def summary(
     with _open(queue) as jobs:
         from ....pipelines.jobs.summary import report_of
         from ...render import batch_summary
-        from ...render.queue.outlook import outlook
+        from ...render.queue import outlook
 
         rows = _known(jobs, batch)
         summed, out = replace(report_of(rows), command=command_line()), screen(report)
@@ -152,8 +152,8 @@ def _store(
     if report:
         write_report(summed, report)
     if html:
-        from ....pipelines.report.reading import as_stored
-        from ...render.html.page import page
+        from ....pipelines.report.codec import as_stored
+        from ...render.report import page
 
         size = save_page(page([as_stored(summed, Path(batch))]), html)
         say(written(html, size), screen(report))
@@ -204,7 +204,7 @@ def run_now(batch: Jobs, queue: QueueOption = None) -> None:
         _known(jobs, batch)
         say(f"{counted(jobs.run_now(batch), 'job')} may start now", sys.stdout)
         if jobs.is_paused():
-            from ...render.queue.outlook import PAUSED
+            from ...render.queue import PAUSED
 
             say(PAUSED.capitalize(), sys.stdout)
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ....pipelines.errors import ConfigError, MissingLibraryError
+from ....pipelines.option import Effect
 from ...errors import FOR_THE_USER, Exit, errors_reported
 from ...options.config import named_config
 from ...options.queue import QueueOption
 from ...options.routes import routes_of
 from ...options.values import parsed_size, wrong_value
-from ...render.terminal.settings import flagged
-from ...render.terminal.streams import columns_of, log, say
-from ...render.terminal.text import counted, printable
+from ...render.terminal import columns_of, log, say
+from ...render.text import counted, flagged, printable
 from ...signals import stop_signals_heard_by
 
 if TYPE_CHECKING:
@@ -49,38 +49,52 @@ def node(
             help="What the node keeps: received scans, results, and how far each has come.  "
             "[default: a folder of your own]",
         ),
+        Effect.WRITES,
     ] = None,
     address: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere.")
+        str,
+        typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere."),
+        Effect.OPENS,
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 takes a free one.")
+        int,
+        typer.Option(metavar="N", min=0, max=65535, help="The port; 0 takes a free one."),
+        Effect.OPENS,
     ] = 11112,
     queue: QueueOption = None,
     associations: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1000, help="Associations at a time.")
+        int,
+        typer.Option(metavar="N", min=1, max=1000, help="Associations at a time."),
+        Effect.OPENS,
     ] = 32,
     inbox_limit: Annotated[
-        str, typer.Option(metavar="SIZE", help="Received scans on disk at most.")
+        str, typer.Option(metavar="SIZE", help="Received scans on disk at most."), Effect.OPENS
     ] = "200GiB",
     reserve: Annotated[
-        str, typer.Option(metavar="SIZE", help="Room to leave free on that disk.")
+        str, typer.Option(metavar="SIZE", help="Room to leave free on that disk."), Effect.OPENS
     ] = "1GiB",
     tls_certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="For TLS: this node's certificate.")
+        Path | None,
+        typer.Option(metavar="FILE", help="For TLS: this node's certificate."),
+        Effect.OPENS,
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="For TLS: its private key.")
+        Path | None, typer.Option(metavar="FILE", help="For TLS: its private key."), Effect.OPENS
     ] = None,
     tls_trusted: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="For TLS: roots of the certificates of all others."),
+        Effect.OPENS,
     ] = None,
     status: Annotated[
-        bool, typer.Option("--status", help="Show what was received and sent, and stop.")
+        bool,
+        typer.Option("--status", help="Show what was received and sent, and stop."),
+        Effect.HARMLESS,
     ] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="With --status: print JSON, for scripts.")
+        bool,
+        typer.Option("--json", help="With --status: print JSON, for scripts."),
+        Effect.HARMLESS,
     ] = False,
     release: Annotated[
         str | None,
@@ -89,9 +103,12 @@ def node(
             help="Have a study that --status shows as held translated as it is, or all held "
             "studies of a route, and stop.",
         ),
+        Effect.RELEASES,
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Ask each destination for an answer, and stop.")
+        bool,
+        typer.Option("--check", help="Ask each destination for an answer, and stop."),
+        Effect.HARMLESS,
     ] = False,
 ) -> None:
     """Take scans over DICOM, and send results on.
@@ -146,13 +163,13 @@ def node(
 
 def _show(folder: Path, *, json: bool) -> None:
     from ....pipelines.node.folder import status_of
-    from ...render.queue import node as rendering
+    from ...render import node as shown
 
     found = status_of(folder)
     if json:
-        say(rendering.status_json(found), sys.stdout)
+        say(shown.status_json(found), sys.stdout)
         return
-    for line in rendering.status_lines(found, columns_of(sys.stdout)):
+    for line in shown.status_lines(found, columns_of(sys.stdout)):
         say(line, sys.stdout)
 
 
@@ -210,7 +227,7 @@ class _Control:
 def _checked(routes: "dict[str, Route]", files: "Certificates | None") -> Exit:
     """Echo all destinations, and say which answer."""
     from ....pipelines.node.node import check_destinations
-    from ...render.queue.node import checked
+    from ...render.node import checked
 
     status = Exit.DONE
     for destination, titles, trouble in check_destinations(routes, files):
@@ -243,6 +260,6 @@ def _certificates(
 
 
 def _log_event(event: "NodeEvent") -> None:
-    from ...render.queue.node import line_of
+    from ...render.node import line_of
 
     log(line_of(event))

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ....pipelines.option import Effect
 from ...errors import Exit, complain, errors_reported
 from ...options.applicable import check_applicable
-from ...options.groups import InputOptions, grouped
+from ...options.groups import InputOptions
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
-from ...options.study import QueuedStudyOptions
-from ...render.missed import left_out, missed, nothing_found, passed_over
-from ...render.terminal.spinner import SEARCHING, spinner
-from ...render.terminal.streams import say, tell
-from ...render.terminal.text import counted
+from ...options.study import StudyOptions
+from ...render.skipped import left_out, missed, nothing_found, passed_over
+from ...render.terminal import SEARCHING, say, spinner, tell
+from ...render.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
@@ -32,10 +32,9 @@ Examples:
 """
 
 
-@grouped
 def submit(
     context: typer.Context,
-    study: QueuedStudyOptions,
+    study: StudyOptions,
     given: InputOptions,
     queue: QueueOption = None,
     priority: PriorityOption = "normal",
@@ -47,6 +46,7 @@ def submit(
             help="Start no job before HH:MM, or before an ISO date.",
             rich_help_panel=QUEUE,
         ),
+        Effect.HARMLESS,
     ] = None,
     name: BatchName = "",
 ) -> None:

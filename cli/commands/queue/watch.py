@@ -10,16 +10,15 @@ import typer
 
 from ....io.errors import ScanError
 from ....pipelines.errors import QueueLostError
+from ....pipelines.option import Effect
 from ...errors import FOR_THE_USER, errors_reported
-from ...options.groups import grouped
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...options.study import ArrivingStudyOptions
 from ...options.values import wrong_value
-from ...render.missed import passed_over
-from ...render.terminal.settings import flagged
-from ...render.terminal.streams import log
-from ...render.terminal.text import counted
+from ...render.skipped import passed_over
+from ...render.terminal import log
+from ...render.text import counted, flagged
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ Example:
 LOOK_SECONDS = 5.0
 
 
-@grouped
 def watch(
     folder: Annotated[
         Path,
@@ -52,6 +50,7 @@ def watch(
             help="Take a study when it has not changed for so long.",
             rich_help_panel=QUEUE,
         ),
+        Effect.HARMLESS,
     ] = 30.0,
     priority: PriorityOption = "normal",
     window: WindowOption = None,
@@ -101,7 +100,7 @@ def watch(
                         log(f"{left_out} is not queued: {flagged(reason)}")
                     for line in _news(found, passing):
                         log(line)
-                    ready = arrivals.complete(found.jobs, found.models, found.words)
+                    ready = arrivals.complete(found.jobs, found.identity, found.words)
                     took = time.monotonic() - begun
                     if ready:
                         established = found.established

@@ -7,14 +7,14 @@ import typer
 
 from ....engine.options import TUNING_SECONDS
 from ....pipelines.errors import QueueLostError
+from ....pipelines.option import Effect
 from ....pipelines.worker_processes.retry import TRIES
 from ...errors import Exit, complain, errors_reported, sentence, status
 from ...options.queue import QueueOption, checked_batch
 from ...options.translate import DEVICES, BatchSize, Threads, Tune, TuneSeconds, VramLimit
 from ...options.values import checked_device, cuda_limits, wrong_value
-from ...render.terminal.settings import flagged
-from ...render.terminal.streams import log
-from ...render.terminal.text import counted, seconds
+from ...render.terminal import log
+from ...render.text import counted, flagged, seconds
 from ...signals import stop_signals_heard_by
 
 if TYPE_CHECKING:
@@ -40,23 +40,32 @@ def worker(
             autocompletion=lambda: list(DEVICES),
             help="One process for each GPU named; also onnxruntime:PROVIDER.",
         ),
+        Effect.HARMLESS,
     ] = "auto",
     until_empty: Annotated[
-        bool, typer.Option("--until-empty", help="End when no job is left that may start now.")
+        bool,
+        typer.Option("--until-empty", help="End when no job is left that may start now."),
+        Effect.HARMLESS,
     ] = False,
     wait: Annotated[
         bool,
         typer.Option("--wait", help="With --until-empty: not before those have run that wait."),
+        Effect.HARMLESS,
     ] = False,
     only: Annotated[
-        str, typer.Option(metavar="BATCH", help="Do the jobs of one batch, and no others.")
+        str,
+        typer.Option(metavar="BATCH", help="Do the jobs of one batch, and no others."),
+        Effect.HARMLESS,
     ] = "",
     fail_on_error: Annotated[
-        bool, typer.Option("--fail-on-error", help="Exit status 1 if a job failed here.")
+        bool,
+        typer.Option("--fail-on-error", help="Exit status 1 if a job failed here."),
+        Effect.HARMLESS,
     ] = False,
     tries: Annotated[
         int,
         typer.Option(metavar="N", min=1, help="Give a job up when this many workers died of it."),
+        Effect.HARMLESS,
     ] = TRIES,
     vram_limit: VramLimit = None,
     threads: Threads = None,
@@ -68,12 +77,17 @@ def worker(
         typer.Option(
             "--yield-to-others", help="Start no job while other programs use the GPU much."
         ),
+        Effect.HARMLESS,
     ] = False,
     yield_memory: Annotated[
-        int, typer.Option(metavar="MIB", min=0, help="How much of its memory they may hold.")
+        int,
+        typer.Option(metavar="MIB", min=0, help="How much of its memory they may hold."),
+        Effect.HARMLESS,
     ] = 1024,
     yield_load: Annotated[
-        int, typer.Option(metavar="PERCENT", min=0, help="How busy they may keep it.")
+        int,
+        typer.Option(metavar="PERCENT", min=0, help="How busy they may keep it."),
+        Effect.HARMLESS,
     ] = 20,
 ) -> None:
     """Do the jobs of the queue, until stopped.
@@ -174,6 +188,7 @@ _UNTIL_THEN = "Until then its batch is tried again every minute."
 
 def log_news(device: str, news: "WorkerEvent") -> None:
     """One line an event; the beginning of a job, which `jobs` shows, has none."""
+    from ....pipelines.events import Remark
     from ....pipelines.jobs.worker.messages import (
         JobEnded,
         JobPutOff,
@@ -183,9 +198,8 @@ def log_news(device: str, news: "WorkerEvent") -> None:
         Waiting,
         WorkerFailed,
     )
-    from ....pipelines.progress.events import Remark
     from ...render.progress_lines import failure_text
-    from ...render.queue.outlook import remaining
+    from ...render.queue import remaining
 
     match news:
         case JobEnded(job, study, None):

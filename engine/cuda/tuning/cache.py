@@ -26,7 +26,7 @@ with a workspace, 30 and 27 without.
 """
 
 _KEPT_AS = {"split_fp16": "halves"}
-"""Names of fields in the caches of version 0.1, which stay valid."""
+"""Names of fields in stored keys."""
 
 _USUAL = {"dilation": (1, 1, 1), "groups": 1}
 """Values of later fields that keys leave out."""

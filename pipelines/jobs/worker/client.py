@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 
 from ...errors import QueueError, QueueLostError, SettingsError
+from ...program import program_version
+from ...report.codec import job_row
 from ...report.report import Failure, StudyReport
-from ...report.study_row import to_json
-from ...report.writing import program_version
 from ..queue.claims import Claims
 from ..queue.job import Claim, OpenJobs, StudyJob
 from ..queue.schedule import SchedulingClass, StartWindow
@@ -178,7 +178,7 @@ class JobClient:
         if row.status == "interrupted":
             self._record(lambda: self._claims.put_back([claim.token]))
         else:
-            result = {"row": to_json(row), "program": program_version()}
+            result = {"row": job_row(row), "program": program_version()}
             well = row.status != "failed"
             self._record(lambda: self._claims.acknowledge(claim, result, well=well))
         self._tell(JobEnded(claim.job, claim.study, row))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ....engine.options import NO_LIMITS, CudaLimits
-from ...progress.events import Remark
+from ...events import Remark
 from ...worker_processes.messages import StopWork
 from ...worker_processes.retry import TRIES
 from ..queue.job import OpenJobs

@@ -5,7 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from ....engine.options import Progress
-from ...progress.events import Remark
+from ...events import Remark
 from .messages import Tell, TuningBegan, TuningEnded
 
 

@@ -26,12 +26,11 @@ from ....io.reading import causes_named
 from ....io.volume import Study
 from ...cycle import BackTask, back_model, back_options, cycle_rule
 from ...decisions import check_model, with_precision
+from ...events import Remark
 from ...execution.stages import StudyTask
 from ...execution.study_pipeline import Concurrency
 from ...opening import Opener, maps_memory
-from ...progress.events import Remark
-from ...report.failures import failure_of
-from ...report.report import StudyReport
+from ...report.report import StudyReport, failure_of
 from ...results.bids_dataset import BidsDataset
 from ...results.disk_space import DiskSpace
 from ...results.earlier_results import synthetic_checked
@@ -67,9 +66,9 @@ class _Tool:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Hashes by which results of a model are recorded, today's first, and its card."""
+    """Identity and card of a model; empty if its file cannot be read."""
 
-    names: tuple[str, ...]
+    identity: str = ""
     card: ModelCard | None = None
 
 
@@ -124,10 +123,9 @@ class WarmDevice:
         planner = Planner(
             manifest.output,
             manifest.entries,
-            Recipe(known.names[0], self._options(job).settings().sha256()),
+            Recipe(known.identity, self._options(job).settings().sha256()),
             job.options.overwrite,
             job.options.preview,
-            known.names,
             self._cycle_rule(job, known.card),
             maps_asked_for(job.options),
             known.card.words if known.card else (),
@@ -187,16 +185,13 @@ class WarmDevice:
         return self._manifest
 
     def _known_of(self, job: StudyJob) -> _Known:
-        """What is known of the job's model.
-
-        Without the model's file, which matters only if the study is due, all that the job says.
-        """
+        """What is known of the job's model."""
         if job.model_sha256 not in self._known:
             try:
                 model = self._load(job)
             except ModelFileError:
-                return _Known((job.model_sha256,))
-            self._known = {job.model_sha256: _Known(model.known_as, model.card)}
+                return _Known()
+            self._known = {job.model_sha256: _Known(model.identity, model.card)}
         return self._known[job.model_sha256]
 
     def _load(self, job: StudyJob) -> Model:

@@ -8,11 +8,11 @@ from queue import Empty, SimpleQueue
 from ....engine.errors import DeviceUnavailableError, EngineError
 from ....io.errors import ScanError
 from ...errors import OutputFolderError, QueueLostError, SettingsError
+from ...events import Event, StudyDone
 from ...execution.batch import LAST_MOMENT, PATIENCE
 from ...execution.study_pipeline import StudyPipeline
 from ...execution.under_way import DeviceLostError
 from ...host.thread_limits import is_out_of_threads
-from ...progress.events import Event, StudyDone
 from ...report.report import Failure, StudyReport
 from ...results.resume import ADDS, PlannedStudy
 from ...worker_processes.retry import is_blamed

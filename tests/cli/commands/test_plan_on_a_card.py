@@ -28,7 +28,7 @@ from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.engine.probe.gpus import CudaDevice
 from cuda_cyclegan.engine.whole_volume import VolumePlan
 from cuda_cyclegan.pipelines import dry_run
-from cuda_cyclegan.pipelines.progress.rates import HostRates, RateCache, host_keys
+from cuda_cyclegan.pipelines.rates import HostRates, RateCache, host_keys
 from cuda_cyclegan.pipelines.study.inference import window_grid
 from cuda_cyclegan.pipelines.study.tiles import tile
 

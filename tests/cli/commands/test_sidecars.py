@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.io.volume import NOTICE
-from cuda_cyclegan.pipelines.report.writing import program_version
+from cuda_cyclegan.pipelines.program import program_version
 from cuda_cyclegan.pipelines.results.sidecar import DROPPED, KEPT
 
 TOLD = {

@@ -24,7 +24,7 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.io.formats.registry import SUFFIXES, suffix_of
 from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.pipelines.dry_run import dry_run
-from cuda_cyclegan.pipelines.progress.rates import Work
+from cuda_cyclegan.pipelines.rates import Work
 from cuda_cyclegan.pipelines.request import Request
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.translate import open_job

@@ -1,16 +1,20 @@
 """Text in pages stays text, on one line."""
 
-from xml.etree.ElementTree import tostring
+from dataclasses import replace
+from pathlib import Path
 
-from cuda_cyclegan.cli.render.html.markup import document, element
+from support.reports import BATCH, failed, row
+
+from cuda_cyclegan.cli.render.report import page
+from cuda_cyclegan.pipelines.report.codec import as_stored
+
+NAME = "<b>a'\"\n\x1b[31m\udcff.nii"
 
 
 def test_text_of_names_becomes_no_markup_and_no_control_character() -> None:
-    name = "<b>a\n\x1b[31m\udcff.nii"
-    cell = element("td", name, element("i", "x"), name, title=name)
-    for page in (tostring(cell, "unicode"), document(name, element("p", name))):
-        assert "<b>" not in page
-        assert "\x1b" not in page
-        assert "\udcff" not in page
-    assert cell.text == cell[0].tail == cell.get("title")
-    assert "\n" not in (cell.text or "")
+    model = replace(BATCH.model, name=NAME)
+    rows = row(NAME, 1.0), failed(NAME, NAME)
+    made = page([as_stored(replace(BATCH, model=model, studies=rows), Path(NAME))])
+    assert made.count("&lt;b&gt;a&#39;&#34;\\n\\x1b[31m\\udcff.nii") > 5
+    for forbidden in ("<b>", "\x1b", "\udcff", "a'\"", ".nii\n"):
+        assert forbidden not in made

@@ -5,9 +5,10 @@ from importlib import resources
 
 import pytest
 
-from cuda_cyclegan.cli.render.html.charts import STAGE_COLOURS
+from cuda_cyclegan.cli.render.charts import STAGE_COLOURS
 
-SHEET = (resources.files("cuda_cyclegan.cli.render.html") / "report.css").read_text("utf-8")
+TEMPLATES = resources.files("cuda_cyclegan.cli.render") / "templates"
+SHEET = (TEMPLATES / "report.css").read_text("utf-8")
 LIGHT, DARK = (
     dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6});", block))
     for block in re.findall(r":root \{(.*?)\}", SHEET)

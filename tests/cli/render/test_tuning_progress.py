@@ -10,8 +10,8 @@ from rich.console import Console
 from cuda_cyclegan.cli.commands.queue import worker
 from cuda_cyclegan.cli.render.progress_bars import LiveProgress
 from cuda_cyclegan.cli.render.progress_lines import PlainLines
+from cuda_cyclegan.pipelines.events import BatchStarted, DeviceOpened, Tuning
 from cuda_cyclegan.pipelines.jobs.worker.tuning import tuning_reported
-from cuda_cyclegan.pipelines.progress.events import BatchStarted, DeviceOpened, Tuning
 
 EVENTS = [
     BatchStarted(()),

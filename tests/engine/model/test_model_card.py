@@ -156,8 +156,8 @@ def test_each_of_several_channels_may_have_a_map_of_its_own() -> None:
         card_to_json(wrong)
 
 
-def test_what_version_0_1_could_say_is_said_in_its_words() -> None:
-    """So that a file of a plain network stays the same bytes, and older programs read it."""
+def test_a_plain_network_is_stated_without_fields_at_their_defaults() -> None:
+    """So that its file stays the same bytes, and older programs read it."""
     stated = json.loads(card_to_json(CARD))["architecture"]
     assert " ".join(stated) == (
         "kind in_channels out_channels width blocks downsamplings padding down_padding norm "

@@ -352,8 +352,3 @@ def test_it_is_the_same_in_every_version() -> None:
 
 IDENTITY = "7059e15f3e0051d5f1063f944d1f50d563f07aa8d93fa5d1df457d77b06dd0d3"
 """Of this very model; results of all users are due again if it changes."""
-
-
-def test_results_are_known_by_the_hashes_of_all_files() -> None:
-    model = model_of(lambda card: replace(card, rewritten_from=("0" * 64,)))
-    assert model.known_as == (model.identity, model.sha256, "0" * 64)

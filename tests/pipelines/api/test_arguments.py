@@ -16,10 +16,11 @@ from support.product_source import ROOT
 from support.translate_world import World
 
 import cuda_cyclegan as cc
-from cuda_cyclegan.cli.render.terminal.settings import SETTINGS
+from cuda_cyclegan.cli.render.text import known_settings
 from cuda_cyclegan.io.errors import UnsupportedScanError
 from cuda_cyclegan.pipelines.errors import SettingsError
 from cuda_cyclegan.pipelines.model_import.card_draft import CardDraft
+from cuda_cyclegan.pipelines.option import options_in
 
 nibabel: Any = _nibabel
 sitk: Any = _SimpleITK
@@ -307,7 +308,11 @@ def test_every_setting_that_an_error_names_is_there() -> None:
     taken |= {*signature(cc.import_checkpoint).parameters}
     for kind in (cc.TranslateOptions, cc.CudaLimits, cc.CardDraft, cc.NetworkChoices):
         taken |= {field.name for field in fields(kind)}
-    named = {name: RENAMED.get(name, name.replace("-", "_")) for name in SETTINGS}
+    named = {name: RENAMED.get(name, name.replace("-", "_")) for name in known_settings()}
+    declared = {option.shown.name: field for field, option in options_in(cc.TranslateOptions)}
+    for name in RENAMED.keys() & declared.keys():
+        assert RENAMED[name] == declared[name]
+    named |= declared
     assert {name for name in named if named[name] not in taken} == ONLY_OF_COMMANDS
     page = (ROOT / "docs" / "python.md").read_text()
     for setting, name in RENAMED.items():

@@ -18,11 +18,11 @@ from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.onnxruntime.session import SessionGenerator, open_cpu_generator
 from cuda_cyclegan.io.discovery import discover
+from cuda_cyclegan.pipelines.events import Event, StudyDone, StudyStarted, TilesDone
 from cuda_cyclegan.pipelines.execution.batch import run_batch
 from cuda_cyclegan.pipelines.execution.network_opening import opened_for_a_batch
 from cuda_cyclegan.pipelines.execution.stages import StudyTask
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
-from cuda_cyclegan.pipelines.progress.events import Event, StudyDone, StudyStarted, TilesDone
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe, load
 from cuda_cyclegan.pipelines.results.resume import Planner

@@ -11,14 +11,8 @@ import pytest
 from support.waiting import ENOUGH
 
 from cuda_cyclegan.io.volume import Study
+from cuda_cyclegan.pipelines.events import Event, StudyDone, StudyStarted, TilesDone, Worked
 from cuda_cyclegan.pipelines.execution.outcomes import BatchEvents, Outcomes
-from cuda_cyclegan.pipelines.progress.events import (
-    Event,
-    StudyDone,
-    StudyStarted,
-    TilesDone,
-    Worked,
-)
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy
 from cuda_cyclegan.pipelines.stopwatch import Span
 

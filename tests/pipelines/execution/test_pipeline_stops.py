@@ -17,13 +17,10 @@ from support.waiting import ENOUGH
 
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.io.files import streams
+from cuda_cyclegan.pipelines.events import StudyStarted, TilesDone
 from cuda_cyclegan.pipelines.execution import batch, study_pipeline
 from cuda_cyclegan.pipelines.execution.stages import StudyTask
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
-from cuda_cyclegan.pipelines.progress.events import (
-    StudyStarted,
-    TilesDone,
-)
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results import storing
 from cuda_cyclegan.pipelines.results.manifest import Manifest, load

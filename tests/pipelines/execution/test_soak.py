@@ -12,7 +12,7 @@ import pytest
 import SimpleITK
 from support.batch_world import scan, tiny_model
 
-from cuda_cyclegan.pipelines.progress.events import Event, StudyDone
+from cuda_cyclegan.pipelines.events import Event, StudyDone
 from cuda_cyclegan.pipelines.request import Request
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.translate import open_job, run_job

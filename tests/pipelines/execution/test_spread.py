@@ -13,7 +13,7 @@ from support.pipeline_world import PipelineWorld
 
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.pipelines.progress.events import TilesDone
+from cuda_cyclegan.pipelines.events import TilesDone
 
 nibabel: Any = _nibabel
 Function = Callable[[FloatArray], FloatArray]

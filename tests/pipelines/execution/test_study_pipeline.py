@@ -20,19 +20,18 @@ from support.watched_calls import watch_calls
 
 from cuda_cyclegan.engine.errors import EngineError
 from cuda_cyclegan.engine.network.layers import FloatArray
+from cuda_cyclegan.pipelines.events import Event, StudyDone, Worked
 from cuda_cyclegan.pipelines.execution import stages, study_pipeline, under_way
 from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency
 from cuda_cyclegan.pipelines.execution.under_way import StudiesUnderWay, StudyProgress
 from cuda_cyclegan.pipelines.host import memory
-from cuda_cyclegan.pipelines.progress.events import Event, StudyDone, Worked
-from cuda_cyclegan.pipelines.progress.timeline import Timeline
-from cuda_cyclegan.pipelines.progress.trace import Trace
 from cuda_cyclegan.pipelines.results import storing
 from cuda_cyclegan.pipelines.results.input_files import InputFiles
 from cuda_cyclegan.pipelines.results.manifest import FileState, load
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.translator import Scans, StudyTranslator
+from cuda_cyclegan.pipelines.timeline import Timeline, Trace
 
 
 @pytest.fixture

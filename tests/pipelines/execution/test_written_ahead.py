@@ -19,8 +19,8 @@ from cuda_cyclegan.engine.patch_grid import Timing
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.io.volume import Volume
+from cuda_cyclegan.pipelines.events import Event, TilesDone
 from cuda_cyclegan.pipelines.execution import batch
-from cuda_cyclegan.pipelines.progress.events import Event, TilesDone
 from cuda_cyclegan.pipelines.results import storing, written_ahead
 from cuda_cyclegan.pipelines.results.written_ahead import WrittenAhead
 

@@ -12,7 +12,7 @@ from support.io_users import NOBODY, open_folder
 
 from cuda_cyclegan.cli.errors import Exit, sentence, status
 from cuda_cyclegan.pipelines.host.thread_limits import NO_MORE_THREADS, is_out_of_threads
-from cuda_cyclegan.pipelines.report.failures import failure_of
+from cuda_cyclegan.pipelines.report.report import failure_of
 
 REFUSALS = [
     RuntimeError("can't start new thread"),

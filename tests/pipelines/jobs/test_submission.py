@@ -36,22 +36,22 @@ def test_a_study_is_complete_when_it_has_not_changed_for_a_while(tmp_path: Path)
     file = tmp_path / "a.nii"
     file.write_bytes(b"half")
     asked = [job(file)]
-    assert arrivals.complete(asked) == []
+    assert arrivals.complete(asked, "m") == []
     clock.now = 29
     file.write_bytes(b"half and half")
-    assert arrivals.complete(asked) == []
+    assert arrivals.complete(asked, "m") == []
     clock.now = 58
-    assert arrivals.complete(asked) == []
+    assert arrivals.complete(asked, "m") == []
     clock.now = 59
-    assert arrivals.complete(asked) == asked
+    assert arrivals.complete(asked, "m") == asked
     clock.now = 200
-    assert arrivals.complete(asked) == asked, "the queue may not have it"
+    assert arrivals.complete(asked, "m") == asked, "the queue may not have it"
     arrivals.handed_over(asked)
-    assert arrivals.complete(asked) == []
+    assert arrivals.complete(asked, "m") == []
     file.write_bytes(b"another scan")
-    assert arrivals.complete(asked) == []
+    assert arrivals.complete(asked, "m") == []
     clock.now = 230
-    assert arrivals.complete(asked) == asked
+    assert arrivals.complete(asked, "m") == asked
 
 
 def test_what_is_made_already_is_not_made_again_after_a_restart(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_what_is_made_already_is_not_made_again_after_a_restart(tmp_path: Path) 
     os.utime(changed, ns=(0, 0))
     arrivals = Arrivals(0.0, Clock())
     asked = [job(old), job(changed)]
-    arrivals.complete(asked)
-    assert arrivals.complete(asked) == [asked[1]]
+    arrivals.complete(asked, "m")
+    assert arrivals.complete(asked, "m") == [asked[1]]
 
 
 def test_a_study_stays_complete_until_it_is_handed_over_whatever_the_others_do(
@@ -78,19 +78,19 @@ def test_a_study_stays_complete_until_it_is_handed_over_whatever_the_others_do(
     for each in asked:
         Path(each.files[0]).write_bytes(b"scan")
     arrivals = Arrivals(0.0, Clock())
-    arrivals.complete(asked)
+    arrivals.complete(asked, "m")
     with Manifest(tmp_path / "out") as manifest:
         line = manifest.record / "manifest.jsonl"
     line.rename(tmp_path / "away")
     line.mkdir()
     with pytest.raises(OutputFolderError):
-        arrivals.complete(asked)
+        arrivals.complete(asked, "m")
     line.rmdir()
     (tmp_path / "away").rename(line)
-    assert arrivals.complete(asked) == asked
+    assert arrivals.complete(asked, "m") == asked
     arrivals.handed_over(asked[:1])
     Path(asked[1].files[0]).unlink()
-    assert arrivals.complete(asked) == asked[2:]
+    assert arrivals.complete(asked, "m") == asked[2:]
 
 
 def test_a_scan_of_another_name_is_not_taken_for_the_one_that_its_result_was_made_of(
@@ -108,11 +108,11 @@ def test_a_scan_of_another_name_is_not_taken_for_the_one_that_its_result_was_mad
     for file, is_due in zip(scans, (False, True), strict=True):
         arrivals = Arrivals(0.0, Clock())
         asked = [replace(job(file), study="a.nii.gz")]
-        arrivals.complete(asked)
-        assert arrivals.complete(asked) == (asked if is_due else [])
+        arrivals.complete(asked, "m")
+        assert arrivals.complete(asked, "m") == (asked if is_due else [])
 
 
-def test_results_are_known_by_every_hash_of_their_model(tmp_path: Path) -> None:
+def test_results_are_known_by_the_identity_of_their_model(tmp_path: Path) -> None:
     file = tmp_path / "a.nii"
     file.write_bytes(b"scan")
     with Manifest(tmp_path / "out") as manifest:
@@ -120,10 +120,10 @@ def test_results_are_known_by_every_hash_of_their_model(tmp_path: Path) -> None:
         manifest.append(
             ManifestEntry(file.name, "written", "1", Recipe("identity", "s"), (state,), (state,))
         )
-    for models, due in ((("identity", "m"), []), (("another",), [job(file)])):
+    for model, due in (("identity", []), ("another", [job(file)])):
         arrivals = Arrivals(0.0, Clock())
-        arrivals.complete([job(file)], models)
-        assert arrivals.complete([job(file)], models) == due
+        arrivals.complete([job(file)], model)
+        assert arrivals.complete([job(file)], model) == due
 
 
 def test_a_result_that_tells_other_words_of_its_model_is_made_again(tmp_path: Path) -> None:
@@ -136,12 +136,12 @@ def test_a_result_that_tells_other_words_of_its_model_is_made_again(tmp_path: Pa
         manifest.append(entry)
     for now, due in ((words, []), (("name", "T1", "CT"), [job(file)])):
         arrivals = Arrivals(0.0, Clock())
-        arrivals.complete([job(file)], words=now)
-        assert arrivals.complete([job(file)], words=now) == due
+        arrivals.complete([job(file)], "m", now)
+        assert arrivals.complete([job(file)], "m", now) == due
 
 
 def test_a_study_that_vanishes_is_passed_over(tmp_path: Path) -> None:
-    assert Arrivals(0.0, Clock()).complete([job(tmp_path / "gone.nii")]) == []
+    assert Arrivals(0.0, Clock()).complete([job(tmp_path / "gone.nii")], "m") == []
 
 
 def test_a_folder_may_be_watched_for_months(tmp_path: Path) -> None:
@@ -151,6 +151,6 @@ def test_a_folder_may_be_watched_for_months(tmp_path: Path) -> None:
         Path(name).touch()
     arrivals = Arrivals(30.0, Clock())
     for number in range(20):
-        arrivals.complete([replace(job(tmp_path), study=f"study-{number}", files=slices)])
+        arrivals.complete([replace(job(tmp_path), study=f"study-{number}", files=slices)], "m")
     remembered = len(pickle.dumps(arrivals)) / 20
     assert remembered < len(slices)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cuda_cyclegan.cli.render.queue.node import status_json
+from cuda_cyclegan.cli.render.node import status_json
 from cuda_cyclegan.pipelines.node.folder import release, status_of
 from cuda_cyclegan.pipelines.node.records import ReportKey
 from cuda_cyclegan.pipelines.node.store import NAME, NodeStore, open_store, read_store

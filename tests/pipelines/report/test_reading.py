@@ -14,8 +14,8 @@ from support.tiers import examples
 from cuda_cyclegan.engine.probe.gpus import Energy
 from cuda_cyclegan.pipelines.errors import ReportFileError
 from cuda_cyclegan.pipelines.host.memory import PeakMemory
+from cuda_cyclegan.pipelines.report.codec import read_report
 from cuda_cyclegan.pipelines.report.comparison import Comparison, compare
-from cuda_cyclegan.pipelines.report.reading import read_report
 from cuda_cyclegan.pipelines.report.report import BatchReport, Failure, Skip, StudyReport
 from cuda_cyclegan.pipelines.stopwatch import STAGES, Stage
 from cuda_cyclegan.pipelines.study.figures import SeamScore

@@ -60,15 +60,6 @@ def test_an_untouched_result_is_kept(folder: Folder) -> None:
     assert (planned.action, planned.refreshed) == ("keep", None)
 
 
-def test_a_result_recorded_by_another_hash_of_the_model_is_kept(folder: Folder) -> None:
-    recipe, entries = Recipe("identity", "settings"), {folder.entry.output: folder.entry}
-    study = Study(PurePosixPath("sub/a.nii"), (folder.source,), "nifti")
-    for models, action in ((("identity", "model"), "keep"), (("identity",), "translate")):
-        planner = Planner(folder.output, entries, recipe, overwrite=False, models=models)
-        [planned] = planner.plan([study])
-        assert planned.action == action
-
-
 def test_overwrite_makes_everything_anew(folder: Folder) -> None:
     planned = folder.plan(folder.entry, overwrite=True)
     assert (planned.action, planned.replaces) == ("translate", True)
@@ -102,7 +93,7 @@ OLD, NEW = ("name", "T1", "T2"), ("name", "T1", "CT")
 def test_a_result_that_tells_other_words_of_its_model_is_due(
     folder: Folder, told: tuple[str, ...], now: tuple[str, ...], reason: str | None
 ) -> None:
-    assert replace(folder.entry, words=told).change_of((RECIPE.model,), now) == reason
+    assert replace(folder.entry, words=told).change_of(RECIPE.model, now) == reason
 
 
 def test_a_changed_input_is_due(folder: Folder) -> None:
@@ -240,7 +231,7 @@ def test_a_result_edited_by_hand_is_refused(folder: Folder) -> None:
 
 
 def test_what_a_killed_run_left_is_ours(folder: Folder) -> None:
-    planned = folder.plan(replace(folder.entry, status="writing", outputs=()))
+    planned = folder.plan(replace(folder.entry, status="writing"))
     assert (planned.action, planned.replaces) == ("translate", True)
     assert planned.reason == "an earlier run was stopped while writing it"
 

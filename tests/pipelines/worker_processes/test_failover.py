@@ -20,12 +20,8 @@ from support.worker_generators import LOSS, Opener
 from cuda_cyclegan.engine.errors import EngineError
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.options import Precision, Progress
+from cuda_cyclegan.pipelines.events import DeviceOpened, StudyDone, StudyStarted
 from cuda_cyclegan.pipelines.execution.study_pipeline import StudyPipeline
-from cuda_cyclegan.pipelines.progress.events import (
-    DeviceOpened,
-    StudyDone,
-    StudyStarted,
-)
 from cuda_cyclegan.pipelines.results import storing
 
 

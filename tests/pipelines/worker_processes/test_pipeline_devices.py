@@ -13,11 +13,7 @@ from cuda_cyclegan.engine.errors import DeviceMemoryError, EngineError, Precisio
 from cuda_cyclegan.engine.generator import PatchGenerator
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.options import Precision, Progress
-from cuda_cyclegan.pipelines.progress.events import (
-    DeviceOpened,
-    Remark,
-    Tuning,
-)
+from cuda_cyclegan.pipelines.events import DeviceOpened, Remark, Tuning
 
 
 @pytest.fixture

@@ -12,13 +12,7 @@ from support.shared_batch_world import NAMES, SharedBatchWorld
 from support.worker_generators import Opener
 
 from cuda_cyclegan.engine.errors import EngineError
-from cuda_cyclegan.pipelines.progress.events import (
-    DeviceOpened,
-    Event,
-    StudyDone,
-    TilesDone,
-    Worked,
-)
+from cuda_cyclegan.pipelines.events import DeviceOpened, Event, StudyDone, TilesDone, Worked
 from cuda_cyclegan.pipelines.results.manifest import load
 
 

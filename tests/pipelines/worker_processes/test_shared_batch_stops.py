@@ -12,11 +12,7 @@ from support.shared_batch_world import NAMES, SharedBatchWorld
 from support.waiting import ENOUGH, eventually
 from support.worker_generators import Opener
 
-from cuda_cyclegan.pipelines.progress.events import (
-    Event,
-    StudyDone,
-    TilesDone,
-)
+from cuda_cyclegan.pipelines.events import Event, StudyDone, TilesDone
 from cuda_cyclegan.pipelines.results.manifest import Manifest, load
 from cuda_cyclegan.pipelines.worker_processes.messages import StopStoring
 from cuda_cyclegan.pipelines.worker_processes.shared_batch import SharedBatch

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.cli.commands.bench import run as bench_run
-from cuda_cyclegan.cli.render.terminal.text import quantity, scaled
+from cuda_cyclegan.cli.render.text import quantity, scaled
 from cuda_cyclegan.engine.benchmark.measurement import Latency
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph_analysis import flops

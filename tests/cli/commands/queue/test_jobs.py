@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from support.processes import started
 from support.queue_world import COMMAND, QueueWorld
 
-from cuda_cyclegan.cli.render.queue.watching import fitting
+from cuda_cyclegan.cli.render.queue import fitting
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place

@@ -12,9 +12,8 @@ from cuda_cyclegan.pipelines.errors import QueueError
 from cuda_cyclegan.pipelines.jobs.queue.job import VERSION, JobRow, Passage, StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
 from cuda_cyclegan.pipelines.jobs.summary import report_of
-from cuda_cyclegan.pipelines.report.reading import as_stored
+from cuda_cyclegan.pipelines.report.codec import as_stored, job_row, row_of_job
 from cuda_cyclegan.pipelines.report.report import StudyReport
-from cuda_cyclegan.pipelines.report.study_row import from_json, to_json
 from cuda_cyclegan.pipelines.settings import CycleCheck, TranslateOptions
 
 STORED = (
@@ -204,6 +203,6 @@ def test_a_study_s_row_comes_back_from_the_queue(
     stages: dict[str, float], notes: tuple[str, ...]
 ) -> None:
     made = StudyReport("a", Path("b"), Path("c"), "translated", stages=stages, notes=notes)  # pyright: ignore[reportArgumentType]
-    stored = json.loads(json.dumps({**to_json(made), "weather": "fine"}))
+    stored = json.loads(json.dumps({**job_row(made), "weather": "fine"}))
     stored["stages"]["rotate"] = 1.0
-    assert from_json(stored, "a", Path("b"), Path("c")) == made
+    assert row_of_job(stored, "a", Path("b"), Path("c")) == made

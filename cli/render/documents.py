@@ -1,0 +1,136 @@
+"""JSON and HTML documents, and where they go."""
+
+import json
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from .terminal import columns_of, say, tell
+from .text import counted, file_size, flagged, printable
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from ...pipelines.report.report import BatchReport
+
+
+STDOUT = Path("-")
+
+
+def standard_named(target: Path | None) -> Path | None:
+    """Return `STDOUT` for other names of standard output, such as /dev/stdout, else the target."""
+    if target is None or target == STDOUT:
+        return target
+    from ...io.files.documents import is_descriptor
+
+    return STDOUT if is_descriptor(target, 1) else target
+
+
+def screen(report: Path | None) -> TextIO:
+    """Return the stream for tables: not standard output if the report goes there."""
+    return sys.stderr if report == STDOUT else sys.stdout
+
+
+def written(target: Path, size: int) -> str:
+    """Return the message that a file was made. size: its bytes."""
+    return f"Written: {printable(str(target))}, {file_size(size)}"
+
+
+def save_page(page: str, target: Path) -> int:
+    """Write a page for a browser and return its size in bytes. Raises WriteError."""
+    from ...io.files.documents import write_document
+
+    content = page.encode()
+    write_document(target, content)
+    return len(content)
+
+
+def write_json(content: Mapping[str, Any], target: Path) -> None:
+    """Store or print a document. Raises WriteError."""
+    from ...io.files.documents import write_document
+
+    text = json.dumps(content, indent=2)
+    if target == STDOUT:
+        say(text, sys.stdout)
+    else:
+        write_document(target, f"{text}\n".encode())
+
+
+def write_report(report: "BatchReport", target: Path) -> None:
+    """Store or print a report. Raises WriteError."""
+    from ...pipelines.report.codec import to_json
+
+    write_json(to_json(report), target)
+
+
+def _base64(content: bytes) -> str:
+    return b64encode(content).decode()
+
+
+_FILTERS: dict[str, Callable[..., Any]] = {
+    "base64": _base64,
+    "counted": counted,
+    "flagged": flagged,
+}
+
+
+def rendered(template: str, filters: dict[str, Callable[..., Any]], **values: object) -> str:
+    """Render a page. filters: functions that the template uses on values."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader(__package__ or ""),
+        autoescape=True,
+        finalize=_text,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update({**_FILTERS, **filters})
+    return environment.get_template(template).render(**values)
+
+
+def _text(value: object) -> "str | Markup":
+    """Return a value on one line, with control characters escaped and numbers rounded."""
+    from markupsafe import Markup
+
+    if isinstance(value, Markup):
+        return value
+    return printable(f"{value:.6g}" if isinstance(value, float) else str(value))
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Outputs of a benchmark. json, plot: files; `STDOUT` prints the JSON and nothing else."""
+
+    json: Path | None
+    plot: Path | None
+
+    def progress(self, sentence: str) -> None:
+        """Show what is being done."""
+        tell([sentence], sys.stderr)
+
+    @property
+    def columns(self) -> int | None:
+        """Width of the terminal."""
+        return columns_of(sys.stdout)
+
+    def show(self, lines: Iterable[str]) -> None:
+        """Show lines that keep their columns."""
+        if self.json != STDOUT:
+            for line in lines:
+                say(line, sys.stdout)
+
+    def tell(self, sentences: Iterable[str]) -> None:
+        """Show sentences that may be wrapped."""
+        if self.json != STDOUT:
+            tell(sentences, sys.stdout)
+
+    def store(self, content: dict[str, Any]) -> None:
+        """Write the JSON if it was asked for. Raises WriteError."""
+        if self.json:
+            write_json(content, self.json)

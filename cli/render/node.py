@@ -1,0 +1,199 @@
+"""State and events of a DICOM node, as text and as JSON for scripts."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ...pipelines.node.events import (
+    Emptied,
+    Failed,
+    GaveUp,
+    Held,
+    LeftOut,
+    NodeEvent,
+    NotReported,
+    NotSent,
+    Queued,
+    Received,
+    Reported,
+    Resumed,
+    Sent,
+    SeriesTranslated,
+    Trouble,
+    TurnedAway,
+)
+from ...pipelines.timestamps import iso_time
+from .tables import Row, TextTable
+from .text import counted, file_size, flagged, printable, seconds
+
+if TYPE_CHECKING:
+    from ...pipelines.node.folder import NodeStatus
+    from ...pipelines.node.records import SeriesRecord
+
+
+SCHEMA = "cuda-cyclegan/node/1"
+
+
+def line_of(event: NodeEvent) -> str:
+    """Return the log line of an event."""
+    return printable(flagged(_words(event)))
+
+
+def _words(event: NodeEvent) -> str:
+    match event:
+        case Received():
+            return _received(event)
+        case TurnedAway(address, titles, reason, count):
+            who = f"{titles} from {address}" if titles else address
+            many = f" ({count} times)" if count > 1 else ""
+            return f"turned away {who}{many}: {reason}"
+        case Queued():
+            return _queued(event)
+        case Held(study, gap, until):
+            when = iso_time(until)
+            return f"{study}: held until {when}, or until what it lacks comes: {gap}"
+        case LeftOut(study, reason):
+            return f"{study}: {reason}"
+        case SeriesTranslated(series):
+            return f"{series}: translated"
+        case Failed(series, reason):
+            return f"{series}: failed: {reason}"
+        case Sent(series, destination, objects, spent):
+            told = f"{counted(objects, 'object')} sent to {destination}"
+            return f"{series}: {told}, {seconds(spent)} s"
+        case NotSent(what, reason, again):
+            return f"{what}: not sent: {reason}; again in {again:.0f} s"
+        case GaveUp(series, reason):
+            return f"{series}: given up: {reason}; a longer retry of its route has it sent still"
+        case Resumed(series):
+            return f"{series}: to be sent after all, as its route says a longer retry now"
+        case Reported(route, peer, safe, asked):
+            held = "all are here" if safe == asked else f"{safe} are here"
+            return f"{route}: storage commitment for {counted(asked, 'object')} of {peer}: {held}"
+        case NotReported(route, peer, reason):
+            return f"{route}: {peer} does not hear of its storage commitment: {reason}"
+        case Emptied(study):
+            return f"{study}: removed from the inbox"
+        case Trouble(reason):
+            return reason
+
+
+def _queued(event: Queued) -> str:
+    told = f"{event.series}: {counted(event.images, 'image')}"
+    if event.before:
+        told += f", {event.before} when it was translated before; queued again as {event.job}"
+    else:
+        told += f", queued as {event.job}"
+    return f"{told}; {event.remark}" if event.remark else told
+
+
+def _received(event: Received) -> str:
+    parts = [counted(event.objects, "object")]
+    if event.known:
+        parts.append(f"{event.known} known already")
+    parts += [f"{count} refused ({reason})" for reason, count in event.refusals]
+    told = f"{event.route} from {event.caller}: {', '.join(parts)}"
+    broken = f"; it broke off: {event.reason}" if event.reason else ""
+    return f"{told}, {file_size(event.bytes)} in {seconds(event.seconds)} s{broken}"
+
+
+def checked(destination: str, routes: str, trouble: str | None) -> str:
+    """Return the outcome of an echo to a destination. routes: those that send there."""
+    return printable(f"{destination} ({routes}): {trouble or 'answers'}")
+
+
+def status_lines(status: "NodeStatus", columns: int | None) -> Iterator[str]:
+    """Return the lines of `node --status`: one per series that is not sent, then counts.
+
+    columns: width of the terminal, or None for no limit.
+    """
+    rows = [
+        Row(f"{record.study}/{one.place}", [str(one.images), _confirmed(status, record.study, one)])
+        for record in status.studies
+        for one in record.series
+        if one.state != "sent"
+    ]
+    if rows:
+        yield from TextTable(Row("series", ["images", "state"]), rows).lines(columns)
+    for record in status.studies:
+        for one in record.series:
+            if one.reason:
+                name = f"{record.study}/{one.place}"
+                yield printable(f"{one.state}: {name}: {flagged(one.reason)}")
+            if one.remark and not record.emptied:
+                yield f"incomplete: {record.study}/{one.place}: {one.remark}"
+        for reason in record.left_out if not record.emptied else ():
+            yield printable(f"left out: {record.study}: {flagged(reason)}")
+        if record.held:
+            until, figures = iso_time(record.until), record.gap.figures(record.images)
+            yield f"held: {record.study}: {figures}; until {until}, or node --release"
+    yield from _totals(status)
+
+
+def _confirmed(status: "NodeStatus", study: str, series: "SeriesRecord") -> str:
+    count = status.confirmed.get(f"{study}/{series.place}", 0)
+    return f"{series.state}, {count} confirmed" if count else series.state
+
+
+def _totals(status: "NodeStatus") -> Iterator[str]:
+    states = Counter(one.state for record in status.studies for one in record.series)
+    told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    yield f"{counted(states.total(), 'series', 'series')}{': ' if told else ''}{told}"
+    held = sum(not record.emptied for record in status.studies) + len(status.arriving)
+    studies = f"{counted(held, 'study', 'studies')} in the inbox, {file_size(status.bytes)}"
+    waiting = sum(bool(record.held) for record in status.studies)
+    told = f", {waiting} held" if waiting else ""
+    yield f"{studies}; {len(status.arriving)} not looked at yet{told}"
+    yield "The node is running." if status.running else "No node is running here."
+
+
+def status_json(status: "NodeStatus") -> str:
+    """Encode the status as JSON, in ASCII."""
+    found = {
+        "schema": SCHEMA,
+        "folder": str(status.folder),
+        "running": status.running,
+        "inbox": {"bytes": status.bytes, "arriving": [str(study) for study in status.arriving]},
+        "studies": [
+            {
+                **asdict(record),
+                **{
+                    name: _moment(getattr(record, name))
+                    for name in ("arrived", "looked", "emptied", "held", "until")
+                },
+                "left_out": [flagged(reason) for reason in record.left_out],
+                "series": [_series(status, record.study, one) for one in record.series],
+            }
+            for record in status.studies
+        ],
+    }
+    return json.dumps(found, indent=2)
+
+
+def _series(status: "NodeStatus", study: str, series: "SeriesRecord") -> dict[str, Any]:
+    """Encode a series with the start and end of each stage so far."""
+    stages: dict[str, tuple[float, float | None]] = {
+        "receive": series.received,
+        "translate": (series.queued, series.done or None),
+    }
+    if series.done and series.state != "failed":
+        stages["send"] = (series.begun or series.done, series.sent or None)
+    return {
+        "series": f"{study}/{series.place}",
+        "images": series.images,
+        "state": series.state,
+        "reason": flagged(series.reason) or None,
+        "remark": series.remark or None,
+        "job": series.job,
+        "confirmed": status.confirmed.get(f"{study}/{series.place}", 0),
+        "stages": {
+            stage: {"start": _moment(start), "stop": _moment(stop)}
+            for stage, (start, stop) in stages.items()
+        },
+    }
+
+
+def _moment(seconds: float | None) -> str | None:
+    return iso_time(seconds) if seconds else None

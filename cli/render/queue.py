@@ -1,0 +1,284 @@
+"""Batches and jobs of a queue as tables, as JSON for scripts, and watched live."""
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ...pipelines.jobs.queue.job import OPEN, STATES, BatchCount, JobRow, JobState, OpenJobs
+from ...pipelines.timestamps import iso_time
+from .progress_bars import ECHO
+from .tables import Row, TextTable, shortened
+from .terminal import columns_of, say
+from .text import counted, flagged, printable, seconds
+
+if TYPE_CHECKING:
+    from ...pipelines.jobs.queue.job import JobRow
+    from ...pipelines.jobs.queue.queue import Queue
+
+
+def queue_lines(
+    jobs: "Queue",
+    rows: Sequence[JobRow] | None,
+    columns: int | None,
+    listed: Collection[JobState] = STATES,
+) -> Iterator[str]:
+    """Return the lines of `jobs`. columns: of the terminal; None for no limit.
+
+    rows: a batch's jobs, or None for all batches. listed: states in which a batch's jobs have a
+    line of their own.
+    """
+    if rows is None:
+        yield from batch_lines(jobs.batches(), columns)
+    else:
+        yield from job_lines(rows, columns, listed)
+    yield from outlook(jobs, rows)
+
+
+def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[str]:
+    """Return one line per batch; states without jobs have no column."""
+    held = {state for batch in batches for state in batch.jobs}
+    shown: list[JobState] = [state for state in STATES if state in held]
+    table = TextTable(
+        Row("batch", [*shown, "submitted"]),
+        [
+            Row(
+                f"{batch.batch} {printable(batch.name)}".rstrip(),
+                [
+                    *(str(batch.jobs[state]) if state in batch.jobs else "" for state in shown),
+                    moment(batch.submitted),
+                ],
+            )
+            for batch in batches
+        ],
+    )
+    yield from table.lines(columns)
+    if not batches:
+        yield "The queue is empty."
+
+
+def job_lines(
+    rows: Sequence[JobRow], columns: int | None, listed: Collection[JobState] = STATES
+) -> Iterator[str]:
+    """Return one line per job, then counts by state, then the reasons of failures."""
+    table = TextTable(
+        Row("study", ["job", "tries", "seconds", "state"]),
+        [
+            Row(
+                printable(row.study),
+                [row.number, str(row.tries or ""), _seconds(row), _state(row)],
+            )
+            for row in rows
+            if row.state in listed
+        ],
+    )
+    yield from table.lines(columns)
+    counts = [(sum(row.state == state for row in rows), state) for state in STATES]
+    parts = ", ".join(f"{count} {state}" for count, state in counts if count)
+    yield f"{counted(len(rows), 'job')}: {parts}"
+    for row in rows:
+        if row.reason:
+            yield f"{row.state}: {printable(row.study)}: {printable(flagged(row.reason))}"
+
+
+def _state(row: JobRow) -> str:
+    match row.state:
+        case "waiting" if row.not_before:
+            return f"waiting until {moment(row.not_before)}"
+        case "queued" if row.scheduling.window:
+            return f"queued for {row.scheduling.window}"
+        case "running" if row.worker:
+            return f"running on {worker_name(row.worker)}"
+        case "done" if "send" in row.passages:
+            return "sent"
+        case "done" if row.was_up_to_date:
+            return "kept"
+        case state:
+            return state
+
+
+def _seconds(row: JobRow) -> str:
+    return seconds(row.seconds) if row.seconds else ""
+
+
+SCHEMA = "cuda-cyclegan/jobs/2"
+"""Raised when a field changes its meaning or goes: 1 had times as seconds since 1970."""
+_TIMES = ("submitted", "not_before", "started", "ended")
+
+
+def json_text(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
+    """Encode as JSON, in ASCII. rows: a batch's jobs, or None for all batches."""
+    found = (
+        {"batches": [_dated(asdict(count)) for count in jobs.batches()]}
+        if rows is None
+        else {"jobs": [_job(row) for row in rows]}
+    )
+    state = {"schema": SCHEMA, "paused": jobs.is_paused(), "workers": jobs.workers(), **found}
+    return json.dumps(state, indent=2)
+
+
+def _dated(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with times as ISO 8601."""
+    times = {name: fields[name] for name in _TIMES if fields.get(name) is not None}
+    return {**fields, **{name: iso_time(time) for name, time in times.items()}}
+
+
+def _job(row: JobRow) -> dict[str, Any]:
+    fields = asdict(row)
+    del fields["payload"], fields["result"], fields["scheduling"], fields["deferred"]
+    return {
+        **_dated(fields),
+        "priority": row.scheduling.priority,
+        "window": row.scheduling.window or None,
+        **{key: row.asked.get(key) for key in ("study", "files", "output", "model")},
+        "passages": {name: [*map(iso_time, interval)] for name, interval in row.passages.items()},
+        "reason": row.reason and flagged(row.reason),
+        "result": row.result.get("row", {}),
+    }
+
+
+PAUSED = "paused: no job starts until 'jobs resume'"
+
+
+def outlook(jobs: "Queue", rows: Sequence[JobRow] | None) -> Iterator[str]:
+    """Sentences for below the table; rows: a batch's jobs, or None for all batches."""
+    if rows is None:
+        yield from map(_at_work, jobs.jobs("", ["running"]))
+        yield from map(_put_off, jobs.deferred())
+    left = _open(rows) if rows is not None else jobs.open_jobs()
+    if later := list(_later(left)):
+        yield f"Later: {', '.join(later)}"
+    if jobs.is_paused():
+        yield PAUSED.capitalize()
+    if left and not jobs.workers():
+        yield "No worker is running; 'cuda-cyclegan worker' does the jobs"
+
+
+def remaining(left: Sequence[OpenJobs], *, is_paused: bool) -> Iterator[str]:
+    """Describe pending jobs and what they wait for: "60 jobs wait until 2026-11-22 23:00"."""
+    if is_paused:
+        yield PAUSED
+    if running := sum(kind.count for kind in left if kind.state == "running"):
+        yield f"{counted(running, 'job')} at work"
+    if free := sum(kind.count for kind in left if kind.state == "queued" and not kind.window):
+        yield f"{counted(free, 'job')} queued"
+    yield from _later(left)
+
+
+def _later(left: Sequence[OpenJobs]) -> Iterator[str]:
+    """Jobs that may not start at any time."""
+    windows, moments = Counter[str](), Counter[str]()
+    for kind in left:
+        if kind.until is not None:
+            moments[moment(kind.until)] += kind.count
+        elif kind.state == "queued" and kind.window:
+            windows[kind.window] += kind.count
+    for window, count in sorted(windows.items()):
+        yield f"{counted(count, 'job')} queued for {window}"
+    for until, count in sorted(moments.items()):
+        yield f"{counted(count, 'job waits', 'jobs wait')} until {until}"
+
+
+def worker_name(name: str) -> str:
+    """Return a worker's readable name: `host:user:mark:cuda:0` is cuda:0 of user@host."""
+    match name.split(":", 3):
+        case [host, user, _, device]:
+            return printable(f"{device} of {user}@{host}")
+        case _:
+            return printable(name)
+
+
+def moment(when: float) -> str:
+    """Local date and minute."""
+    return f"{datetime.fromtimestamp(when):%Y-%m-%d %H:%M}"
+
+
+def _at_work(row: JobRow) -> str:
+    since = f" since {moment(row.started)}" if row.started else ""
+    who = worker_name(row.worker) if row.worker else "a worker"
+    return f"At work: {row.job} {printable(row.study)}, on {who}{since}"
+
+
+def _put_off(row: JobRow) -> str:
+    return f"Waiting: {row.job} {printable(row.study)}: {printable(flagged(row.deferred))}"
+
+
+def _open(rows: Sequence[JobRow]) -> list[OpenJobs]:
+    return [
+        OpenJobs(
+            1, row.state, row.scheduling.window, row.not_before if row.state == "waiting" else None
+        )
+        for row in rows
+        if row.state in OPEN
+    ]
+
+
+REFRESH_SECONDS = 1.0
+
+
+def watch(jobs: "Queue", batch: str | None) -> None:
+    """Show until no job is open; on a terminal in place, elsewhere as lines when they change."""
+    if columns_of(sys.stdout) is None:
+        _as_lines(jobs, batch)
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    last: list[str] = []
+    try:
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            while True:
+                columns = console.width - len(ECHO)
+                last = fitting(jobs, batch, console.height - 1, columns)
+                shown = "\n".join(shortened(line, columns) for line in last)
+                live.update(Text(shown, no_wrap=True), refresh=True)
+                if not _is_open(jobs, batch):
+                    last = list(queue_lines(jobs, _rows(jobs, batch), console.width))
+                    return
+                time.sleep(REFRESH_SECONDS)
+    finally:
+        for line in last:
+            say(line, sys.stdout)
+
+
+def fitting(jobs: "Queue", batch: str | None, room: int, columns: int | None = None) -> list[str]:
+    """Return lines that fit: all, or running jobs and first failures, or newest batches."""
+    rows = _rows(jobs, batch)
+    lines = list(queue_lines(jobs, rows, columns))
+    if len(lines) > room and rows is not None:
+        return list(queue_lines(jobs, rows, columns, listed=("running",)))[:room]
+    return lines[-room:]
+
+
+def _as_lines(jobs: "Queue", batch: str | None) -> None:
+    told: list[str] = []
+    while True:
+        lines = list(queue_lines(jobs, _rows(jobs, batch), None))
+        for line in lines:
+            if line not in told:
+                say(line, sys.stdout)
+        told = lines
+        if not _is_open(jobs, batch):
+            return
+        time.sleep(REFRESH_SECONDS)
+
+
+def _rows(jobs: "Queue", batch: str | None) -> "list[JobRow] | None":
+    return None if batch is None else jobs.jobs(batch)
+
+
+def _is_open(jobs: "Queue", batch: str | None) -> bool:
+    from ...pipelines.jobs.queue.job import OPEN
+
+    return any(
+        count.jobs.get(state)
+        for count in jobs.batches()
+        if batch in (None, count.batch)
+        for state in OPEN
+    )

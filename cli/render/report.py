@@ -1,0 +1,326 @@
+"""What past batches came to, alone or compared, as text and as a page."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...pipelines.report.codec import StoredReport
+from ...pipelines.report.comparison import Comparison, compare, conditions
+from ...pipelines.report.previews import small_preview
+from ...pipelines.report.report import BatchReport, StudyReport
+from . import batch_summary, charts
+from .documents import rendered
+from .progress_lines import failure_text
+from .tables import Row, TextTable
+from .text import bar, counted, duration, memory, printable, scaled, seconds
+
+BAR = 30
+"""Columns of a stage that takes all the time."""
+
+MOST_IN_TIMELINE = 40
+"""Studies whose time is shown line by line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lines that keep their columns, and sentences below them that may be broken.
+
+    lines: of a table. sentences: each on a line of its own, if it fits.
+    """
+
+    lines: Iterable[str]
+    sentences: Iterable[str] = ()
+
+
+def sections(stored: Sequence[StoredReport], columns: int | None) -> Iterator[Section]:
+    """Each batch, then the comparison of two, and every failure last."""
+    for one in stored:
+        yield Section([], [_heading(one)])
+        yield Section(
+            ["", *batch_summary.table(one.batch, columns)], batch_summary.totals(one.batch)
+        )
+        yield Section([*_stage_bars(one), ""])
+        yield Section(_timeline(one.batch, columns))
+    if len(stored) == 2:
+        yield from _comparison(compare(*stored), columns)
+    yield Section([], _failures(stored))
+
+
+SHORTEST = 0.005
+"""Seconds that a table shows as more than none; quotients of less mean nothing."""
+
+
+def ratio(first: float, second: float) -> str:
+    """Return the first by the second; empty if either is too short to be shown."""
+    return f"{first / second:.2f}" if min(first, second) >= SHORTEST else ""
+
+
+def _heading(one: StoredReport) -> str:
+    batch = one.batch
+    return (
+        f"{_name(one)}: {printable(batch.model.name)} on {printable(batch.device)}, "
+        f"{printable(batch.started)}, cuda-cyclegan {printable(one.program)}"
+    )
+
+
+def _name(one: StoredReport) -> str:
+    return printable(one.file.name)
+
+
+def _failures(stored: Sequence[StoredReport]) -> Iterator[str]:
+    """Return common failures once, and all others with the name of their report."""
+    places: dict[str, list[str]] = {}
+    for one in stored:
+        for line in batch_summary.failures(one.batch):
+            places.setdefault(line, []).append(_name(one))
+    for line, names in places.items():
+        yield line if len(names) == len(stored) else f"{', '.join(names)}: {line}"
+
+
+def _stage_bars(one: StoredReport) -> Iterator[str]:
+    spent = one.batch.stages()
+    total = sum(spent.values())
+    if not total:
+        return
+    yield ""
+    yield "Work by stage, added up over the studies, which overlap in time"
+    for stage, value in spent.items():
+        share = value / total
+        yield f"{stage:<8}{seconds(value):>8} s {share:>6.1%}  {bar(share, BAR)}".rstrip()
+
+
+def _timeline(batch: BatchReport, columns: int | None) -> Iterator[str]:
+    """Studies below each other over one time, so that those at work together are seen."""
+    rows = batch.by_start()
+    if not rows:
+        return
+    last = max(stop for (_, stop), _ in rows) or 1.0
+    table = TextTable(
+        head=Row("study", ["from", "to", "under way"]),
+        rows=[
+            Row(printable(row.name), [seconds(start), seconds(stop), _stretches(row, last)])
+            for (start, stop), row in rows[:MOST_IN_TIMELINE]
+        ],
+    )
+    yield from table.lines(columns)
+    if len(rows) > MOST_IN_TIMELINE:
+        yield f"The first {MOST_IN_TIMELINE} of {len(rows)}; --html shows all."
+    yield ""
+
+
+def _stretches(row: StudyReport, last: float) -> str:
+    """Return blocks when a stage worked, and dots when the study waited."""
+    columns = [
+        (first := min(int(start / last * BAR), BAR - 1), max(round(stop / last * BAR), first + 1))
+        for start, stop in row.when.values()
+    ]
+    begin, end = min(first for first, _ in columns), max(stop for _, stop in columns)
+    worked = {column for first, stop in columns for column in range(first, stop)}
+    return " " * begin + "".join("█" if at in worked else "·" for at in range(begin, end))
+
+
+def _comparison(found: Comparison, columns: int | None) -> Iterator[Section]:
+    first, second = _name(found.first), _name(found.second)
+    yield Section([], [f"{second} against {first}:", *outcome(found), *_differences(found)])
+    if found.pairs:
+        yield Section(["", *_pairs(found).lines(columns), ""])
+        yield Section([*_stages(found).lines(columns), ""])
+
+
+def _pairs(found: Comparison) -> TextTable:
+    return TextTable(
+        head=Row("seconds of work on", ["first", "second", "ratio"]),
+        rows=[
+            Row(
+                printable(pair.first.name),
+                [
+                    seconds(pair.first.seconds),
+                    seconds(pair.second.seconds),
+                    ratio(pair.first.seconds, pair.second.seconds),
+                ],
+            )
+            for pair in found.pairs
+        ],
+        total=Row("added up", [*map(seconds, found.work), ratio(*found.work)]),
+    )
+
+
+def _stages(found: Comparison) -> TextTable:
+    rows = [
+        Row(stage, [seconds(one), seconds(other), ratio(one, other)])
+        for stage, (one, other) in found.stages().items()
+    ]
+    one, other = found.peaks
+    if one and other:
+        rows.append(Row("peak RAM", [memory(one), memory(other), ratio(one, other)]))
+    return TextTable(head=Row("stage, added up", ["first", "second", "ratio"]), rows=rows)
+
+
+def _differences(found: Comparison) -> Iterator[str]:
+    for name, (one, other) in found.differences.items():
+        yield f"- {name}: {printable(one) or 'none'} became {printable(other) or 'none'}"
+
+
+def outcome(found: Comparison) -> Iterator[str]:
+    """Return the outcome of a comparison in a few sentences, before the different conditions."""
+    one, other = map(seconds, found.wall)
+    if found.speedup is not None:
+        studies = counted(len(found.pairs), "study", "studies")
+        yield (
+            f"Wall time: {one} s, then {other} s for the same {studies}; the second was "
+            f"{found.speedup:.2f} times as fast"
+        )
+    elif not found.pairs:
+        yield "No study was translated in both"
+    else:
+        yield f"Wall time: {one} s, then {other} s, but not for the same studies"
+        for count, name in zip(found.unmatched, ("first", "second"), strict=True):
+            if count:
+                yield f"{counted(count, 'study', 'studies')} only the {name} translated"
+        if found.rate is not None:
+            yield f"In a second, the second translated {found.rate:.2f} times as many voxels"
+    if found.pairs:
+        yield (
+            "They did not run under the same conditions:"
+            if found.differences
+            else "Both ran under the same conditions"
+        )
+
+
+PREVIEWS = 200
+"""Previews embedded of one batch; at some 40 kB each a page stays usable."""
+
+
+def _longest_pair(found: Comparison) -> float:
+    rows = (row for pair in found.pairs for row in (pair.first, pair.second))
+    return max(sum(row.stages.values()) for row in rows)
+
+
+_FILTERS: dict[str, Callable[..., Any]] = {
+    "seconds": seconds,
+    "memory": memory,
+    "scaled": scaled,
+    "ratio": ratio,
+    "outcome": outcome,
+    "stage_bar": charts.stage_bar,
+    "timeline_bar": charts.timeline_bar,
+    "cycle_text": batch_summary.cycle_text,
+    "error_text": batch_summary.error_text,
+    "failure_text": failure_text,
+    "peak_text": batch_summary.peak_text,
+    "score_text": batch_summary.score_text,
+    "spread_text": batch_summary.spread_text,
+    "unproven": batch_summary.unproven,
+    "longest": _longest_pair,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Stored report as the template shows it.
+
+    longest: seconds of the longest study. last: time at which the last study ended. previewed:
+    how many studies have a preview.
+    """
+
+    stored: StoredReport
+    figures: Mapping[str, str]
+    plots: Sequence[tuple[str, charts.TimePlot]]
+    cycles: Sequence[StudyReport]
+    cycle_errors: charts.Distribution | None
+    previews: Sequence[tuple[StudyReport, bytes]]
+    previewed: int
+    longest: float
+    last: float
+    conditions: Mapping[str, str]
+
+    @property
+    def batch(self) -> BatchReport:
+        return self.stored.batch
+
+
+def page(stored: Sequence[StoredReport]) -> str:
+    """Return the page; what failed comes first in each batch."""
+    title = " and ".join(one.file.name for one in stored[:2])
+    return rendered(
+        "batch.html.j2",
+        _FILTERS,
+        title=f"Batch report: {title}",
+        comparison=compare(*stored) if len(stored) == 2 else None,
+        batches=[_batch(one) for one in stored],
+        colours=charts.STAGE_COLOURS,
+        statuses=batch_summary.STATUS,
+        most_previews=PREVIEWS,
+    )
+
+
+def _batch(one: StoredReport) -> _Batch:
+    batch = one.batch
+    cycles = sorted((row for row in batch.studies if row.cycle), key=_worst_first)
+    errors = [(row.name, row.cycle.error) for row in batch.studies if row.cycle]
+    pictured = [row for row in batch.studies if row.preview and not row.failure]
+    if cycles:
+        pictured.sort(key=_worst_first)
+    return _Batch(
+        stored=one,
+        figures=_figures(batch),
+        plots=_plots(batch) if batch.translated() else [],
+        cycles=cycles,
+        cycle_errors=charts.distribution(errors, "{:.3g}".format) if errors else None,
+        previews=[
+            (row, picture) for row in pictured[:PREVIEWS] if (picture := small_preview(one, row))
+        ],
+        previewed=len(pictured),
+        longest=max(
+            (sum(row.stages.values()) for row in batch.studies if row.status != "up to date"),
+            default=0.0,
+        ),
+        last=max((stop for (_, stop), _ in batch.by_start()), default=0.0),
+        conditions={**conditions(one), "results": str(batch.output)},
+    )
+
+
+def _worst_first(row: StudyReport) -> tuple[bool, float, str]:
+    """Sorting key: marked studies first, then by error, those without one last."""
+    is_marked = row.cycle is not None and row.cycle.is_marked
+    return not is_marked, -row.cycle.error if row.cycle else 0.0, row.name
+
+
+def _figures(batch: BatchReport) -> dict[str, str]:
+    rate, peak = batch.voxels_per_second, batch.peak_memory
+    return {
+        "translated": str(len(batch.translated())),
+        "up to date": str(batch.count("up to date") or ""),
+        "failed": str(len(batch.failures) or ""),
+        "not finished": str(batch.count("interrupted") + batch.not_reached or ""),
+        "time": duration(batch.seconds) if batch.seconds >= 60 else f"{seconds(batch.seconds)} s",
+        "throughput": f"{scaled(rate)} voxels/s" if rate else "",
+        "peak memory": batch_summary.peak_text(peak),
+        "beyond cycle limit": str(sum(cycle.is_marked for cycle in batch.cycles) or ""),
+        "worst seam": batch_summary.score_text(batch.worst_seam),
+    }
+
+
+def _plots(batch: BatchReport) -> list[tuple[str, charts.TimePlot]]:
+    rows = batch.translated()
+    rates = [row.voxels_per_second or 0.0 for row in rows]
+    named = [("Throughput, voxels a second", charts.over_time(_spans(rows, rates), scaled))]
+    peaks = [row.peak_memory.bytes / 2**20 if row.peak_memory else 0.0 for row in rows]
+    if max(peaks) >= 1024:
+        gibibytes = [peak / 1024 for peak in peaks]
+        plot = charts.over_time(_spans(rows, gibibytes), "{:g}".format)
+        named.append(("Peak memory, GiB", plot))
+    elif any(peaks):
+        named.append(("Peak memory, MiB", charts.over_time(_spans(rows, peaks), "{:g}".format)))
+    return named
+
+
+def _spans(rows: Sequence[StudyReport], values: Sequence[float]) -> list[charts.PlotSpan]:
+    """Return when studies were in flight, or one after another if that was not recorded."""
+    spans: list[charts.PlotSpan] = []
+    begin = 0.0
+    for row, value in zip(rows, values, strict=True):
+        start, stop = row.under_way or (begin, begin + row.seconds)
+        spans.append(charts.PlotSpan(start, stop, value, row.name))
+        begin += row.seconds
+    return spans

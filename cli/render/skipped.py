@@ -1,0 +1,55 @@
+"""Inputs that are no study: what was passed over, left out or not found."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...io.links import LEADS_OUT
+from .text import MOST_ALIKE, alike_lines, counted, flagged, printable
+
+if TYPE_CHECKING:
+    from ...io.search import Skipped
+    from ...pipelines.report.report import Skip
+
+
+def passed_over(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
+    """Lines about scans that were found and are no input unless asked for."""
+    rows = ((str(row.path), flagged(row.reason)) for row in skipped if row.kind)
+    told = ((printable(path), printable(reason)) for path, reason in rows)
+    return alike_lines("passed over", told, "files or series")
+
+
+def nothing_found(inputs: Iterable[Path], skipped: "Iterable[Skip | Skipped]") -> str:
+    """Why no study was found, in a sentence."""
+    why, rows = "; name scan files, or folders that hold some", list(skipped)
+    for row in rows[:1]:
+        others = f" ({len(rows) - 1} more are skipped)" if len(rows) > 1 else ""
+        why = f": {row.path}: {row.reason}{others}"
+    return f"No study found in {', '.join(map(str, inputs))}{why}."
+
+
+def left_out(skipped: "Iterable[Skip | Skipped]", teller: str) -> Iterator[str]:
+    """Count inputs that are not translated. teller: command that lists the reasons."""
+    places = [skip for skip in skipped if not skip.kind]
+    failed = sum(skip.missed for skip in places)
+    if others := len(places) - failed:
+        yield f"{counted(others, 'file or series', 'files or series')} skipped; '{teller}' says why"
+    if failed:
+        yield f"{counted(failed, 'file or folder', 'files or folders')} missed, where scans may lie"
+
+
+def missed(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
+    """Return a line per unread place, and how to include it."""
+    alike: dict[tuple[Path, str], list[Path]] = {}
+    for path, reason in {skip.path: skip.reason for skip in skipped if skip.missed}.items():
+        alike.setdefault((path.parent, reason), []).append(path)
+    for (folder, reason), paths in alike.items():
+        if len(paths) <= MOST_ALIKE:
+            for path in paths:
+                yield f"failed: {printable(str(path))}: {printable(reason)}"
+        else:
+            ends = f"{paths[0].name} to {paths[-1].name}"
+            told = f"{printable(str(folder))}: {len(paths)} files, {printable(ends)}"
+            yield f"failed: {told}: {printable(reason)}"
+    if any(reason == LEADS_OUT for _, reason in alike):
+        yield "Links that lead out of the inputs are followed with --follow-links."

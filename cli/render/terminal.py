@@ -1,0 +1,212 @@
+"""Streams of a terminal: safe output, log lines, and a sign of work that takes long."""
+
+import codecs
+import errno
+import io
+import os
+import shutil
+import stat
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, TextIO
+
+from .text import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+_PLAIN = {"─": "-", "█": "#", "·": ".", "…": "."} | dict.fromkeys("▏▎▍▌▋▊▉", "#")
+"""What stands for the characters that tables and bars are drawn with."""
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    """Replace for a narrow encoding: plain drawings, and escapes for all else."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(one) or ascii(one)[1:-1] for one in lost), error.end
+
+
+class LastingStream(io.TextIOWrapper):
+    """Standard output or error, to which writing never fails.
+
+    A batch goes on when the reader of its log is gone: the studies matter more. From then on the
+    stream leads nowhere. What a full disk does not take is lost alone, for a service may run for
+    months after it. lost: why something is missing that somebody still reads; None if nothing is.
+    """
+
+    lost: OSError | None = None
+
+    def write(self, text: str, /) -> int:
+        with self._lasting():
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._lasting():
+            super().flush()
+
+    @contextmanager
+    def _lasting(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            has_reader = not self._is_left(error)
+            if has_reader:
+                self.lost = self.lost or error
+            with _leading_nowhere(self.fileno(), for_good=not has_reader):
+                super().flush()
+
+    def _is_left(self, error: OSError) -> bool:
+        """Return whether a pipe lost its reader, or a terminal is closed."""
+        is_device = stat.S_ISCHR(os.fstat(self.fileno()).st_mode)
+        return error.errno == errno.EPIPE or (error.errno == errno.EIO and is_device)
+
+
+@contextmanager
+def _leading_nowhere(descriptor: int, *, for_good: bool) -> Generator[None]:
+    """Whatever is written there is lost, during the block or for good."""
+    before, nowhere = os.dup(descriptor), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    try:
+        yield
+    finally:
+        if not for_good:
+            os.dup2(before, descriptor)
+        os.close(before)
+        os.close(nowhere)
+
+
+def settle() -> LastingStream:
+    """Give the program both streams, lasting and able to take any name; standard output."""
+    codecs.register_error(__name__, _replaced)
+    output, sys.stderr = _settled(sys.stdout), _settled(sys.stderr)
+    sys.stdout = output
+    return output
+
+
+def _settled(stream: TextIO | None) -> LastingStream:
+    if stream is None:  # closed by the caller, as with >&-
+        return LastingStream(open(os.devnull, "wb"), "utf-8")  # noqa: PTH123
+    return LastingStream(
+        stream.buffer, stream.encoding, __name__, line_buffering=bool(stream.line_buffering)
+    )
+
+
+def say(line: str, stream: TextIO) -> None:
+    """Print a line at once."""
+    stream.write(f"{line}\n")  # in one go, for others may write to the same log
+    stream.flush()
+
+
+def log(text: str) -> None:
+    """Log a line with its time, for commands that run for days."""
+    say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {printable(text)}", sys.stderr)
+
+
+def tell(sentences: Iterable[str], stream: TextIO) -> None:
+    """Say sentences, on a terminal broken between words with their further lines indented."""
+    columns = columns_of(stream)
+    for sentence in sentences:
+        lines = [sentence] if columns is None else broken(sentence, columns)
+        for line in lines:
+            say(line, stream)
+
+
+def columns_of(stream: TextIO) -> int | None:
+    """Width of the terminal that a stream goes to, or None."""
+    if not stream.isatty():
+        return None
+    try:
+        size = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):  # it is none that the system knows
+        return shutil.get_terminal_size().columns
+    return shutil.get_terminal_size(size).columns if "COLUMNS" in os.environ else size.columns
+
+
+def broken(sentence: str, columns: int) -> list[str]:
+    """Wrap a sentence; a word that is longer than a line stays whole."""
+    return textwrap.wrap(
+        sentence,
+        max(columns, 20),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+PATIENCE = 1.0
+"""Seconds until it appears; what is done sooner needs none."""
+
+SEARCHING = "Looking for studies"
+
+
+@contextmanager
+def spinner(what: str) -> Generator[Callable[[str], None]]:
+    """Show on stderr what is done and for how long, until the block ends; yields what renames it.
+
+    Only a terminal is shown anything. The block prints nothing on stdout.
+    """
+    sign = _Sign(what)
+    timer = threading.Timer(PATIENCE, sign.appear)
+    timer.daemon = True
+    if sys.stderr.isatty():
+        timer.start()
+    try:
+        yield sign.rename
+    finally:
+        timer.cancel()
+        sign.vanish()
+        if timer.is_alive():
+            timer.join()
+
+
+@contextmanager
+def counting(what: str, things: str) -> Generator[Callable[[int, int], None]]:
+    """Show progress as `spinner`; yields a callback for the number of things done."""
+    with spinner(what) as rename:
+        yield lambda done, due: rename(f"{what}, {done} of {due} {things}")
+
+
+class _Sign:
+    """Appears in a thread of its own, at any moment or never."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._changes = threading.Lock()
+        self._shown: Progress | None = None
+        self._is_over = False
+
+    def rename(self, what: str) -> None:
+        with self._changes:
+            self._what = what
+            if self._shown:
+                self._shown.update(self._shown.task_ids[0], description=what)
+
+    def appear(self) -> None:
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        console = Console(file=sys.stderr)
+        columns = (
+            SpinnerColumn("line"),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+        )
+        with self._changes:
+            if self._is_over or console.is_dumb_terminal:
+                return
+            self._shown = Progress(*columns, console=console, transient=True, redirect_stdout=False)
+            self._shown.add_task(self._what, total=None)
+            self._shown.start()
+
+    def vanish(self) -> None:
+        with self._changes:
+            self._is_over = True
+            if self._shown:
+                self._shown.stop()

@@ -1,0 +1,143 @@
+"""How names, numbers, bars and settings read in a terminal."""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+
+def printable(text: str) -> str:
+    """Text on one line, with control characters and undecodable bytes of file names escaped."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
+    )
+
+
+def printable_lines(text: str) -> str:
+    """Escape as `printable`, but keep lines; for tracebacks, which quote names too."""
+    return "\n".join(map(printable, text.splitlines()))
+
+
+def digits(value: float) -> str:
+    """Three digits or more: 0.12, 1.23, 12.3, 123."""
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def seconds(value: float) -> str:
+    """Format a time without its unit, as `digits`."""
+    return digits(value)
+
+
+def duration(value: float) -> str:
+    """Format a time in hours, minutes and seconds."""
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
+
+
+def scaled(value: float) -> str:
+    """Format a count with an SI prefix: 950, 45.6k, 1.23M, 4.56T."""
+    if value < 999.5:
+        return f"{value:.0f}"
+    for letter in "kMG":
+        value /= 1000
+        if value < 999.5:
+            return f"{digits(value)}{letter}"
+    return f"{digits(value / 1000)}T"
+
+
+def memory(value: int) -> str:
+    """Bytes of memory in MiB, in GiB from 1000 MiB on, and in KiB where there is no whole MiB."""
+    mebibytes = value / 2**20
+    if 0 < mebibytes < 1:
+        return f"{mebibytes * 1024:.0f} KiB"
+    return f"{mebibytes:.0f} MiB" if mebibytes < 999.5 else f"{digits(mebibytes / 1024)} GiB"
+
+
+def file_size(value: int) -> str:
+    """Bytes of a file: 950 B, 45.6 kB, 1.23 MB."""
+    return quantity(value, "B")
+
+
+def quantity(value: float, unit: str) -> str:
+    """Format a number with unit and SI prefix: 950 B/s, 1.23 TB/s."""
+    number = scaled(value)
+    return f"{number} {unit}" if number[-1].isdigit() else f"{number[:-1]} {number[-1]}{unit}"
+
+
+def percent(share: float) -> str:
+    """Format a share in whole percents: 87 %."""
+    return f"{share * 100:.0f} %"
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """1 study, 2 studies."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
+_FULL, _EIGHTHS = "\N{FULL BLOCK}", " ▏▎▍▌▋▊▉"
+
+
+def bar(share: float, width: int) -> str:
+    """Draw a bar of up to `width` columns, to an eighth of one."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    return _FULL * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+_OF_COMMANDS = (
+    *("activation", "address", "axes", "block-padding", "channel", "code", "concat"),
+    *("config", "data-range", "device", "direction", "end", "epsilon", "exclude", "folder"),
+    *("force", "generator", "include", "input-range", "intensity-in", "intensity-out"),
+    *("licence", "modality", "name", "norm", "norm-statistics", "output", "output-range"),
+    *("padding", "pairs", "port", "queue", "reference", "report", "residual", "series"),
+    *("small-volume-padding", "source", "spacing", "target", "tls-certificate", "tls-key"),
+    *("tls-trusted", "unproven", "upsampling", "verbose", "vram-limit", "yield-to-others"),
+)
+"""Options of single commands, searches and devices that messages from lower layers name."""
+
+
+@cache
+def known_settings() -> frozenset[str]:
+    """Return the options that messages of the engine and the pipelines name, as "setting NAME" or
+    "setting NAME=VALUE"; these layers do not know how a command line spells them.
+    """
+    from ...pipelines.settings import OPTIONS
+
+    return frozenset((*OPTIONS, *_OF_COMMANDS))
+
+
+_SETTING = re.compile(r"\b[Ss]etting ([a-z][a-z-]*[a-z])(?:=([\w:.,-]*\w))?(?![\w-])")
+
+
+def flagged(text: str) -> str:
+    """Return a message with settings as options of the command line."""
+    return _SETTING.sub(_flagged, text)
+
+
+def _flagged(found: re.Match[str]) -> str:
+    if found[1] not in known_settings():
+        return found[0]
+    return f"{option(found[1])} {found[2] or ''}".rstrip()
+
+
+def option(setting: str) -> str:
+    """Return the command line's spelling of a setting, or of the field that holds it."""
+    return "--" + setting.replace("_", "-")
+
+
+MOST_ALIKE = 3
+"""Of names with the same words that have a line each."""
+
+
+def alike_lines(kind: str, told: Iterable[tuple[str, str]], what: str = "studies") -> Iterator[str]:
+    """`KIND: NAME: WORDS` for each name and words, in the order in which the words first come.
+
+    what: the names are of.
+    """
+    alike: dict[str, list[str]] = {}
+    for name, words in told:
+        alike.setdefault(words, []).append(name)
+    for words, names in alike.items():
+        if len(names) > MOST_ALIKE:
+            names[:] = [f"{len(names)} {what}, {names[0]} to {names[-1]}"]
+        yield from (f"{kind}: {name}: {words}" for name in names)

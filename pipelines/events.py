@@ -1,0 +1,194 @@
+"""What a batch reports to its caller while it runs, and how fast it goes.
+
+Imports nothing heavy, as code that only shows events need not load what the work needs.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from .report.report import StudyReport
+    from .results.resume import PlannedStudy
+    from .stopwatch import Span
+    from .study.plan import StudyPlan
+
+
+TileUnit: TypeAlias = Literal["tiles", "percent"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStarted:
+    """Every study has its plan.
+
+    planned: in order.
+    """
+
+    planned: "tuple[PlannedStudy, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """A device that is being opened measures tactics, which it keeps for later starts.
+
+    what: the convolution at hand. share: of the convolutions, how many are done; 1 at the end.
+    """
+
+    what: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOpened:
+    """A device is ready to compute. note: why it was taken, if nobody asked for it."""
+
+    device: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StudyStarted:
+    """A study is about to be read; studies that are kept or refused never start.
+
+    While one study is in the network, the next one is read and the one before is stored.
+
+    planned: what is to be done with it.
+    """
+
+    planned: "PlannedStudy"
+
+
+@dataclass(frozen=True, slots=True)
+class TilesDone:
+    """So many of a study's tiles are translated; 0 comes once, before the first.
+
+    done, total: tiles. unit: of these; percent where the volume is translated at once. volume: the
+    how manieth is at hand of so many volumes, which are translated one by one.
+    """
+
+    study: str
+    done: int
+    total: int
+    unit: TileUnit = "tiles"
+    volume: int = 1
+    volumes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """A stage worked on a study for some time.
+
+    span: from when to when.
+    """
+
+    span: "Span"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyDone:
+    """A study has its row. trace: the traceback of what made it fail."""
+
+    row: "StudyReport"
+    trace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that the owner of the output folder or of the device should know, in a sentence.
+
+    text: that sentence.
+    """
+
+    text: str
+
+
+def unit_of(plan: "StudyPlan") -> TileUnit:
+    """Return the unit in which the progress of a study is shown."""
+    return "tiles" if plan.inference == "patches" else "percent"
+
+
+def opening_event(what: str, share: float | None) -> Remark | Tuning:
+    """Return the event of a message of an opening device; share: None for one to keep."""
+    return Remark(what) if share is None else Tuning(what, share)
+
+
+Event: TypeAlias = (
+    Remark | BatchStarted | Tuning | DeviceOpened | StudyStarted | TilesDone | Worked | StudyDone
+)
+Listen: TypeAlias = Callable[[Event], None]
+
+
+class Pace:
+    """Estimates the time left by input bytes, the only measure known before a study is read.
+
+    done, total: studies, of all. study: the one whose tiles are translated, or that is read while
+    there is none. tiles: done and total of it. unit: of these. volume: the one of it at hand, of
+    how many.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._sizes: dict[str, int] = {}
+        self._reached: dict[str, float] = {}
+        self._started = self._tiles_started = clock()
+        self.done = self.total = 0
+        self.study = ""
+        self.tiles = (0, 0)
+        self.unit: TileUnit = "tiles"
+        self.volume = (1, 1)
+
+    def hear(self, event: Event) -> None:
+        """Record an event of the batch."""
+        match event:
+            case BatchStarted(planned):
+                self.total = len(planned)
+                self._sizes = {
+                    str(p.study.name): _size(p) for p in planned if p.action == "translate"
+                }
+                self._started = self._clock()
+            case StudyStarted(planned):
+                if not self._translating:
+                    self.study, self.tiles = str(planned.study.name), (0, 0)
+                    self.volume = (1, 1)
+            case TilesDone(study, done, total, unit, volume, volumes):
+                if done == 0:
+                    self._tiles_started = self._clock()
+                self.study, self.tiles, self.unit = study, (done, total), unit
+                self.volume = volume, volumes
+                self._reached[study] = done / total
+            case StudyDone(row):
+                self.done += 1
+                self._reached[row.name] = 1.0
+            case _:
+                pass
+
+    @property
+    def _translating(self) -> bool:
+        done, total = self.tiles
+        return done < total
+
+    @property
+    def tiles_per_second(self) -> float | None:
+        """Tiles per second of the current study, since its first one began."""
+        seconds = self._clock() - self._tiles_started
+        return self.tiles[0] / seconds if self.tiles[0] and seconds else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds for all pending studies; None before anything is done."""
+        reached = sum(self._sizes.get(name, 0) * part for name, part in self._reached.items())
+        if not reached:
+            return None
+        seconds = self._clock() - self._started
+        return seconds * (sum(self._sizes.values()) / reached - 1)
+
+
+def _size(planned: "PlannedStudy") -> int:
+    size = 1
+    for file in planned.study.files:
+        try:
+            size += file.stat().st_size
+        except OSError:
+            continue
+    return size

@@ -1,0 +1,124 @@
+"""Declarations of options, from which the command line, config files, routes of a node, stored jobs
+and fingerprints follow. Imports nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from types import NoneType
+from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
+
+Panel: TypeAlias = Literal["Input", "Result", "Speed", "DICOM", "Queue", "Reports", ""]
+"""Section of a command's help; "" is the last one, for all other options."""
+
+
+class Effect(StrEnum):
+    """Harm that a config file could do with an option if it came with a folder; it may not then."""
+
+    HARMLESS = ""
+    WRITES = "decides which files are written or replaced"
+    REDIRECTS = "decides whose jobs are done, and who gets them"
+    ROUTES = "decides who may send scans, and where results go"
+    LOADS_CODE = "decides which code is loaded"
+    OPENS = "decides who can reach this machine, and what of it they may take"
+    UNCHECKS = "decides whether synthetic images and scans of another contrast are translated"
+    RELEASES = "decides whether studies that lack images are translated"
+    WIDENS_PRIVACY = "decides which data of patients is read, shown or kept"
+
+
+ALWAYS: Final = None
+"""`since` of a setting that was there from the first version on."""
+
+_OPTIONS: Final = "options"
+_RULES: Final = "rules"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The place of an option in the help of a command, and its spelling.
+
+    panel: section of the help. line: place among the rare or the other options of the section; the
+    end unless stated. metavar: stands for the value. is_rare: few people need it; it comes last in
+    its section. name: with dashes; "" takes the name of the field or parameter. also: other names
+    on the command line, as far as a command has no option of that name. short: its letter. off:
+    name of the flag that turns it off. least, most: bounds of a number. words: for completion.
+    """
+
+    panel: Panel
+    line: int = 50
+    metavar: str | None = None
+    is_rare: bool = False
+    name: str = ""
+    also: tuple[str, ...] = ()
+    short: str = ""
+    off: str = ""
+    least: float | None = None
+    most: float | None = None
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Where an option or setting may come from, and what depends on it.
+
+    effect: what a config file that came with a folder could do with it, and so may not. since:
+    version of the first worker that heeds the setting, 0 if jobs always name it; ALWAYS for the
+    oldest. before: what was done before it came; None if that is the default. of_route: a DICOM
+    route of the node may have it. of_series: it concerns DICOM series only. changes_result: it is
+    part of the fingerprint and of reports. of_tiles: it means nothing if volumes are translated at
+    once. of_one_volume: its figures and maps are of one volume.
+    """
+
+    effect: Effect
+    since: int | None = ALWAYS
+    before: object = None
+    of_route: bool = False
+    of_series: bool = False
+    changes_result: bool = False
+    of_tiles: bool = False
+    of_one_volume: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How a user sets a value: on the command line, and by the same name in a config file.
+
+    help: one sentence, which calls other options "setting name". shown: its place and spelling.
+    rules: where it may come from.
+    """
+
+    help: str
+    shown: Shown
+    rules: Rules
+
+
+def setting(help: str, shown: Shown, rules: Rules, *others: Option) -> Mapping[str, Any]:  # noqa: A002
+    """Metadata of a field of a record of settings. others: more options that set the field."""
+    return {_RULES: rules, _OPTIONS: (Option(help, shown, rules), *others)}
+
+
+def unoffered(rules: Rules) -> Mapping[str, Any]:
+    """Metadata of a field of a record of settings that has no option of its own."""
+    return {_RULES: rules, _OPTIONS: ()}
+
+
+def rules_in(record: Any) -> dict[str, Rules]:
+    """Rules of a record of settings, by field."""
+    return {one.name: one.metadata[_RULES] for one in fields(record)}
+
+
+def options_in(record: Any) -> Iterator[tuple[str, Option]]:
+    """Options of a record of settings, each with its name and after the field that it sets."""
+    for one in fields(record):
+        for option in one.metadata[_OPTIONS]:
+            name = option.shown.name or one.name.replace("_", "-")
+            yield one.name, replace(option, shown=replace(option.shown, name=name))
+
+
+def words_of(kind: Any) -> tuple[str | None, ...]:
+    """Words of a Literal, and None if the type has it besides; () for all other types."""
+    members = get_args(kind)
+    if get_origin(kind) is Literal:
+        return members
+    words = [word for member in members for word in words_of(member)]
+    return (None, *words) if words and NoneType in members else ()
