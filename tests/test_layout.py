@@ -133,9 +133,8 @@ MAY_IMPORT = {
     ),
     "engine.cores": "io.files",
     "engine.cuda": (
-        "engine.compiler engine.compiler.kernels engine.cores "
-        "engine.errors engine.network engine.options engine.patch_grid engine.probe "
-        "engine.scaling io.files"
+        "engine.compiler engine.compiler.kernels engine.cores engine.errors engine.network "
+        "engine.options engine.patch_grid engine.probe engine.scaling io.files"
     ),
     "engine.cuda.patches": (
         "engine.compiler engine.compiler.kernels engine.compiler.launches "
