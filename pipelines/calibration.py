@@ -3,22 +3,22 @@ from them, and how whole-volume inference compares with patches.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
-from ..engine.devices import Device, with_half_the_memory
+from ..engine.devices import Device
 from ..engine.generator import SharedGenerator
 from ..engine.model.model_card import FEWEST_STUDIES, CycleReference, ModelCard, Typical
 from ..engine.model.model_file import Model, encode_model
-from ..engine.options import Inference, ignore_progress
+from ..engine.options import Inference
 from ..io.volume import Study
-from .cycle import BackTask, BackTranslator, back_options, opened_back_translator
+from .cycle import BackTranslator, back_options
 from .errors import SettingsError
-from .opening import shared_network
 from .report.report import Failure, failure_of
+from .run.networks import Networks
 from .settings import TranslateOptions
 from .stopwatch import Stopwatch
 from .study.seams import seam_score
@@ -87,18 +87,10 @@ def opened_translation(
     model: Model, back: Model, device: Device, options: TranslateOptions
 ) -> Generator[Translation]:
     """Open a pair of models on a device. Raises EngineError."""
-    shared = with_half_the_memory(device)
-
-    def opening(one: Model, how: TranslateOptions) -> AbstractContextManager[SharedGenerator]:
-        return shared_network(one.network, shared, how.settings().opened_for)
-
-    task = BackTask(back, lambda _: opening(back, back_options(options, back)))
-    with (
-        opening(model, options) as generator,
-        opened_back_translator(task, model, options, ignore_progress) as back_translator,
-    ):
-        assert back_translator
-        yield Translation(generator, back_translator)
+    uses = (model, options), (back, back_options(options, back))
+    with Networks(device) as networks, networks.use(*uses) as (generator, returning):
+        returning.open(options.settings().precision)
+        yield Translation(generator, BackTranslator(model, back, returning, options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,16 +196,14 @@ def compare_inference(
     options: all resolved but inference. tell: called with the number of finished and of all
     studies.
     """
-    shared = with_half_the_memory(device)
     patches = replace(options, inference="patches", seam_score=True)
     volume = replace(options, inference="volume", seam_score=True)
-    with ExitStack() as opened:
-
-        def way(how: TranslateOptions) -> _Way:
-            opening = shared_network(model.network, shared, how.settings().opened_for)
-            return _Way(StudyTranslator(model, how), opened.enter_context(opening))
-
-        both = way(patches), way(volume)
+    uses = (model, patches), (model, volume)
+    with Networks(device) as networks, networks.use(*uses) as (in_patches, at_once):
+        both = (
+            _Way(StudyTranslator(model, patches), in_patches),
+            _Way(StudyTranslator(model, volume), at_once),
+        )
         yield from one_by_one(studies, lambda study, watch: _compared(study, both, watch), tell)
 
 

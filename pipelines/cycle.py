@@ -5,8 +5,7 @@ of its voxel type, so it is what a user would translate. Tiles of it could be tr
 directly, but they are no part of any result, and the seams that blending removes would count.
 """
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -19,7 +18,6 @@ from ..engine.generator import SharedGenerator
 from ..engine.model.model_card import ModelCard
 from ..engine.model.model_file import Model, load_model
 from ..engine.network.layers import FloatArray
-from ..engine.options import Progress
 from ..io.volume import Empty, Volume
 from .errors import PreparationError, SettingsError
 from .settings import CycleCheck, TranslateOptions
@@ -147,18 +145,6 @@ _Sums: TypeAlias = tuple[float, int]
 
 
 @dataclass(frozen=True, slots=True)
-class BackTask:
-    """How a batch translates results back.
-
-    model: the reverse model. share_generator: opens it for the threads of a batch; takes a callback
-    for the progress of tuning.
-    """
-
-    model: Model
-    share_generator: Callable[[Progress], AbstractContextManager[SharedGenerator]]
-
-
-@dataclass(frozen=True, slots=True)
 class CycleChecked:
     """A study whose result was translated back and compared with its scan.
 
@@ -264,19 +250,6 @@ def _scan_of(inferred: InferredStudy) -> Volume:
     if scan is None:
         raise ValueError("the scan of a study that is translated back must be kept")
     return scan
-
-
-@contextmanager
-def opened_back_translator(
-    task: BackTask | None, model: Model, options: TranslateOptions, progress: Progress
-) -> Generator[BackTranslator | None]:
-    """Open the reverse model of a batch; None if there is none."""
-    if task is None:
-        yield None
-        return
-    with task.share_generator(progress) as generator:
-        generator.open(options.settings().precision)
-        yield BackTranslator(model, task.model, generator, options)
 
 
 def plan_back(volume: Volume, back: Model, options: TranslateOptions) -> StudyPlan:

@@ -17,7 +17,6 @@ from ..engine.whole_volume import VolumePlan
 from ..io.volume import Volume
 from .cycle import back_options, host_bytes, plan_back
 from .host.memory import require_memory
-from .opening import maps_memory, room_for_maps
 from .rates import (
     HostRates,
     NetworkRates,
@@ -31,6 +30,8 @@ from .report.report import Failure, failure_of
 from .results.aliases import with_aliases
 from .results.manifest import check_usable
 from .results.resume import PlannedStudy
+from .run.networks import maps_memory, room_for_maps
+from .run.pipeline import concurrency_of
 from .stopwatch import Stopwatch
 from .study.inference import window_grid
 from .study.plan import StudyPlan
@@ -39,7 +40,7 @@ from .study.tiles import Tiling
 from .study.translator import StudyTranslator
 from .study.verify import tiles_again, volume_again_bytes
 from .study.volumes import StudyVolumes, look_at_study, notes_of_volumes
-from .translate import Job, concurrency_of
+from .translate import Job
 
 if TYPE_CHECKING:
     from ..engine.cuda.patches.device_plan import DevicePlan

@@ -3,11 +3,10 @@
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Generator as Iterated
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from ..engine.cores import usable_cores
 from ..engine.cuda.user_cache import cache_folder
 from ..engine.devices import Device, in_a_process_of_its_own, with_half_the_memory
 from ..engine.model.model_file import Model, load_model
@@ -16,14 +15,9 @@ from ..io.discovery import Discovery
 from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers
 from ..io.volume import Study
-from .cycle import back_model, back_options, check_read, cycle_rule
+from .cycle import back_model, check_read, cycle_rule
 from .decisions import decided
 from .events import BatchStarted, DeviceOpened, Event, Listen, Remark
-from .execution.batch import Execution, run_batch
-from .execution.network_opening import EarlyOpening, early_opening
-from .execution.study_pipeline import Concurrency, StudyPipeline
-from .host.memory import available_memory
-from .opening import Opener
 from .rates import (
     HostRates,
     NetworkRates,
@@ -44,14 +38,17 @@ from .results.record_folder import OutputPlace
 from .results.remarks import remarks
 from .results.resume import PlannedStudy, Planner
 from .results.sidecar import SidecarMaker
+from .run.batch import BatchRun, run_batch
+from .run.networks import Networks
+from .run.pipe_worker import PipeWorker
+from .run.pipeline import concurrency_of
+from .run.source import BatchStudies, JobKind, ListSource
+from .run.spare_workers import SpareWorkers
+from .run.worker import Worker
 from .settings import TranslateOptions, TranslateSettings
 from .study.maps import maps_asked_for
 from .timeline import Opening, Timeline
 from .timestamps import iso_time
-from .worker_processes.batch_worker import Setup
-from .worker_processes.failover import Failover
-from .worker_processes.shared_batch import SharedBatch
-from .worker_processes.spare_workers import SpareWorkers
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +56,8 @@ class Job:
     """A request that was found sound: its model read, its devices chosen, its studies found.
 
     options: as requested, with nothing left open. discovery: those studies, and what is none.
-    back: the model that leads results back, if that is asked for. opening: its network, where that
-    was begun to open. spares: workers of its cards, where they were started already.
+    back: the reverse model, if a cycle check is asked for. networks: of its only device, if one of
+    them opens already. spares: workers of its GPUs, if they were started already.
     """
 
     request: Request
@@ -69,7 +66,7 @@ class Job:
     options: TranslateOptions
     discovery: Discovery
     back: Model | None = None
-    opening: EarlyOpening | None = None
+    networks: Networks | None = None
     spares: SpareWorkers | None = None
 
     @property
@@ -158,8 +155,11 @@ def begun_job(
     """
     model = read_model()
     job = _checked(request, model, spares.cards() if spares else ())
-    with _opening(job) as opening:
-        yield replace(job, discovery=request.search(model), opening=opening, spares=spares)
+    with _networks_of(job) as networks:
+        if _opens_early(job):
+            networks.open_early(model, job.options)
+        job = replace(job, networks=networks, spares=spares)
+        yield replace(job, discovery=request.search(model))
 
 
 def _checked(request: Request, model: Model, cards: Collection[CudaDevice] = ()) -> Job:
@@ -170,14 +170,13 @@ def _checked(request: Request, model: Model, cards: Collection[CudaDevice] = ())
     return Job(request, model, devices, options, Discovery((), ()), back)
 
 
-def _opening(job: Job) -> AbstractContextManager[EarlyOpening | None]:
-    """Of a card, which need not share its memory with another network."""
-    device = job.devices[0]
-    if device.kind != "cuda" or len(job.devices) > 1 or job.back:
-        return nullcontext()
-    settings = job.settings
-    opener = Opener(job.model.network, device, settings.opened_for)
-    return early_opening(opener, settings.precision)
+def _networks_of(job: Job) -> Networks:
+    return Networks(job.devices[0])
+
+
+def _opens_early(job: Job) -> bool:
+    """Whether a job has one GPU, whose memory is not shared with another network."""
+    return job.devices[0].kind == "cuda" and len(job.devices) == 1 and not job.back
 
 
 def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None) -> BatchReport:
@@ -215,7 +214,9 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
             confirm()
         listen(BatchStarted(planned))
         meter = EnergyMeter([device.bus for device in job.devices if device.kind == "cuda"])
-        rows = run_batch(planned, _execution(job, with_aliases(planned), manifest), hear)
+        with nullcontext(job.networks) if job.networks else _networks_of(job) as networks:
+            batch = _batch_run(job, with_aliases(planned), manifest, networks)
+            rows = run_batch(planned, batch, hear)
         energy = meter.read()
         rows = _without_lost(rows, manifest.place)
     _remember(job, planned, rows, opening)
@@ -283,61 +284,30 @@ def _remember(
             cache.put(host, *(of_kind[:1] if job.back else of_kind))
 
 
-def _execution(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Execution:
+def _batch_run(
+    job: Job, planned: Sequence[PlannedStudy], manifest: Manifest, networks: Networks
+) -> BatchRun:
     """One device in this process as long as it works, or several in a process each.
 
-    None is opened where nothing is to be translated.
+    None is opened if nothing is to be translated. networks: of the first device.
     """
-    setup = _setup(job, job.devices[0], manifest.place)
-    if all(study.action != "translate" for study in planned):
-        return StudyPipeline(setup.task(manifest, None), planned, setup.concurrency)
-    of_workers = [
-        _setup(job, device, manifest.place, in_a_process_of_its_own) for device in job.devices
-    ]
-    if len(job.devices) > 1:
-        return SharedBatch(of_workers, planned, manifest, spares=job.spares)
-    task = setup.task(manifest, job.opening or setup.open_generator)
-    return Failover(
-        planned,
-        StudyPipeline(task, planned, setup.concurrency),
-        lambda left, outcomes: SharedBatch(of_workers, left, manifest, outcomes),
-    )
+    opens = any(study.action == "translate" for study in planned)
+    kind = JobKind(job.model, job.options, job.recipe, job.back, opens)
+    studies = BatchStudies(planned)
+    processes = [_process(job, kind, device, manifest.place) for device in job.devices]
+    if opens and len(job.devices) > 1:
+        return BatchRun(studies, processes, manifest, spares=job.spares)
+    source = ListSource(kind, studies, manifest)
+    concurrency = processes[0].concurrency
+    worker = Worker(networks, source, lambda: concurrency, studies.outcomes)
+    return BatchRun(studies, processes[:1], manifest, (worker, source))
 
 
-def _setup(
-    job: Job,
-    device: Device,
-    place: OutputPlace,
-    seen: Callable[[Device], Device] = lambda device: device,
-) -> Setup:
-    """seen: the device as the process has it that opens it."""
-    back = job.back
-    opened_on = seen(with_half_the_memory(device) if back else device)
-    return Setup(
+def _process(job: Job, kind: JobKind, device: Device, place: OutputPlace) -> PipeWorker:
+    return PipeWorker(
         name=device.name,
-        model=job.model,
-        options=job.options,
-        open_generator=Opener(job.model.network, opened_on, job.settings.opened_for),
-        precisions=device.precisions,
+        kind=kind,
+        device=in_a_process_of_its_own(with_half_the_memory(device) if job.back else device),
         place=place,
-        recipe=job.recipe,
         concurrency=concurrency_of(device, sharing=len(job.devices)),
-        back=back,
-        open_back=back
-        and Opener(back.network, opened_on, back_options(job.options, back).settings().opened_for),
     )
-
-
-def concurrency_of(device: Device, sharing: int = 1) -> Concurrency:
-    """How much of this machine goes to one of `sharing` devices.
-
-    Half of the memory that is free, at most. In ONNX Runtime the network needs all
-    cores, so one study is read and one stored beside it. A card is fed by many threads, most of
-    them readers: one thread unpacks a file, several pack one.
-    """
-    memory = available_memory() // (2 * sharing)
-    if device.kind != "cuda":
-        return Concurrency(memory)
-    cores = usable_cores() // sharing
-    readers, writers = min(6, cores * 3 // 8), min(4, cores // 4)
-    return Concurrency(memory, readers=max(1, readers), networks=2, writers=max(1, writers))

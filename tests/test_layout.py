@@ -75,9 +75,8 @@ MAY_IMPORT = {
         "engine.model engine.options engine.startup io.choice io.discovery io.errors io.files "
         "io.formats pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
         "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host "
-        "pipelines.model_import pipelines.option pipelines.report pipelines.results "
-        "pipelines.settings pipelines.study pipelines.timeline pipelines.translate "
-        "pipelines.worker_processes"
+        "pipelines.model_import pipelines.option pipelines.report pipelines.results pipelines.run "
+        "pipelines.settings pipelines.study pipelines.timeline pipelines.translate"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.signals engine.benchmark engine.network "
@@ -87,8 +86,8 @@ MAY_IMPORT = {
     "cli.commands.queue": (
         "cli.command_line cli.errors cli.options cli.render cli.signals engine.devices "
         "engine.options io.dicom_network io.errors pipelines.errors pipelines.events "
-        "pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker pipelines.node "
-        "pipelines.option pipelines.report pipelines.results pipelines.worker_processes"
+        "pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker pipelines.node pipelines.option "
+        "pipelines.report pipelines.results pipelines.run"
     ),
     "cli.errors": "cli.render engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
@@ -211,27 +210,27 @@ MAY_IMPORT = {
     "io.writing": "io.files io.formats io.maps io.volume",
     "pipelines": "",
     "pipelines.api": (
-        "engine.decoding engine.devices engine.errors engine.generator engine.importing "
-        "engine.model engine.network engine.options io.channels io.choice io.conversion "
-        "io.discovery io.errors io.files io.volume pipelines.decisions pipelines.errors "
-        "pipelines.events pipelines.model_import pipelines.opening pipelines.program "
-        "pipelines.report pipelines.request pipelines.results pipelines.settings "
-        "pipelines.stopwatch pipelines.study pipelines.translate"
+        "engine.decoding engine.errors engine.generator engine.importing engine.model "
+        "engine.network engine.options io.channels io.choice io.conversion io.discovery io.errors "
+        "io.files io.volume pipelines.decisions pipelines.errors pipelines.events "
+        "pipelines.model_import pipelines.program pipelines.report pipelines.request "
+        "pipelines.results pipelines.run pipelines.settings pipelines.stopwatch pipelines.study "
+        "pipelines.translate"
     ),
+    "pipelines.backoff": "",
     "pipelines.bench": (
         "engine.benchmark engine.devices engine.errors engine.model engine.network engine.options "
-        "pipelines.decisions pipelines.errors pipelines.host pipelines.study "
-        "pipelines.worker_processes"
+        "pipelines.decisions pipelines.errors pipelines.host pipelines.run pipelines.study"
     ),
     "pipelines.calibration": (
         "engine.devices engine.generator engine.model engine.options io.volume pipelines.cycle "
-        "pipelines.errors pipelines.opening pipelines.report pipelines.settings "
-        "pipelines.stopwatch pipelines.study"
+        "pipelines.errors pipelines.report pipelines.run pipelines.settings pipelines.stopwatch "
+        "pipelines.study"
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.cycle": (
-        "engine.cores engine.errors engine.generator engine.model engine.network engine.options "
-        "io.volume pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study"
+        "engine.cores engine.errors engine.generator engine.model engine.network io.volume "
+        "pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
@@ -246,23 +245,16 @@ MAY_IMPORT = {
     "pipelines.dry_run": (
         "engine.cuda engine.cuda.patches engine.devices engine.model engine.network "
         "engine.onnxruntime engine.onnxruntime.slabs engine.patch_grid engine.whole_volume "
-        "io.volume pipelines.cycle pipelines.host pipelines.opening pipelines.rates "
-        "pipelines.report pipelines.results pipelines.stopwatch pipelines.study "
-        "pipelines.translate"
+        "io.volume pipelines.cycle pipelines.host pipelines.rates pipelines.report "
+        "pipelines.results pipelines.run pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
         "engine.cores io.dicom io.discovery io.files io.formats io.reading io.search io.volume "
-        "pipelines.errors pipelines.execution pipelines.host pipelines.program pipelines.report "
-        "pipelines.results pipelines.study"
+        "pipelines.errors pipelines.host pipelines.program pipelines.report pipelines.results "
+        "pipelines.run pipelines.study"
     ),
     "pipelines.events": "pipelines.report pipelines.results pipelines.stopwatch pipelines.study",
-    "pipelines.execution": (
-        "engine.errors engine.generator engine.model engine.options io.errors io.files io.reading "
-        "io.volume io.writing pipelines.cycle pipelines.errors pipelines.events pipelines.host "
-        "pipelines.opening pipelines.report pipelines.results pipelines.settings "
-        "pipelines.stopwatch pipelines.study"
-    ),
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.jobs": (
         "engine.decoding engine.model io.discovery io.files io.links io.search io.volume "
@@ -271,16 +263,14 @@ MAY_IMPORT = {
         "pipelines.stopwatch pipelines.timestamps"
     ),
     "pipelines.jobs.queue": (
-        "engine.decoding io.files io.links pipelines.errors pipelines.settings "
-        "pipelines.worker_processes"
+        "engine.decoding io.files io.links pipelines.errors pipelines.run pipelines.settings"
     ),
     "pipelines.jobs.worker": (
         "engine.devices engine.errors engine.generator engine.model engine.network engine.options "
         "engine.probe engine.startup io.channels io.dicom io.discovery io.errors io.files "
         "io.reading io.volume pipelines.cycle pipelines.decisions pipelines.errors "
-        "pipelines.events pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
-        "pipelines.opening pipelines.program pipelines.report pipelines.results "
-        "pipelines.settings pipelines.study pipelines.translate pipelines.worker_processes"
+        "pipelines.events pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.program "
+        "pipelines.report pipelines.results pipelines.run pipelines.settings pipelines.study"
     ),
     "pipelines.model_import": (
         "engine.errors engine.importing engine.importing.onnx engine.model engine.network "
@@ -289,12 +279,8 @@ MAY_IMPORT = {
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (
         "engine.decoding engine.errors engine.model io.channels io.dicom_network io.errors "
-        "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
-        "pipelines.request pipelines.results"
-    ),
-    "pipelines.opening": (
-        "engine.devices engine.generator engine.network engine.options engine.whole_volume "
-        "pipelines.host"
+        "io.files pipelines.backoff pipelines.cycle pipelines.errors pipelines.jobs "
+        "pipelines.jobs.queue pipelines.request pipelines.results"
     ),
     "pipelines.option": "",
     "pipelines.program": "",
@@ -316,6 +302,13 @@ MAY_IMPORT = {
         "pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
         "pipelines.settings pipelines.study"
     ),
+    "pipelines.run": (
+        "engine.cores engine.devices engine.errors engine.generator engine.model engine.network "
+        "engine.options engine.probe engine.startup engine.whole_volume io.errors io.files "
+        "io.formats io.reading io.volume io.writing pipelines.backoff pipelines.cycle "
+        "pipelines.errors pipelines.events pipelines.host pipelines.report pipelines.results "
+        "pipelines.settings pipelines.stopwatch pipelines.study"
+    ),
     "pipelines.settings": "engine.options io.choice io.links pipelines.option",
     "pipelines.stopwatch": "",
     "pipelines.study": (
@@ -328,16 +321,10 @@ MAY_IMPORT = {
     "pipelines.timeline": "io.files pipelines.events pipelines.report pipelines.stopwatch",
     "pipelines.timestamps": "",
     "pipelines.translate": (
-        "engine.cores engine.cuda engine.devices engine.model engine.probe io.discovery io.errors "
-        "io.files io.volume pipelines.cycle pipelines.decisions pipelines.events "
-        "pipelines.execution pipelines.host pipelines.opening pipelines.rates pipelines.report "
-        "pipelines.request pipelines.results pipelines.settings pipelines.study "
-        "pipelines.timeline pipelines.timestamps pipelines.worker_processes"
-    ),
-    "pipelines.worker_processes": (
-        "engine.errors engine.generator engine.model engine.options engine.probe engine.startup "
-        "io.files io.formats pipelines.cycle pipelines.events pipelines.execution pipelines.host "
-        "pipelines.report pipelines.results pipelines.settings"
+        "engine.cuda engine.devices engine.model engine.probe io.discovery io.errors io.files "
+        "io.volume pipelines.cycle pipelines.decisions pipelines.events pipelines.rates "
+        "pipelines.report pipelines.request pipelines.results pipelines.run pipelines.settings "
+        "pipelines.study pipelines.timeline pipelines.timestamps"
     ),
 }
 """Which unit may import which. A new edge is a decision,

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ...engine.model.model_file import Model
     from ...pipelines.events import Listen
     from ...pipelines.report.report import BatchReport
+    from ...pipelines.run.spare_workers import SpareWorkers
     from ...pipelines.translate import Job, Request
-    from ...pipelines.worker_processes.spare_workers import SpareWorkers
 
 EXAMPLE = """\b
 Examples:
@@ -168,7 +168,7 @@ def _cards(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | No
     from ...engine.startup import early_card_context, several_cards
 
     if several := several_cards(asked):
-        from ...pipelines.worker_processes.spare_workers import spare_workers
+        from ...pipelines.run.spare_workers import spare_workers
 
         return spare_workers(several, model)
     return early_card_context(asked)

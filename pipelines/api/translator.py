@@ -1,7 +1,7 @@
 """A model that stays open on a device, and translates scans one by one."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.devices import Device
 from ...engine.generator import SharedGenerator
 from ...engine.model.model_file import Model
 from ...engine.network.layers import Triple
@@ -23,8 +22,8 @@ from ...io.volume import Study, Volume
 from ..decisions import decided
 from ..errors import SettingsError
 from ..events import DeviceOpened, Listen, TilesDone, opening_event, unit_of
-from ..opening import shared_network
 from ..results.earlier_results import discover_scans
+from ..run.networks import Networks
 from ..settings import DEFAULTS, Blend, TranslateOptions
 from ..stopwatch import Stopwatch
 from ..study.plan import check_count
@@ -112,8 +111,11 @@ class Translator:
         self._settings = self._options.settings()
         self._opened = ExitStack()
         with ExitStack() as opening:
-            self._generator: SharedGenerator | None = opening.enter_context(self._open(on))
-            self.device: str = self._generator.open(self._settings.precision)
+            networks = opening.enter_context(Networks(on))
+            use = networks.use((self.model, self._options), progress=self._report_opening)
+            [generator] = opening.enter_context(use)
+            self._generator: SharedGenerator | None = generator
+            self.device: str = generator.open(self._settings.precision)
             on_event(DeviceOpened(self.device, on.note))
             self._opened = opening.pop_all()
 
@@ -286,13 +288,8 @@ class Translator:
         notes = *scans.notes, *prepared.notes, *inferred.notes, *finished.notes
         return replace(first, notes=notes), *others
 
-    def _open(self, device: Device) -> AbstractContextManager[SharedGenerator]:
-        """The network on a device, in one precision at a time."""
-
-        def progress(what: str, share: float | None) -> None:
-            self._on_event(opening_event(what, share))
-
-        return shared_network(self.model.network, device, self._settings.opened_for, progress)
+    def _report_opening(self, what: str, share: float | None) -> None:
+        self._on_event(opening_event(what, share))
 
 
 def _read_only(volume: Volume) -> Volume:

@@ -15,7 +15,7 @@ from ...engine.benchmark.measurement import Latency
 from ...engine.errors import EngineError
 from ...engine.model.reference import relative_error
 from ...engine.network.layers import FloatArray
-from ..worker_processes.launch import Channel, WorkerProcess, ending, launch
+from ..run.process import Channel, WorkerProcess, ending, launch
 from .measurement import Bench, measure, noise
 
 _OTHER_INPUTS = 3

@@ -15,9 +15,9 @@ from ...io.dicom.series import Series
 from ...io.reading import read, read_file_header
 from ...io.volume import Study, Volume
 from ..errors import ComparisonError
-from ..execution.concurrency import StoppedError, WeightedSemaphore
 from ..host.memory import available_memory
 from ..report.report import failure_of
+from ..run.concurrency import StoppedError, WeightedSemaphore
 from ..study.geometry import grid_difference
 from .images import BLOCK_VOXELS, Flags, Images, StoredImage
 from .pairs import ScanPair

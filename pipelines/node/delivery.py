@@ -11,6 +11,7 @@ from typing import Self
 from ...io.dicom_network.errors import NetworkError, RefusedError
 from ...io.dicom_network.sending import Peer, Transmission, instance_of, sending_to
 from ...io.dicom_network.tls import Certificates
+from ..backoff import Backoff
 from .events import GaveUp, NodeEvent, NotSent, Resumed, Sent, Trouble
 from .inbox import SUFFIX
 from .records import SeriesRecord, StudyName, StudyRecord, output_of
@@ -21,30 +22,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Seconds between tries to reach a destination: they double from the one to the other."""
 POLL_SECONDS = 1.0
 """Seconds between two checks for pending work, unless `PeriodicThread.wake` is called."""
-
-
-@dataclass
-class Backoff:
-    """Pause between two tries of the same action, doubled after each failure.
-
-    first, longest: seconds after the first failure, and at most. seconds: length of the current
-    pause. until: its end, on the monotonic clock.
-    """
-
-    first: float
-    longest: float
-    seconds: float = 0.0
-    until: float = 0.0
-
-    def lengthen(self) -> None:
-        """Start the next pause, after a failure."""
-        self.seconds = min(max(self.seconds * 2, self.first), self.longest)
-        self.until = time.monotonic() + self.seconds
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the next try may start."""
-        return time.monotonic() >= self.until
 
 
 def sending_backoff() -> Backoff:

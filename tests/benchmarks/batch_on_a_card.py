@@ -13,15 +13,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from queue import Empty, SimpleQueue
 from statistics import median
 from typing import Any
 
+from support.batches import batch_here
 from support.bench_batches import DISTINCT, make_scans, write_model
 from support.bench_command import keep, options
+from support.fake_networks import networks_of
 from support.numerics_models import shared
 
 from cuda_cyclegan.engine.devices import choose_device, open_generator
@@ -35,19 +36,16 @@ from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.io.writing import write
 from cuda_cyclegan.pipelines.events import Event, Worked
-from cuda_cyclegan.pipelines.execution.batch import run_batch
-from cuda_cyclegan.pipelines.execution.network_opening import opened_for_a_batch
-from cuda_cyclegan.pipelines.execution.stages import StudyTask
-from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.report.report import Use
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy
-from cuda_cyclegan.pipelines.results.storing import Store
+from cuda_cyclegan.pipelines.run.batch import run_batch
+from cuda_cyclegan.pipelines.run.pipeline import Concurrency, concurrency_of
+from cuda_cyclegan.pipelines.run.source import JobKind
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Span, Stopwatch
 from cuda_cyclegan.pipelines.study.translator import Scans, StudyTranslator
 from cuda_cyclegan.pipelines.timeline import Timeline
-from cuda_cyclegan.pipelines.translate import concurrency_of
 
 QUIET_PASSES = 5
 TARGETS = {
@@ -106,15 +104,10 @@ class Case:
         for scan in planned:
             scan.target.unlink(missing_ok=True)  # to free an old file's memory takes 5 ms
         with Manifest(self.results) as manifest:
-            store = Store(manifest, Recipe("", ""), self.model.card)
-            task = StudyTask(
-                self.model,
-                self.options,
-                opened_for_a_batch(lambda *_: nullcontext(generator)),
-                store,
-            )
+            kind = JobKind(self.model, self.options, Recipe("", ""))
+            batch = batch_here(kind, planned, manifest, networks_of(generator), self.concurrency)
             begin = time.perf_counter()
-            rows = run_batch(planned, StudyPipeline(task, planned, self.concurrency), hear)
+            rows = run_batch(planned, batch, hear)
             self.seconds.setdefault(name, []).append(time.perf_counter() - begin)
         if failures := [row.failure for row in rows if row.failure]:
             raise SystemExit(f"studies failed: {failures}")

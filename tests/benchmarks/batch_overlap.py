@@ -26,6 +26,8 @@ from typing import Any
 
 import nibabel
 import numpy as np
+from support.batches import batch_here
+from support.fake_networks import networks_opened_by
 from support.numerics_models import CARD
 
 from cuda_cyclegan.engine.generator import PatchGenerator
@@ -36,14 +38,12 @@ from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import FloatArray, Tanh
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.io.volume import Study
-from cuda_cyclegan.pipelines.execution.batch import run_batch
-from cuda_cyclegan.pipelines.execution.network_opening import opened_for_a_batch
-from cuda_cyclegan.pipelines.execution.stages import StudyTask
-from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.report.report import Use
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy
-from cuda_cyclegan.pipelines.results.storing import Store
+from cuda_cyclegan.pipelines.run.batch import run_batch
+from cuda_cyclegan.pipelines.run.pipeline import Concurrency
+from cuda_cyclegan.pipelines.run.source import JobKind
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.timeline import Timeline
 
@@ -134,14 +134,10 @@ def run(case: Case, scans: list[Path], output: Path, *, overlapped: bool) -> Use
     ]
     with Manifest(output) as manifest:
         model = model_of(case.network)
-        store = Store(manifest, Recipe("", ""), model.card)
-        task = StudyTask(
-            model,
-            TranslateOptions(PATCH, precision="fp32"),
-            opened_for_a_batch(lambda *_: case.opened()),
-            store,
-        )
-        rows = run_batch(planned, StudyPipeline(task, planned, Concurrency(PLENTY)), timeline.hear)
+        kind = JobKind(model, TranslateOptions(PATCH, precision="fp32"), Recipe("", ""))
+        networks = networks_opened_by(lambda *_: case.opened())
+        batch = batch_here(kind, planned, manifest, networks, Concurrency(PLENTY))
+        rows = run_batch(planned, batch, timeline.hear)
     if failures := [row.failure for row in rows if row.failure]:
         raise RuntimeError(failures)
     return timeline.use()

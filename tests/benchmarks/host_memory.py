@@ -13,7 +13,6 @@ import platform
 import subprocess
 import sys
 import tempfile
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -22,6 +21,8 @@ from typing import Any
 
 import nibabel
 import numpy as np
+from support.batches import batch_here
+from support.fake_networks import networks_of
 from support.numerics_models import CARD
 
 from cuda_cyclegan.engine.model.model_card import IntensityMap, Percentiles, Window
@@ -29,14 +30,12 @@ from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import FloatArray, Tanh
 from cuda_cyclegan.io.volume import Study
-from cuda_cyclegan.pipelines.execution.batch import run_batch
-from cuda_cyclegan.pipelines.execution.network_opening import opened_for_a_batch
-from cuda_cyclegan.pipelines.execution.stages import StudyTask
-from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.host.memory import PeakMeter, available_memory
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy
-from cuda_cyclegan.pipelines.results.storing import Store
+from cuda_cyclegan.pipelines.run.batch import run_batch
+from cuda_cyclegan.pipelines.run.pipeline import Concurrency
+from cuda_cyclegan.pipelines.run.source import JobKind
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 SHAPE = (512, 512, 400)
@@ -111,13 +110,12 @@ def run(case: Case, scan: Path) -> dict[str, Any]:
     study = Study(PurePosixPath(scan.name), (scan,), "nifti")
     with Manifest(output) as manifest:
         model = model_of(case)
-        store = Store(manifest, Recipe("", ""), model.card)
-        task = StudyTask(
-            model, options, opened_for_a_batch(lambda *_: nullcontext(CopyingGenerator())), store
-        )
+        kind = JobKind(model, options, Recipe("", ""))
         planned = PlannedStudy(study, target, "translate", replaces=True)
         concurrency = Concurrency(available_memory() // 2)
-        [row] = run_batch([planned], StudyPipeline(task, [planned], concurrency), lambda _: None)
+        networks = networks_of(CopyingGenerator())
+        batch = batch_here(kind, [planned], manifest, networks, concurrency)
+        [row] = run_batch([planned], batch, lambda _: None)
     if row.peak_memory is None or row.failure:
         raise RuntimeError(row.failure)
     return {

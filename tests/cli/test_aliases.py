@@ -12,7 +12,7 @@ from support.dicom_phantoms import Phantom
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.pipelines.execution import stages
+from cuda_cyclegan.pipelines.run import stages
 
 pydicom: Any = _pydicom
 

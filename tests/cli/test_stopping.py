@@ -47,7 +47,7 @@ importlib.import_module("cuda_cyclegan.cli.app").main()
 """The command, but a signal comes after the first study, where Python drops exceptions; the second
 study stands still."""
 
-OPENING = ("cuda_cyclegan.pipelines.opening", "open_generator")
+OPENING = ("cuda_cyclegan.pipelines.run.networks", "open_generator")
 INFERRING = ("cuda_cyclegan.pipelines.study.translator", "translate_array")
 SEARCHING = ("cuda_cyclegan.io.discovery", "without_directory")
 WRITING = ("cuda_cyclegan.io.files.streams", "write_voxels")

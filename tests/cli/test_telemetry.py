@@ -20,7 +20,7 @@ from cuda_cyclegan.engine.onnxruntime.session import SessionGenerator
 from cuda_cyclegan.pipelines.bench.rivals import in_child
 from cuda_cyclegan.pipelines.doctor.installation import examine_installation
 from cuda_cyclegan.pipelines.jobs.worker.process import work
-from cuda_cyclegan.pipelines.worker_processes.batch_worker import BatchClient
+from cuda_cyclegan.pipelines.run.batch_worker import BatchClient
 
 ISOLATED = ["unshare", "--net", "--map-root-user"]
 TRACED = ["strace", "-f", "--seccomp-bpf", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-o"]

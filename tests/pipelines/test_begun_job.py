@@ -13,9 +13,9 @@ from support.numerics_models import FunctionGenerator
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.generator import PatchGenerator
 from cuda_cyclegan.engine.model.model_file import load_model
-from cuda_cyclegan.pipelines import opening
 from cuda_cyclegan.pipelines.request import Request
 from cuda_cyclegan.pipelines.results.earlier_results import discover_scans
+from cuda_cyclegan.pipelines.run import networks
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.translate import begun_job, run_job
 
@@ -39,7 +39,7 @@ def test_the_network_opens_beside_the_search_and_the_batch_takes_it(
 
     card = Device("cuda", "fp16", ("fp16", "fp32"))
     monkeypatch.setattr("cuda_cyclegan.pipelines.decisions.choose_devices", lambda *_: (card,))
-    monkeypatch.setattr(opening, "open_generator", open_generator)
+    monkeypatch.setattr(networks, "open_generator", open_generator)
     monkeypatch.setattr("cuda_cyclegan.pipelines.request.discover_scans", discover_once_it_opens)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     inputs = scan(tmp_path / "scans" / "a.nii"), scan(tmp_path / "scans" / "b.nii", 1)

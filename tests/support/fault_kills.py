@@ -28,12 +28,10 @@ from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record
 
 START = """
 import sys
-from cuda_cyclegan.pipelines.execution import batch
+from cuda_cyclegan.pipelines.run import batch
 batch.LAST_MOMENT = 300.0  # a busy machine may need more than a moment
-from cuda_cyclegan.pipelines.worker_processes import shared_batch
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.pipelines import decisions
-assert shared_batch.LAST_MOMENT == batch.LAST_MOMENT
 workers = int(sys.argv.pop(1))
 if workers > 1:
     devices = tuple(Device("cpu", "fp32", ("fp32",), None, index) for index in range(workers))

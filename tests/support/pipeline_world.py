@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from support.batch_world import scan
+from support.batches import batch_here
+from support.fake_networks import networks_opened_by
 from support.numerics_models import CARD, FunctionGenerator
 
 from cuda_cyclegan.engine.model.model_card import ModelCard
@@ -16,15 +18,15 @@ from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.options import Inference, Precision, Progress
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.pipelines.events import Event
-from cuda_cyclegan.pipelines.execution.batch import run_batch
-from cuda_cyclegan.pipelines.execution.network_opening import opened_for_a_batch
-from cuda_cyclegan.pipelines.execution.stages import StudyTask
-from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
+from cuda_cyclegan.pipelines.events import (
+    Event,
+)
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.results.resume import Planner
-from cuda_cyclegan.pipelines.results.storing import Store
+from cuda_cyclegan.pipelines.run.batch import run_batch
+from cuda_cyclegan.pipelines.run.pipeline import Concurrency
+from cuda_cyclegan.pipelines.run.source import JobKind
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 OPTIONS = TranslateOptions((16, 16, 16), overlap=0.0, precision="fp32")
@@ -68,14 +70,16 @@ class PipelineWorld:
         with Manifest(output) as manifest:
             planner = Planner(output, manifest.entries, RECIPE, overwrite=False)
             planned = planner.plan(discover([self.root / "scans"], output).studies)
-            task = StudyTask(
-                model,
-                replace(OPTIONS, precision=precision, spread=spread, inference=inference),
-                opened_for_a_batch(opened, ("fp16", "bf16", "fp32")),
-                Store(manifest, RECIPE, CARD),
+            options = replace(OPTIONS, precision=precision, spread=spread, inference=inference)
+            networks = networks_opened_by(opened, "fp16", "bf16", "fp32")
+            batch = batch_here(
+                JobKind(model, options, RECIPE),
+                planned,
+                manifest,
+                networks,
+                concurrency or Concurrency(PLENTY),
             )
-            line = StudyPipeline(task, planned, concurrency or Concurrency(PLENTY))
-            return list(run_batch(planned, line, self.hear))
+            return list(run_batch(planned, batch, self.hear))
 
     def hear(self, event: Event) -> None:
         self.events.append(event)

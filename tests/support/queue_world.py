@@ -23,7 +23,7 @@ from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerEvent, WorkerSettings
 from cuda_cyclegan.pipelines.jobs.worker.process import work
-from cuda_cyclegan.pipelines.worker_processes.launch import launch
+from cuda_cyclegan.pipelines.run.process import launch
 
 COMMAND = [sys.executable, "-m", "cuda_cyclegan"]
 HELD_WORKERS = Path(__file__).parent / "held_workers"

@@ -4,25 +4,29 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from support.batch_world import scan, tiny_model
+from support.batches import batch_here
 from support.worker_generators import Opener
 
+from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.model.model_card import Identity
 from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.pipelines.events import Event, StudyStarted, TilesDone
-from cuda_cyclegan.pipelines.execution.batch import Execution, run_batch
-from cuda_cyclegan.pipelines.execution.network_opening import OpenGenerator
-from cuda_cyclegan.pipelines.execution.outcomes import Outcomes
-from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
+from cuda_cyclegan.pipelines.events import (
+    Event,
+    StudyStarted,
+    TilesDone,
+)
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results.aliases import with_aliases
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner
+from cuda_cyclegan.pipelines.run.batch import BatchRun, run_batch
+from cuda_cyclegan.pipelines.run.networks import Networks, OpenNetwork
+from cuda_cyclegan.pipelines.run.pipe_worker import PipeWorker
+from cuda_cyclegan.pipelines.run.pipeline import Concurrency
+from cuda_cyclegan.pipelines.run.source import BatchStudies, JobKind, ListSource
+from cuda_cyclegan.pipelines.run.spare_workers import SpareWorkers
 from cuda_cyclegan.pipelines.settings import TranslateOptions
-from cuda_cyclegan.pipelines.worker_processes.batch_worker import Setup
-from cuda_cyclegan.pipelines.worker_processes.failover import Failover
-from cuda_cyclegan.pipelines.worker_processes.shared_batch import SharedBatch
-from cuda_cyclegan.pipelines.worker_processes.spare_workers import SpareWorkers
 
 NAMES = [f"{letter}.nii" for letter in "abcdef"]
 RECIPE = Recipe("model", "settings")
@@ -42,49 +46,48 @@ class SharedBatchWorld:
 
     def run(self, *openers: Opener) -> list[StudyReport]:
         return self._run(
-            lambda planned, manifest: SharedBatch(
-                self._setups(openers, manifest), planned, manifest
+            lambda planned, manifest: BatchRun(
+                BatchStudies(planned), self._processes(openers, manifest), manifest
             )
         )
 
     def run_with(self, spares: SpareWorkers, *openers: Opener) -> list[StudyReport]:
         """With workers that were started before."""
         return self._run(
-            lambda planned, manifest: SharedBatch(
-                self._setups(openers, manifest), planned, manifest, spares=spares
+            lambda planned, manifest: BatchRun(
+                BatchStudies(planned), self._processes(openers, manifest), manifest, spares=spares
             )
         )
 
     def run_suspects(self, suspects: Sequence[str], *openers: Opener) -> list[StudyReport]:
         """As if a card had been lost over these studies already."""
 
-        def begun(planned: Sequence[PlannedStudy], manifest: Manifest) -> SharedBatch:
-            outcomes = Outcomes()
-            for study in planned:
+        def begun(planned: Sequence[PlannedStudy], manifest: Manifest) -> BatchRun:
+            studies = BatchStudies(planned)
+            processes = self._processes(openers, manifest)
+            source = ListSource(processes[0].kind, studies, manifest)
+            while study := source.take():
                 if str(study.study.name) in suspects:
-                    outcomes.hear(StudyStarted(study))
-                    outcomes.hear(TilesDone(str(study.study.name), 0, 1))
-            return SharedBatch(self._setups(openers, manifest), planned, manifest, outcomes)
+                    studies.outcomes.hear(StudyStarted(study))
+                    studies.outcomes.hear(TilesDone(str(study.study.name), 0, 1))
+            source.put_back("The card was lost.")
+            return BatchRun(studies, processes, manifest)
 
         return self._run(begun)
 
-    def run_here(self, opener: OpenGenerator) -> list[StudyReport]:
+    def run_here(self, opener: OpenNetwork) -> list[StudyReport]:
         """In this process, as long as its device works."""
 
-        def line(planned: Sequence[PlannedStudy], manifest: Manifest) -> Failover:
-            setups = self._setups([opener], manifest)
-            [setup] = setups
+        def here(planned: Sequence[PlannedStudy], manifest: Manifest) -> BatchRun:
+            [process] = self._processes([opener], manifest)
+            networks = Networks(process.device, open_network=opener)
             concurrency = Concurrency(1 << 30, readers=2, networks=2)
-            return Failover(
-                planned,
-                StudyPipeline(setup.task(manifest, opener), planned, concurrency),
-                lambda left, outcomes: SharedBatch(setups, left, manifest, outcomes),
-            )
+            return batch_here(process.kind, planned, manifest, networks, concurrency, [process])
 
-        return self._run(line)
+        return self._run(here)
 
     def _run(
-        self, line: Callable[[Sequence[PlannedStudy], Manifest], Execution]
+        self, line: Callable[[Sequence[PlannedStudy], Manifest], BatchRun]
     ) -> list[StudyReport]:
         with Manifest(self.output) as manifest:
             planner = Planner(self.output, manifest.entries, RECIPE, overwrite=False)
@@ -101,20 +104,17 @@ class SharedBatchWorld:
     def parts(self) -> list[Path]:
         return list(self.output.glob("*.part"))
 
-    def _setups(self, openers: Sequence[OpenGenerator], manifest: Manifest) -> list[Setup]:
-        model = load_model(self.model)
+    def _processes(self, openers: Sequence[OpenNetwork], manifest: Manifest) -> list[PipeWorker]:
         options = TranslateOptions((8, 8, 8), precision="fp32")
-        concurrency = Concurrency(1 << 30)
+        kind = JobKind(load_model(self.model), options, RECIPE)
         return [
-            Setup(
+            PipeWorker(
                 f"cpu:{n}",
-                model,
-                options,
-                opener,
-                (),
+                kind,
+                Device("cpu", "fp32", ("fp32",)),
                 manifest.place,
-                RECIPE,
-                concurrency,
+                Concurrency(1 << 30),
+                opener,
             )
             for n, opener in enumerate(openers)
         ]

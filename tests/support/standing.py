@@ -9,8 +9,8 @@ _PROGRAM = f"""
 import importlib, os, pkgutil, sys, time
 place, name, call, patience = sys.argv[1:5]
 del sys.argv[1:5]
-importlib.import_module("cuda_cyclegan.pipelines.execution.batch").PATIENCE = float(patience)
-pipeline = importlib.import_module("cuda_cyclegan.pipelines.execution.study_pipeline").StudyPipeline
+importlib.import_module("cuda_cyclegan.pipelines.run.batch").PATIENCE = float(patience)
+pipeline = importlib.import_module("cuda_cyclegan.pipelines.run.pipeline").StudyPipeline
 module, remaining, rest = pkgutil.resolve_name(place), int(call), pipeline.rest
 real = getattr(module, name)
 def stand(*arguments, **named):

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +53,7 @@ class Opener:
     recording_late: bool = False
 
     @contextmanager
-    def __call__(self, _: Precision, __: Progress) -> Iterator[FunctionGenerator]:
+    def __call__(self, *_: object) -> Iterator[FunctionGenerator]:
         if self.refuse or len(list(self.folder.glob("open *"))) >= self.opens:
             raise EngineError("The card fell off the bus.")
         if self._is_due("broken", self.broken):
@@ -108,19 +107,18 @@ class Opener:
 
 @dataclass(frozen=True)
 class WrongOpener:
-    """Opens a network on the CPU, in a worker, whose results are off by a factor; picklable."""
+    """Opens networks on the CPU, in a worker, whose results are off by a factor; picklable."""
 
     factor: float
-    network: Network
-    device: Device
-    patch: Triple
-
-    @classmethod
-    def by(cls, factor: float) -> "partial[WrongOpener]":
-        """What stands where openers are made."""
-        return partial(cls, factor)
 
     @contextmanager
-    def __call__(self, precision: Precision, progress: Progress) -> Iterator[FunctionGenerator]:
-        with open_generator(self.network, self.device, precision, self.patch, progress) as right:
+    def __call__(
+        self,
+        network: Network,
+        device: Device,
+        patch: Triple,
+        precision: Precision,
+        progress: Progress,
+    ) -> Iterator[FunctionGenerator]:
+        with open_generator(network, device, precision, patch, progress) as right:
             yield FunctionGenerator(lambda patches: right(patches) * np.float32(self.factor))

@@ -8,7 +8,7 @@ import typer
 from ....engine.options import TUNING_SECONDS
 from ....pipelines.errors import QueueLostError
 from ....pipelines.option import Effect
-from ....pipelines.worker_processes.retry import TRIES
+from ....pipelines.run.blame import TRIES
 from ...errors import Exit, complain, errors_reported, sentence, status
 from ...options.queue import QueueOption, checked_batch
 from ...options.translate import DEVICES, BatchSize, Threads, Tune, TuneSeconds, VramLimit

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ....engine.options import NO_LIMITS, CudaLimits
 from ...events import Remark
-from ...worker_processes.messages import StopWork
-from ...worker_processes.retry import TRIES
+from ...run.blame import TRIES
+from ...run.messages import StopWork
 from ..queue.job import OpenJobs
 
 if TYPE_CHECKING:

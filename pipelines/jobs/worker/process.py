@@ -4,18 +4,30 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Self
 
+from ....engine.devices import Device, choose_device
+from ....engine.generator import AnyGenerator
+from ....engine.network.graph import Network
+from ....engine.network.layers import Triple
+from ....engine.options import Precision, Progress
 from ....engine.startup import name_on_machine
 from ...errors import QueueError, QueueLostError
+from ...host.thread_limits import is_out_of_threads
+from ...run.in_flight import DeviceLostError
+from ...run.networks import Networks, OpenNetwork, open_network
+from ...run.pipeline import concurrency_of
+from ...run.worker import Worker
 from ..queue.claims import Claims
 from ..queue.liveness import Membership, membership
 from ..queue.location import QueuePlace
 from ..queue.store import open_tables
-from .client import JobClient, Outage
+from .client import JobClient, Outage, TakenJob
 from .messages import Tell, WorkerEnd, WorkerSettings
-from .warm_device import WarmDevice
-from .worker import JobWorker
+from .planner import JobPlanner
+from .source import QueueSource
+from .tuning import tuning_reported
 
 WATCH_SECONDS = 1.0
 STRAY_SECONDS = 5.0
@@ -27,7 +39,7 @@ def work(
     device: str,
     settings: WorkerSettings,
     tell: Tell,
-    ready: Callable[[JobWorker], None] = lambda _: None,
+    ready: Callable[["QueueWorker"], None] = lambda _: None,
 ) -> WorkerEnd:
     """Do the jobs of a queue on one device; ready: called with what can be stopped from then on.
 
@@ -36,12 +48,87 @@ def work(
     with ExitStack() as stack:
         name = name_on_machine(device)
         claims, member = _joined(stack, place, name, settings.only, Outage(tell))
-        warm = stack.enter_context(WarmDevice(device, settings, tell))
+        chosen = choose_device(device, settings.limits)
+        networks = Networks(chosen, keeps=True, open_network=_reported(tell))
+        stack.enter_context(networks)
+        planner = stack.enter_context(JobPlanner(device, chosen, networks, tell))
         jobs = JobClient(claims, settings, tell, _hindrance(device, settings))
-        worker = JobWorker(jobs, warm, settings, tell)
+        source = QueueSource(jobs, planner, settings, tell)
+        concurrency = partial(concurrency_of, chosen, settings.sharing)
+        worker = QueueWorker(source, Worker(networks, source, concurrency))
         ready(worker)
         with Watch(claims, member, worker):
             return worker.run()
+
+
+class QueueWorker:
+    """A worker whose jobs come from the queue; other threads may stop it."""
+
+    def __init__(self, source: QueueSource, worker: Worker) -> None:
+        self.jobs = source.jobs
+        self._source = source
+        self._worker = worker
+
+    def stop(self) -> None:
+        """Start no further job."""
+        self._source.close()
+
+    def stop_at_once(self) -> None:
+        """Put back what is not almost done, and end."""
+        self._worker.stop_at_once()
+        self.stop()
+
+    def restart(self) -> None:
+        """Stop at once, to be replaced."""
+        self._source.needs_restart = True
+        self.stop_at_once()
+
+    def leave(self, taken: TakenJob) -> None:
+        """Let go of one job that is not ours any more; called repeatedly until it is gone."""
+        if self._source.has_at_work(taken):
+            self._worker.leave(taken.job.study)
+
+    def run(self) -> WorkerEnd:
+        """Work until stopped. Raises QueueError or DeviceUnavailableError."""
+        try:
+            for _ in self._worker.run():
+                pass
+        except DeviceLostError as error:
+            self._abort()
+            self._source.put_back(str(error))
+        except RuntimeError as error:
+            self._abort()
+            if is_out_of_threads(error):  # which another process may find otherwise
+                self._source.hand_back()
+            raise
+        if self._source.is_empty:
+            return "empty"
+        self._source.hand_back()
+        return "restart" if self._source.needs_restart else "stopped"
+
+    def _abort(self) -> None:
+        self._worker.stop()
+        self._worker.abort()
+
+
+def _reported(tell: Tell) -> OpenNetwork:
+    """Open networks with messages on the search for plans."""
+
+    @contextmanager
+    def opened(
+        network: Network,
+        device: Device,
+        patch: Triple | None,
+        precision: Precision,
+        _progress: Progress,
+    ) -> Generator[AnyGenerator]:
+        with ExitStack() as stack:
+            with tuning_reported(tell) as progress:
+                opening = open_network(network, device, patch, precision, progress)
+                generator = stack.enter_context(opening)
+            yield generator
+
+    return opened
 
 
 def _joined(
@@ -81,7 +168,7 @@ class Watch:
     in an answer which never came, and stops it when its name is another worker's.
     """
 
-    def __init__(self, claims: Claims, membership: Membership, worker: JobWorker) -> None:
+    def __init__(self, claims: Claims, membership: Membership, worker: QueueWorker) -> None:
         self._claims = claims
         self._membership = membership
         self._worker = worker

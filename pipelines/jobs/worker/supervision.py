@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ....engine.startup import see_alone
-from ...worker_processes.launch import Channel, WorkerProcess, ending, launch
-from ...worker_processes.messages import StopWork
-from ...worker_processes.supervisor import Restart, RestartPolicy, Supervisor
+from ...run.messages import StopWork
+from ...run.process import Channel, WorkerProcess, ending, launch
+from ...run.supervisor import Restart, Supervisor
 from .messages import (
     Begin,
     FinishJobs,
@@ -23,13 +23,14 @@ from .messages import (
 
 if TYPE_CHECKING:
     from ..queue.location import QueuePlace
-    from .worker import JobWorker
+    from .process import QueueWorker
 
 _RESTART = 75
 """Exit status of a worker that only wants to begin afresh."""
 
 HEALTHY_SECONDS = 10.0
-_RESTARTS = RestartPolicy(pause=0.25, longest=60.0)
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 60.0
+"""Seconds before the second successor of a worker that ended early, which double."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,10 @@ class _Control:
 
     def __init__(self, channel: Channel[WorkerEvent, QueueOrder]) -> None:
         self._channel = channel
-        self._worker: JobWorker | None = None
+        self._worker: QueueWorker | None = None
         threading.Thread(target=self._obey, name="control", daemon=True).start()
 
-    def serve(self, worker: "JobWorker") -> None:
+    def serve(self, worker: "QueueWorker") -> None:
         """The worker from now on; until there is one, the process may end on the spot."""
         self._worker = worker
 
@@ -117,7 +118,9 @@ class QueueWorkers:
         self._is_stopping = False
         launches = {device: partial(self._start, device) for device in devices}
         self._supervisor: Supervisor[QueueOrder, WorkerEvent]
-        self._supervisor = Supervisor(launches, self._hear, self._on_end, _RESTARTS)
+        self._supervisor = Supervisor(
+            launches, self._hear, self._on_end, first=FIRST_PAUSE, longest=LONGEST_PAUSE
+        )
 
     def run(self) -> int:
         """Until all workers ended for good; the worst exit status."""

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine import startup
 from cuda_cyclegan.engine.model.model_file import Model
-from cuda_cyclegan.pipelines.worker_processes import spare_workers
+from cuda_cyclegan.pipelines.run import spare_workers
 
 
 @pytest.fixture

@@ -29,7 +29,8 @@ from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.patch_grid import Timing
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.pipelines import decisions, opening
+from cuda_cyclegan.pipelines import decisions
+from cuda_cyclegan.pipelines.run import networks
 
 nibabel: Any = _nibabel
 VOLUME = ("--inference", "volume")
@@ -170,7 +171,7 @@ def test_plan_tells_what_it_takes(world: World) -> None:
 def test_too_little_memory_is_told_before_anything_is_computed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cuda_cyclegan.pipelines.opening.available_memory", lambda: 1 << 20)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.run.networks.available_memory", lambda: 1 << 20)
     for command, status in (("plan", 0), ("translate", 1)):
         done = world.run(command, *VOLUME)
         assert done.exit_code == status
@@ -232,14 +233,14 @@ def test_a_volume_is_verified_as_a_whole_and_part_by_part(
     model_of(world.model, "instance", Identity())
     voxels = np.random.default_rng(1).uniform(-1, 1, (70, 21, 66)).astype(np.float32)
     stored(world.inputs / "a.nii.gz", voxels)
-    right = opening.open_volume_generator
+    right = networks.open_volume_generator
 
     @contextmanager
     def off(*asked: Any) -> Generator[OffInOnePlace]:
         with right(*asked) as generator:
             yield OffInOnePlace(generator, factor)
 
-    monkeypatch.setattr(opening, "open_volume_generator", off)
+    monkeypatch.setattr(networks, "open_volume_generator", off)
     [row] = world.report(*VOLUME, "--verify", "3")["studies"]
     assert row["status"] == status
     assert (row["verified"]["places"], row["verified"]["tiles"]) == (4, 1)

@@ -13,8 +13,8 @@ from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
 
-from cuda_cyclegan.pipelines.execution.under_way import StudiesUnderWay, StudyProgress
 from cuda_cyclegan.pipelines.results.manifest import load
+from cuda_cyclegan.pipelines.run.in_flight import StudiesUnderWay, StudyProgress
 from cuda_cyclegan.pipelines.study.translator import StudyTranslator
 
 sitk: Any = _SimpleITK
@@ -52,7 +52,7 @@ def test_what_is_drawn_of_files_is_what_the_translation_draws(
     assert world.command("translate", "--overwrite").exit_code == 0
     assert pictures(world) == {}
     before = {name: entry.outputs for name, entry in load(world.output).items()}
-    monkeypatch.setattr("cuda_cyclegan.pipelines.opening.open_generator", no_network)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.run.networks.open_generator", no_network)
     planned = world.command("plan", "--preview")
     assert "kept, preview drawn" in planned.stdout
     assert "2 up to date, 2 previews to draw from the files; nothing was written" in planned.stdout
@@ -73,7 +73,7 @@ def test_a_preview_that_says_other_words_of_the_model_is_drawn_anew(
     other = world.folder / "other.safetensors"
     world.did("model", "edit", str(world.model), "--output", str(other), "--target", "PET")
     world.model = other
-    monkeypatch.setattr("cuda_cyclegan.pipelines.opening.open_generator", no_network)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.run.networks.open_generator", no_network)
     assert "2 up to date\n" in world.command("translate").stdout
     again = world.command("translate", "--preview")
     assert "2 up to date, 2 previews drawn from the files" in again.stdout, again.output

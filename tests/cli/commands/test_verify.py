@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from typer.testing import CliRunner, Result
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.pipelines import decisions, opening
+from cuda_cyclegan.pipelines import decisions
 from cuda_cyclegan.pipelines import translate as translating
+from cuda_cyclegan.pipelines.run import networks
+from cuda_cyclegan.pipelines.run.pipe_worker import PipeWorker
 from cuda_cyclegan.pipelines.study import verify
 
 
@@ -68,7 +71,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def wrong(monkeypatch: pytest.MonkeyPatch, factor: float, every: int = 1) -> None:
     """Have the device be wrong in every so-manieth tile."""
-    right = opening.open_generator
+    right = networks.open_generator
 
     @contextmanager
     def off(*asked: Any) -> Generator[Any]:
@@ -84,7 +87,7 @@ def wrong(monkeypatch: pytest.MonkeyPatch, factor: float, every: int = 1) -> Non
 
             yield Off()
 
-    monkeypatch.setattr(opening, "open_generator", off)
+    monkeypatch.setattr(networks, "open_generator", off)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +164,8 @@ def test_several_devices_verify_each_what_it_computed(
 ) -> None:
     devices = tuple(Device("cpu", "fp32", ("fp32",), None, index) for index in range(2))
     monkeypatch.setattr(decisions, "choose_devices", lambda *_: devices)
-    monkeypatch.setattr(translating, "Opener", WrongOpener.by(factor))
+    wrong_worker = partial(PipeWorker, open_network=WrongOpener(factor))
+    monkeypatch.setattr(translating, "PipeWorker", wrong_worker)
     rows = world.rows("--verify", "1")
     assert [row["status"] for row in rows] == [status] * 2
     assert all(row["verified"]["places"] == 1 for row in rows)

@@ -12,8 +12,8 @@ from cuda_cyclegan.io.files import machine_limits
 from cuda_cyclegan.io.files.header_limits import check_size
 from cuda_cyclegan.io.files.machine_limits import memory_left, most_memory
 from cuda_cyclegan.pipelines.host.memory import available_memory
-from cuda_cyclegan.pipelines.opening import room_for_maps
-from cuda_cyclegan.pipelines.translate import concurrency_of
+from cuda_cyclegan.pipelines.run.networks import room_for_maps
+from cuda_cyclegan.pipelines.run.pipeline import concurrency_of
 
 MIB = 1 << 20
 CPU = Device("cpu", "fp32", ("fp32",))

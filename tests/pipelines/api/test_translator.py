@@ -24,8 +24,9 @@ from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.io.errors import UnreadableScanError, UnsupportedScanError
 from cuda_cyclegan.io.labels import read_mark
-from cuda_cyclegan.pipelines import decisions, opening
+from cuda_cyclegan.pipelines import decisions
 from cuda_cyclegan.pipelines.errors import PreparationError, SettingsError
+from cuda_cyclegan.pipelines.run import networks
 
 nibabel: Any = _nibabel
 AFFINE = np.diag([-1.0, 1.0, 1.0, 1.0])
@@ -279,7 +280,7 @@ def test_values_beyond_a_precision_are_computed_in_a_wider_one(
 
     card = Device("cuda", "fp16", ("fp16", "fp32"))
     monkeypatch.setattr(decisions, "choose_devices", lambda *_: (card,))
-    monkeypatch.setattr(opening, "open_generator", in_precision)
+    monkeypatch.setattr(networks, "open_generator", in_precision)
     with cc.Translator(model) as translator:
         result = translator.translate(noise(0), AFFINE)
     assert result.notes == ("A value left the range of fp16. It was done again in fp32.",)
@@ -290,7 +291,7 @@ def test_who_cannot_hear_that_it_is_open_gets_none(
     model: cc.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[bool] = []
-    right: Callable[..., Any] = opening.open_generator
+    right: Callable[..., Any] = networks.open_generator
 
     @contextmanager
     def watched(*asked: Any) -> Iterator[Any]:
@@ -303,7 +304,7 @@ def test_who_cannot_hear_that_it_is_open_gets_none(
     def deaf(_: cc.Event) -> None:
         raise OSError("a broken pipe")
 
-    monkeypatch.setattr(opening, "open_generator", watched)
+    monkeypatch.setattr(networks, "open_generator", watched)
     with pytest.raises(OSError, match="a broken pipe"):
         cc.Translator(model, device="cpu", on_event=deaf)
     assert closed == [True]

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-if any("worker_processes.launch" in word for word in sys.orig_argv):
+if any("run.process" in word for word in sys.orig_argv):
     launcher = os.getppid()
     while os.getppid() == launcher and not Path(os.environ["GO_ON"]).exists():
         time.sleep(0.02)

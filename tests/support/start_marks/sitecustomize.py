@@ -50,12 +50,12 @@ MARKS: dict[str, list[tuple[str, str, str]]] = {
         ("Store.put", BEFORE, "first study to be stored"),
     ],
     "pipelines.translate": [("run_job", BEFORE, "job known"), ("run_job", AFTER, "batch over")],
-    "pipelines.worker_processes.launch": [("launch", BEFORE, "worker launched")],
-    "pipelines.worker_processes.batch_worker": [
-        ("work", BEFORE, "job known"),
-        ("work", AFTER, "batch over"),
+    "pipelines.run.process": [("launch", BEFORE, "worker launched")],
+    "pipelines.run.pipe_worker": [
+        ("PipeWorker.__call__", BEFORE, "job known"),
+        ("PipeWorker.__call__", AFTER, "batch over"),
     ],
-    "pipelines.execution.stages": [
+    "pipelines.run.stages": [
         ("StudyStages.load", BEFORE, "first study asked for"),
         ("StudyStages.load", AFTER, "first study read"),
         ("StudyStages.infer", BEFORE, "first study begun"),

@@ -16,8 +16,6 @@ from support.waiting import ENOUGH, ToldCondition
 from support.watched_calls import watch_calls
 
 from cuda_cyclegan.pipelines.errors import QueueLostError
-from cuda_cyclegan.pipelines.execution import study_pipeline
-from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
 from cuda_cyclegan.pipelines.jobs.queue.job import Claim
 from cuda_cyclegan.pipelines.jobs.queue.liveness import Membership
@@ -31,8 +29,9 @@ from cuda_cyclegan.pipelines.jobs.worker.messages import (
     WorkerEvent,
     WorkerSettings,
 )
-from cuda_cyclegan.pipelines.jobs.worker.process import work
-from cuda_cyclegan.pipelines.jobs.worker.worker import JobWorker
+from cuda_cyclegan.pipelines.jobs.worker.process import QueueWorker, work
+from cuda_cyclegan.pipelines.run import pipeline
+from cuda_cyclegan.pipelines.run.concurrency import WeightedSemaphore
 
 
 class Rounds:
@@ -104,7 +103,7 @@ def test_one_job_at_most_is_taken_ahead(world: QueueWorld, monkeypatch: pytest.M
 
     watch_calls(monkeypatch, "prepare", lambda number: number == 1 and second_is_read.set())
     watch_calls(monkeypatch, "infer", count)
-    monkeypatch.setattr(study_pipeline, "WeightedSemaphore", Places)
+    monkeypatch.setattr(pipeline, "WeightedSemaphore", Places)
     world.work()
     assert held == [2]
     assert world.states(batch) == ["done"] * 5
@@ -168,7 +167,7 @@ def test_only_the_job_that_was_cancelled_is_left(
 ) -> None:
     world.scans(3)
     batch = world.submit()
-    left = Rounds(monkeypatch, JobWorker, "leave")
+    left = Rounds(monkeypatch, QueueWorker, "leave")
 
     def cancel(number: int) -> None:
         if number == 1:
@@ -195,7 +194,7 @@ def test_a_job_that_was_cancelled_and_queued_again_is_done_by_the_same_worker(
     """Which gets it a second time while it still has it in hand."""
     world.scans(1)
     batch = world.submit()
-    left = Rounds(monkeypatch, JobWorker, "leave")
+    left = Rounds(monkeypatch, QueueWorker, "leave")
 
     def cancel(number: int) -> None:
         if number == 0:
@@ -217,7 +216,7 @@ def test_a_worker_whose_name_is_anothers_puts_its_jobs_back_and_is_replaced(
 ) -> None:
     monkeypatch.setattr(Membership, "renew", lambda _: False)
     monkeypatch.setattr(Membership, "is_lost", lambda _: True)
-    told = Rounds(monkeypatch, JobWorker, "restart")
+    told = Rounds(monkeypatch, QueueWorker, "restart")
     watch_calls(monkeypatch, "infer", lambda _: told.wait())
     world.scans(3)
     batch = world.submit()
@@ -364,7 +363,7 @@ def test_a_worker_that_gets_no_threads_puts_its_jobs_back(
     world.scans(2)
     batch = world.submit()
     with monkeypatch.context() as patch:
-        patch.setattr(study_pipeline.StudyPipeline, place, refused)
+        patch.setattr(pipeline.StudyPipeline, place, refused)
         for _ in range(4):  # more tries than a study has that ends workers
             with pytest.raises(RuntimeError, match="new thread"):
                 world.work()

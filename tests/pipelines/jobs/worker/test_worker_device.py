@@ -32,18 +32,18 @@ from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.options import Precision, Progress
 from cuda_cyclegan.io.discovery import discover, images_sha256
 from cuda_cyclegan.io.errors import UnreadableScanError
-from cuda_cyclegan.pipelines import opening
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
-from cuda_cyclegan.pipelines.jobs.worker import warm_device
+from cuda_cyclegan.pipelines.jobs.worker import process
 from cuda_cyclegan.pipelines.jobs.worker.messages import (
     TuningBegan,
     TuningEnded,
     WorkerEvent,
     WorkerSettings,
 )
+from cuda_cyclegan.pipelines.jobs.worker.planner import find_study
 from cuda_cyclegan.pipelines.jobs.worker.process import work
-from cuda_cyclegan.pipelines.jobs.worker.warm_device import find_study
+from cuda_cyclegan.pipelines.run import networks
 from cuda_cyclegan.pipelines.study import translator as study_run
 
 nibabel: Any = _nibabel
@@ -60,8 +60,8 @@ class Card:
         self._tuned: set[Precision] = set()
         self._runs, self._overflows_at = iter(range(99)), overflows_at
         device = Device("cuda", "fp16", ("fp16", "bf16"))
-        patch.setattr(warm_device, "choose_device", lambda *_: device)
-        patch.setattr(opening, "open_generator", self.open)
+        patch.setattr(process, "choose_device", lambda *_: device)
+        patch.setattr(networks, "open_generator", self.open)
 
     @contextmanager
     def open(

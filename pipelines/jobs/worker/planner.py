@@ -1,0 +1,327 @@
+"""What is to be done about a job of the queue: its study found again, its folder and its models."""
+
+import os
+import platform
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Self
+
+from ....engine.devices import Device
+from ....engine.errors import ModelFileError
+from ....engine.model.model_card import ModelCard
+from ....engine.model.model_file import Model, load_model
+from ....engine.network.layers import Triple
+from ....io.channels import joined, other_results, with_results
+from ....io.discovery import discover, images_sha256
+from ....io.errors import UnreadableScanError
+from ....io.files.atomic import refused
+from ....io.files.own_files import user_name
+from ....io.files.parts import remove_leftovers
+from ....io.reading import causes_named
+from ....io.volume import Study
+from ...cycle import back_model, back_options, cycle_rule
+from ...decisions import check_model, with_precision
+from ...events import Remark
+from ...report.report import StudyReport, failure_of
+from ...results.bids_dataset import BidsDataset
+from ...results.earlier_results import synthetic_checked
+from ...results.manifest import Manifest, Recipe
+from ...results.resume import PlannedStudy, Planner
+from ...results.sidecar import SidecarMaker
+from ...run.networks import Networks
+from ...run.source import JobKind
+from ...settings import CycleCheck, TranslateOptions
+from ...study.figures import CycleRule
+from ...study.maps import maps_asked_for
+from ...study.selection import contrast_checked
+from ..queue.job import StudyJob
+from ..submission import refused_link
+from .messages import Tell
+
+
+@dataclass(frozen=True, slots=True)
+class _Models:
+    """The model of a job with the patch that it is opened for, None for volumes, and its reverse
+    model, if a cycle check is asked for.
+    """
+
+    path: str
+    sha256: str
+    patch: Triple | None
+    cycle_check: CycleCheck | None
+    model: Model
+    back: Model | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Identity and card of a model; empty if its file cannot be read."""
+
+    identity: str = ""
+    card: ModelCard | None = None
+
+
+class JobPlanner:
+    """Keeps the models of the last job and its output folder; a context manager.
+
+    name: of the device, "cpu" or "cuda:N". networks: that are open on the device.
+    """
+
+    def __init__(self, name: str, device: Device, networks: Networks, tell: Tell) -> None:
+        self._name = name
+        self._device = device
+        self._networks = networks
+        self._tell = tell
+        self._models: _Models | None = None
+        self._known: dict[str, _Known] = {}
+        self._back_identities: dict[str, str] = {}
+        self._manifest: Manifest | None = None
+        self._folder_stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close_folder()
+
+    def close_folder(self) -> None:
+        """Let go of the output folder, so that other programs may have it.
+
+        What workers beside this one left there when they were killed goes first.
+        """
+        if self._manifest:
+            with suppress(OSError):
+                remove_leftovers(self._manifest.output)
+        self._manifest = None
+        self._folder_stack.close()
+
+    def plan(self, job: StudyJob) -> PlannedStudy:
+        """What is to be done about a job's study.
+
+        Raises ScanError, OutputFolderError or SettingsError; an OSError is about the output folder.
+        """
+        known = self._known_of(job)
+        study = find_study(job, known.card)
+        if known.card:
+            study = contrast_checked(study, known.card, job.options.takes)
+        study = synthetic_checked(study, job.options.takes)
+        manifest = self._open_folder(Path(job.output))
+        planner = Planner(
+            manifest.output,
+            manifest.entries,
+            Recipe(known.identity, self._options(job).settings().sha256()),
+            job.options.overwrite,
+            job.options.preview,
+            self._cycle_rule(job, known.card),
+            maps_asked_for(job.options),
+            known.card.words if known.card else (),
+            known.card and SidecarMaker.of(known.card, job.model_sha256, job.options),
+        )
+        [planned] = planner.plan([study])
+        if known.card and job.options.layout == "bids":
+            dataset = BidsDataset.of(manifest.output, known.card, job.options)
+            dataset.describe([study], job.model_sha256)
+        if planned.refreshed:
+            manifest.append(planned.refreshed)
+        return planned
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the output folder of the last job."""
+        assert self._manifest
+        return self._manifest
+
+    def kind(self, job: StudyJob) -> JobKind:
+        """Return what a job and those that are `like` it have in common, with the model open.
+
+        Raises EngineError, OutputFolderError or SettingsError.
+        """
+        options = self._options(job)
+        self._open_folder(Path(job.output))
+        models = self._models_of(job, options)
+        recipe = Recipe(models.model.identity, options.settings().sha256())
+        kind = JobKind(models.model, options, recipe, models.back)
+        with self._networks.use(*kind.uses) as (network, *_):
+            network.open(kind.precision)  # what it raises is about this job
+        return kind
+
+    def _options(self, job: StudyJob) -> TranslateOptions:
+        return with_precision(job.options, [self._device], self._name)
+
+    def _open_folder(self, output: Path) -> Manifest:
+        if self._manifest and self._manifest.output == output:
+            self._manifest.refresh()
+            return self._manifest
+        self.close_folder()
+        self._manifest = self._folder_stack.enter_context(Manifest(output, shared=True))
+        if self._manifest.remark:
+            self._tell(Remark(self._manifest.remark))
+        remove_leftovers(output)
+        return self._manifest
+
+    def _known_of(self, job: StudyJob) -> _Known:
+        """What is known of the job's model."""
+        if job.model_sha256 not in self._known:
+            try:
+                model = self._load(job)
+            except ModelFileError:
+                return _Known()
+            self._known = {job.model_sha256: _Known(model.identity, model.card)}
+        return self._known[job.model_sha256]
+
+    def _load(self, job: StudyJob) -> Model:
+        """The model that was meant when the job was submitted. Raises ModelFileError."""
+        model = load_model(Path(job.model))
+        if model.sha256 != job.model_sha256:
+            raise ModelFileError(
+                f"{job.model} is another model than when the job was submitted; submit again, or "
+                "put the old file back."
+            )
+        return model
+
+    def _models_of(self, job: StudyJob, options: TranslateOptions) -> _Models:
+        """The models of a job, which may be those of the job before. Raises EngineError."""
+        known = self._models
+        wanted = job.model, job.model_sha256, options.settings().opened_for, job.options.cycle_check
+        if known and (known.path, known.sha256, known.patch, known.cycle_check) == wanted:
+            return known
+        self._models = None
+        self._networks.close()
+        model = self._load(job)
+        check_model(model, options, self._device)
+        back = back_model(model, job.options)
+        if back:
+            check_model(back, back_options(options, back), self._device)
+        self._models = _Models(*wanted, model, back)
+        return self._models
+
+    def _cycle_rule(self, job: StudyJob, card: ModelCard | None) -> CycleRule | None:
+        """By which a job's result is to have a cycle error, if it is.
+
+        Without a model's file it is one that no result fits, so that the study is due, and fails.
+        """
+        asked = job.options.cycle_check
+        if asked is None:
+            return None
+        if card is None:
+            return CycleRule("")
+        if asked.sha256 not in self._back_identities:
+            try:
+                identity = load_model(Path(asked.model)).identity
+            except ModelFileError:
+                return CycleRule("")
+            self._back_identities = {asked.sha256: identity}
+        return cycle_rule(card, self._back_identities[asked.sha256])
+
+
+def find_study(job: StudyJob, card: ModelCard | None) -> Study:
+    """The study of a job, found again among its files, which stand in the order of the channels.
+
+    card: of its model, if that can be read. Raises ScanError, also for a series that has grown
+    since it was submitted.
+    """
+    for file in job.files:
+        _check_there(file)
+    if refused := refused_link(job):
+        raise UnreadableScanError(
+            f"{refused.path} changed since it was submitted: {refused.reason}; submit it again."
+        )
+    found = discover([Path(file) for file in job.files], None, job.options.choice())
+    study = _study_of(found.studies, job, card)
+    if study:
+        name = PurePosixPath(job.study)
+        others = other_results(name, card.output_channels) if card else ()
+        study = replace(study, name=name, other_results=others)
+        if job.mirrored:
+            others, mirrored = (tuple(map(PurePosixPath, at)) for at in (job.others, job.mirrored))
+            study = replace(study, other_results=others, mirrored=mirrored)
+        if job.incomplete:
+            notes = (*study.notes, job.incomplete)
+            study = replace(study, incomplete=job.incomplete, notes=notes)
+        return _as_listed(study, job)
+    why = f" ({found.skipped[0].reason})" if found.skipped else ""
+    raise UnreadableScanError(f"{job.files[0]} is no study any more{why}; submit it again.")
+
+
+def _as_listed(study: Study, job: StudyJob) -> Study:
+    """The study as its folders were when it was submitted; a part of it is no study."""
+    if not job.listed:
+        return study
+    from ....io.dicom.series import came_since
+
+    listed = tuple((Path(folder), when) for folder, when in job.listed)
+    scans = tuple(replace(scan, listed=listed) for scan in study.scans)
+    study = replace(study, scans=scans, listed=listed)
+    with causes_named(study.files[0]):
+        new = came_since(study)
+    if new:
+        raise UnreadableScanError(
+            f"{study.files[0].parent} holds {len(new)} more images of this series than when it was "
+            f"submitted ({new[0].name}); submit it again when it is complete."
+        )
+    return study
+
+
+def _check_there(file: str) -> None:
+    """Raise UnreadableScanError if this worker does not see a file of a job."""
+    host, again = platform.node(), "then 'jobs retry'"
+    try:
+        os.lstat(file)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UnreadableScanError(
+            f"{file} does not exist on {host}; put it back, or mount it there if other hosts have "
+            f"it, {again}."
+        ) from error
+    except OSError as error:
+        raise UnreadableScanError(
+            f"{file} cannot be reached by {user_name()} on {host} ({error.strerror}); give this "
+            f"user the right to its folders, or see to its disk, {again}."
+        ) from error
+
+
+def _study_of(scans: Sequence[Study], job: StudyJob, card: ModelCard | None) -> Study | None:
+    """The one scan that has all files of a job, or the study of several scans that have.
+
+    Jobs of older programs do not say which images are meant; if several scans have the same files,
+    the name of the result does.
+    """
+    names = card.input_channels if card else ("",) * max(len(job.images), 1)
+    if job.images:
+        by_images = {images_sha256(scan): scan for scan in scans}
+        chosen = [by_images[each] for each in job.images if each in by_images]
+    elif _files_of(scans) == sorted(job.files):
+        chosen = sorted(scans, key=lambda scan: job.files.index(str(scan.files[0])))
+        names = names if card else ("",) * len(chosen)
+    else:
+        chosen = [scan for scan in scans if {*map(str, scan.files)} == {*job.files}]
+        if len(chosen) > 1:
+            chosen = [scan for scan in chosen if _is_named(job, scan, card)]
+    if len(chosen) == 1 and len(job.images) < 2:
+        return chosen[0]
+    is_whole = len(chosen) == len(names) and _files_of(chosen) == sorted(job.files)
+    return joined(chosen, names) if chosen and is_whole else None
+
+
+def _files_of(scans: Sequence[Study]) -> list[str]:
+    return sorted(str(file) for scan in scans for file in scan.files)
+
+
+def _is_named(job: StudyJob, scan: Study, card: ModelCard | None) -> bool:
+    made = card.output_channels if card else ("",)
+    return with_results(scan, made).name.name == PurePosixPath(job.mirrored_name).name
+
+
+def row_of(job: StudyJob) -> StudyReport:
+    """The row of a job about which nothing else is known."""
+    return StudyReport(
+        name=job.study, source=Path(job.files[0]), output=job.target, status="up to date"
+    )
+
+
+def failed(job: StudyJob, error: Exception) -> StudyReport:
+    """The row of a job that could not be begun with."""
+    if isinstance(error, OSError):
+        error = refused(f"{error.filename or 'A file'} cannot be used", error)
+    return replace(row_of(job), status="failed", failure=failure_of(error, None))

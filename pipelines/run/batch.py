@@ -1,0 +1,281 @@
+"""A batch at work: by a worker in this process as long as its device works, or by worker processes,
+one a device, to which each study goes when there is room for it.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from ...engine.errors import EngineError
+from ...io.files.parts import remove_leftovers
+from ..events import DeviceOpened, Event, Listen, StudyDone, Worked
+from ..report.report import Failure, StudyReport
+from ..results.manifest import Manifest, ManifestEntry
+from ..results.resume import PlannedStudy
+from .blame import TRIES
+from .in_flight import DeviceLostError
+from .messages import (
+    BatchNews,
+    BatchOrder,
+    Ended,
+    ResultMade,
+    ResultRecorded,
+    StopStoring,
+    StopWork,
+    StudyGiven,
+    StudyWanted,
+)
+from .outcomes import BatchEvents
+from .pipe_worker import PipeWorker
+from .process import WorkerProcess, ending, launch
+from .source import BatchStudies, ListSource
+from .spare_workers import SpareWorkers
+from .supervisor import Restart, Supervisor
+from .worker import LAST_MOMENT, PATIENCE, Worker
+
+_MOST_IN_VAIN = TRIES + 2
+"""More than die of one study, at first with others in hand and then of it alone."""
+
+
+def run_batch(
+    planned: Sequence[PlannedStudy], batch: "BatchRun", listen: Listen
+) -> tuple[StudyReport, ...]:
+    """Return the rows of all studies in their order, or what there is of them after a
+    KeyboardInterrupt.
+
+    After a KeyboardInterrupt, what the network has done with is still stored if that is soon done;
+    another one ends that too.
+    """
+    try:
+        for event in batch.run():
+            listen(event)
+    except KeyboardInterrupt:
+        with suppress(KeyboardInterrupt):
+            batch.stop()
+            for event in batch.rest(PATIENCE):
+                listen(event)
+        with suppress(KeyboardInterrupt):
+            batch.abort()
+            for event in batch.rest(LAST_MOMENT):
+                listen(event)
+    finally:
+        batch.stop()
+    return tuple(row for study in planned if (row := batch.outcomes.of(study)))
+
+
+@dataclass(slots=True)
+class _AtWork:
+    """What a device's process has in hand. finished: number of studies. trouble: its last words."""
+
+    in_hand: dict[str, PlannedStudy] = field(default_factory=dict[str, PlannedStudy])
+    finished: int = 0
+    has_device: bool = False
+    trouble: str | None = None
+
+
+class BatchRun:
+    """Owns the workers of a batch.
+
+    Studies of a process that dies go to another one, alone, to see which of them was the cause. The
+    process is replaced if its device had opened, unless too many die there one after another.
+    studies: what is to be done. processes: one for each device. manifest: of the output folder.
+    here: the worker of the only device in this process, and its source; the processes go on if it
+    loses the device. spares: the first process of a device, if one was started already; then this
+    process is a command, which may end before its workers have closed their GPUs.
+    """
+
+    def __init__(
+        self,
+        studies: BatchStudies,
+        processes: Sequence[PipeWorker],
+        manifest: Manifest,
+        here: tuple[Worker, ListSource] | None = None,
+        spares: SpareWorkers | None = None,
+    ) -> None:
+        self.outcomes = studies.outcomes
+        self._studies = studies
+        self._manifest = manifest
+        self._here = here
+        self._at_work = {process.name: _AtWork() for process in processes}
+        self._asking: deque[str] = deque()
+        self._opened = {process.name for process in processes if here}
+        self._awaits_ends = spares is None
+        self._trouble = ""
+        self._is_stopped = False
+        self._events = BatchEvents(self.outcomes)
+        self._launches = {
+            process.name: partial(_launched, process, spares) for process in processes
+        }
+        if here is None:
+            self._supervisor = self._supervised()
+        self._thread = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
+
+    def run(self) -> Iterator[Event]:
+        """Everything that happens until the last study is over."""
+        if self._here:
+            worker, source = self._here
+            try:
+                yield from worker.run()
+                return
+            except DeviceLostError as error:
+                worker.stop()
+                why = str(error)
+            yield from worker.rest()
+            source.put_back(why)
+            self._supervisor = self._supervised()
+            self._here = None
+        self._thread.start()
+        yield from self._events.listen()
+
+    def stop(self) -> None:
+        """Begin nothing more; what the networks have done with is still stored."""
+        self._is_stopped = True
+        if self._here:
+            self._here[0].stop()
+        else:
+            self._supervisor.post(lambda: self._end(StopWork()))
+
+    def rest(self, seconds: float) -> Iterator[Event]:
+        """What still happens after a stop, for so long."""
+        return self._here[0].rest(seconds) if self._here else self._events.listen(seconds)
+
+    def abort(self) -> None:
+        """Store nothing more, end all processes, and remove what is being stored."""
+        if self._here:
+            self._here[0].abort()
+            return
+        self._supervisor.post(self._abort)
+        if self._thread.is_alive():
+            self._thread.join()
+        remove_leftovers(self._manifest.output)
+
+    def _supervised(self) -> Supervisor[BatchOrder, BatchNews]:
+        return Supervisor(self._launches, self._hear, self._on_end, _MOST_IN_VAIN)
+
+    def _supervise(self) -> None:
+        try:
+            self._supervisor.run()
+            self._give_up()
+            self._events.end()
+        except BaseException as error:
+            self._events.fail(error)
+
+    def _abort(self) -> None:
+        self._is_stopped = True
+        self._end(StopStoring())
+        self._supervisor.kill_in(LAST_MOMENT)
+
+    def _end(self, order: StopWork | StopStoring) -> None:
+        """Have all workers stop, also those that wait for what others might leave."""
+        self._supervisor.stop(order)
+        self._hand_out()
+
+    def _hear(self, device: str, news: BatchNews) -> None:
+        match news:
+            case StudyWanted():
+                self._asking.append(device)
+                self._hand_out()
+            case ResultMade(entry):
+                self._supervisor.tell(device, ResultRecorded(self._record(entry)))
+            case Ended(trouble):
+                self._at_work[device].trouble = trouble
+                if not (trouble or self._awaits_ends):  # in trouble, a successor needs the GPU
+                    self._supervisor.let_go(device)
+            case _:
+                self._note(device, news)
+
+    def _on_end(self, device: str, status: int, _seconds: float) -> Restart:
+        """Have others do what a process had in hand, unless a stop was the end of it."""
+        dead, self._at_work[device] = self._at_work[device], _AtWork()
+        self._asking = deque(other for other in self._asking if other != device)
+        self._trouble = dead.trouble or _death(device, status)
+        if not self._is_stopped:
+            in_hand = dead.in_hand
+            counts = dead.has_device
+            for planned in self._studies.put_back(
+                in_hand.values(), self._trouble, in_hand, counts=counts
+            ):
+                self._fail(planned)
+        if dead.in_hand:
+            remove_leftovers(self._manifest.output)
+        may_open = dead.has_device or dead.trouble is None
+        is_needed = self._studies.any_waiting and not self._is_stopped
+        self._hand_out()
+        if not (may_open and is_needed):
+            return "none"
+        return "at once" if dead.finished else "in vain"
+
+    def _record(self, entry: ManifestEntry) -> OSError | None:
+        self._studies.recorded.add(entry.output)
+        try:
+            self._manifest.append(entry)
+        except OSError as error:
+            return error
+        return None
+
+    def _note(self, device: str, event: Event) -> None:
+        worker = self._at_work[device]
+        match event:
+            case DeviceOpened():
+                worker.has_device = True
+                if device in self._opened:
+                    return
+                self._opened.add(device)
+            case Worked(span):
+                event = Worked(replace(span, track=f"{device}: {span.track}"))
+            case StudyDone(row):
+                worker.in_hand.pop(row.name, None)
+                worker.finished += 1
+            case _:
+                pass
+        self._events.tell(event)
+        if isinstance(event, StudyDone):
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Give waiting studies to workers that ask, and the end once nobody's can come back."""
+        if not self._is_stopped:
+            self._asking = deque(
+                device for device in self._asking if not self._was_given_one(device)
+            )
+        if self._is_stopped or not any(one.in_hand for one in self._at_work.values()):
+            while self._asking:
+                self._supervisor.tell(self._asking.popleft(), StudyGiven(None))
+
+    def _was_given_one(self, device: str) -> bool:
+        planned = self._studies.take(self._at_work[device].in_hand)
+        if planned:
+            self._supervisor.tell(device, StudyGiven(planned))
+        return planned is not None
+
+    def _fail(self, planned: PlannedStudy) -> None:
+        failure = Failure("engine", self._trouble, None)
+        for each in (*planned.aliases, planned):
+            row = replace(each.opening_row, status="failed", failure=failure)
+            self._events.tell(StudyDone(row))
+
+    def _give_up(self) -> None:
+        """Fail what still waits, as no worker is left."""
+        if self._is_stopped or not self._studies.any_waiting:
+            return
+        if not self.outcomes.any_ended:
+            raise EngineError(self._trouble)
+        for planned in self._studies.give_up():
+            self._fail(planned)
+
+
+def _launched(
+    process: PipeWorker, spares: SpareWorkers | None
+) -> WorkerProcess[BatchOrder, BatchNews]:
+    spare = spares.take(process) if spares else None
+    return spare or launch(process, device=process.name)
+
+
+def _death(device: str, status: int) -> str:
+    return (
+        f"The process for {device} ended in the middle of its work ({ending(status)}); see "
+        "the system's log for memory or driver errors."
+    )

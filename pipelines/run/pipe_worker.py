@@ -1,0 +1,154 @@
+"""A worker in a process of its own, whose jobs come through a pipe from the process of its batch.
+
+It asks for a study when it has room to read one, sends its events, and has its results recorded by
+the process that holds the manifest. When that process is gone, the worker ends.
+"""
+
+import os
+import threading
+from collections import abc
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from ...engine.devices import Device
+from ...engine.errors import EngineError
+from ...engine.generator import AnyGenerator
+from ...engine.network.graph import Network
+from ...engine.network.layers import Triple
+from ...engine.options import Precision, Progress
+from ..events import DeviceOpened
+from ..host.processes import release_output
+from ..report.report import StudyReport
+from ..results.manifest import ManifestEntry
+from ..results.record_folder import OutputPlace
+from ..results.resume import PlannedStudy
+from .in_flight import DeviceLostError
+from .messages import (
+    BatchNews,
+    BatchOrder,
+    Ended,
+    ResultMade,
+    ResultRecorded,
+    StopStoring,
+    StopWork,
+    StudyGiven,
+    StudyWanted,
+)
+from .networks import Networks, OpenNetwork, open_network
+from .pipeline import Concurrency
+from .process import Channel
+from .source import JobKind
+from .worker import Worker
+
+
+class PipeSource:
+    """Jobs from the process that holds studies and manifest, for all threads of a worker.
+
+    place: of the manifest.
+    """
+
+    def __init__(
+        self, kind: JobKind, channel: Channel[BatchNews, BatchOrder], place: OutputPlace
+    ) -> None:
+        self.place = place
+        self._kinds = iter([kind])
+        self._channel = channel
+        self._recording = threading.Lock()
+        self._given: SimpleQueue[PlannedStudy | None] = SimpleQueue()
+        self._answers: SimpleQueue[OSError | None] = SimpleQueue()
+
+    @property
+    def record(self) -> "PipeSource":
+        """The way to the manifest."""
+        return self
+
+    def next_kind(self) -> JobKind | None:
+        """Return the one kind of the batch, once."""
+        return next(self._kinds, None)
+
+    def take(self) -> PlannedStudy | None:
+        """Ask for a study and wait for the answer."""
+        self._channel.send(StudyWanted())
+        return self._given.get()
+
+    def may_begin(self, _study: str) -> bool:
+        """Return True: a batch has no start window."""
+        return True
+
+    def finish(self, _row: StudyReport) -> None:
+        """Do nothing: the event of the end goes through the pipe."""
+
+    def put_back(self, why: str) -> None:
+        """Have the other process do what is in hand."""
+        self._channel.send(Ended(why))
+
+    def append(self, entry: ManifestEntry) -> None:
+        """Have an entry recorded, on disk before this returns. Raises OSError."""
+        with self._recording:
+            self._channel.send(ResultMade(entry))
+            error = self._answers.get()
+        if error:
+            raise error
+
+    def obey(self, worker: Worker) -> None:
+        """Do what the supervisor says; without one, end the process on the spot."""
+        while True:
+            try:
+                order = self._channel.receive()
+            except EOFError:
+                os._exit(1)
+            match order:
+                case StudyGiven(planned):
+                    self._given.put(planned)
+                case ResultRecorded(error):
+                    self._answers.put(error)
+                case StopWork():
+                    worker.stop()
+                case StopStoring():
+                    worker.abort()
+
+
+@dataclass(frozen=True, slots=True)
+class PipeWorker:
+    """What a worker process of a batch runs; picklable.
+
+    name: of the device, as the process counts that starts the worker. kind: of its jobs. device: as
+    the worker counts, with the memory limit of one network of two if there are two. place: of the
+    manifest. concurrency: this worker's part of the machine. open_network: opens its networks.
+    """
+
+    name: str
+    kind: JobKind
+    device: Device
+    place: OutputPlace
+    concurrency: Concurrency
+    open_network: OpenNetwork = open_network
+
+    def __call__(self, channel: Channel[BatchNews, BatchOrder]) -> None:
+        """Translate what is given out until there is no more."""
+
+        @contextmanager
+        def opened(
+            network: Network,
+            device: Device,
+            patch: Triple | None,
+            precision: Precision,
+            progress: Progress,
+        ) -> abc.Generator[AnyGenerator]:
+            with self.open_network(network, device, patch, precision, progress) as generator:
+                channel.send(DeviceOpened(generator.device))  # before a study can end the process
+                yield generator
+
+        source = PipeSource(self.kind, channel, self.place)
+        networks = Networks(self.device, is_halved=True, open_network=opened)
+        worker = Worker(networks, source, lambda: self.concurrency)
+        threading.Thread(target=source.obey, args=(worker,), daemon=True).start()
+        try:
+            for event in worker.run():
+                channel.send(event)
+        except (EngineError, DeviceLostError) as error:
+            source.put_back(str(error))
+            return
+        release_output()
+        channel.send(Ended())

@@ -1,0 +1,291 @@
+"""Studies through three stages at the same time: one is read, one translated, one stored."""
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from ...engine.cores import usable_cores
+from ...engine.devices import Device
+from ...engine.generator import SharedGenerator
+from ...io.files.parts import remove_parts_of_this_process
+from ..cycle import BackTranslator
+from ..events import DeviceOpened, Event, opening_event
+from ..host.memory import available_memory
+from ..results.disk_space import DiskSpace
+from ..results.resume import PlannedStudy
+from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
+from .in_flight import DeviceLostError
+from .networks import Networks
+from .outcomes import BatchEvents, Outcomes
+from .source import JobKind, JobSource
+from .stages import Finished, Inferred, Loaded, StudyStages
+
+_READ, _INFER, _WRITE = "read", "infer", "write"
+"""Names of the threads; several of a kind are numbered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """How much is under way at a time.
+
+    host_bytes: what all studies may hold together; one that needs more is worked on alone.
+    readers, networks, writers: threads, each with one study at most. A card is kept busy by two
+    networks: one study's tiles are computed while the last rows of another are copied out.
+    """
+
+    host_bytes: int
+    readers: int = 1
+    networks: int = 1
+    writers: int = 1
+
+
+def concurrency_of(device: Device, sharing: int = 1) -> Concurrency:
+    """How much of this machine goes to one of `sharing` devices.
+
+    Half of the memory that is free, at most. In ONNX Runtime the network needs all
+    cores, so one study is read and one stored beside it. A card is fed by many threads, most of
+    them readers: one thread unpacks a file, several pack one.
+    """
+    memory = available_memory() // (2 * sharing)
+    if device.kind != "cuda":
+        return Concurrency(memory)
+    cores = usable_cores() // sharing
+    readers, writers = min(6, cores * 3 // 8), min(4, cores // 4)
+    return Concurrency(memory, readers=max(1, readers), networks=2, writers=max(1, writers))
+
+
+class StudyPipeline:
+    """Threads that carry studies from file to file.
+
+    A study that fails travels on as its row, so rows come in the order of the studies as long as
+    there is one reader and one writer. The threads are daemons: who cannot wait for them may
+    leave, since under a result's name nothing but a whole file ever appears.
+    """
+
+    def __init__(
+        self,
+        kind: JobKind,
+        source: JobSource,
+        networks: Networks,
+        concurrency: Concurrency,
+        disk_space: DiskSpace,
+        outcomes: Outcomes,
+    ) -> None:
+        self._kind, self._source, self._networks = kind, source, networks
+        self._next_study = threading.Lock()
+        self._concurrency = concurrency
+        self._ahead, self._behind = (
+            WeightedSemaphore(concurrency.readers),
+            WeightedSemaphore(concurrency.writers),
+        )
+        self._is_stopped, self._commits = False, CommitBarrier()
+        self._loaded: SimpleQueue[PlannedStudy | Loaded | None] = SimpleQueue()
+        self._inferred: SimpleQueue[Inferred | None] = SimpleQueue()
+        self._events = BatchEvents(outcomes, (StoppedError,))
+        self._stages = StudyStages(
+            kind,
+            source,
+            disk_space,
+            WeightedSemaphore(concurrency.host_bytes),
+            self._events.tell,
+            self._commits,
+        )
+        self._is_announced = kind.settings.inference == "patches"
+        self._reading, self._storing = concurrency.readers, concurrency.writers
+        self._counting = threading.Lock()
+        self._verifier = networks.verifier(kind.model)
+        self._threads = [
+            *self._workers(_READ, concurrency.readers, self._read_all),
+            *self._workers(_INFER, 1, self._infer_all),
+            *self._workers(
+                _WRITE, concurrency.writers, self._store_all, self._end_with_last_writer
+            ),
+        ]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self._events.is_over
+
+    def start(self) -> None:
+        """Start all threads, whose events `rest` returns."""
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        """Wait for the end of all threads."""
+        for thread in self._threads:
+            thread.join()
+
+    def stop(self) -> None:
+        """Begin nothing more; what the network has done with is still stored."""
+        self._is_stopped = True
+        self._events.expected = StoppedError, DeviceLostError
+        self._stages.stop()
+        self._ahead.close()
+        self._behind.close()
+        self._loaded.put(None)
+        self._end_writers()
+
+    def leave(self, study: str) -> None:
+        """Let a study end, interrupted, at its next tile or stage; all others go on."""
+        self._stages.leave(study)
+
+    def rest(self, seconds: float = threading.TIMEOUT_MAX) -> Iterator[Event]:
+        """What still happens, for so long; raises what ended a thread."""
+        return self._events.listen(seconds)
+
+    def abort(self) -> None:
+        """Store nothing more, and remove what is being stored; no part appears from then on."""
+        self._commits.shut()
+        remove_parts_of_this_process(self._source.record.place.output)
+
+    def _workers(
+        self,
+        name: str,
+        count: int,
+        work: Callable[[], None],
+        then: Callable[[], None] = lambda: None,
+    ) -> Generator[threading.Thread]:
+        """then: called after the work, also when it failed and the batch was told so."""
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                self._events.fail(error)
+            then()
+
+        for number in range(1, count + 1):
+            own = name if count == 1 else f"{name} {number}"
+            yield threading.Thread(target=run, name=own, daemon=True)
+
+    def _read_all(self) -> None:
+        while self._ahead.acquire():
+            with self._next_study:
+                planned = self._source.take()
+                if planned and planned.action == "translate" and not self._is_announced:
+                    self._is_announced = True
+                    self._loaded.put(planned)
+            if planned is None:
+                break
+            self._loaded.put(self._stages.load(planned))
+        self._loaded.put(None)
+
+    def _infer_all(self) -> None:
+        kind = self._kind
+        if not kind.opens:
+            self._infer(None, None)
+            self._end_writers()
+            return
+        opening = self._networks.use(*kind.uses, progress=self._tune)
+        with opening as (generator, *others), self._loss_reported():
+            self._events.tell(DeviceOpened(generator.open(kind.precision)))
+            back_translator = None
+            if kind.back:
+                [returning] = others
+                returning.open(kind.precision)
+                back_translator = BackTranslator(kind.model, kind.back, returning, kind.options)
+            self._infer_with(generator, back_translator)
+        self._end_writers()
+
+    def _infer_with(
+        self, generator: SharedGenerator, back_translator: BackTranslator | None
+    ) -> None:
+        others = list(
+            self._workers(
+                f"{_INFER} beside",
+                self._concurrency.networks - 1,
+                lambda: self._infer(generator, back_translator),
+            )
+        )
+        for other in others:
+            other.start()
+        self._infer(generator, back_translator)
+        for other in others:
+            other.join()
+
+    @contextmanager
+    def _loss_reported(self) -> Generator[None]:
+        """Tell of a lost device before it is closed, which then may take for ever."""
+        try:
+            yield
+        except DeviceLostError as error:
+            self._events.fail(error)
+            raise
+
+    def _tune(self, what: str, share: float | None) -> None:
+        self._events.tell(opening_event(what, share))
+
+    def _infer(
+        self, generator: SharedGenerator | None, back_translator: BackTranslator | None
+    ) -> None:
+        while (loaded := self._next_loaded(generator)) is not None:
+            inferred = self._stages.infer(loaded, generator, self._verifier, back_translator)
+            del loaded
+            if not (self._behind.acquire() and self._is_taken(inferred)):
+                self._stages.drop(inferred)
+            del inferred
+
+    def _is_taken(self, inferred: Inferred) -> bool:
+        """Whether a writer, or the last one as it ends, takes a study."""
+        with self._counting:
+            if self._storing:
+                self._inferred.put(inferred)
+            return bool(self._storing)
+
+    def _next_loaded(self, generator: SharedGenerator | None) -> Loaded | None:
+        """The next study; None once all readers are done, for each thread that asks.
+
+        The first volume to be translated at once is announced before it is read.
+        """
+        while not self._is_stopped:
+            loaded = self._loaded.get()
+            if isinstance(loaded, PlannedStudy):
+                self._stages.make_ready(loaded, generator)
+                continue
+            if loaded is not None:
+                self._ahead.release()
+                return loaded
+            with self._counting:
+                self._reading -= 1
+                if self._reading <= 0:
+                    self._loaded.put(None)
+                    break
+        return None
+
+    def _store_all(self) -> None:
+        while (finished := self._finish_next()) is not None:
+            self._stages.store(finished)
+            del finished  # its voxels would stay while the next study is awaited
+            self._behind.release()
+
+    def _end_with_last_writer(self) -> None:
+        with self._counting:
+            self._storing -= 1
+            is_last = not self._storing
+        if is_last:
+            self._drop_what_is_left()
+            self._networks.end_verifying()
+            self._events.end()
+
+    def _drop_what_is_left(self) -> None:
+        """A stop ends writers by what they wait for, behind which a study may still have come."""
+        while not self._inferred.empty():
+            if (inferred := self._inferred.get()) is not None:
+                self._stages.drop(inferred)
+
+    def _finish_next(self) -> Finished | None:
+        inferred = self._inferred.get()
+        if inferred is None:
+            return None
+        if self._commits.is_shut:
+            self._stages.drop(inferred)
+            return None
+        return self._stages.finish(inferred, self._verifier)
+
+    def _end_writers(self) -> None:
+        for _ in range(self._concurrency.writers):
+            self._inferred.put(None)

@@ -1,0 +1,152 @@
+"""Worker processes that load libraries, read the model and make their card's context while the job
+is still looked into. Imports little, as whoever starts them has not loaded much yet.
+"""
+
+import io
+import pickle
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...engine.errors import ModelFileError
+from ...engine.probe.gpus import CudaDevice, lone_card
+from .process import Channel, WorkerProcess, launch
+
+if TYPE_CHECKING:
+    from .pipe_worker import PipeWorker
+
+
+@dataclass(frozen=True, slots=True)
+class CardFound:
+    """To the supervisor: the one card that a spare worker sees, None where it cannot use one."""
+
+    card: CudaDevice | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobAssigned:
+    """To a spare worker: its job, without the weights of a model that it has read itself.
+
+    worker: pickled. sha256: of the model's file.
+    """
+
+    worker: bytes
+    sha256: str
+
+
+class SpareWorkers:
+    """Those that wait for a job, by device."""
+
+    def __init__(self, workers: Mapping[str, WorkerProcess[Any, Any]]) -> None:
+        self._workers = dict(workers)
+        self._found: dict[str, CudaDevice | None] = {}
+
+    def cards(self) -> tuple[CudaDevice, ...]:
+        """The card of each worker, as this process counts them; none where one worker has none.
+
+        Waits until their drivers have started.
+        """
+        found = [self._card(device) for device in self._workers]
+        known = tuple(card for card in found if card)
+        return known if len(known) == len(found) else ()
+
+    def take(self, job: "PipeWorker") -> WorkerProcess[Any, Any] | None:
+        """Tell a device's worker its job; who takes it out answers for it from then on."""
+        if job.name not in self._workers:
+            return None
+        self._card(job.name)  # so that nobody else hears of it
+        worker = self._workers.pop(job.name)
+        worker.channel.send(JobAssigned(_without_weights(job), job.kind.model.sha256))
+        return worker
+
+    def end(self) -> None:
+        """End those that are left."""
+        for worker in self._workers.values():
+            worker.kill()
+        for worker in self._workers.values():
+            worker.reap()
+
+    def _card(self, device: str) -> CudaDevice | None:
+        if device not in self._found:
+            self._found[device] = self._heard(device)
+        return self._found[device]
+
+    def _heard(self, device: str) -> CudaDevice | None:
+        try:
+            card = self._workers[device].channel.receive().card
+        except EOFError:
+            return None
+        return card and replace(card, index=int(device.rpartition(":")[2]))
+
+
+@contextmanager
+def spare_workers(devices: Sequence[str], model: Path) -> Generator[SpareWorkers]:
+    """A process for each of these devices; those that nobody has taken by the end are ended.
+
+    model: the file of the model that they will be told to use.
+    """
+    task = partial(_work, model)
+    spares = SpareWorkers({device: launch(task, device=device) for device in devices})
+    try:
+        yield spares
+    finally:
+        spares.end()
+
+
+_NOT_THE_MODEL = 1
+"""Exit status where the file is gone or is another by now; a successor is told all."""
+
+
+def _work(model: Path, channel: Channel[Any, Any]) -> int | None:
+    from ...engine.startup import early_model
+
+    read_model = early_model(model)
+    threading.Thread(target=lambda: channel.send(CardFound(lone_card())), daemon=True).start()
+    from .pipe_worker import PipeWorker
+
+    try:
+        assigned: JobAssigned = channel.receive()
+    except EOFError:  # nobody is left who could want it
+        return None
+    try:
+        read = read_model()
+    except ModelFileError:
+        return _NOT_THE_MODEL
+    if read.sha256 != assigned.sha256:
+        return _NOT_THE_MODEL
+    worker = _WithWeights(io.BytesIO(assigned.worker), read.network.weights).load()
+    assert isinstance(worker, PipeWorker)
+    return worker(channel)
+
+
+_WEIGHTS = "weights"
+
+
+def _without_weights(worker: "PipeWorker") -> bytes:
+    """For a process that has read the same model, which has them."""
+    pickled = io.BytesIO()
+    _WithoutWeights(pickled, worker.kind.model.network.weights).dump(worker)
+    return pickled.getvalue()
+
+
+class _WithoutWeights(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, weights: object) -> None:
+        super().__init__(file)
+        self._weights = weights
+
+    def persistent_id(self, obj: object) -> str | None:
+        return _WEIGHTS if obj is self._weights else None
+
+
+class _WithWeights(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, weights: object) -> None:
+        super().__init__(file)
+        self._weights = weights
+
+    def persistent_load(self, pid: object) -> object:
+        assert pid == _WEIGHTS
+        return self._weights

@@ -1,0 +1,427 @@
+"""What is done with one study at each stage of its way."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from math import prod
+from typing import TypeAlias
+
+from ...engine.errors import EngineError
+from ...engine.generator import SharedGenerator
+from ...io.errors import ScanError
+from ...io.reading import read_grid
+from ...io.volume import Volume
+from ...io.writing import map_beside
+from ..cycle import BackTranslated, BackTranslator, host_bytes, plan_back
+from ..errors import PreparationError
+from ..events import Event, StudyDone, TilesDone, unit_of
+from ..host.arrays import HostArrays
+from ..report.report import StudyReport
+from ..results.aliases import alias_note
+from ..results.disk_space import DiskSpace
+from ..results.input_files import InputFiles, states_again
+from ..results.manifest import content_of
+from ..results.resume import ADDS, PlannedStudy, result_files
+from ..study.inference import make_ready
+from ..study.plan import StudyPlan, model_extents
+from ..study.translator import (
+    InferredStudy,
+    OnTiles,
+    PreparedStudy,
+    StudyTranslator,
+    Translated,
+)
+from ..study.verify import StudyVerifier, check_verified, verified_together, volume_again_bytes
+from ..study.volumes import StudyVolumes, look_at_study
+from .concurrency import CommitBarrier, WeightedSemaphore, running_in_background
+from .in_flight import StudiesUnderWay, StudyProgress
+from .source import JobKind, JobSource
+
+Loaded: TypeAlias = tuple[StudyProgress, list[PreparedStudy]] | StudyDone
+"""The one in the list is taken out of it by what works on it, so that nobody else holds it."""
+Inferred: TypeAlias = tuple[StudyProgress, InferredStudy | BackTranslated] | StudyDone
+Finished: TypeAlias = tuple[StudyProgress, Translated] | StudyDone
+
+
+class StudyStages:
+    """Called by the threads of a pipeline, each study by one at a time.
+
+    Everything returns a study that goes on, with its progress, or one that is over. memory: host
+    bytes. tell: what hears the events. commits: what results pass.
+    """
+
+    def __init__(
+        self,
+        kind: JobKind,
+        source: JobSource,
+        disk_space: DiskSpace,
+        memory: WeightedSemaphore,
+        tell: Callable[[Event], None],
+        commits: CommitBarrier,
+    ) -> None:
+        self._kind, self._source = kind, source
+        self._results = kind.store(source.record)
+        self._commits = commits
+        self._under_way = StudiesUnderWay(memory, tell, commits)
+        self._arrays = HostArrays()
+        self._disk_space = disk_space
+        # Each study's preparation takes several cores, and the network waits for the first only.
+        self._preparing = threading.Lock()
+        self._tell = tell
+        self._aliases: dict[str, tuple[PlannedStudy, ...]] = {}
+
+    def stop(self) -> None:
+        """End all that is not stored yet at its next tile, or where it waits for memory."""
+        self._under_way.stop()
+
+    def leave(self, study: str) -> None:
+        """Let a study end, interrupted, at its next tile or stage."""
+        self._under_way.leave(study)
+
+    def load(self, planned: PlannedStudy) -> Loaded:
+        """Read and prepare a study, once there is memory for it; if nothing is due, it is over."""
+        row = planned.opening_row
+        self._under_way.want(row.name)
+        if planned.action == "keep":
+            return StudyDone(replace(row, preview=planned.picture, sidecars=planned.sidecars))
+        if planned.action == "refuse":
+            return StudyDone(row)
+        if planned.action in ADDS:
+            return self._with_more_beside(planned, row)
+        self._aliases[row.name] = planned.aliases
+        progress = self._under_way.begin(planned, row)
+        return self._under_way.stage(progress, lambda: [self._prepare(progress)])
+
+    def _with_more_beside(self, planned: PlannedStudy, row: StudyReport) -> StudyDone:
+        """Write what a result that is up to date lacks; the network has no part in it."""
+        progress = self._under_way.begin(planned, row)
+        done = self._under_way.stage(progress, lambda: self._put_beside(progress))
+        return self._under_way.over(done)
+
+    def _put_beside(self, progress: StudyProgress) -> StudyReport:
+        planned, watch = progress.planned, progress.watch
+        self._results.record.place.check()
+        picture = self._picture(progress) if planned.action == "preview" else None
+        with watch.time("write"):
+            self._results.put_beside(planned, picture, self._commits)
+        return replace(
+            progress.row,
+            preview=planned.picture,
+            drawn=picture is not None,
+            sidecars=planned.sidecars,
+        )
+
+    def _picture(self, progress: StudyProgress) -> bytes:
+        """The preview of a result that is there, from its files."""
+        self._take_memory(progress)
+        planned, translator = progress.planned, self._translator(progress)
+        return translator.preview_stored(planned.study, planned.targets, progress.row.warning)
+
+    def make_ready(self, planned: PlannedStudy, generator: SharedGenerator | None) -> None:
+        """Let the network take the memory for a volume while that is read.
+
+        What is in the way of it is told of the study itself, once it is read. The slices of a DICOM
+        series tell their grid no sooner.
+        """
+        scan = planned.study.channels[0]
+        if generator is None or scan.format == "dicom":
+            return
+        with suppress(ScanError, PreparationError, EngineError):
+            grid = read_grid(scan)
+            i, j, k = grid.extents[:3]
+            extents = model_extents((i, j, k), grid.affine, self._kind.model.card)
+            generator.do(lambda network: make_ready(network, extents), self._kind.precision)
+
+    def infer(
+        self,
+        loaded: Loaded,
+        generator: SharedGenerator | None,
+        verifier: StudyVerifier,
+        back_translator: BackTranslator | None = None,
+    ) -> Inferred:
+        """Run the network on a study, and on its result the one that translates it back, if any.
+
+        Of a series all volumes but the last are finished and handed on to be written as well.
+        """
+        if isinstance(loaded, StudyDone):
+            return loaded
+        if generator is None:
+            raise RuntimeError("A study is to be translated, and no network was to be opened.")
+        progress, ready = loaded
+        if not self._source.may_begin(progress.row.name):
+            self.leave(progress.row.name)
+
+        unit, volumes = unit_of(ready[0].prepared.plan), progress.volumes
+
+        def on_tiles(done: int, total: int) -> None:
+            at, count = (volumes.number + 1, volumes.count) if volumes else (1, 1)
+            self._tell(TilesDone(progress.row.name, done, total, unit, at, count))
+            self._under_way.check(progress)
+
+        def work() -> InferredStudy | BackTranslated:
+            if volumes and volumes.is_series:
+                return self._infer_series(progress, volumes, ready, generator, verifier, on_tiles)
+            study = ready.pop()
+            if back_translator is None:
+                return self._infer(progress, study, generator, on_tiles)
+            return self._forward_and_back(progress, study, generator, back_translator, on_tiles)
+
+        return self._under_way.stage(progress, work)
+
+    def finish(self, inferred: Inferred, verifier: StudyVerifier) -> Finished:
+        """Bring a study back onto its scan's grid."""
+        if isinstance(inferred, StudyDone):
+            return inferred
+        progress, study = inferred
+        return self._under_way.stage(progress, lambda: self._finish(progress, study, verifier))
+
+    def store(self, finished: Finished) -> None:
+        """Write a study's result, and its row; before that, those of its aliases."""
+        if isinstance(finished, StudyDone):
+            last, aliases = finished, self._sharing_the_fate_of(finished.row)
+        else:
+            progress, made = finished
+            stored = self._under_way.stage(progress, lambda: self._store(progress, made))
+            others = self._aliases.pop(progress.row.name, ())
+            aliases = [self._store_again(progress, made, each) for each in others]
+            last = self._under_way.over(stored)  # behind them, as they still need its memory
+        for done in (*aliases, last):
+            self._tell(done)
+
+    def _sharing_the_fate_of(self, row: StudyReport) -> list[StudyDone]:
+        """What becomes of the aliases of a study that has no new result."""
+        return [
+            StudyDone(replace(alias.opening_row, status=row.status, failure=row.failure))
+            for alias in self._aliases.pop(row.name, ())
+        ]
+
+    def _store_again(
+        self, progress: StudyProgress, made: Translated, alias: PlannedStudy
+    ) -> StudyDone:
+        """Store the result of a study for another name of it."""
+        notes = *progress.row.notes, alias_note(progress.planned.study)
+        row = replace(alias.opening_row, notes=notes, cycle=progress.row.cycle)
+        again = self._under_way.begin(alias, row)
+        again.ahead = progress.ahead
+
+        def store() -> StudyReport:
+            again.inputs = states_again(alias.study, progress.inputs)
+            return replace(self._store(again, made), tiles=0)
+
+        return self._under_way.over(self._under_way.stage(again, store))
+
+    def _prepare(self, progress: StudyProgress) -> PreparedStudy:
+        kind, study = self._kind, progress.planned.study
+        self._results.record.place.check()  # before hours are spent on what could not be stored
+        self._disk_space.check(study.files)
+        self._take_memory(progress)
+        files = InputFiles(study)
+        with running_in_background(files.states) as states:
+            with files.unchanged():
+                volumes = StudyVolumes(study, kind.options, self._arrays.empty, files.unchanged)
+            progress.volumes = volumes
+            prepared = self._prepare_next(progress, volumes)
+            # To hash takes longer than to read, and only what is stored needs it.
+            progress.hashed = lambda: files.confirmed(states())
+        return prepared
+
+    def _prepare_next(self, progress: StudyProgress, volumes: StudyVolumes) -> PreparedStudy:
+        """Read and prepare the first volume of a study, or the next of a series."""
+        with volumes.unchanged():
+            scans = self._translator(progress).read(progress.planned.study, volumes)
+        translator = self._translator(progress)  # of the volume that was read
+        progress.note(*scans.notes)
+        plan = translator.plan(scans)
+        progress.note(*volumes.notes_of(scans.volumes[0], plan))
+        if not volumes.number:
+            needed = self._needed(scans.volumes[0], plan, is_series=volumes.is_series)
+            self._under_way.settle_memory(progress, needed)
+        with self._preparing:
+            prepared = translator.prepare(scans, plan)
+        progress.note(*prepared.notes)
+        return prepared
+
+    def _translator(self, progress: StudyProgress) -> StudyTranslator:
+        """The steps of the volume at hand; only the first of a series has a preview."""
+        kind, volumes = self._kind, progress.volumes
+        is_later = volumes is not None and volumes.number > 0
+        options = replace(kind.options, preview=False) if is_later else kind.options
+        return StudyTranslator(kind.model, options, progress.watch, self._arrays.empty)
+
+    def _take_memory(self, progress: StudyProgress) -> None:
+        """Wait for what a study needs by its headers; what is wrong with them is told when it is
+        read.
+        """
+        foreseen = 0
+        with progress.watch.time("read"), suppress(ScanError, PreparationError, EngineError):
+            unread = look_at_study(progress.planned.study, self._kind.options)
+            foreseen = unread.reading_bytes
+            plan = self._translator(progress).plan_volumes(unread.volumes)
+            needed = self._needed(unread.volumes[0], plan, is_series=unread.count > 1)
+            foreseen = max(foreseen, needed)
+        self._under_way.take_memory(progress, foreseen)
+
+    def _needed(self, volume: Volume, plan: StudyPlan, *, is_series: bool) -> int:
+        back, options = self._kind.back, self._kind.options
+        again = volume_again_bytes(plan, options.verify)
+        if is_series:
+            again += plan.footprint.stored  # of the volume before, which is being written
+        if back is None:
+            return plan.footprint.peak + again
+        return again + host_bytes(volume, plan, plan_back(volume, back, options), options)
+
+    def _infer(
+        self,
+        progress: StudyProgress,
+        study: PreparedStudy,
+        generator: SharedGenerator,
+        on_tiles: OnTiles,
+    ) -> InferredStudy:
+        self._disk_space.check(progress.planned.study.files)  # studies are read ahead
+        begin_to_store = partial(self._begin_to_store, progress)
+        inferred = self._translator(progress).infer(study, generator, on_tiles, begin_to_store)
+        progress.note(*inferred.notes)
+        return inferred
+
+    def _infer_series(
+        self,
+        progress: StudyProgress,
+        volumes: StudyVolumes,
+        ready: list[PreparedStudy],
+        generator: SharedGenerator,
+        verifier: StudyVerifier,
+        on_tiles: OnTiles,
+    ) -> InferredStudy:
+        """As `_infer`, volume after volume, each in the memory of the one before."""
+        before = 0
+        while True:
+            study = ready.pop()
+            steps = study.prepared.plan.steps
+            total = before + steps * (1 + volumes.left)
+
+            def on_more(done: int, _: int, before: int = before, total: int = total) -> None:
+                on_tiles(before + done, total)
+
+            inferred = self._infer(progress, study, generator, on_more)
+            del study
+            if not volumes.left:
+                return inferred
+            self._hand_on(progress, self._finished(progress, inferred, verifier))
+            del inferred
+            before += steps
+            ready.append(self._prepare_next(progress, volumes))
+
+    def _hand_on(self, progress: StudyProgress, made: Translated) -> Translated:
+        """Have a volume of a series written; what is made so far, with voxels of this volume."""
+        store, planned = self._results, progress.planned
+        with progress.watch.time("write"), self._disk_space.taken(planned.study.files):
+            if not progress.series:
+                aliases = self._aliases.get(progress.row.name, ())
+                begun = (
+                    store.begin_series(each, made.volumes, self._commits)
+                    for each in (planned, *aliases)
+                )
+                progress.ahead = progress.series = tuple(chain.from_iterable(begun))
+            for at, series in enumerate(progress.series):
+                series.add(made.volumes[at % len(made.volumes)])
+        first = progress.made or made
+        tiles = made.tiles + (progress.made.tiles if progress.made else 0)
+        progress.made = replace(first, volumes=(), tiles=tiles)
+        return replace(progress.made, volumes=made.volumes)
+
+    def _begin_to_store(self, progress: StudyProgress, made: Volume) -> Callable[[int], None]:
+        if progress.is_series:
+            return _unheard
+        progress.leave_ahead()  # of a try in another precision
+        begun = self._results.begin(progress.planned, made, self._commits)
+        progress.ahead = (begun,) if begun else ()
+        return begun.on_rows if begun else _unheard
+
+    def _forward_and_back(
+        self,
+        progress: StudyProgress,
+        study: PreparedStudy,
+        generator: SharedGenerator,
+        back_translator: BackTranslator,
+        on_tiles: OnTiles,
+    ) -> BackTranslated:
+        """As `_infer`, with the result finished and translated back; the rest takes no network."""
+        returning = back_translator.plan(study).steps
+
+        def on_forward(done: int, total: int) -> None:
+            on_tiles(done, total + returning)
+
+        def on_back(done: int, total: int) -> None:
+            passed = self._kind.options.passes * study.prepared.plan.steps
+            on_tiles(passed + done, passed + total)
+
+        inferred = self._infer(progress, study, generator, on_forward)
+        made = back_translator.translate_back(inferred, progress.watch, on_back, self._arrays.empty)
+        progress.note(*made.notes)
+        return made
+
+    def _compared(self, progress: StudyProgress, made: BackTranslated) -> InferredStudy:
+        """A study with its cycle error in the row."""
+        checked = made.compared(progress.watch, self._arrays.empty)
+        progress.note(*filter(None, [checked.error.note]))
+        progress.row = replace(progress.row, cycle=checked.error)
+        return checked.inferred
+
+    def _finish(
+        self, progress: StudyProgress, made: InferredStudy | BackTranslated, verifier: StudyVerifier
+    ) -> Translated:
+        progress.take_inputs()
+        study = self._compared(progress, made) if isinstance(made, BackTranslated) else made
+        finished = self._finished(progress, study, verifier)
+        return self._hand_on(progress, finished) if progress.is_series else finished
+
+    def _finished(
+        self, progress: StudyProgress, study: InferredStudy, verifier: StudyVerifier
+    ) -> Translated:
+        translator = self._translator(progress)
+        if (options := translator.options).verify:
+            verified = verifier.verify(study, options, progress.row.name, progress.watch)
+            together = verified_together(progress.row.verified, verified)
+            progress.row = replace(progress.row, verified=together)
+            check_verified(verified)
+        finished = translator.finish(study, progress.row.warning)
+        progress.note(*finished.notes)
+        return finished
+
+    def _store(self, progress: StudyProgress, made: Translated) -> StudyReport:
+        with progress.watch.time("write"), self._disk_space.taken(progress.planned.study.files):
+            outputs = self._results.put(
+                progress.planned,
+                made,
+                progress.inputs,
+                self._commits,
+                progress.row.cycle,
+                progress.ahead,
+            )
+        count = prod(made.volumes[0].further)
+        return replace(
+            progress.row,
+            status="translated",
+            voxels=count * made.volumes[0].voxels.size,
+            volumes=count,
+            tiles=made.tiles,
+            preview=progress.planned.picture,
+            sidecars=progress.planned.sidecars,
+            seams=made.seams,
+            maps=tuple(map_beside(progress.planned.target, each.mark.kind) for each in made.maps),
+            spread=made.spread,
+            source_content=content_of(progress.inputs),
+            output_content=content_of(result_files(outputs, progress.planned.targets)),
+        )
+
+    def drop(self, inferred: Inferred | Finished) -> None:
+        """Leave a study that will not be stored any more."""
+        if not isinstance(inferred, StudyDone):
+            inferred[0].leave_ahead()
+
+
+def _unheard(_slices: int) -> None:
+    pass

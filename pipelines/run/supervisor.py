@@ -1,0 +1,152 @@
+"""Keeps a worker process for each device at work, and a successor for each that dies."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import wait
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+from ..backoff import Backoff
+from .process import WorkerProcess
+
+Order = TypeVar("Order")
+News = TypeVar("News")
+
+Restart: TypeAlias = Literal["none", "at once", "in vain"]
+"""What follows a worker: nothing, a successor, or one unless too many came to nothing."""
+
+
+@dataclass(slots=True)
+class _Place(Generic[Order, News]):
+    """A device. due: when its next worker starts, None if none is to. in_vain: how many workers
+    ended in vain one after another.
+    """
+
+    device: str
+    launch: Callable[[], WorkerProcess[Order, News]]
+    backoff: Backoff
+    worker: WorkerProcess[Order, News] | None = None
+    began: float = 0.0
+    due: float | None = 0.0
+    in_vain: int = 0
+
+
+class Supervisor(Generic[Order, News]):
+    """Runs in one thread; all but `run` and `post` is for that thread alone.
+
+    launches: what starts a worker of each device. hear: told what a device's worker says. on_end:
+    told that it ended, with its exit status, or a signal's number below zero, and after how many
+    seconds; decides what follows. most: workers of a device that may end in vain one after another,
+    None for any number. first, longest: seconds before the second successor of such a worker, which
+    double from the one to the other.
+    """
+
+    def __init__(
+        self,
+        launches: Mapping[str, Callable[[], WorkerProcess[Order, News]]],
+        hear: Callable[[str, News], None],
+        on_end: Callable[[str, int, float], Restart],
+        most: int | None = None,
+        first: float = 0.0,
+        longest: float = 0.0,
+    ) -> None:
+        self._places = [
+            _Place(device, start, Backoff(first, longest)) for device, start in launches.items()
+        ]
+        self._hear, self._on_end = hear, on_end
+        self._most = most
+        self._posted: deque[Callable[[], None]] = deque()
+        self._woken, self._wake = Pipe(duplex=False)
+        self._deadline: float | None = None
+        self._is_stopping = False
+
+    def run(self) -> None:
+        """Until no worker is left, and none is to come."""
+        while any(place.worker or place.due is not None for place in self._places):
+            for place in self._places:
+                self._start_if_due(place)
+            self._wait()
+            while self._posted:
+                self._posted.popleft()()
+            if self._deadline is not None and time.monotonic() >= self._deadline:
+                self._kill()
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Have something done by the thread that runs; for other threads and signals' handlers."""
+        self._posted.append(action)
+        self._wake.send_bytes(b"!")
+
+    def tell(self, device: str, order: Order) -> None:
+        """Say something to a device's worker."""
+        for place in self._places:
+            if place.device == device and place.worker:
+                place.worker.channel.send(order)
+
+    def let_go(self, device: str) -> None:
+        """A device's worker has said its last, and only its process is still to end: do not wait.
+
+        That is what it takes a driver to close a card, a fifth of a second and more.
+        """
+        for place in self._places:
+            if place.device == device and place.worker:
+                place.worker.let_go()
+                self._replace(place, 0)
+
+    def stop(self, order: Order) -> None:
+        """Say something to all workers, and start none from now on."""
+        self._is_stopping = True
+        for place in self._places:
+            place.due = None
+            if place.worker:
+                place.worker.channel.send(order)
+
+    def kill_in(self, seconds: float) -> None:
+        """End the workers that are left then."""
+        self._deadline = time.monotonic() + seconds
+
+    def _start_if_due(self, place: _Place[Order, News]) -> None:
+        if place.due is not None and place.due <= time.monotonic():
+            place.worker, place.due = place.launch(), None
+            place.began = time.monotonic()
+
+    def _wait(self) -> None:
+        """Hear whoever has something to say, or until something is due."""
+        workers = {place.worker.channel.fileno(): place for place in self._places if place.worker}
+        moments = [self._deadline, *(place.due for place in self._places)]
+        soonest = min((moment for moment in moments if moment is not None), default=None)
+        patience = None if soonest is None else max(soonest - time.monotonic(), 0)
+        ready = wait([self._woken, *workers], patience)
+        if self._woken in ready:
+            self._woken.recv_bytes()
+        for descriptor, place in workers.items():
+            if descriptor in ready:
+                self._attend(place)
+
+    def _attend(self, place: _Place[Order, News]) -> None:
+        assert place.worker
+        try:
+            news = place.worker.channel.receive()
+        except EOFError:
+            self._replace(place, place.worker.reap())
+        else:
+            self._hear(place.device, news)
+
+    def _replace(self, place: _Place[Order, News], status: int) -> None:
+        place.worker = None
+        restart = self._on_end(place.device, status, time.monotonic() - place.began)
+        place.in_vain = place.in_vain + 1 if restart == "in vain" else 0
+        if place.in_vain > 1:
+            place.backoff.lengthen()
+        else:
+            place.backoff.reset()
+        is_last = self._most is not None and place.in_vain >= self._most
+        if restart != "none" and not (is_last or self._is_stopping):
+            place.due = max(place.backoff.until, time.monotonic())
+
+    def _kill(self) -> None:
+        self._deadline = None
+        for place in self._places:
+            if place.worker:
+                place.worker.kill()
