@@ -1,5 +1,4 @@
-"""From a graph to a program for a card: steps, memory and launches, all without a card.
+"""Compile a graph to a GPU program: steps, memory plan and launches, all without a GPU.
 
-May import the network. Must never import cuda: everything here runs and is tested on any
-machine.
+May import the network. Must never import cuda: everything here runs and is tested on any machine.
 """

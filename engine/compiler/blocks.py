@@ -1,4 +1,4 @@
-"""A volume cut into blocks of one size, which the compiler takes for the patches of a batch."""
+"""A volume divided into blocks of one size, which the compiler treats as the patches of a batch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,33 +7,35 @@ from math import lcm, prod
 from ..network.layers import Triple, triple
 
 _LONGEST, _STEPS = 128, (16, 20)
-"""Extent of a block at most, and of which of two it is a multiple, unless the network's stride is
-more. What blocks reach past a volume is computed for nothing: with both, a few percent of it.
+"""Largest extent of a block, and the two steps of which a block's extent is a multiple, unless the
+network's stride is larger. Voxels of blocks past the end of a volume are computed in vain: with
+both steps, a few percent.
 """
 
 _SHORTEST = 32
-"""Of a block, where the volume is not shorter itself; smaller ones do not fill a card."""
+"""Smallest extent of a block unless the volume itself is shorter; smaller blocks do not fill a GPU.
+"""
 
 _BORDER = 8
-"""Voxels by which a block costs more than it holds: those around it that are read again."""
+"""Width in voxels of the halo of a block that is read again; part of a block's estimated cost."""
 
 
 _RUN, _MOST = 450_000, 8 << 20
-"""What a run costs besides its blocks, in voxels of them, and voxels of a run at most: what lies
-between two steps of a run then stays in the cache. Measured on an H200.
+"""Overhead of a run in voxels, and most voxels of a run: data between two steps of a run then stays
+in the cache. Measured on an H200.
 """
 
 
 _MOST_UNDIVIDED = 24 << 20
-"""Voxels of a volume at most whose low resolutions are undivided."""
+"""Most voxels of a volume whose low resolutions are processed undivided."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockGrid:
-    """Blocks that cover a volume, side by side from its first voxel on, in C order.
+    """Blocks that cover a volume, next to each other from its first voxel on, in C order.
 
     The last ones along an axis may reach past the volume. extents: (D, H, W) of the volume, a
-    multiple of the network's stride. block: of each block, as well.
+    multiple of the network's stride. block: extents of each block, also a multiple of it.
     """
 
     extents: Triple
@@ -47,12 +49,12 @@ class BlockGrid:
 
     @property
     def blocks(self) -> int:
-        """All of them."""
+        """Number of all blocks."""
         return prod(self.counts)
 
     @property
     def batch(self) -> int:
-        """Blocks in one run, which no limit of memory changes; the last run is filled up."""
+        """Blocks in one run, independent of any memory limit; the last run is filled up."""
         voxels = prod(self.block)
         offered = [batch for batch in (1, 2, 4, 8) if batch == 1 or batch * voxels <= _MOST]
         return min(offered, key=lambda batch: -(-self.blocks // batch) * (batch * voxels + _RUN))
@@ -69,19 +71,19 @@ class BlockGrid:
         return BlockGrid(self.extents, block) if is_one else None
 
     def volume_at(self, block: Triple) -> Triple:
-        """Extents of the volume at the resolution at which a block has these."""
+        """Extents of the volume at the resolution at which a block has the extents `block`."""
         sizes = zip(self.extents, block, self.block, strict=True)
         return triple(extent * own // base for extent, own, base in sizes)
 
     def runs(self, batch: int, slowest: int = 0) -> "Iterator[BlockRun]":
-        """All blocks, so many at once, from one end of the axis `slowest` to the other."""
+        """Yield all blocks in runs of `batch`, from one end of the axis `slowest` to the other."""
         for row in self._rows(slowest):
             for first in range(0, len(row), batch):
                 blocks = row[first : first + batch]
                 yield BlockRun(blocks[0], len(blocks), row.step)
 
     def _rows(self, slowest: int) -> "Iterator[range]":
-        """Numbers of all blocks, of which those along W follow each other."""
+        """Yield the numbers of all blocks in rows, the blocks of a row adjacent along W."""
         planes, height, width = self.counts
         match slowest:
             case 0:
@@ -96,7 +98,7 @@ class BlockGrid:
                     yield range(column, self.blocks, width)
 
     def stored_blocks(self, batch: int) -> int:
-        """Blocks in whole runs, of which the last may have some that are none of the volume."""
+        """Blocks in whole runs, including those of the last run outside the volume."""
         return -(-self.blocks // batch) * batch
 
 
@@ -104,7 +106,7 @@ class BlockGrid:
 class BlockRun:
     """Blocks of a grid. first: number of the first one. count: how many.
 
-    apart: from each number to the next one.
+    apart: difference between consecutive numbers.
     """
 
     first: int
@@ -113,15 +115,15 @@ class BlockRun:
 
     @property
     def numbers(self) -> range:
-        """Of its blocks."""
+        """Numbers of the run's blocks."""
         return range(self.first, self.first + self.count * self.apart, self.apart)
 
 
 def grid_of(extents: Triple, stride: Triple) -> BlockGrid:
-    """The blocks of a volume (D, H, W) of multiples of the network's stride.
+    """Return the blocks of a volume (D, H, W) whose extents are multiples of the network's stride.
 
-    They depend on nothing else, so that a result does not, either. Few sizes serve all volumes:
-    convolutions are tuned for each.
+    They depend on nothing else, so results do not, either. A few sizes cover all volumes, because
+    convolutions are tuned for each size.
     """
     sizes = zip(extents, stride, strict=True)
     return BlockGrid(extents, triple(_block_extent(extent, step) for extent, step in sizes))

@@ -1,34 +1,34 @@
-"""The numbers of one graphics card that a program is fitted to."""
+"""Properties of one GPU to which a program is fitted."""
 
 from dataclasses import dataclass
 
 WGMMA_CAPABILITY = (9, 0)
-"""The only compute capability with products by warp groups."""
+"""The only compute capability with warpgroup matrix products (wgmma)."""
 
 _RESERVED = 1 << 10
-"""Bytes of shared memory that the driver keeps of each block, on every card that keeps any."""
+"""Bytes of shared memory that the driver reserves per block, on every GPU where it reserves any."""
 
 
 @dataclass(frozen=True, slots=True)
 class CardProperties:
-    """As the card's driver tells them, or as described for a card that is not there."""
+    """GPU properties as reported by its driver, or as described for a GPU that is not present."""
 
     capability: tuple[int, int]
     """Compute capability, major and minor."""
     multiprocessors: int
-    """How many there are."""
+    """Number of multiprocessors."""
     l2_bytes: int
-    """Of the cache that all multiprocessors share."""
+    """Bytes of the L2 cache that all multiprocessors share."""
     shared_per_block: int
-    """Bytes of shared memory that a block may have at most, if it asks for them."""
+    """Most bytes of shared memory per block, if it requests them."""
     shared_per_multiprocessor: int
-    """Bytes of shared memory that the blocks of a multiprocessor have together."""
+    """Bytes of shared memory that all blocks of a multiprocessor share."""
 
     def resident_blocks(self, shared: int) -> int:
-        """Blocks of so many bytes of shared memory each that a multiprocessor has room for."""
+        """Blocks that fit on a multiprocessor if each has `shared` bytes of shared memory."""
         return self.shared_per_multiprocessor // (shared + _RESERVED)
 
     @property
     def shared_of_a_lone_block(self) -> int:
-        """Bytes of shared memory of a block that leave its multiprocessor no room for another."""
+        """Bytes of shared memory of a block that prevent a second block on its multiprocessor."""
         return self.shared_per_multiprocessor // 2 - _RESERVED + 1

@@ -1,5 +1,4 @@
-"""What a convolution is checked with: numbers that expose it, voxels to look at, and how far it may
-be off."""
+"""Check data of a convolution: test inputs that expose errors, sampled voxels and error bounds."""
 
 from dataclasses import dataclass, replace
 from itertools import product
@@ -14,20 +13,22 @@ from ..options import Precision
 from .convolution import Convolution
 
 RUNS = 96
-"""Of what is to be used. A plan that is wrong in one of 20 of its runs passes them and those of its
-verdict in 6 of 1,000 trials; more would cost slow plans of fp32 more of a first start than the rest
-of their check.
+"""Check runs of each candidate. A tactic that is wrong in one of 20 of its runs passes these and
+those of its verdict in 6 of 1,000 trials; more runs would add more to a first start of slow fp32
+tactics than the rest of their check.
 """
 
 FillKind: TypeAlias = Literal["noise", "signs", "paired", "opposed"]
-"""How numbers are made; `enum Numbers` of check.cu."""
+"""How numbers are generated; `enum Numbers` of check.cu."""
 
 _VARIANCE = 400
-"""Of sums: 12 times their deviation is exact in bf16 too, which holds whole numbers up to 256."""
+"""Variance of sums: 12 times their deviation is exact in bf16 too, which represents whole numbers
+up to 256 exactly.
+"""
 
 _UNLIKE = 2
 _CELL = 4, 8, 128
-"""Voxels along D, H and W that blocks of kernels walk through at least, or about."""
+"""Voxels along D, H and W that a block of a kernel processes at least, or about."""
 _HIGHEST_SQUARED = 83  # of paired numbers, on average
 
 
@@ -45,7 +46,7 @@ class Filling:
 
 @dataclass(frozen=True, slots=True)
 class NumberSet:
-    """One trial. name: in words. source, weight: how each is filled."""
+    """Inputs of one trial. name: in words. source, weight: how each is filled."""
 
     name: str
     source: Filling
@@ -56,16 +57,16 @@ NOISE = NumberSet("usual numbers", Filling("noise"), Filling("noise"))
 
 
 def depth_of_sum(shape: Convolution) -> int:
-    """Products that an element of the result is the sum of, at most."""
+    """Most products that are summed for an element of the result."""
     return prod(shape.kernel) * shape.summed_channels
 
 
 def exposing_sets(shape: Convolution) -> tuple[NumberSet, ...]:
-    """Whole numbers for which every order of summation gives the same, exact result.
+    """Return sets of whole numbers for which every order of summation has the same, exact result.
 
     Signs: each tap of each channel counts, at every border and in every patch, in a sum near 0.
     Cancellation: half of the channels sum up to hundreds of times what is left once the others have
-    taken it away again; an odd number of channels has no halves. Of split fp16, the low parts have
+    taken it away again; an odd number of channels has no halves. For split fp16, the low parts have
     signs, too: those of the source, then those of the weight.
     """
     source = Filling("signs", 0.75)
@@ -87,21 +88,21 @@ def exposing_sets(shape: Convolution) -> tuple[NumberSet, ...]:
 
 
 def unlike_patches(shape: Convolution) -> Convolution:
-    """The convolution of those patches that differ: a third one is as the first again.
+    """Return the convolution of only the patches that differ: a third one repeats the first.
 
-    That saves most of the plain convolution; usual numbers are different in all patches.
+    That saves most of the reference convolution; the usual test inputs differ in all patches.
     """
     return replace(shape, batch=min(shape.batch, _UNLIKE))
 
 
 def kernel_numbers(shape: Convolution, source: Filling) -> Filling:
-    """Signs in a kernel so few that their sums with those of a source are exact."""
+    """Return signs for a kernel, so sparse that their sums with those of a source are exact."""
     few = _VARIANCE / (source.density * depth_of_sum(shape))
     return Filling("signs", min(source.density, few))
 
 
 def host_signs(count: int, density: float, seed: int) -> FloatArray:
-    """Signs for what is not filled on the card."""
+    """Return signs for data that is not filled on the GPU."""
     random = np.random.default_rng(seed)
     signs = random.integers(0, 2, count, np.int8) * np.int8(2) - np.int8(1)
     signs *= random.random(count, np.float32) < density
@@ -109,10 +110,10 @@ def host_signs(count: int, density: float, seed: int) -> FloatArray:
 
 
 def uneven_numbers(shape: tuple[int, ...]) -> FloatArray:
-    """Patches [N, C, D, H, W] of 0 and 1 whose cells have shares of 1 that are drawn for each.
+    """Return patches [N, C, D, H, W] of 0 and 1 whose share of 1 is drawn per cell.
 
-    A cell is about what one block of a kernel measures, so that none can be left out or counted
-    twice without showing in mean or variance of the whole.
+    A cell is about the part whose moments one block of a kernel computes, so that a cell that is
+    left out or counted twice shows in mean or variance of the whole.
     """
     random = np.random.default_rng(3)
     *outer, depth, height, width = shape
@@ -124,9 +125,9 @@ def uneven_numbers(shape: tuple[int, ...]) -> FloatArray:
 
 
 def whole_numbers(patches: int, channels: int) -> FloatArray:
-    """Factors 1 and -1 and summands from -1 to 1, [2, patches, channels], in turns.
+    """Return factors 1 and -1 and summands from -1 to 1, [2, patches, channels], in turns.
 
-    With signs they give whole numbers of about the signs' variance.
+    With signs they result in whole numbers of about the signs' variance.
     """
     places = np.arange(patches * channels).reshape(patches, channels)
     return np.stack([1 - 2 * (places // 3 % 2), places % 3 - 1]).astype(np.float32)
@@ -134,10 +135,10 @@ def whole_numbers(patches: int, channels: int) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How far a sum y of products x w may be off.
+    """Bound of the error of a sum y of products x w.
 
-    That is of_result |y| + of_products sum |x w| + smallest. of_result: a share of y. of_products:
-    a share of the products' magnitudes. smallest: where both are tiny.
+    It is of_result |y| + of_products sum |x w| + smallest. of_result: a share of y. of_products: a
+    share of the products' magnitudes. smallest: where both are tiny.
     """
 
     of_result: float
@@ -185,14 +186,14 @@ def rounding_bound(shape: Convolution) -> Bound:
 
 _MOST_SAMPLES, _MOST_SUMS = 1024, 1 << 18
 _BORDERS = 5**3
-"""Voxels of a patch that are looked at for its borders, at most."""
+"""Most voxels of a patch that are sampled for its borders."""
 
 _TILE = 64
-"""Voxels that blocks of kernels make in whole multiples."""
+"""Voxels of which the tiles of kernels are whole multiples."""
 
 
 def most_samples(shape: Convolution) -> int:
-    """How many voxels `sampled_voxels` chooses at most."""
+    """Return the most voxels that `sampled_voxels` may choose."""
     most = _samples(shape)
     return max(most, 2 * _BORDERS + most // 4 + 1)
 
@@ -202,10 +203,10 @@ def _samples(shape: Convolution) -> int:
 
 
 def sampled_voxels(shape: Convolution) -> npt.NDArray[np.int64]:
-    """Voxels of the result, counted through all patches, in which sums are taken in double.
+    """Return voxels of the result, counted through all patches, to compute in double.
 
-    Of the first and the last patch the corners, and middles of edges and faces, each with the voxel
-    beside it; of all patches some beside the ends of tiles, and others at random.
+    In the first and the last patch, these are the corners and the middles of edges and faces, each
+    with the adjacent voxel; in all patches, some next to the ends of tiles, and others at random.
     """
     most = _samples(shape)
     each = prod(shape.target_extents)

@@ -9,15 +9,15 @@ from ..options import Precision
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """Shape of one convolution; all that the choice of its algorithm depends on.
+    """Shape of one convolution; everything that the choice of its tactic depends on.
 
     transposed: source and target change places, as in the gradient with respect to the input.
     before, after: zero padding of the forward convolution, on each side of each axis. split_fp16:
-    source and weight are stored as fp16 pairs; such a convolution is neither transposed nor
-    dilated, nor has it groups. groups: into which the channels fall, either of one channel or of
-    whole vectors of both source and target. batch: patches. source_extents, target_extents, kernel,
-    stride, dilation: along D, H and W. source_channels, target_channels: as stored, filled up.
-    precision: of source and weight.
+    source and weight are stored as fp16 pairs; such a convolution is neither transposed nor dilated
+    and has no groups. groups: into which the channels fall, either of one channel or of whole
+    vectors of both source and target. batch: patches. source_extents, target_extents, kernel,
+    stride, dilation: along D, H and W. source_channels, target_channels: as stored, padded to whole
+    vectors. precision: of source and weight.
     """
 
     batch: int
@@ -37,12 +37,12 @@ class Convolution:
 
     @property
     def summed_channels(self) -> int:
-        """Channels of the source that each of the target is made of."""
+        """Source channels summed for each target channel."""
         return self.source_channels // self.groups
 
     @property
     def weights(self) -> int:
-        """Numbers of the weight."""
+        """Number of elements of the weight."""
         return prod(self.kernel) * self.summed_channels * self.target_channels
 
     @property

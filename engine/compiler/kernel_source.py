@@ -117,7 +117,7 @@ class _Constants(dict[str, int]):
 
 @cache
 def constants(file: str) -> Mapping[str, int]:
-    """Return the file's own `constexpr int`s and enumerators with values, of a line each.
+    """Return the file's own `constexpr int`s and enumerators with values, each on one line.
 
     One that depends on more than whole numbers and other constants of the file raises
     KernelSourceError when it is looked up.

@@ -1,4 +1,4 @@
-"""A network lowered to steps, and the choices that this followed."""
+"""A network lowered to steps, and the choices on which the lowering depended."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,19 +12,19 @@ from .tensors import NUMBER_BYTES
 from .weight_layout import LaidWeight, encoded
 
 TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "own"]
-"""How a transposed convolution of stride 2 is done.
+"""Tactic of a transposed convolution of stride 2.
 
 gradient: as the data gradient of a convolution. subpixel: as a convolution to the 8 voxels of each
 cell of 2^3, some of whose taps are 0. cells: for a kernel of even extents, as a convolution to the
-cells that each pair of its taps leads to; none of its taps is 0. own: by the own kernel.
+cells that each pair of its taps leads to; none of its taps is 0. own: by the custom kernel.
 """
 
 
 LayerForm: TypeAlias = TransposedForm | Literal["plain"]
-"""How a convolution is done; those of `TransposedForm` are for transposed ones.
+"""Tactic of a convolution; those of `TransposedForm` are for transposed ones.
 
 plain: as it is. cells: for stride 2 and even extents, as a convolution of stride 1 and half the
-extents, from cells of 2^3 voxels. own: by the own kernel.
+extents, from cells of 2^3 voxels. own: by the custom kernel.
 """
 
 
@@ -34,12 +34,12 @@ class Layout:
 
     patch: (D, H, W). batch: patches in one run. precision: of the arithmetic. slab_bytes: bound of
     the tensors between the steps of an outermost layer, which goes through the depth in slabs.
-    matrix_kernels: whether own kernels for the matrix units may be used; wgmma: and those for warp
-    groups, which only compute capability 9.0 has. forms: by layer, of convolutions that are not
-    done by the default. split_fp16: whether a float program does convolutions on split fp16 where
-    their input allows it (`split_fp16.scales`). in_blocks: whether the patches are blocks of one
-    volume, which see each other and are normalised as one. without: .cu files of kernels for Tensor
-    Cores that are rejected.
+    matrix_kernels: whether custom kernels for Tensor Cores may be used; wgmma: also those for
+    warpgroups, which require compute capability 9.0. forms: by layer, of convolutions that do not
+    use the default. split_fp16: whether a float program does convolutions on split fp16 where their
+    input allows it (`split_fp16.scales`). in_blocks: whether the patches are blocks of one volume,
+    which read their neighbours and are normalised together. without: .cu files of kernels for
+    Tensor Cores that are rejected.
     """
 
     patch: Triple
@@ -56,10 +56,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class UndividedSteps:
-    """Steps of a program for blocks of a volume that are for all blocks as one.
+    """Steps of a program for blocks of a volume that process all blocks together.
 
-    first, stop: numbers of the first of them, and of the first one behind. block: extents of the
-    one block, which holds the volume.
+    first, stop: numbers of the first of them, and of the first one after them. block: extents of
+    the one block, which contains the volume.
     """
 
     first: int
@@ -71,9 +71,9 @@ class UndividedSteps:
 class Lowered:
     """Steps in order, and the constants that they name.
 
-    card: whose properties decided on steps, and decide on their launches. constants: those that the
-    device stores as float32. weights: those that it stores in the layout's precision. undivided:
-    steps that are not for blocks of the layout.
+    card: GPU whose properties decided on steps, and decide on their launches. constants: those that
+    the device stores as float32. weights: those that it stores in the layout's precision.
+    undivided: steps that do not run on blocks of the layout.
     """
 
     layout: Layout
@@ -84,12 +84,12 @@ class Lowered:
     undivided: UndividedSteps | None = None
 
     def encoded_constants(self) -> Iterator[tuple[str, bytes]]:
-        """Each constant and weight by its name, as the device stores it, laid out one by one."""
+        """Yield each constant and weight by name, as the device stores it, packed one by one."""
         for name in (*self.constants, *self.weights):
             yield name, self.encoded_constant(name)
 
     def encoded_constant(self, name: str) -> bytes:
-        """A constant or weight as the device stores it."""
+        """Return a constant or weight as the device stores it."""
         if name in self.constants:
             return encoded(self.constants[name], "fp32")
         return encoded(self.weights[name].numbers(), self.layout.precision)

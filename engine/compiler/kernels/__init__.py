@@ -1,7 +1,7 @@
-"""All that is known of the kernels but their CUDA source: a module for each family of them.
+"""Host-side descriptions of the CUDA kernels, one module for each family of them.
 
 Structures of arguments and constants are read from the .cu files. A structure has `__slots__`, so
-that it refuses a misspelt field, which ctypes would take for a new attribute.
+that it rejects a misspelt field, which ctypes would take for a new attribute.
 
 May import steps and tensors. Must not know graphs, nor the driver.
 """

@@ -1,4 +1,6 @@
-"""Kernels of transposed convolutions of stride 2, which write cells of 2^3 voxels."""
+"""Kernels of transposed convolutions of stride 2, whose output is space-to-depth cells of 2^3
+voxels.
+"""
 
 from itertools import product
 from math import prod
@@ -17,14 +19,14 @@ from .tensor_arguments import part_of, strides_of
 from .walks import PlaneBox
 
 _RINGS = {64: (6, 8), 128: (8, 5)}
-"""Boxes and stages of weights in the shared memory of conv_transpose_to_cells.cu, by the channels
-that it reads.
+"""Tiles and pipeline stages of weights in the shared memory of conv_transpose_to_cells.cu, by the
+channels that it reads.
 """
 _OUTPUTS = (32, 64)
-"""Output channels of its blocks; a layer has a multiple of the first."""
+"""Output channels per block; the output channels of a layer are a multiple of the first."""
 
 _VOXEL_CHANNELS = (32, 64, 128)
-"""Channels that conv_transpose_voxels.cu reads."""
+"""Channels that conv_transpose_voxels.cu can read."""
 
 _WORTH = 0.72  # share of the cells that boxes compute which the target needs, for the kernel to pay
 _RESIDENT = 2  # blocks of conv_transpose_voxels.cu on each multiprocessor
@@ -34,9 +36,9 @@ _TWO: Triple = (2, 2, 2)
 
 
 def _doubles(conv: Conv) -> bool:
-    """Return whether a convolution reads one view and has twice as many voxels along each axis.
+    """Return whether a convolution reads one view and doubles the voxels along each axis.
 
-    In blocks of a volume, its source has one voxel more behind those of the cells.
+    In blocks of a volume, its source has one voxel more, after those of the cells.
     """
     return (
         isinstance(conv.output, TensorView)
@@ -76,19 +78,20 @@ def _fits_voxels(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
 
 
 def _outputs_of_product(outputs: int) -> int:
-    """Return how many of the outputs a product of 64 rows has."""
+    """Return how many of the outputs a product of 64 rows computes."""
     return 64 if outputs % 64 == 0 else 32
 
 
 def _pack(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     """[C, K, 3, 3, 3] -> [K / n, stages, 3, 4, 64, 8]: first operands of m64n128k16.
 
-    Of a transposed convolution of stride 2, padding 1 and output padding 1, whose cells of 2^3
-    target voxels see 2^3 source voxels. n, of K, is `_outputs_of_product`. The stages go by the
-    cell's two planes; with n = 64, by its two rows; by the source planes that these see; by 32
-    source channels; and by the source rows. The three operands of a stage lead from the first
-    source voxel of a row to the first of the cell's row, to the second, and from the second to the
-    second. Their 64 rows are the n outputs, with n = 32 of the cell's first row, then its second.
+    The convolution is transposed, of stride 2, padding 1 and output padding 1; its cells of 2^3
+    target voxels depend on 2^3 source voxels. n is `_outputs_of_product` of K. The stages are
+    ordered by the cell's two planes; with n = 64, by its two rows; by the source planes that these
+    depend on; by 32 source channels; and by the source rows. The three operands of a stage lead
+    from the first source voxel of a row to the first of the cell's row, to the second, and from the
+    second to the second. Their 64 rows are the n outputs, with n = 32 of the cell's first row, then
+    its second.
     """
     outputs = weight.shape[1]
     each, chunks = _outputs_of_product(outputs), source // 32
@@ -120,7 +123,7 @@ def _pack(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
 
 
 def _tap(parity: int, offset: int) -> int | None:
-    """Of 3, with padding 1, that leads from the source's voxel i + offset to 2 i + parity."""
+    """Return the tap of 3, padding 1, that leads from source voxel i + offset to 2 i + parity."""
     tap = parity + 1 - 2 * offset
     return tap if tap >= 0 else None
 
@@ -128,10 +131,10 @@ def _tap(parity: int, offset: int) -> int | None:
 def _pack_voxels(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     """[C, K, 2, 2, 2] -> [K, source / 32, 32, 8]: second operands of m16n8k16.
 
-    Of a transposed convolution of stride 2, each of whose cells of 2^3 target voxels sees one voxel
-    of the source. Lane 4 n + t holds of column n the channels 8 t to 8 t + 7 of 32, the first four
-    for one product, the others for the next. Of 32 outputs, lane t of four gets columns 2 t and
-    2 t + 1 of each of four operands: those are 8 that follow each other.
+    The convolution is transposed, of stride 2; each of its cells of 2^3 target voxels depends on
+    one source voxel. Lane 4 n + t holds the channels 8 t to 8 t + 7 of 32 of column n, the first
+    four for one product, the others for the next. Of 32 outputs, lane t of four gets columns 2 t
+    and 2 t + 1 of each of four operands: those are 8 consecutive outputs.
     """
     outputs = weight.shape[1]
     shape = outputs, source // 32, 32, 8
@@ -151,7 +154,7 @@ def _cells() -> PlaneBox:
 
 
 def _fills_boxes(conv: Conv) -> bool:
-    """Return whether the target needs so many of the computed cells that the kernel pays."""
+    """Return whether enough of the computed cells are in the target for the kernel to pay off."""
     _, height, width = extents = conv.target.extents
     cells = _cells()
     computed = cells.count(extents) * cells.height * cells.width
@@ -244,4 +247,4 @@ KERNELS = (
         pays=_fills_boxes,
     ),
 )
-"""The first that fits a convolution computes it."""
+"""Candidates in order: the first that fits a convolution computes it."""

@@ -1,4 +1,4 @@
-"""Kernels of convolutions between tensors, where no plan of cuDNN computes them."""
+"""Kernels of convolutions between tensors for which there is no cuDNN tactic."""
 
 from math import prod
 from typing import Any
@@ -77,7 +77,7 @@ def _outputs(shape: Convolution) -> int:
 
 
 def _tiles(shape: Convolution, voxels: int, outputs: int) -> Triple:
-    """Return the grid of blocks that each compute so many outputs of so many voxels."""
+    """Return the grid of blocks, each of which computes `outputs` channels of `voxels` voxels."""
     made = shape.batch * prod(shape.target_extents)
     columns = shape.groups * -(-shape.target_channels // shape.groups // outputs)
     return -(-made // voxels), columns, 1
@@ -97,7 +97,7 @@ def _convolved(conv: Conv, shape: Convolution, at: Addresses) -> dict[str, Any]:
 
 
 def convolution_geometry(shape: Convolution) -> dict[str, Any]:
-    """Return the fields by which every kernel that convolves knows the shape of its work."""
+    """Return the geometry fields shared by the arguments of every convolution kernel."""
     return {
         "source_extents": shape.source_extents,
         "source_channels": shape.source_channels,
@@ -143,4 +143,4 @@ KERNELS = (
         replaces_plan=lambda _: True,
     ),
 )
-"""The first that replaces a plan computes its convolution."""
+"""Candidates in order: the first that replaces a tactic computes its convolution."""

@@ -1,4 +1,4 @@
-"""Kernels of the first layer, which read the patches as they come."""
+"""Kernels of the first layer, which read the input patches directly."""
 
 from ctypes import Structure
 from dataclasses import dataclass
@@ -25,18 +25,19 @@ from .walks import cheapest_walk
 
 _BEGINNING = 3  # as many planes of the target take as long as its first ones take to load
 _WALKS_EVEN, _MOST_IDLE = 16, 0.2
-"""Of what the number of walks on a card is a multiple, as mostly of the walks that a patch has
-beside each other; and the share of a card that may stay idle by that.
+"""Multiple to which the number of concurrent depth loops on a GPU is rounded, because loops next to
+each other in a patch mostly are a multiple of it; and the share of a GPU that may stay idle because
+of it.
 """
 _FEWEST_PLANES = 4
-"""Of a walk, which begins with as many more as its kernel is deep."""
+"""Fewest planes of a depth loop, which starts with as many more as its kernel is deep."""
 
 _LONGEST = 7
-"""Extent of the kernel up to which there is enough shared memory."""
+"""Largest kernel extent for which there is enough shared memory."""
 
 
 def _reads_patches(conv: Conv) -> bool:
-    """Return whether a convolution is one of those that the kernels share."""
+    """Return whether a convolution meets the conditions that the first-layer kernels share."""
     geometry = conv.geometry
     plain = Geometry(
         geometry.kernel, geometry.stride, geometry.before, geometry.after, mode=geometry.mode
@@ -74,7 +75,7 @@ def _pack(weight: FloatArray, _slots: Slots, _channels: int) -> LaidWeight:
     """[K, C, kD, kH, kW] -> [steps, K / 8, 32, 4]: second operands of an m16n8k16 product.
 
     The depth of the product is pairs of lines (c, i, j) of 8 taps each. Lane 4 n + t of a step
-    holds for output n the taps 2 t, 2 t + 1 of the pair's first line, then of its second.
+    holds the taps 2 t, 2 t + 1 of output n, of the pair's first line, then of its second.
     """
     outputs, channels, depth, height, width = weight.shape
     lines = channels * depth * height
@@ -91,23 +92,23 @@ def _pack(weight: FloatArray, _slots: Slots, _channels: int) -> LaidWeight:
 
 
 def _pack_strided(weight: FloatArray, slots: Slots, channels: int) -> LaidWeight:
-    """[K, 1, 4, 4, 4] -> [4, K / 8, 32, 4]: as `_pack`, of lines that are two kernel rows."""
+    """[K, 1, 4, 4, 4] -> [4, K / 8, 32, 4]: as `_pack`, with lines of two kernel rows."""
     return _pack(weight.reshape(*weight.shape[:3], 2, 8), slots, channels)
 
 
 def _outputs_of_product(outputs: int, edge: int) -> int:
-    """Return how many of the outputs a product by warp groups has; edge: of the kernel."""
+    """Return how many of the outputs a wgmma product computes; edge: of the kernel."""
     return 64 if edge == 7 and outputs % 64 == 0 else 32
 
 
 def _pack_wgmma(weight: FloatArray, _slots: Slots, _channels: int) -> LaidWeight:
     """[K, 1, k, k, k] -> [K / n, k, products, 4, 32, 8]: first operands of m64n*k16, in registers.
 
-    k is 7 or 3. n, of K, is `_outputs_of_product`; the 64 rows of an operand are outputs for one
-    row of the target, or for two. Those see 8 input rows of 8 taps each, of 3^3 4 of 4. The
-    operands go by the kernel plane and by 16 of these taps, two input rows or all 4. Lane 4 g + t
-    of warp w holds, of rows 16 w + g and 16 w + g + 8, the taps 2 t, 2 t + 1 of the first 8, then
-    of the others.
+    k is 7 or 3. n is `_outputs_of_product` of K; the 64 rows of an operand are outputs for one row
+    of the target, or for two. Those depend on 8 input rows of 8 taps each, or for 3^3 on 4 rows of
+    4. The operands are ordered by the kernel plane and by 16 of these taps, two input rows or all
+    4. Lane 4 g + t of warp w holds, of rows 16 w + g and 16 w + g + 8, the taps 2 t, 2 t + 1 of the
+    first 8, then of the others.
     """
     outputs, edge = weight.shape[0], weight.shape[-1]
     each, seen = _outputs_of_product(outputs, edge), edge + 1
@@ -127,7 +128,7 @@ def _pack_wgmma(weight: FloatArray, _slots: Slots, _channels: int) -> LaidWeight
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """How the first layer is spread over blocks; rows, planes: of the target, each."""
+    """How the first layer is distributed over blocks; rows, planes: of the target, each."""
 
     grid: Triple
     rows: int
@@ -136,7 +137,7 @@ class _Walk:
 
 
 def _outputs_of_groups(conv: Conv) -> int:
-    """Return how many of the target's channels a product by warp groups has."""
+    """Return how many of the target's channels a wgmma product computes."""
     return _outputs_of_product(conv.outputs, conv.geometry.kernel[0])
 
 
@@ -145,7 +146,7 @@ def _rows_of_groups(conv: Conv) -> int:
 
 
 def _columns_of_groups(conv: Conv) -> int:
-    """Return the columns of a block: of a small kernel so few that two blocks have room."""
+    """Return the columns of a block: for a small kernel, few enough for two resident blocks."""
     return warp_group_columns(conv.target.extents[2]) if conv.geometry.kernel[2] == 7 else 64
 
 
@@ -183,13 +184,13 @@ def _walk(conv: Conv, card: CardProperties) -> _Walk:
 
 
 def _walks(card: CardProperties, shared: int) -> int:
-    """Blocks that walk through the depth at the same time, each with so much shared memory."""
+    """Return how many depth loops run concurrently, each with `shared` bytes of shared memory."""
     each = min(MOST_WALKS, max(1, card.resident_blocks(shared)))
     return each * card.multiprocessors
 
 
 def _planes(depth: int, beside: int, at_once: int, border: int) -> int:
-    """Planes of each walk; beside: how many walks a plane takes. border: planes read besides."""
+    """Return the planes of a depth loop; beside: loops that a plane takes. border: extra planes."""
     even = max(1, at_once // _WALKS_EVEN) * _WALKS_EVEN
     if even >= (1 - _MOST_IDLE) * at_once:
         return max(_FEWEST_PLANES, -(-depth * beside // even))
@@ -197,7 +198,7 @@ def _planes(depth: int, beside: int, at_once: int, border: int) -> int:
 
 
 def _fastest_planes(depth: int, beside: int, at_once: int, border: int) -> int:
-    """As `_planes`; border: planes that take as long as what a walk takes besides its own."""
+    """Return planes as `_planes`; border: planes that cost as much as the rest of a loop."""
     offered = range(_FEWEST_PLANES, max(depth, _FEWEST_PLANES) + 1)
     return cheapest_walk(depth, beside, at_once, border, offered)
 
@@ -220,7 +221,7 @@ def _extents(conv: Conv) -> Triple:
 
 
 def _limit(conv: Conv) -> Triple:
-    """Return the end of what is read of a patch, which may lie past the patch's own."""
+    """Return the end of the voxels read from a patch, which may lie past the patch's own."""
     ends = zip(conv.reach.origin, conv.reach.extents, strict=True)
     return triple(first + count for first, count in ends)
 
@@ -325,4 +326,4 @@ KERNELS = (
         pack=_pack_strided,
     ),
 )
-"""The first that fits a convolution computes it."""
+"""Candidates in order: the first that fits a convolution computes it."""

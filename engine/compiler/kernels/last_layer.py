@@ -28,27 +28,28 @@ from .tensor_arguments import activation_of, address_of, border_of, part_of, str
 from .walks import cheapest_walk
 
 MOST_TAPS = 256
-"""Taps as channels at most: beyond it the packed tensor costs more than it saves."""
+"""Most taps stored as channels: beyond that the packed tensor costs more than it saves."""
 
 _MOST_NUMBERS = 2**31
-"""Numbers of a patch's tensor that convolve_to_patches.cu can tell apart."""
+"""Most elements of a patch's tensor that convolve_to_patches.cu can address."""
 
 _LONGEST = 7
-"""Extent of the kernel up to which convolve_to_patches.cu takes it."""
+"""Largest kernel extent that convolve_to_patches.cu supports."""
 
 _STAGES = {32: 16, 64: 6}
 """Rows in the shared memory of convolve_to_patches_wgmma.cu, by the channels that it reads."""
 
 _NARROW, _NARROW_OF_BLOCKS = 64, 48
-"""Columns up to which convolve_to_patches.cu is no slower than with warp groups, of a patch and of
-a block of a volume: of 60 columns these take 1.04 ms in place of 1.19 at 256x256x180 on an H200.
+"""Columns up to which convolve_to_patches.cu is no slower than the wgmma kernel, for a patch and
+for a block of a volume: 60 columns take 1.04 ms in place of 1.19 ms with wgmma at 256x256x180 on an
+H200.
 """
 
 _MOST_PARTS = 2
-"""Of the source of conv_transpose_to_patches.cu."""
+"""Most prologue parts of the source of conv_transpose_to_patches.cu."""
 
 _MOST_SUMMED = 4
-"""Output channels of convolve_voxels.cu at most."""
+"""Most output channels of convolve_voxels.cu."""
 
 _ROWS_BEFORE, _CELLS_BEFORE = 6, 1  # rows that a walk reads before the first it completes
 _VOXEL_BLOCKS = 6  # of convolve_voxels.cu for each multiprocessor, at most
@@ -56,7 +57,7 @@ _ONE: Triple = (1, 1, 1)
 
 
 def has_wide_kernel(geometry: Geometry, outputs: int, precision: Precision) -> bool:
-    """Return whether a convolution's taps along H and W pay as channels of its output."""
+    """Return whether storing a convolution's taps along H and W as output channels pays off."""
     plain = Geometry(
         geometry.kernel, before=geometry.before, after=geometry.after, mode=geometry.mode
     )
@@ -65,7 +66,7 @@ def has_wide_kernel(geometry: Geometry, outputs: int, precision: Precision) -> b
 
 
 def _is_wide_last_layer(conv: Conv, card: CardProperties) -> bool:
-    """Return whether a convolution is one of those that both wide kernels share."""
+    """Return whether a convolution meets the conditions that both wide kernels share."""
     geometry = conv.geometry
     return (
         conv.translated is not None
@@ -148,8 +149,8 @@ def _pack(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
 def _pack_wgmma(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     """[K, C, kD, kH <= 7, kW <= 8] -> [K, kD, source / 16, 2, 15, 8, 8]: operands of m64n*k16.
 
-    Of each kernel plane and half of 16 channels, one piece of 8 kernel columns and 8 channels after
-    the other: those of the kernel rows 0, 7, 6, ... 0, 7, ... 2, so that an operand of 8 rows may
+    For each kernel plane and half of 16 channels, chunks of 8 kernel columns and 8 channels follow
+    each other: those of the kernel rows 0, 7, 6, ... 0, 7, ... 2, so that an operand of 8 rows may
     begin with any of them. Row 7 is 0.
     """
     outputs, _, depth, height, width = weight.shape
@@ -168,13 +169,13 @@ def _pack_wgmma(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
 def _pack_transposed(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     """[C, K, 4, 4, 4] -> [K, 2, source / 32, 2, 2, 32, 8]: operands of m16n8k16.
 
-    Of a transposed convolution of stride 2 and padding 1, whose cells of 2^3 target voxels see 2^3
-    source voxels. Along each axis tap 2 f + p leads to voxel p of a cell, from the farther (f = 1)
-    of the two, which lies first, or from the nearer. The operands go by the source plane; its
-    chunks of 32 channels; the source row, the nearer first; and half of the channels. The 16 rows
-    of one are the cell's voxels, from the farther source voxel along W, then from the nearer: in
-    step s, lane 4 n + t holds of voxel n the channels 8 t + 4 s to 8 t + 4 s + 3, two from the
-    farther, two from the nearer, and again.
+    The convolution is transposed, of stride 2 and padding 1; its cells of 2^3 target voxels depend
+    on 2^3 source voxels. Along each axis tap 2 f + p leads to voxel p of a cell, from the farther
+    (f = 1) of the two, which comes first, or from the nearer. The operands are ordered by the
+    source plane; its chunks of 32 channels; the source row, the nearer first; and half of the
+    channels. The 16 rows of one are the cell's voxels, from the farther source voxel along W, then
+    from the nearer: in step s, lane 4 n + t holds the channels 8 t + 4 s to 8 t + 4 s + 3 of voxel
+    n, two from the farther, two from the nearer, and again.
     """
     outputs = weight.shape[1]
     shape = outputs, 2, source // 32, 2, 2, 32, 8
@@ -232,7 +233,9 @@ def _launch_wgmma(conv: Conv, at: Addresses, card: CardProperties, _partials: in
 def _walk(
     conv: Conv, at: Addresses, card: CardProperties, wide: int, deep: int
 ) -> tuple[Triple, dict[str, Any]]:
-    """Return the grid of blocks of so many columns and planes, and the fields that both have."""
+    """Return the grid of blocks of `wide` columns and `deep` planes, and the fields both kernels
+    share.
+    """
     depth, height, width = conv.output.extents
     repeats = conv.batch * conv.outputs
     columns, planes = -(-width // wide), -(-depth // deep)
@@ -273,7 +276,7 @@ def _shared_of_groups(channels: int, columns: int) -> int:
 
 
 def _planes_of_groups(columns: int) -> int:
-    """Return the planes of the target of a block of the last layer's warp groups."""
+    """Return the target planes of a block of the last layer's wgmma kernel."""
     groups = constants("convolve_to_patches_wgmma.cu")["GROUPS"]
     return 2 * groups if columns == 64 else groups
 
@@ -380,4 +383,4 @@ KERNELS = (
         has_float_weight=True,
     ),
 )
-"""The first that fits a convolution computes it."""
+"""Candidates in order: the first that fits a convolution computes it."""

@@ -1,4 +1,4 @@
-"""What a kernel launch consists of."""
+"""Description of a kernel launch."""
 
 from collections.abc import Callable
 from ctypes import Structure
@@ -11,21 +11,21 @@ from ..card_properties import CardProperties
 from ..tensors import NUMBER_BYTES, VECTOR_BYTES
 
 BLOCK = 256
-"""Threads of a block where nothing speaks for another number."""
+"""Threads of a block unless there is a reason for another number."""
 
 WARP = 32
 """Threads of a warp."""
 
 _MOST_SHARED = 99 << 10
-"""Bytes of shared memory that a block takes at most, whatever more a card would give, so that a
-layer has the same form on all cards with matrix units of m16n8k16: each gives as much.
+"""Most bytes of shared memory that a block takes, even if a GPU offers more, so that a layer has
+the same form on all GPUs with Tensor Core instruction m16n8k16: each offers as much.
 """
 
 MOST_WALKS = 2
-"""Walks through the depth at once on a multiprocessor at most, of a block of the outer layers."""
+"""Most concurrent depth loops per multiprocessor, for a block of the outer layers."""
 
 OVERFLOW = "overflow"
-"""Name of the int32 that is not 0 once a result was not finite."""
+"""Name of the int32 that becomes nonzero once a result was not finite."""
 
 
 Addresses: TypeAlias = Callable[[str], int]
@@ -33,7 +33,7 @@ Addresses: TypeAlias = Callable[[str], int]
 
 
 def anywhere(_: str) -> int:
-    """Address of everything in launches that are looked at, and not queued."""
+    """Return a dummy address, for launches that are only inspected and not queued."""
     return 1 << 12
 
 
@@ -41,11 +41,11 @@ def anywhere(_: str) -> int:
 class Launch:
     """One kernel launch; source names the .cu file.
 
-    cooperative: its blocks wait for each other, so all must run at once: the grid is cut to what
-    the card has room for, along its first axis rather than its second. source, kernel: file and
-    function. grid, block: blocks and threads along x, y and z. shared: bytes of dynamic shared
-    memory a block. arguments: the kernel's one parameter. in_blocks: whether the patches are blocks
-    of one volume, of which the arguments tell more.
+    cooperative: its blocks wait for each other, so all must be resident: the grid is cut to what
+    fits on the GPU, along its first axis rather than its second. source, kernel: file and function.
+    grid, block: blocks and threads along x, y and z. shared: bytes of dynamic shared memory per
+    block. arguments: the kernel's one parameter. in_blocks: whether the patches are blocks of one
+    volume, which further arguments describe.
     """
 
     source: str
@@ -59,7 +59,7 @@ class Launch:
 
 
 def most_shared(card: CardProperties) -> int:
-    """Bytes of shared memory that a block of the outermost layers takes at most."""
+    """Return the most bytes of shared memory that a block of the outermost layers takes."""
     return min(_MOST_SHARED, card.shared_per_block)
 
 
@@ -68,16 +68,16 @@ WARP_GROUP_COLUMNS = (128, 96, 64)
 
 
 def warp_group_columns(width: int) -> int:
-    """Columns of a block that leave the least of its last one empty; the wider costs less."""
+    """Return the columns of a block that leave its last block least empty; the wider on a tie."""
     return min(WARP_GROUP_COLUMNS, key=lambda columns: -(-width // columns) * columns)
 
 
 def vectors(channels: int, precision: Precision) -> int:
-    """Vectors of a voxel."""
+    """Return the number of vectors per voxel."""
     return channels * NUMBER_BYTES[precision] // VECTOR_BYTES
 
 
 def block_shape(channels: int, precision: Precision) -> tuple[int, int]:
-    """Threads of a block along the channels, and beside each other."""
+    """Return the threads of a block along the channels, and along voxels."""
     across = min(vectors(channels, precision), 32)
     return across, BLOCK // across

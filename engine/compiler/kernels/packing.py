@@ -1,4 +1,4 @@
-"""Patches to a tensor, and a tensor to translated patches, where no convolution does it itself."""
+"""Launches that convert patches to a tensor and back, where no convolution does so itself."""
 
 from math import prod
 
@@ -17,7 +17,7 @@ from .tensor_arguments import (
 
 
 def pack(step: Pack, at: Addresses) -> Launch:
-    """The patches, packed."""
+    """Return the launch that packs the patches."""
     target = step.target
     depth, height, width = target.extents
     lines = step.channels * step.taps[0]
@@ -53,7 +53,7 @@ def _span(step: Pack, columns: int) -> int:
 
 
 def sum_taps(step: SumTaps, at: Addresses) -> Launch:
-    """The sum over the taps of the last layer."""
+    """Return the launch that sums over the taps of the last layer."""
     source = step.source
     depth, height, width = step.extents
     threads = min(-(-source.extents[2] // 32) * 32, BLOCK)
@@ -78,7 +78,7 @@ def sum_taps(step: SumTaps, at: Addresses) -> Launch:
 
 
 def unpack(step: Unpack, at: Addresses) -> Launch:
-    """A tensor as translated patches."""
+    """Return the launch that writes a tensor as translated patches."""
     view = step.source
     strides = strides_of(view.tensor)
     factor, summand, stride = table_addresses(step.table, at, step.source_channel)
@@ -104,7 +104,7 @@ def unpack(step: Unpack, at: Addresses) -> Launch:
 
 
 def add_patches(step: AddPatches, at: Addresses) -> Launch:
-    """The patches on top of what was made of them."""
+    """Return the launch that adds the patches to the translated ones."""
     count = step.patches.count * step.channels * prod(step.extents)
     values = structure("unpack.cu", "AddPatches")(
         patches=at(PATCHES), translated=at(TRANSLATED), count=count

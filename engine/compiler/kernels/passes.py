@@ -19,13 +19,13 @@ from .tensor_arguments import (
 )
 
 _ROW_BLOCKS = 32
-"""Blocks for each multiprocessor that the rows of a pass are spread over, at most."""
+"""Most blocks per multiprocessor over which the rows of a pass are distributed."""
 
 _NARROW_BLOCK = 64
-"""Threads of a block at least."""
+"""Fewest threads of a block."""
 
 _LONGEST_RUN, _THREADS = 8, 1024
-"""Voxels of a run, as long as each multiprocessor has so many threads by that."""
+"""Most voxels of a run, and the threads per multiprocessor that must remain with that length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class PassTile:
     """How a pass over voxels is cut into blocks and threads, which changes no bit of its result.
 
     rows: of the target, one after another in a block. columns: of threads in a block, along a row.
-    run: neighbouring voxels of a row that a thread makes, where it samples between voxels.
+    run: adjacent voxels of a row that a thread computes when it samples between voxels.
     """
 
     rows: int
@@ -42,7 +42,7 @@ class PassTile:
 
 
 def pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
-    """A pass over voxels."""
+    """Return the launch of a pass over voxels."""
     view, target = step.source, step.target
     across, _ = block_shape(view.channels, target.precision)
     columns = -(-vectors(view.channels, target.precision) // across)
@@ -59,14 +59,14 @@ def pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
 
 
 def is_linear(step: Pointwise) -> bool:
-    """Whether a pass is none of the form GENERAL of pass.cuh."""
+    """Return whether a pass does without the form GENERAL of pass.cuh."""
     activation = step.activation
     has_one_slope = activation.curve == "linear" and activation.slopes is None
     return has_one_slope and step.after == IDENTITY and step.combination == "add"
 
 
 def _sampled(sampling: Sampling) -> str:
-    """What a kernel's name says of a sampling."""
+    """Return the part of a kernel's name that describes a sampling."""
     match sampling:
         case Downsample():
             return "binomial"
@@ -105,7 +105,7 @@ def _filter(sampling: Sampling | None) -> Structure:
 
 
 def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Structure:
-    """What kernels take of a pass; tile: None where they do not go by it."""
+    """Return the arguments of a pass; tile: None for kernels that do not use it."""
     view, target, sampling = step.source, step.target, step.sampling
     size, first = NUMBER_BYTES[target.precision], step.patches.first
     factor, summand, stride = table_addresses(step.table, at)
@@ -151,12 +151,12 @@ def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Str
 
 
 def _unit(view: TensorView | None) -> float:
-    """What 1 stands for in a tensor of split fp16; 0 for any other."""
+    """Return the inverse scale of a tensor of split fp16; 0 for any other."""
     return 1 / view.tensor.scale if view and view.tensor.scale else 0.0
 
 
 def _tile(step: Pointwise, card: CardProperties) -> PassTile:
-    """The tile that is good on most GPUs."""
+    """Return the tile that is good on most GPUs."""
     depth, height, width = step.target_extents
     rows = -(-depth * height // (_ROW_BLOCKS * card.multiprocessors))
     across, _ = block_shape(step.source.channels, step.target.precision)
@@ -167,7 +167,7 @@ def _tile(step: Pointwise, card: CardProperties) -> PassTile:
 
 
 def is_blended(step: Pointwise) -> bool:
-    """Whether a voxel of the target lies between those that it is made of."""
+    """Return whether a voxel of the target lies between the voxels that it is computed from."""
     match step.sampling:
         case Downsample():
             return True
@@ -188,7 +188,7 @@ def _run(step: Pointwise, card: CardProperties) -> int:
 
 
 def _columns(across: int, width: int, each: int) -> int:
-    """Columns of a block such that whole blocks cover a row with little to spare."""
+    """Return columns of a block such that whole blocks cover a row with little to spare."""
     turns, most = 1, constants("pointwise.cu")["MOST_THREADS"]
     while (columns := -(-width // (each * turns))) * across > most:
         turns += 1

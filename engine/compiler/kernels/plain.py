@@ -1,6 +1,6 @@
-"""What the result of a custom kernel is compared with: passes, and a plain convolution.
+"""Reference of a custom kernel: passes and a plain convolution that compute the same result.
 
-They only say how: which memory both sides take, and how each has its weight laid out.
+This module only describes them: which memory both sides take, and how each packs its weight.
 """
 
 from collections.abc import Callable, Mapping
@@ -46,10 +46,10 @@ _ONE: Triple = (1, 1, 1)
 class PlainCounterpart:
     """A convolution by a custom kernel, and the plain one of the same result.
 
-    conv: of weight STORED_WEIGHT, without bias, activation and what was learned of a norm. passes:
-    they write the plain convolution's source. shape: of the plain convolution. kernel: shape of the
-    weight [K, C, kD, kH, kW], of a transposed one to patches [C, K, ...]. weights: how each of the
-    two lays it out, by name.
+    conv: of weight STORED_WEIGHT, without bias, activation and learned parameters of a norm.
+    passes: they write the plain convolution's source. shape: of the plain convolution. kernel:
+    shape of the weight [K, C, kD, kH, kW], of a transposed one to patches [C, K, ...]. weights: how
+    each of the two packs it, by name.
     """
 
     conv: Conv
@@ -65,22 +65,22 @@ class PlainCounterpart:
 
     @property
     def tables(self) -> tuple[AffineTable, ...]:
-        """Tables by which the convolution and the passes normalise what they read."""
+        """Tables with which the convolution and the passes normalise their input."""
         return tuple(dict.fromkeys(self.conv.flow.tables))
 
     @property
     def made(self) -> Tensor | None:
-        """The tensor that both write; None if that is the translation."""
+        """Tensor that both write; None if the output is the translated patches."""
         return None if self.conv.translated else self.conv.target
 
     @property
     def measured(self) -> Statistics | None:
-        """Statistics that the kernel computes besides."""
+        """Statistics that the kernel computes in its epilogue."""
         return self.conv.statistics
 
     @property
     def tensor_bytes(self) -> Mapping[str, int]:
-        """Bytes by name of what both read and write."""
+        """Bytes by name of the tensors that both read and write."""
         seen, made, conv = self.passes[0].target, self.made, self.conv
         tensors = *self.sources, seen, *((made,) if made else ())
         sizes = {tensor.name: tensor.bytes for tensor in tensors}
@@ -101,7 +101,7 @@ class PlainCounterpart:
 
 
 def of_one_patch(conv: Conv) -> Conv:
-    """Return the convolution of the first patch alone, which takes less memory."""
+    """Return the convolution of the first patch only, which takes less memory."""
     return _of_first_patch(conv)
 
 
@@ -119,10 +119,10 @@ def _of_first_patch(part: Any) -> Any:
 
 
 def plain(conv: Conv) -> PlainCounterpart:
-    """Return the passes and the plain convolution that come to the result of a custom kernel.
+    """Return the passes and the plain convolution that compute the result of a custom kernel.
 
-    Without bias, activation and whatever else is not the convolution itself. To cells, the plain
-    one is a convolution to as many channels as cells have.
+    Bias, activation and everything else that is not the convolution itself are left out. For a
+    kernel that writes cells, the plain convolution has as many channels as a cell.
     """
     bare, geometry = _bare(conv), conv.geometry
     source, passes = _plain_source(bare)
@@ -144,7 +144,7 @@ def plain(conv: Conv) -> PlainCounterpart:
 def _weights(
     conv: Conv, channels: int, to_cells: bool
 ) -> Mapping[str, Callable[[FloatArray], LaidWeight]]:
-    """Return how both lay out the weight; channels: that the plain convolution reads."""
+    """Return both weight layouts; channels: that the plain convolution reads."""
     geometry, pack, slots = conv.geometry, kernel_of(conv).pack, range(conv.channels)
     assert pack is not None
 
@@ -161,7 +161,7 @@ def _weights(
 
 
 def _made(conv: Conv) -> Tensor:
-    """Return what both write, the translated patches as if they were a tensor."""
+    """Return the tensor that both write; translated patches are treated as a tensor."""
     output = conv.output
     if isinstance(output, TensorView):
         return output.tensor
@@ -169,7 +169,7 @@ def _made(conv: Conv) -> Tensor:
 
 
 def _bare(conv: Conv) -> Conv:
-    """Return the convolution without what was learned, which no comparison has."""
+    """Return the convolution without learned parameters, which no comparison uses."""
     statistics = conv.statistics
     if statistics is not None:
         groups = statistics.groups and replace(statistics.groups, bias=None)
@@ -186,14 +186,14 @@ def _bare(conv: Conv) -> Conv:
 
 
 def _exact(activation: Activation) -> Activation:
-    """With a slope that leaves no more digits than the sums of both convolutions hold."""
+    """Return the activation with a slope so short that the sums of both convolutions stay exact."""
     return activation if activation.slope in (0, 1) else replace(activation, slope=0.25)
 
 
 def _plain_source(conv: Conv) -> tuple[Tensor, tuple[Pack | Pointwise, ...]]:
-    """Return what the plain convolution reads, and what writes that.
+    """Return the input of the plain convolution, and the steps that write it.
 
-    Patches, and what a last layer pads, have their border in memory.
+    Patches, and inputs that a last layer pads, have their border in memory.
     """
     geometry, batch = conv.geometry, conv.batch
     whole, precision = Region(0, batch), conv.precision
@@ -231,7 +231,7 @@ def _plain_geometry(conv: Conv) -> Geometry:
 
 
 def _of_cells(geometry: Geometry, source: Tensor, made: Tensor) -> Geometry:
-    """Return how a plain convolution moves to as many channels as cells have."""
+    """Return the geometry of a plain convolution to as many channels as cells have."""
     sizes = zip(geometry.kernel, geometry.before, strict=True)
     reach = [subpixel_reach(taps, before) for taps, before in sizes]
     before = triple(-first for first, _ in reach)

@@ -1,4 +1,4 @@
-"""Kernels of 3^3 convolutions, which walk through the planes of what they read."""
+"""Kernels of 3^3 convolutions, which loop over the planes of their input."""
 
 import numpy as np
 
@@ -14,19 +14,19 @@ from .tensor_arguments import part_of, strides_of, table_addresses
 from .walks import PlaneBox, Walks
 
 _RINGS = {32: (6, 1), 64: (5, 2), 128: (5, 2)}
-"""Boxes and chunks of weights in the shared memory of convolve_by_planes.cu, by the channels that
-it reads.
+"""Tiles and weight chunks in the shared memory of convolve_by_planes.cu, by the channels that it
+reads.
 """
 _MOST_PARTS = 2
-"""Of what convolve_by_planes.cu reads."""
+"""Most prologue parts of the input of convolve_by_planes.cu."""
 
 _BEGINNING, _BEGINNING_OF_STRIDED = 2.3, 1.2
-"""What a walk costs besides its planes; convolve_by_planes.cu begins with what the ends of a walk
-see, and what it waits for.
+"""Fixed cost of a depth loop, in planes; convolve_by_planes.cu begins with the halo of the loop's
+ends and with latency.
 """
 _STRIDED_CHANNELS = 32
-"""What convolve_strided.cu reads. Where 64 or 128 channels are halved, cuDNN and a pass were always
-faster than a form of it.
+"""Input channels of convolve_strided.cu. For 64 or 128 channels with stride 2, cuDNN and a pass
+were always faster than a version of it.
 """
 _JOINED, _BARRIER = 12, 8  # bytes of the moments of a channel, and of a barrier
 _ONE: Triple = (1, 1, 1)
@@ -34,7 +34,7 @@ _TWO: Triple = (2, 2, 2)
 
 
 def _is_by_planes(conv: Conv, source: str, stride: Triple) -> bool:
-    """Return whether a convolution is of the form that both kernels share."""
+    """Return whether a convolution meets the conditions that both kernels share."""
     return (
         bool(conv.views)
         and isinstance(conv.output, TensorView)
@@ -65,9 +65,9 @@ def _fits_strided(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
 def _pack(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     """[K, C, 3, 3, 3] -> [K / 32, source / 32, 3, 3, 4, 96, 8]: second operands of m64n96k16.
 
-    Of 32 outputs and 32 channels, for each tap along H and W: the channels, and for them the
+    For 32 outputs and 32 channels, for each tap along H and W: the channels, and for them the
     outputs by the last tap along D, by the middle one, then by the first. Lane t of four gets
-    columns 2 t and 2 t + 1 of each 8: those are 8 outputs that follow each other.
+    columns 2 t and 2 t + 1 of each 8: those are 8 consecutive outputs.
     """
     outputs = weight.shape[0]
     shape = outputs // 32, source // 32, 3, 3, 4, 96, 8
@@ -84,7 +84,7 @@ def _pack(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
 def _pack_strided(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     """[K, C, 3, 3, 3] -> [K / 64, source / 16, 3, 9, 2, 64, 8]: first operands of m64n128k16.
 
-    Of each 64 outputs and 16 source channels, those of the taps, by the kernel's planes.
+    For each 64 outputs and 16 source channels, the operands of the taps, by the kernel's planes.
     """
     outputs, chunks = weight.shape[0], source // 16
     shape = outputs // 64, chunks, 3, 9, 2, 64, 8
@@ -99,7 +99,7 @@ def _pack_strided(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
 
 
 def _walks(conv: Conv, source: str, beginning: float, card: CardProperties) -> Walks:
-    """Return how blocks walk through the planes of the target."""
+    """Return how blocks loop over the planes of the target."""
     tile, target = constants(f"{source}.cu"), conv.target
     box = PlaneBox(tile["HEIGHT"], tile["WIDTH"], beginning)
     parts = target.batch * target.channels // tile["OUTPUTS"]
@@ -196,4 +196,4 @@ KERNELS = (
         cache_key=_cache_key,
     ),
 )
-"""The first that fits a convolution computes it."""
+"""Candidates in order: the first that fits a convolution computes it."""

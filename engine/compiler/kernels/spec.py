@@ -1,4 +1,4 @@
-"""What the compiler knows of a .cu file."""
+"""Descriptions of .cu files for the compiler."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ HALF: tuple[Precision, ...] = ("fp16", "bf16")
 """Precisions of the kernels for Tensor Cores."""
 
 Fits: TypeAlias = Callable[[Conv, CardProperties, bool], bool]
-"""Whether a kernel computes a convolution on a GPU; the last: in blocks of a volume."""
+"""Test whether a kernel computes a convolution on a GPU; the last: in blocks of a volume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class KernelSpec:
 
     source: its name. instances: C++ name of each kernel with its template arguments, by the name
     that launches use; empty if the file's kernels are not templates. precisions: those that it has
-    kernels for. needs_wgmma: whether it has them for compute capability 9.0 alone. in_blocks:
+    kernels for. needs_wgmma: whether it has them for compute capability 9.0 only. in_blocks:
     whether patches may be blocks of a volume, for which it is compiled with -DIN_BLOCKS, and finds
     neighbours and the volume's borders through blocks.cuh.
     """
@@ -41,7 +41,7 @@ class KernelSpec:
 
     @property
     def needs_tensor_cores(self) -> bool:
-        """Whether it is for Tensor Cores, and so is compared with plain kernels on each GPU."""
+        """Whether it uses Tensor Cores and is therefore compared with plain kernels on each GPU."""
         return self.precisions == HALF
 
     def runs_on(self, precision: Precision, capability: tuple[int, int]) -> bool:

@@ -1,4 +1,4 @@
-"""Launches that measure channels, and those that normalise by it within one launch."""
+"""Launches that compute statistics of channels, and fused normalisations."""
 
 from dataclasses import dataclass, replace
 from math import prod
@@ -14,7 +14,7 @@ from .spec import KernelSpec
 from .tensor_arguments import address_of, strides_of
 
 _MEASURING = 2
-"""Blocks for each multiprocessor that a pass of statistics is spread over."""
+"""Blocks per multiprocessor over which a pass of statistics is distributed."""
 
 _CONCLUDED, _PARTS = 4, 256  # channels of a block that joins partial sums, and threads for each
 _GROUPED = 256  # threads of a block that joins those of a group
@@ -26,10 +26,10 @@ _LEAST_SHARE = 64  # voxels of a block that normalises, by which it pays
 
 @dataclass(frozen=True, slots=True)
 class _Measuring:
-    """How a pass of statistics is spread over blocks.
+    """How a pass of statistics is distributed over blocks.
 
     extents: of the view, counted in cells of `cells` voxels. across: vectors of a block. columns:
-    of blocks beside each other, along the channels. chunk: of a block, counted as the extents.
+    of adjacent blocks, along the channels. chunk: of a block, counted as the extents.
     """
 
     extents: Triple
@@ -61,12 +61,14 @@ def _measuring(view: TensorView, card: CardProperties) -> _Measuring:
 
 
 def blocks_that_measure(view: TensorView, card: CardProperties) -> int:
-    """Launched blocks of a pass of statistics that share the voxels of a patch."""
+    """Return the number of launched blocks of a pass of statistics that share the voxels of a
+    patch.
+    """
     return _measuring(view, card).chunks
 
 
 def statistics(step: Statistics, at: Addresses, card: CardProperties, scratch: int) -> list[Launch]:
-    """The table of each channel's factor and summand, in a second launch where groups share it."""
+    """Return launches of the table of factor and summand per channel; two if groups share it."""
     if step.groups is None:
         return [measure(step, at, card, scratch, at(step.target.name))]
     found = measure(step, at, card, scratch, None)
@@ -76,7 +78,7 @@ def statistics(step: Statistics, at: Addresses, card: CardProperties, scratch: i
 def measure(
     step: Statistics, at: Addresses, card: CardProperties, scratch: int, table: int | None
 ) -> Launch:
-    """The moments of each channel; table: None where another launch joins them."""
+    """Return the launch of each channel's moments; table: None if another launch joins them."""
     view, tensor, spread = step.source, step.source.tensor, _measuring(step.source, card)
     values = structure("statistics.cu", "Measure")(
         source=address_of(view, at),
@@ -103,7 +105,9 @@ def measure(
 
 
 def conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Launch:
-    """The table of what so many launched blocks a patch have measured."""
+    """Return the launch that joins the moments of `chunks` launched blocks per patch into the
+    table.
+    """
     if step.groups is not None:
         return _conclude_groups(step, step.groups, at, scratch, chunks)
     channels, patches = step.source.channels, step.source.tensor.batch
@@ -143,12 +147,12 @@ def _conclude_groups(
 
 
 def blocks_that_normalise(step: Normalise, card: CardProperties) -> int:
-    """Launched blocks that share the voxels of the same channels of a patch."""
+    """Return the launched blocks that share the voxels of the same channels of a patch."""
     return _columns_and_shares(step, card)[1]
 
 
 def _columns_and_shares(step: Normalise, card: CardProperties) -> tuple[int, int]:
-    """Groups of channels of all patches, and blocks that share the voxels of each.
+    """Return the groups of channels of all patches, and the blocks that share the voxels of each.
 
     All blocks wait for each other: there is one for each multiprocessor.
     """
@@ -160,7 +164,7 @@ def _columns_and_shares(step: Normalise, card: CardProperties) -> tuple[int, int
 
 
 def normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: int) -> Launch:
-    """Statistics and the pass that normalises by them, whose blocks wait for each other."""
+    """Return the launch of statistics and the pass that normalises by them, with a grid barrier."""
     statistics, tensor = step.statistics, step.statistics.source.tensor
     columns, shares = _columns_and_shares(step, card)
     held, shared = _held_vectors(step, shares, card)
@@ -192,7 +196,7 @@ def normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: int
 
 
 def _held_vectors(step: Normalise, shares: int, card: CardProperties) -> tuple[int, int]:
-    """Vectors that stay with each thread, none behind a border, and bytes of shared memory."""
+    """Return the vectors cached per thread, 0 with a border, and bytes of shared memory."""
     tensor, pass_ = step.statistics.source.tensor, step.pointwise
     tile = constants("normalise.cu")
     width = tile["ACROSS"] * VECTOR_BYTES // NUMBER_BYTES[tensor.precision]

@@ -38,7 +38,7 @@ KERNELS: Mapping[str, KernelSpec] = {spec.source: spec for spec in (*_CONVOLUTIO
 _BY_SOURCE = {spec.source: spec for spec in _CONVOLUTIONS}
 
 TENSOR_CORE_KERNELS = frozenset(spec.source for spec in KERNELS.values() if spec.needs_tensor_cores)
-"""Names of those that a GPU with Tensor Cores may use where they are right."""
+"""Names of the kernels that use Tensor Cores, on GPUs where they compute correctly."""
 
 
 def own_kernel(shape: Convolution) -> ConvKernel:
@@ -53,7 +53,7 @@ def kernel_of(conv: Conv) -> ConvKernel:
 
 
 def fitting_kernel(conv: Conv, layout: Layout, card: CardProperties) -> ConvKernel | None:
-    """Return the first kernel that alone may compute a convolution, None for a plan of cuDNN."""
+    """Return the first kernel that computes a whole convolution, None if cuDNN does."""
     for spec in _CONVOLUTIONS:
         if spec.fits and spec.is_allowed(layout) and spec.fits(conv, card, layout.in_blocks):
             return spec
@@ -61,7 +61,7 @@ def fitting_kernel(conv: Conv, layout: Layout, card: CardProperties) -> ConvKern
 
 
 def checked(steps: Iterable[Step]) -> Iterator[Conv]:
-    """Yield those that are compared with plain kernels on each GPU before they are used."""
+    """Yield convolutions that are compared with plain kernels on each GPU before they are used."""
     for step in steps:
         if isinstance(step, Conv) and kernel_of(step).needs_tensor_cores:
             yield step

@@ -1,4 +1,4 @@
-"""How tensors look to a kernel: where they lie, and what is done to what is read of them."""
+"""Kernel arguments of tensors: their addresses, and the prologue applied when they are read."""
 
 from ctypes import Structure
 
@@ -10,7 +10,7 @@ from .launch import Addresses
 
 
 def strides_of(tensor: Tensor) -> Structure:
-    """Numbers from one patch, plane, row and voxel to the next."""
+    """Return the elements from one patch, plane, row and voxel to the next."""
     _, height, width = tensor.extents
     row = width * tensor.channels
     plane = height * row
@@ -20,7 +20,7 @@ def strides_of(tensor: Tensor) -> Structure:
 
 
 def address_of(view: TensorView, at: Addresses, channel: int = 0) -> int:
-    """Address of a view's first voxel; of its tensor's where it is shuffled."""
+    """Return the address of a view's first voxel; of its tensor's if it is space-to-depth."""
     strides = strides_of(view.tensor)
     depth, height, width = (0, 0, 0) if view.shuffled else view.origin
     first = depth * strides.plane + height * strides.row + width * strides.voxel + channel
@@ -28,7 +28,7 @@ def address_of(view: TensorView, at: Addresses, channel: int = 0) -> int:
 
 
 def region_address(step: Conv, at: Addresses) -> int:
-    """Address of the first voxel that a convolution writes."""
+    """Return the address of the first voxel that a convolution writes."""
     target, region = step.target, step.region
     if region is None:
         return at(target.name)
@@ -38,7 +38,7 @@ def region_address(step: Conv, at: Addresses) -> int:
 
 
 def activation_of(activation: Activation, at: Addresses, channel: int = 0) -> Structure:
-    """The activation as kernels take it, of the channels from `channel` on."""
+    """Return the activation as a kernel argument, for the channels from `channel` on."""
     return structure("element.cuh", "Activation")(
         slopes=at(activation.slopes) + 4 * channel if activation.slopes else None,
         slope=activation.slope,
@@ -49,7 +49,7 @@ def activation_of(activation: Activation, at: Addresses, channel: int = 0) -> St
 
 
 def border_of(mode: PadMode) -> tuple[int, float]:
-    """How a kernel continues a tensor, and the value behind a constant border."""
+    """Return how a kernel continues a tensor, and the value outside a constant border."""
     borders = constants("element.cuh")
     if isinstance(mode, Constant):
         return borders["CONSTANT"], mode.value
@@ -59,7 +59,7 @@ def border_of(mode: PadMode) -> tuple[int, float]:
 def table_addresses(
     table: AffineTable | None, at: Addresses, channel: int = 0
 ) -> tuple[int | None, int | None, int]:
-    """Addresses of the factors and summands, and floats from one patch to the next."""
+    """Return the addresses of factors and summands, and the floats from one patch to the next."""
     if table is None:
         return None, None, 0
     factors = at(table.name) + 4 * channel
@@ -67,7 +67,7 @@ def table_addresses(
 
 
 def part_of(part: ActivatedView, at: Addresses) -> Structure:
-    """A part as kernels take it."""
+    """Return a prologue as a kernel argument."""
     factor, summand, stride = table_addresses(part.table, at)
     return structure("part.cuh", "Part")(
         source=address_of(part.source, at),

@@ -1,4 +1,4 @@
-"""How blocks that walk along an axis of a tensor share it: how far each goes."""
+"""Division of an axis of a tensor among blocks that loop along it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ _FILLED = 0.8  # share of a card that is at work, where there are as many blocks
 def cheapest_walk(
     extent: int, beside: int, at_once: int, beginning: float, offered: Iterable[int]
 ) -> int:
-    """Steps of each walk, of those offered, such that all walks along an axis end soonest.
+    """Return the steps of each loop, of those offered, that finish all loops along an axis soonest.
 
-    extent: steps along the axis. beside: walks that each of these steps is for. at_once: walks that
-    the card runs at the same time; the others follow, wave by wave. beginning: what a walk costs
-    besides its steps, counted in steps.
+    extent: steps along the axis. beside: loops that each of these steps is for. at_once: loops that
+    run concurrently on the GPU; the others follow, wave by wave. beginning: fixed cost of a loop,
+    counted in steps.
     """
 
     def duration(steps: int) -> float:
@@ -28,23 +28,23 @@ def cheapest_walk(
 
 @dataclass(frozen=True, slots=True)
 class Walks:
-    """grid: boxes across, walks along the depth, parts. planes: of a walk."""
+    """Division of a tensor. grid: tiles across, loops along the depth, parts. planes: of a loop."""
 
     grid: Triple
     planes: int
 
     @property
     def blocks_of_a_part(self) -> int:
-        """Blocks that measure a part of the same channels."""
+        """Blocks that compute statistics of a part of the same channels."""
         across, deep, _ = self.grid
         return across * deep
 
 
 @dataclass(frozen=True, slots=True)
 class PlaneBox:
-    """What a block makes of a plane. height, width: of it.
+    """Tile of a plane that a block computes. height, width: of it.
 
-    beginning: what a walk costs besides its planes, counted in planes.
+    beginning: fixed cost of a loop along the planes, counted in planes.
     """
 
     height: int
@@ -52,12 +52,12 @@ class PlaneBox:
     beginning: float
 
     def count(self, extents: Triple) -> int:
-        """Boxes beside each other that cover a plane."""
+        """Return how many adjacent tiles cover a plane."""
         _, height, width = extents
         return -(-height // self.height) * -(-width // self.width)
 
     def walks(self, extents: Triple, parts: int, card: CardProperties) -> Walks:
-        """Through a tensor's planes. parts: what each box is computed for, one by one."""
+        """Return the loops along a tensor's planes. parts: those computed per tile, one by one."""
         depth, across, at_once = extents[0], self.count(extents), card.multiprocessors
 
         def fills(planes: int) -> bool:

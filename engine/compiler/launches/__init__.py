@@ -1,4 +1,4 @@
-"""From a step to the kernels that do it, for patches and for blocks of a volume.
+"""Translate steps into kernel launches, for patches and for blocks of a volume.
 
 May import steps and kernels. Must not know the driver.
 """

@@ -1,4 +1,4 @@
-"""Launches of a step for blocks of a volume: those for as many patches, told where they lie."""
+"""Launches of a step for blocks of a volume: those for patches, plus the blocks' positions."""
 
 from ctypes import Structure, sizeof
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ from .steps import convolution, launches, measuring_blocks, scratch_bytes
 
 
 def partial_bytes(step: Step, card: CardProperties) -> int:
-    """Bytes of the partial sums of one block, which is measured alike in any run."""
+    """Return the bytes of the partial sums of one block, which are computed alike in any run."""
     measured = step.flow.measures
     return scratch_bytes(step, card) // measured.source.tensor.batch if measured else 0
 
@@ -36,7 +36,7 @@ def partial_bytes(step: Step, card: CardProperties) -> int:
 def measured_volume(
     step: Step, at: Addresses, card: CardProperties, partials: int, blocks: int
 ) -> Launch:
-    """Joins the partial sums of all blocks, in their order; partials: address of the first ones."""
+    """Join the partial sums of all blocks, in their order; partials: address of the first ones."""
     measured = step.flow.measures
     assert measured is not None
     measured = replace(measured, source=_of_blocks(measured.source, 1))
@@ -53,12 +53,13 @@ def block_launches(
     stored: BlockGrid | None = None,
     copy_of: Addresses | None = None,
 ) -> list[Launch]:
-    """The kernels of a step for one run; none where it is for those past the last block.
+    """Return the kernels of a step for one run; none if the step is only for blocks past the last.
 
-    at: addresses of the run's first block, and of the volume that comes in and goes out. scratch:
-    of the run's first partial sums, if the step measures. stored: the grid by which maps are kept,
-    if it is another one; the address of a map is then that of its first block. copy_of: where what
-    a pass over voxels reads of the run's own blocks is, if that is elsewhere.
+    at: addresses of the run's first block, and of the input and output volume. scratch: of the
+    run's first partial sums, if the step computes statistics. stored: the grid by which maps are
+    stored, if it is another one; the address of a map is then that of its first block. copy_of:
+    address of the copy from which a pass over voxels reads the run's own blocks, if they are
+    copied.
     """
     region = _region(step, run)
     if region.count <= 0:
@@ -88,7 +89,7 @@ def block_launches(
 class _LaunchedBlocks:
     """The blocks of one launch.
 
-    grid: of the volume. stored: by which maps are kept, None if by the same one. first, count,
+    grid: of the volume. stored: by which maps are stored, None if by the same one. first, count,
     apart: their numbers.
     """
 
@@ -99,20 +100,24 @@ class _LaunchedBlocks:
     apart: int
 
     def told(self, level: Triple, plane: int = 0) -> Structure:
-        """What a kernel is told of them where they have the extents `level` at its resolution."""
+        """Return the kernel argument for blocks with extents `level` at their resolution."""
         return _blocks(self.grid, level, self.first, self.apart, plane)
 
     def told_of_source(self, level: Triple, stored_level: Triple) -> Structure:
-        """The same of what it reads; stored_level: extents of the blocks of a map."""
+        """Return the argument of the blocks that it reads; stored_level: extents of the blocks of a
+        map.
+        """
         return _blocks(self.stored, stored_level, 0) if self.stored else self.told(level)
 
 
 def _convolution(
     step: Conv, at: Addresses, card: CardProperties, blocks: _LaunchedBlocks, scratch: int
 ) -> Launch:
-    """Each block is done as it is among those of the step's batch, and so measured alike.
+    """Launch a convolution; each block is computed as in the step's batch, so its statistics are
+    equal.
 
-    The last layer, which measures nothing, is spread anew over as many blocks as there are.
+    The last layer, which computes no statistics, is distributed over only as many blocks as there
+    are.
     """
     level, source_level = _levels(step, blocks.grid)
     told: dict[str, Structure | int] = {"blocks": blocks.told(level)}
@@ -185,8 +190,10 @@ def _pass(
 
 
 def _bytes_before(step: Pointwise) -> dict[str, int]:
-    """Bytes of the blocks before the region's first one, in maps that are read by blocks' numbers:
-    the address of these is that of the first block of all.
+    """Return the bytes of the blocks before the region's first one, in maps that are read by block
+    number.
+
+    The address of such a map is that of the first of all its blocks.
     """
     views = None if step.around else step.source, step.residual
     tensors = [view.tensor for view in views if view is not None]
@@ -215,7 +222,7 @@ def _unpacking(
 
 
 def _to_copy(view: TensorView | None, at: Addresses, copy_of: Addresses | None) -> int:
-    """Numbers from a run's blocks of a tensor to where they are read."""
+    """Return the offset in elements from a run's blocks of a tensor to the copy that is read."""
     if view is None or copy_of is None:
         return 0
     tensor = view.tensor
@@ -229,7 +236,7 @@ def _around(view: TensorView, first: Triple | None) -> Structure:
 
 
 def _region(step: Step, run: BlockRun) -> Region:
-    """Blocks of the run that a step is for."""
+    """Return the blocks of the run that a step applies to."""
     match step:
         case Pack(patches=region) | Pointwise(patches=region) | SumTaps(patches=region):
             return replace(region, count=min(region.count, run.count - region.first))
@@ -251,7 +258,7 @@ def _of_blocks(view: TensorView, count: int) -> TensorView:
 def _blocks(
     grid: BlockGrid, level: Triple, first: int, apart: int = 1, plane: int = 0
 ) -> Structure:
-    """What a kernel is told of blocks that have the extents `level` at its resolution."""
+    """Return the kernel argument of blocks that have the extents `level` at its resolution."""
     return structure("blocks.cuh", "Blocks")(
         first=first,
         apart=apart,
@@ -264,7 +271,7 @@ def _blocks(
 
 
 def _in_blocks(launch: Launch, **told: Structure | int) -> Launch:
-    """The launch with what it is told besides, by its fields."""
+    """Return the launch with additional arguments, by field name."""
     plain: Structure = launch.arguments
     kind = structure(f"{launch.source}.cu", type(plain).__name__, in_blocks=True)
     values = kind.from_buffer_copy(bytes(plain).ljust(sizeof(kind), b"\0"))

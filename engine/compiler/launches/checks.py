@@ -1,4 +1,4 @@
-"""Launches that check a convolution: numbers in, fingerprints and errors out."""
+"""Launches that check a convolution: fill its inputs, compute fingerprints and errors."""
 
 from ctypes import Structure
 from math import prod
@@ -13,7 +13,7 @@ from ..tensors import Tensor
 
 _SEEDS = {"source": 1, "weight": 2}
 _WAVES = 8
-"""Blocks for each multiprocessor that go through a tensor."""
+"""Blocks per multiprocessor that process a tensor."""
 
 _CHANNELS = 64  # of a block that sums
 
@@ -21,7 +21,7 @@ _CHANNELS = 64  # of a block that sums
 def fill_tensor(
     tensor: Tensor, numbers: Filling, target: int, card: CardProperties, groups: int = 1
 ) -> Launch:
-    """Filling in a tensor of groups of channels, as pairs of fp16 where it is stored so."""
+    """Return the launch that fills a tensor of groups of channels, as fp16 pairs if stored so."""
     count = tensor.batch * prod(tensor.extents) * tensor.channels
     is_split = tensor.scale is not None
     values = _numbers(numbers, target, count, tensor.channels // groups, split_fp16=is_split)
@@ -30,7 +30,7 @@ def fill_tensor(
 
 
 def fill_weight(shape: Convolution, numbers: Filling, target: int, card: CardProperties) -> Launch:
-    """Filling in the weight; a gradient's has the channels of the source first."""
+    """Return the launch that fills the weight; of a gradient, source channels come first."""
     values = _numbers(numbers, target, shape.weights, shape.summed_channels, shape.split_fp16)
     values.seed = _SEEDS["weight"]
     outputs = shape.target_channels // shape.groups
@@ -55,7 +55,9 @@ def _numbers(
 def fingerprint(
     address: int, size: int, number_bytes: int, into: int, card: CardProperties
 ) -> Launch:
-    """Of so many bytes in whole words, added to the uint64 at `into`."""
+    """Return the launch that adds the fingerprint of so many bytes, in whole words, to the uint64
+    `into`.
+    """
     values = structure("check.cu", "Fingerprint")(
         words=address, count=size // 4, are_pairs=number_bytes == 2, sum=into
     )
@@ -69,10 +71,10 @@ def plain(
     *,
     is_translated: bool = False,
 ) -> Launch:
-    """The convolution in the plainest way; addresses: of source, weight and target.
+    """Return the plainest launch of the convolution; addresses: of source, weight and target.
 
-    used_channels: of the source, where the others are 0. is_translated: the result is float
-    [N, K, D, H, W].
+    used_channels: of the source, where the others are 0. is_translated: the result is float [N, K,
+    D, H, W].
     """
     values = structure("check.cu", "Plain")(
         source=addresses[0],
@@ -100,7 +102,7 @@ def plain(
 def expect(
     shape: Convolution, addresses: tuple[int, int], voxels: int, sums: int, samples: int
 ) -> Launch:
-    """Sums in double at the voxels listed; addresses: of source and weight."""
+    """Return the launch of sums in double at the voxels listed; addresses: of source and weight."""
     values = structure("check.cu", "Expect")(
         source=addresses[0],
         weight=addresses[1],
@@ -120,7 +122,9 @@ def expect(
 def compare(
     shape: Convolution, target: int, voxels: int, sums: int, samples: int, bound: Bound, found: int
 ) -> Launch:
-    """A result with those sums; found: two uint32, how many are wrong and the largest error."""
+    """Compare a result with those sums; found: two uint32, how many are wrong and the largest
+    error.
+    """
     values = structure("check.cu", "Compare")(
         target=target,
         voxels=voxels,

@@ -1,4 +1,4 @@
-"""From a step to the kernels that do it: grids, blocks and arguments."""
+"""Translate steps into kernels: grids, blocks and arguments."""
 
 from math import prod
 
@@ -20,7 +20,7 @@ from ..steps import AddPatches, Conv, Normalise, Pack, Pointwise, Statistics, St
 
 
 def scratch_bytes(step: Step, card: CardProperties) -> int:
-    """Bytes of the partial sums between the two parts of a normalisation's statistics."""
+    """Return the bytes of the partial sums between the two parts of a step's statistics."""
     measured = step.flow.measures
     if measured is None:
         return 0
@@ -30,7 +30,7 @@ def scratch_bytes(step: Step, card: CardProperties) -> int:
 
 
 def measuring_blocks(step: Step, card: CardProperties) -> int:
-    """Launched blocks that each measure a part of the same channels of a patch."""
+    """Return the launched blocks that each process a part of the same channels of a patch."""
     match step:
         case Normalise():
             return blocks_that_normalise(step, card)
@@ -43,7 +43,7 @@ def measuring_blocks(step: Step, card: CardProperties) -> int:
 
 
 def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) -> list[Launch]:
-    """The kernels of a step that is not cuDNN's; scratch: address of its partial sums."""
+    """Return the kernels of a step without cuDNN; scratch: address of its partial sums."""
     match step:
         case Conv(statistics=measured):
             launch = convolution(step, at, card, scratch)
@@ -67,5 +67,5 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
 
 
 def convolution(conv: Conv, at: Addresses, card: CardProperties, scratch: int = 0) -> Launch:
-    """The kernel of a convolution; scratch: address of its partial sums, if it has statistics."""
+    """Return the kernel of a convolution; scratch: address of its partial sums, if any."""
     return kernel_of(conv).launch(conv, at, card, scratch if conv.statistics else None)

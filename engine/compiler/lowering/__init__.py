@@ -1,4 +1,4 @@
-"""Graph and weights -> steps over stored tensors, with the fusions that make them few.
+"""Graph and weights -> steps over stored tensors, fused to be few.
 
 May import steps and the table of kernels. Must not know bytes in the arena, nor a driver.
 """

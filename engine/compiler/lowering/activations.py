@@ -1,4 +1,4 @@
-"""Layers that act on one number at a time, as kernels do them."""
+"""Elementwise layers as kernel activations."""
 
 from math import inf
 
@@ -7,7 +7,7 @@ from ..steps import Activation
 
 
 def activation_of(layer: Layer) -> Activation | None:
-    """What a kernel does for a layer; None where that takes more than a few numbers."""
+    """Return the kernel activation of a layer; None if it needs more than a few numbers."""
     match layer:
         case Relu():
             return Activation(0.0)

@@ -1,4 +1,4 @@
-"""Launches over a scan's stored voxels, before the network and behind it: of windows, of a volume.
+"""Launches over a scan's stored voxels, before and after the network: of windows, of a volume.
 
 May import launches and their arguments. Must not know the steps of a network, nor the driver.
 """

@@ -16,7 +16,7 @@ from ...ring_buffers import RingLayout
 def cut(
     window: PatchWindow, places: RingLayout, source: Stored, origin: Triple, patch: int
 ) -> Launch:
-    """The patch at `origin`, below 0 where the array is smaller, to the address `patch`."""
+    """Cut the patch at `origin`, below 0 if the array is smaller, to the address `patch`."""
     depth, height, width = window.patch
     values = structure("sliding_window.cu", "Cut")(
         ring=places.source,
@@ -42,7 +42,7 @@ def blend(
     patch: int,
     overflow: int,
 ) -> Launch:
-    """The patch at the address `patch` into the mean; overflow: address of its run's flag."""
+    """Blend the patch at the address `patch` into the mean; overflow: address of its run's flag."""
     place = tuple(max(o, 0) for o in origin)
     first = tuple(p - o for p, o in zip(place, origin, strict=True))
     ends = [min(o + p, e) for o, p, e in zip(origin, window.patch, window.extents, strict=True)]
@@ -68,9 +68,9 @@ def blend(
 
 
 def store_voxels(mean: int, count: int, target: Stored, address: int, overflowed: int) -> Launch:
-    """So many blended intensities at the address `mean`, as the target holds them, to `address`.
+    """Store `count` blended intensities from the address `mean` at `address`, as the target's type.
 
-    overflowed: address of the flag of what is not finite.
+    overflowed: address of the flag for values that are not finite.
     """
     kind = target.values.dtype
     limits = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
@@ -89,12 +89,12 @@ def store_voxels(mean: int, count: int, target: Stored, address: int, overflowed
 
 
 def patch_bytes(window: PatchWindow, channels: int) -> int:
-    """Bytes of a patch as the program takes and gives it."""
+    """Return the bytes of an input or output patch of the program."""
     return channels * prod(window.patch) * 4
 
 
 def scaling_of(array: Stored) -> Structure:
-    """An array's map of intensities, and its voxel type, as kernels take them."""
+    """Return an array's intensity mapping and voxel type as a kernel argument."""
     scaling, voxel = array.scaling, VOXEL_TYPES.index(array.values.dtype.name)
     return structure("sliding_window.cu", "Scaling")(
         centre=scaling.centre,

@@ -1,6 +1,6 @@
-"""Launches that turn rows of stored voxels into a volume as the network takes it, and back.
+"""Launches that turn rows of stored voxels into the network's input volume, and back.
 
-An array is taken in the order of its voxels in memory; rows are those of its slowest axis.
+An array is read in the order of its voxels in memory; rows are those of its slowest axis.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from .sliding_window import scaling_of
 
 @dataclass(frozen=True, slots=True)
 class MemoryOrder:
-    """How an array of one channel lies in memory, from its slowest axis to its fastest.
+    """Memory order of an array of one channel, from its slowest axis to its fastest.
 
     axes: which of the network's axes (0 for D, 1 for H, 2 for W) each is. flips: which of them run
     against the network's. extents: along each.
@@ -28,7 +28,7 @@ class MemoryOrder:
 
     @classmethod
     def of(cls, voxels: VoxelArray) -> "MemoryOrder":
-        """Of an array [C, D, H, W]."""
+        """Return the memory order of an array [C, D, H, W]."""
         strides, sizes = voxels.strides[1:], voxels.shape[1:]
         # Of axes of one voxel the strides may be anything.
         slow = sorted(range(3), key=lambda axis: (-abs(strides[axis]), axis))
@@ -38,7 +38,9 @@ class MemoryOrder:
         return cls((first, second, third), (flips[0], flips[1], flips[2]), extents)
 
     def seen(self, voxels: VoxelArray) -> VoxelArray:
-        """The array [C, ...] in this order, so that nothing is turned on the host."""
+        """Return a view of the array [C, ...] in this order, so that nothing is transposed on the
+        host.
+        """
         steps = tuple(slice(None, None, -1 if flip else None) for flip in self.flips)
         return voxels.transpose(0, *(1 + axis for axis in self.axes))[:, *steps]
 
@@ -48,7 +50,7 @@ class MemoryOrder:
         return self.extents[1] * self.extents[2]
 
     def pieces(self, voxels: int) -> Iterator[Rows]:
-        """All rows, as many at once as have so many voxels."""
+        """Yield all rows, in chunks of as many rows as have `voxels` voxels."""
         most = max(1, voxels // self.plane)
         for start in range(0, self.extents[0], most):
             yield Rows(start, min(start + most, self.extents[0]))
@@ -62,10 +64,10 @@ def rows_into_volume(
     volume: int,
     padded: Triple,
 ) -> Launch:
-    """Rows of stored voxels at the address `stored` into one channel at the address `volume`.
+    """Return the launch from rows of stored voxels at `stored` into one channel of `volume`.
 
-    With the first rows, or the last, comes what continues the array to the padded extents (D, H,
-    W), behind its last voxels along the network's axes.
+    The first or the last rows also write the padding that extends the array to the padded extents
+    (D, H, W), after its last voxels along the network's axes.
     """
     steps = padded[1] * padded[2], padded[2], 1
     sizes = [padded[axis] for axis in order.axes]
@@ -97,7 +99,7 @@ def rows_into_volume(
 def rows_of_volume(
     order: MemoryOrder, rows: Rows, volume: int, padded: Triple, into: int
 ) -> Launch:
-    """Rows of an array's order out of one channel at the address `volume`, as floats to `into`."""
+    """Return the launch from one channel to rows in an array's order, as floats to `into`."""
     lies = order.plane, order.extents[2], 1
     corner, count, patch_steps, place = [0, 0, 0], [0, 0, 0], [0, 0, 0], 0
     for number, (axis, flip) in enumerate(zip(order.axes, order.flips, strict=True)):
