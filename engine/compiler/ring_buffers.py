@@ -1,4 +1,4 @@
-"""What a sliding window holds on the card besides the program: how many bytes, and where."""
+"""GPU memory of a sliding window in addition to the program: size and addresses."""
 
 from dataclasses import dataclass
 from itertools import accumulate
@@ -10,7 +10,7 @@ from ..patch_grid import PatchGrid, ring_rows
 
 @dataclass(frozen=True, slots=True)
 class RingLayout:
-    """Device addresses of what a sliding window holds, and rows of the rings.
+    """Device addresses of a sliding window's buffers, and rows of the rings.
 
     source: ring of voxels to be translated. mean, total: rings of the weighted sums and of their
     weights. weights: of a patch's voxels in the blend. lowest: lowest value of each channel.
@@ -26,7 +26,7 @@ class RingLayout:
     rows: int
 
     def at(self, base: int) -> "RingLayout":
-        """Addresses from offsets."""
+        """Return addresses from offsets."""
         return RingLayout(
             self.source + base,
             self.mean + base,
@@ -40,11 +40,12 @@ class RingLayout:
 
 @dataclass(frozen=True, slots=True)
 class RingBuffers:
-    """Offsets, bytes in all, and the steps until a ring's row may be used again.
+    """Offsets, bytes in all, and the steps until a ring's row may be reused.
 
-    With a lag of 2 the rows of the steps before and after are copied beside a step's work.
+    With a lag of 2, the rows of the steps before and after are copied concurrently with a step's
+    work.
 
-    places: as offsets, or as addresses once memory is there. lag: those steps.
+    places: as offsets, or as addresses once memory is allocated. lag: those steps.
     """
 
     places: RingLayout
@@ -53,7 +54,7 @@ class RingBuffers:
 
 
 def rings(window: PatchGrid, channels: tuple[int, int], most_bytes: int) -> RingBuffers | None:
-    """The rings for an array within so many bytes; None if a row of tiles does not fit."""
+    """Return the rings for an array within so many bytes; None if a row of tiles does not fit."""
     for spare in (True, False):
         places, size = laid_out(window, ring_rows(window, spare=spare), channels)
         if size <= most_bytes:
@@ -62,7 +63,7 @@ def rings(window: PatchGrid, channels: tuple[int, int], most_bytes: int) -> Ring
 
 
 def no_room(window: PatchGrid, channels: tuple[int, int], most_bytes: int) -> DeviceMemoryError:
-    """What to say where `rings` finds none."""
+    """Return the error for an array for which `rings` returns None."""
     _, wanted = laid_out(window, ring_rows(window, spare=False), channels)
     return DeviceMemoryError(
         f"The rows of one row of tiles need {-(-wanted >> 20)} MiB of the card's memory beside the "
@@ -73,7 +74,7 @@ def no_room(window: PatchGrid, channels: tuple[int, int], most_bytes: int) -> De
 
 
 def laid_out(window: PatchGrid, rows: int, channels: tuple[int, int]) -> tuple[RingLayout, int]:
-    """Offsets, and bytes in all."""
+    """Return offsets, and bytes in all."""
     voxels = rows * prod(window.extents[1:])
     given = channels[0] * voxels * window.voxel_bytes
     made, total = channels[1] * voxels * 4, voxels * 4

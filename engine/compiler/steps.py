@@ -1,4 +1,4 @@
-"""The steps of which a program consists, each of which writes one tensor."""
+"""Steps of a program, each of which writes one tensor."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -18,11 +18,11 @@ Curve: TypeAlias = Literal["linear", "tanh", "sigmoid", "elu", "softplus", "clip
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """Of x below 0, linear gives slope * x and elu slope * (exp(x) - 1); x itself above.
+    """Activation; below 0, linear is slope * x and elu slope * (exp(x) - 1); x itself above.
 
     curve: tanh, sigmoid, softplus and erf are those of x, clip keeps it from low to high. slopes:
     name of a float32 constant [stored channels] with linear's slope of each channel, in place of
-    the one slope. A value that is not finite leaves every activation as not finite.
+    the one slope. A value that is not finite stays not finite in every activation.
     """
 
     slope: float = 1.0
@@ -38,18 +38,19 @@ IDENTITY = Activation()
 Combination: TypeAlias = Literal["add", "subtract", "multiply", "gate"]
 """How two tensors of one shape are combined, voxel by voxel.
 
-But for gate, where the first channel of the second tensor multiplies all of the first."""
+With gate, the first channel of the second tensor multiplies all channels of the first.
+"""
 
 
 Sampling: TypeAlias = Upsample | Downsample | Pool
-"""What a pass over voxels does between grids of different extents."""
+"""Operation of a pass over voxels between grids of different extents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What goes through a step, but for constants that it has by their names.
+    """Data flow of a step, except for constants that it refers to by name.
 
-    reads, writes: tensors and tables. measures: statistics that the step takes, whatever else it
+    reads, writes: tensors and tables. measures: statistics that the step computes, whatever else it
     does. from_patches, to_patches: whether it reads the patches, and writes translated ones.
     """
 
@@ -61,33 +62,33 @@ class Flow:
 
     @property
     def touches(self) -> tuple[Operand, ...]:
-        """What has to be there while the step runs."""
+        """Operands that must be in memory while the step runs."""
         return *self.reads, *self.writes
 
     @property
     def touched_names(self) -> set[str]:
-        """Names of what has to be there while the step runs."""
+        """Names of the operands that must be in memory while the step runs."""
         return {item.name for item in self.touches}
 
     @property
     def written_names(self) -> set[str]:
-        """Names of what the step writes."""
+        """Names of the step's outputs."""
         return {item.name for item in self.writes}
 
     @property
     def read_names(self) -> set[str]:
-        """Names of what the step reads."""
+        """Names of the step's inputs."""
         return {item.name for item in self.reads}
 
     @property
     def tables(self) -> tuple[AffineTable, ...]:
-        """By which the step normalises what it reads."""
+        """Tables with which the step normalises its input."""
         return tuple(item for item in self.reads if isinstance(item, AffineTable))
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a step reads for a block of its result.
+    """Receptive window of a step for a block of its result.
 
     origin: first voxel, counted from the block's own first one. extents: how many.
     """
@@ -118,7 +119,7 @@ class Pack:
 
     @property
     def reach(self) -> Reach:
-        """Voxels of the patches that a target is made of."""
+        """Voxels of the patches that a target is computed from."""
         geometry = Geometry((1, *self.taps), (1, *self.stride))
         return Reach(self.origin, geometry.read_extents(self.target.extents))
 
@@ -140,13 +141,13 @@ class ActivatedView:
 
     @property
     def reads(self) -> tuple[Operand, ...]:
-        """Of what steps make."""
+        """Operands that steps write."""
         return self.source.tensor, *_given(self.table)
 
 
 @dataclass(frozen=True, slots=True)
 class PatchArray:
-    """The patches that come in, or the translated ones: float32 [N, C, D, H, W].
+    """The input patches or the translated ones: float32 [N, C, D, H, W].
 
     channels, extents: of one patch. In a program for blocks of a volume, extents are a block's.
     """
@@ -186,17 +187,17 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Conv:
-    """A convolution, with what it does to its operand as it reads it and to its result.
+    """A convolution, with the prologue of its operand and the epilogue of its result.
 
-    layer: its name. kernel: the .cu file of the custom kernel that alone computes it; None if a
-    plan of cuDNN may. geometry: how it moves. inputs: one view, or two whose channels follow each
+    layer: its name. kernel: the .cu file of the custom kernel that computes all of it; None if a
+    cuDNN plan may. geometry: how it moves. inputs: one view, or two whose channels follow each
     other, or the patches. output: all of a tensor, or the translated patches. weight: name of a
     constant, in the layout of the kernel's `pack`; without a kernel [K, kD, kH, kW, C / groups].
     bias: name of a float32 constant [C], and activation: of the result; both only of translated
     patches. statistics: of the output, if the kernel computes them too. around: of blocks of a
-    volume, if the source holds more around each of them than it has: its first voxel from the
-    block's. region: of the target, None for all of it. scale: factor of the sums; it removes the
-    powers of two of split fp16.
+    volume, if the source includes a halo around each of them: its first voxel from the block's.
+    region: of the target, None for all of it. scale: factor of the sums; it removes the powers of
+    two of split fp16.
     """
 
     layer: str
@@ -230,17 +231,17 @@ class Conv:
 
     @property
     def views(self) -> tuple[ActivatedView, ...]:
-        """The views that are read; none if the patches are."""
+        """Input views; none if the input is the patches."""
         return () if isinstance(self.inputs, PatchArray) else self.inputs
 
     @property
     def patches(self) -> PatchArray | None:
-        """The patches, if they are read."""
+        """Input patches, if the step reads them."""
         return self.inputs if isinstance(self.inputs, PatchArray) else None
 
     @property
     def translated(self) -> PatchArray | None:
-        """The translated patches, if they are written."""
+        """Translated patches, if the step writes them."""
         return self.output if isinstance(self.output, PatchArray) else None
 
     @property
@@ -250,7 +251,7 @@ class Conv:
 
     @property
     def target(self) -> Tensor:
-        """The tensor that is written."""
+        """Target tensor."""
         assert isinstance(self.output, TensorView)
         return self.output.tensor
 
@@ -266,19 +267,19 @@ class Conv:
 
     @property
     def channels(self) -> int:
-        """Channels that are read, as stored; of the patches as they are."""
+        """Input channels, as stored; of patches, their actual number."""
         if self.patches:
             return self.patches.channels
         return sum(view.source.channels for view in self.views)
 
     @property
     def outputs(self) -> int:
-        """Channels that are made, as stored; of translated patches as they are."""
+        """Output channels, as stored; of translated patches, their actual number."""
         return self.output.channels
 
     @property
     def shape(self) -> Convolution:
-        """The shape by which plans are found, of a convolution without a kernel of its own."""
+        """Shape by which tactics are found, for a convolution without its own custom kernel."""
         geometry, source, target = self.geometry, self.source, self.target
         extents = target.extents
         if not geometry.transposed:  # of a slab, as many planes as the source gives
@@ -304,7 +305,7 @@ class Conv:
 
     @property
     def reach(self) -> Reach:
-        """What a convolution that is not transposed reads for a block."""
+        """Receptive window of a block, of a convolution that is not transposed."""
         return Reach(self.geometry.origin, self.geometry.read_extents(self.output.extents))
 
     @property
@@ -318,12 +319,12 @@ class Conv:
 
 
 def is_planned(step: "Step") -> TypeGuard[Conv]:
-    """Whether a step is a convolution that a plan of cuDNN may compute."""
+    """Return whether a step is a convolution that a cuDNN plan may compute."""
     return isinstance(step, Conv) and step.kernel is None
 
 
 def planned(steps: Iterable["Step"]) -> Iterator[Conv]:
-    """Yield the convolutions that a plan of cuDNN may compute."""
+    """Yield the convolutions that a cuDNN plan may compute."""
     return filter(is_planned, steps)
 
 
@@ -344,9 +345,9 @@ class ChannelGroups:
 class Statistics:
     """Normalisation of a view as factor and summand of each patch and channel.
 
-    scale, shift: names of learned float32 constants [C]. groups: None where each channel is
-    normalised by itself. source: what is measured. target: where factors and summands go. epsilon:
-    added to the variance.
+    scale, shift: names of learned float32 constants [C]. groups: None if each channel is normalised
+    by itself. source: view whose statistics are computed. target: table of factors and summands.
+    epsilon: added to the variance.
     """
 
     source: TensorView
@@ -366,14 +367,15 @@ class Pointwise:
     """An expression over voxels, sampled and padded -> channels of target.
 
     It is after(activation(source * factor + summand) + residual), `after` only with a residual;
-    combination says what stands for the second +. The channels of the table repeat where the source
-    has more of them.
+    combination replaces the second +. The channels of the table repeat if the source has more of
+    them.
 
-    extents: those of the value after sampling and before padding. Target voxel t holds the value at
-    t + origin, continued past its border by mode. patches: which of the batch. first_channel: of
-    the target. table: None without a normalisation. sampling: None without. shuffles: whether the
-    target holds cells of 2 x 2 x 2 voxels as 8 groups of channels. around: of blocks of a volume,
-    where the source holds more around each of them than it has: its first voxel from the block's.
+    extents: those of the value after sampling and before padding. Target voxel t is the value at t
+    + origin, continued past its border by mode. patches: which of the batch. first_channel: of the
+    target. table: None without a normalisation. sampling: None without. shuffles: whether the
+    target is space-to-depth, with cells of 2 x 2 x 2 voxels as 8 groups of channels. around: of
+    blocks of a volume, if the source includes a halo around each of them: its first voxel from the
+    block's.
     """
 
     source: TensorView
@@ -394,13 +396,13 @@ class Pointwise:
 
     @property
     def target_extents(self) -> Triple:
-        """(D, H, W) of the voxels that the target holds."""
+        """(D, H, W) of the voxels that the target contains."""
         depth, height, width = self.target.extents
         return (2 * depth, 2 * height, 2 * width) if self.shuffles else self.target.extents
 
     @property
     def reach(self) -> Reach:
-        """Voxels of the value that a target holds."""
+        """Receptive window of the target in the value."""
         return Reach(self.origin, self.target.extents)
 
     @property

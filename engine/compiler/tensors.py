@@ -1,4 +1,4 @@
-"""What steps make and read: tensors and tables on the card, and the numbers that they hold."""
+"""Operands of steps: tensors and tables on the GPU, and their element types."""
 
 from dataclasses import dataclass
 from math import prod
@@ -10,7 +10,7 @@ from ..options import Precision
 VECTOR_BYTES = 16
 NUMBER_BYTES: dict[Precision, int] = {"fp16": 2, "bf16": 2, "tf32": 4, "fp32": 4}
 ELEMENTS: dict[Precision, str] = {"fp16": "FP16", "bf16": "BF16", "tf32": "FLOAT", "fp32": "FLOAT"}
-"""The numbers that tensors hold, by the kernels' names; no kernel is told more of a precision."""
+"""Element types of tensors by precision, in the kernels' names; all that a kernel depends on."""
 
 PATCHES = "patches"
 """Name of the program's input: float32 [N, C, D, H, W]."""
@@ -19,25 +19,25 @@ TRANSLATED = "translated"
 """Name of the program's output: float32 [N, C, D, H, W]."""
 
 COUNTERS = "counters"
-"""Name of the constant by which blocks that measure some channels find out when all of them have.
+"""Name of the constant with which blocks that compute statistics detect when all have finished.
 
-An unsigned 0 for each, at most as many as a batch has channels.
+It is an unsigned 0 for each channel, at most as many as a batch has channels.
 """
 
 
 def stored_channels(channels: int, precision: Precision) -> int:
-    """Channels rounded up to whole vectors."""
+    """Return the channels rounded up to whole vectors."""
     lanes = VECTOR_BYTES // NUMBER_BYTES[precision]
     return -(-channels // lanes) * lanes
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor as it lies in memory: [batch, *extents, channels], halo and filling included.
+    """A tensor as stored in memory: [batch, *extents, channels], halo and filling included.
 
-    name: by which memory is laid out. extents: (D, H, W). precision: of its numbers. scale: where
-    set, the tensor is float and split fp16: each number is stored as two fp16 parts of its product
-    with this power of two, of 8 channels first the high parts, then the low ones.
+    name: by which memory is planned. extents: (D, H, W). precision: of its numbers. scale: if set,
+    the tensor is float and split fp16: each number is stored as two fp16 parts of its product with
+    this power of two, of 8 channels first the high parts, then the low ones.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Tensor:
 
     @property
     def whole(self) -> "TensorView":
-        """All of it."""
+        """View of the whole tensor."""
         return TensorView(self, self.extents)
 
 
@@ -78,7 +78,7 @@ class TensorView:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the view is the tensor just as it lies in memory."""
+        """Whether the view is the tensor exactly as it is stored in memory."""
         return not self.shuffled and self.extents == self.tensor.extents
 
 
@@ -86,7 +86,7 @@ class TensorView:
 class AffineTable:
     """Factor and summand of each channel, float32 [2, patches, channels]; patches 1 serves all.
 
-    name: by which memory is laid out.
+    name: by which memory is planned.
     """
 
     name: str
@@ -111,4 +111,4 @@ class Region:
 
 
 Operand: TypeAlias = Tensor | AffineTable
-"""What steps make and other steps read."""
+"""Output of a step that other steps read."""

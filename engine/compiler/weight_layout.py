@@ -1,4 +1,4 @@
-"""Weights in the layouts of the compiled program: channels last, filled up, taps rearranged."""
+"""Weights in the layouts of the compiled program: channels last, padded, taps rearranged."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,11 +18,11 @@ Slots: TypeAlias = Sequence[int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaidWeight:
-    """A weight in the order in which the device reads it, laid out when its numbers are asked for.
+    """A weight in the order in which the device reads it, packed when its numbers are requested.
 
-    A network is lowered for several layouts until one fits the card, and `plan` runs none of them.
-    trained: what it is made of; all but zeros comes from there. shape: as laid out. lay_out: makes
-    an array of that shape.
+    A network is lowered for several layouts until one fits the GPU, and `plan` runs none of them.
+    trained: source of all values but zeros. shape: as packed. lay_out: returns an array of that
+    shape.
     """
 
     trained: FloatArray
@@ -31,17 +31,17 @@ class LaidWeight:
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """Number of elements."""
         return prod(self.shape)
 
     def numbers(self) -> FloatArray:
-        """The weight, laid out anew."""
+        """Pack the weight and return it."""
         laid = self.lay_out()
         assert laid.shape == self.shape
         return laid
 
     def split_fp16(self, scale: float) -> "LaidWeight":
-        """Its products with scale as fp16 pairs."""
+        """Return its products with scale as fp16 pairs."""
         return replace(self, lay_out=lambda: split_fp16_pairs(self.numbers(), scale))
 
 
@@ -174,7 +174,9 @@ def cells_as_outputs(weight: FloatArray, slots: Slots, source: int, target: int)
 
 
 def split_fp16(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """High and low fp16 part of each number, as float32; their sum is 2^-23 off at most."""
+    """Return the high and low fp16 parts of each number, as float32; their sum is 2^-23 off at
+    most.
+    """
     high = values.astype(np.float16).astype(np.float32)
     return high, (values - high).astype(np.float16).astype(np.float32)
 
@@ -187,7 +189,7 @@ def split_fp16_pairs(weight: FloatArray, scale: float) -> FloatArray:
 
 
 def encoded(array: FloatArray, precision: Precision) -> bytes:
-    """The numbers as the device stores them, rounded to nearest even."""
+    """Return the numbers as the device stores them, rounded to nearest even."""
     match precision:
         case "fp32" | "tf32":
             return np.ascontiguousarray(array, np.float32).tobytes()

@@ -1,4 +1,4 @@
-"""Convolutions between tensors in memory, and the forms of a transposed one."""
+"""Lower convolutions between tensors in memory, and choose the tactic of a transposed one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ _SUBPIXEL_CHANNELS = 32
 
 
 def convolve(writer: Writer, node: Node, conv: Conv3d) -> Value:
-    """A convolution; its bias is left to the next pass."""
+    """Lower a convolution; its bias is left to the next pass."""
     weight = writer.weights[conv.weight]
     if _fits_cells(writer, node, conv):
         return _convolve_cells(writer, node, conv)
@@ -59,7 +59,7 @@ def _fits_cells(writer: Writer, node: Node, conv: Conv3d) -> bool:
 
 
 def _convolve_cells(writer: Writer, node: Node, conv: Conv3d) -> Value:
-    """A convolution of stride 1 over cells of 2 x 2 x 2 voxels."""
+    """Lower a convolution of stride 2 to one of stride 1 over cells of 2 x 2 x 2 voxels."""
     slots, source = writer.shuffled(node.inputs[0], conv.padding)
     shape = writer.shapes[node.name]
     target = writer.tensor(node.name, shape.extents, writer.stored(shape.channels))
@@ -72,7 +72,7 @@ def _convolve_cells(writer: Writer, node: Node, conv: Conv3d) -> Value:
 def convolve_dense(
     writer: Writer, name: str, source: str, conv: Conv3d, weight: FloatArray
 ) -> Tensor:
-    """A convolution of a value in memory, without its bias."""
+    """Emit a convolution of a value in memory, without its bias."""
     value, tensor = writer.dense(source)
     shape = writer.shapes[name]
     target = writer.tensor(name, shape.extents, writer.stored(shape.channels))
@@ -103,7 +103,7 @@ def _are_stored_apart(
 
 @dataclass(frozen=True, slots=True)
 class _Operands:
-    """What a transposed convolution reads.
+    """Input of a transposed convolution.
 
     source: read whole. slots: stored position of each of its channels. weight: [in, out / groups,
     kD, kH, kW], with zeros between groups whose channels share vectors.
@@ -115,7 +115,7 @@ class _Operands:
 
 
 def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Value:
-    """A transposed convolution; its bias is left to the next pass."""
+    """Lower a transposed convolution; its bias is left to the next pass."""
     name, weight = node.inputs[0], writer.weights[conv.weight]
     value = writer.operand(name)
     if not _are_stored_apart(writer, conv, value, writer.stored(conv.out_channels)):
@@ -139,7 +139,9 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
 def _transposed_operands(
     writer: Writer, name: str, conv: ConvTranspose3d
 ) -> Iterator[KernelInputs]:
-    """Of blocks, the one value that is written with the border that the cells see."""
+    """Yield the inputs that a kernel may read; for blocks, the value with the border that the cells
+    need.
+    """
     if not writer.layout.in_blocks:
         yield from operands_of(writer, name, conv)
         return
@@ -162,7 +164,7 @@ def _by_plan(writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Opera
 
 
 def _to_cells(writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Operands) -> TensorView:
-    """To all cells that the kernel reaches, of which the padding cuts some voxels off."""
+    """Emit a convolution to all cells that the kernel reaches; the padding cuts some voxels off."""
     source, channels = operands.source, writer.stored(conv.out_channels)
     border = triple(extent // 2 - 1 for extent in conv.kernel)
     sizes = zip(source.extents, border, strict=True)
@@ -177,7 +179,7 @@ def _to_cells(writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Oper
 
 
 def _leads_to_cells(conv: ConvTranspose3d) -> bool:
-    """Whether each pair of taps leads to a whole cell of 2 x 2 x 2 voxels."""
+    """Return whether each pair of taps leads to a whole cell of 2 x 2 x 2 voxels."""
     is_even = not any(extent % 2 for extent in conv.kernel)
     is_plain = conv.dilation == _ONE and conv.output_padding == _ZERO and conv.groups == 1
     return conv.stride == _TWO and is_even and is_plain
@@ -197,7 +199,7 @@ def _as_gradient(
 def _to_subpixels(
     writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Operands, geometry: Geometry
 ) -> TensorView:
-    """To one cell for each voxel of the source, but for those of a border that it may have."""
+    """Emit a convolution to one cell per voxel of the source, without those of a border."""
     source, channels = operands.source, writer.stored(conv.out_channels)
     laid = weight_layout.subpixels(
         operands.weight, conv.padding, operands.slots, source.channels, channels
@@ -209,13 +211,13 @@ def _to_subpixels(
 
 
 def _reach_beside(conv: ConvTranspose3d) -> tuple[Triple, Triple]:
-    """Voxels of the source that sub-pixels see before and behind their own."""
+    """Return the halo that sub-pixels need before and after their own source voxel."""
     reach = reach_of(conv)
     return triple(-first for first, _ in reach), triple(last for _, last in reach)
 
 
 def _bordered(writer: Writer, node: Node, conv: ConvTranspose3d) -> str:
-    """The name of what a convolution reads, with the border that sub-pixels see."""
+    """Return the name of a convolution's input with the border that sub-pixels need."""
     name, bordered = node.inputs[0], f"{node.name}.bordered"
     value = writer.operand(name)
     if value.pad is not None:
@@ -249,7 +251,7 @@ def _transposed_form(
 
 
 def biased(writer: Writer, node: Node, view: TensorView, bias: str | None) -> Value:
-    """What a convolution gives; its bias is left to the next pass."""
+    """Return the output of a convolution as a value; its bias is left to the next pass."""
     plain = in_memory(view, tuple(range(writer.shapes[node.name].channels)))
     # Before a norm a bias is a constant that the mean takes away again.
     if bias is None or writer.is_read_only_by(node.name, InstanceNorm):
@@ -269,7 +271,7 @@ def emit(
     geometry: Geometry = _PLAIN,
     region: Region | None = None,
 ) -> None:
-    """Append a convolution, with its weight as laid out for source and target.
+    """Append a convolution, with its weight packed for source and target.
 
     geometry: its kernel is replaced by the weight's. region: of the target, None for all of it.
     """

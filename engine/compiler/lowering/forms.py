@@ -1,4 +1,4 @@
-"""What the own kernels of layers between the outermost compete with."""
+"""Alternative tactics with which the custom kernels of inner layers compete."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,10 +16,10 @@ PassOfForm: TypeAlias = Statistics | Pointwise | Normalise
 
 @dataclass(frozen=True, slots=True)
 class OtherForm:
-    """A convolution by cuDNN, and passes, that give what the own kernel gives.
+    """A convolution by cuDNN, and passes, with the same result as the custom kernel.
 
-    name: of the form. lowered: the program that has them. convolve: the convolution. passes: one
-    that writes the source as the own kernel activates it, and all over what is made.
+    name: of the tactic. lowered: the program that has them. convolve: the convolution. passes: one
+    that writes the source as the custom kernel activates it, and all that read the output.
     """
 
     name: LayerForm
@@ -36,7 +36,7 @@ def compared(lowered: Lowered) -> Iterator[Conv]:
 
 
 def other_forms(network: Network, lowered: Lowered, step: Conv) -> Iterator[OtherForm]:
-    """The forms of a step of a program."""
+    """Yield the alternative tactics of a step of a program."""
     for name in kernel_of(step).forms:
         forms = {**lowered.layout.forms, step.layer: name}
         other = lower(network, replace(lowered.layout, forms=forms), lowered.card)
@@ -46,10 +46,10 @@ def other_forms(network: Network, lowered: Lowered, step: Conv) -> Iterator[Othe
 
 
 def passes_over(lowered: Lowered, tensor: Tensor) -> Iterator[PassOfForm]:
-    """What measures a tensor, and what reads it to write another.
+    """Yield the steps that compute statistics of a tensor or read it to write another.
 
-    A layer that measures what it makes leaves less to these, and one of another form may let them
-    be joined.
+    A layer that computes statistics in its epilogue leaves less to these, and one with another
+    tactic may let them be fused.
     """
     for step in lowered.steps:
         match step:
@@ -64,7 +64,7 @@ def passes_over(lowered: Lowered, tensor: Tensor) -> Iterator[PassOfForm]:
 
 
 def _added_pass(lowered: Lowered, other: Lowered, convolve: Conv) -> Iterator[PassOfForm]:
-    """The pass that writes the source of a convolution for that alone."""
+    """Yield the pass that only exists to write the source of a convolution."""
     passes, others = list(_passes(lowered)), list(_passes(other))
     if len(others) > len(passes):
         for step in others:

@@ -1,4 +1,4 @@
-"""A network whose patches are blocks of one volume: every border is a padding by itself.
+"""Convert a network for patches that are blocks of one volume: each border becomes a padding layer.
 
 Blocks are continued by their neighbours, and the volume by the padding, when the operand of a
 convolution is written. So no convolution pads by itself.
@@ -12,13 +12,13 @@ from ...network.layers import Conv3d, Downsample, Layer, Pad, Triple, triple
 _NONE: Triple = (0, 0, 0)
 
 _LARGEST_VOLUME = 1024
-"""Edge of the largest volume that bounds of values hold for; beyond it a number may overflow, which
-a run tells, if nearly all voxels of a feature map are alike.
+"""Edge of the largest volume for which bounds of values are guaranteed; beyond it a number may
+overflow, which a run reports, if nearly all voxels of a feature map are alike.
 """
 
 
 def with_halos(network: Network) -> Network:
-    """The same network with the zeros around its convolutions as layers."""
+    """Return the same network with the zeros around its convolutions as layers."""
     nodes: list[Node] = []
     for node in network.graph.nodes:
         conv = node.layer
@@ -31,7 +31,9 @@ def with_halos(network: Network) -> Network:
 
 
 def block_shapes(graph: Graph, block: Triple) -> dict[str, TensorShape]:
-    """Shape of every node's tensor for one block, which may be smaller than what is mirrored."""
+    """Return the shape of every node's tensor for one block, which may be smaller than its mirrored
+    border.
+    """
     nodes = tuple(Node(n.name, _unmirrored(n.layer), n.inputs) for n in graph.nodes)
     return Graph(graph.in_channels, nodes).shapes(block)
 
@@ -45,5 +47,5 @@ def _unmirrored(layer: Layer) -> Layer:
 
 
 def largest_volume(graph: Graph) -> Triple:
-    """Extents for which values are bounded, whatever those of a volume."""
+    """Return the extents for which values are bounded, whatever the extents of a volume."""
     return triple(-(-_LARGEST_VOLUME // step) * step for step in graph.stride)

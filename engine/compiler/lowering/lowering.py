@@ -1,7 +1,7 @@
-"""Graph and weights -> steps over stored tensors, with the fusions that make them few.
+"""Graph and weights -> steps over stored tensors, fused to be few.
 
 Only convolutions, statistics and outputs need their operand in memory. All between them is kept as
-an expression and written in one pass, with the border that the next convolution wants.
+an expression and written in one pass, with the border that the next convolution needs.
 """
 
 from collections.abc import Iterator
@@ -57,10 +57,10 @@ from .writer import Value, ValuePart, Writer, in_memory, negative
 
 
 def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
-    """Compile a network for one patch shape, batch and storage format, and one card.
+    """Compile a network for one patch shape, batch and storage format, and one GPU.
 
-    Raises PatchShapeError if the patch does not fit the network. Where patches are blocks of one
-    volume, that has to fit, and `volume_refusal` to be None.
+    Raises PatchShapeError if the patch does not fit the network. If patches are blocks of one
+    volume, the volume has to fit, and `volume_refusal` has to be None.
     """
     if layout.in_blocks:
         network = with_halos(network)
@@ -81,7 +81,7 @@ def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
 
 
 def _without_outer_sum(network: Network) -> tuple[Network, bool]:
-    """A network that adds its input to all it makes, without that sum; and whether it does."""
+    """Return the network without a final sum with its input, and whether it has such a sum."""
     *nodes, last = network.graph.nodes
     inner = nodes[-1].name if nodes else INPUT
     is_sum = isinstance(last.layer, Add) and set(last.inputs) == {INPUT, inner}
@@ -150,7 +150,7 @@ def _activate(writer: Writer, node: Node, layer: Layer) -> Value:
 
 
 def _activations(writer: Writer, node: Node, layer: Layer, value: Value) -> Iterator[Activation]:
-    """What a layer does to each part of a value."""
+    """Yield the activation that a layer applies to each part of a value."""
     if not isinstance(layer, PRelu):
         activation = activation_of(layer)
         assert activation is not None
@@ -221,7 +221,7 @@ def _pad(writer: Writer, node: Node, pad: Pad) -> Value:
 
 
 def _crop(writer: Writer, node: Node, crop: Crop) -> Value:
-    """A border of fewer voxels than none."""
+    """Return a cropped value: one whose border has negative widths."""
     name = node.inputs[0]
     value = writer.operand(name)
     if value.pad is not None:
@@ -231,7 +231,7 @@ def _crop(writer: Writer, node: Node, crop: Crop) -> Value:
 
 
 def _take(writer: Writer, node: Node, channels: Channels) -> Value:
-    """Other channels of the same tensor, which is in memory for all that take some of it."""
+    """Return some channels of a tensor, which is in memory for all that read any of its channels."""
     value, _ = writer.view(node.inputs[0])
     return replace(value, slots=value.slots[channels.first : channels.first + channels.count])
 
@@ -274,7 +274,7 @@ def _combined(writer: Writer, first: str, second: str, combination: Combination)
 
 
 def _in_order(writer: Writer, name: str) -> str:
-    """A node with the value of `name` whose channels lie one after another."""
+    """Return a node with the value of `name` whose channels are stored in order."""
     value = writer.operand(name)
     channels = len(value.slots)
     if value.slots == tuple(range(channels)) and value.stored == writer.stored(channels):
@@ -312,7 +312,7 @@ def _unpack(writer: Writer) -> None:
 
 
 def _runs(slots: tuple[int, ...]) -> list[tuple[int, int, int]]:
-    """Runs of neighbouring slots: first channel, its slot, length."""
+    """Return runs of neighbouring slots: first channel, its slot, length."""
     runs: list[tuple[int, int, int]] = []
     for channel, slot in enumerate(slots):
         if runs and slot == runs[-1][1] + runs[-1][2]:

@@ -1,4 +1,4 @@
-"""Fuses statistics with what comes before or after: fewer launches, and fewer bytes read."""
+"""Fusion of statistics with the step before or after: fewer launches, and fewer bytes read."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -9,13 +9,15 @@ from ..kernels.table import kernel_of
 from ..steps import Conv, Normalise, Pointwise, Statistics, Step
 
 _CACHED = 4, 5
-"""Share of the L2 cache up to which a tensor is still there when it is read for a second time."""
+"""Largest share of the L2 cache, as a fraction, up to which a tensor is still cached when read
+again.
+"""
 
 
 def fused(steps: Sequence[Step], card: CardProperties) -> tuple[Step, ...]:
-    """The steps with each normalisation that may be one launch as one step.
+    """Return the steps, with each normalisation that may be one launch as one step.
 
-    That of a convolution by an own kernel, where it may not, is measured by the convolution.
+    If that is not possible, statistics of a convolution by a custom kernel move into its epilogue.
     """
     return with_fused_statistics(with_fused_normalisations(steps, card))
 
@@ -23,23 +25,23 @@ def fused(steps: Sequence[Step], card: CardProperties) -> tuple[Step, ...]:
 def with_fused_normalisations(
     steps: Sequence[Step], card: CardProperties, others: Iterable[Step] = ()
 ) -> tuple[Step, ...]:
-    """The steps with each normalisation that may be one launch as one step.
+    """Return the steps, with each normalisation that may be one launch as one step.
 
-    others: steps of the same program that may read the tables of these, too.
+    others: steps of the same program that may also read the tables of these.
     """
     readers = *steps, *others
     return tuple(_with_neighbours_fused(steps, partial(_fused_normalisation, readers, card)))
 
 
 def with_fused_statistics(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The steps, where own kernels take the statistics of what they make, if those are of all."""
+    """Return the steps, with statistics of custom kernels' whole outputs in their epilogues."""
     return tuple(_with_neighbours_fused(steps, _fused_statistics))
 
 
 def _with_neighbours_fused(
     steps: Sequence[Step], fuse: Callable[[Step, Step], Step | None]
 ) -> list[Step]:
-    """fuse: gives the one step that does the work of two, None where they stay apart."""
+    """Return the steps with pairs fused. fuse: returns one step for two, None to keep both."""
     result: list[Step] = []
     for step in steps:
         one = fuse(result[-1], step) if result else None

@@ -1,6 +1,6 @@
-"""The outermost layers: by a kernel that reads or writes patches, else with taps as channels.
+"""Lower the outermost layers: by kernels on patches, or else with taps as channels.
 
-What lies between the steps of such a layer goes through it in slabs, so that it stays small.
+The tensors between the steps of such a layer are processed in slabs, so that they stay small.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _ONE: Triple = (1, 1, 1)
 
 
 def takes_patches(writer: Writer, node: Node, conv: Conv3d) -> bool:
-    """Whether a convolution reads the patches as they come, padded at most once."""
+    """Return whether a convolution reads the input patches directly, padded at most once."""
     source = node.inputs[0]
     if not writer.is_input(source) or conv.dilation != _ONE or conv.groups > 1:
         return False
@@ -37,7 +37,7 @@ def takes_patches(writer: Writer, node: Node, conv: Conv3d) -> bool:
 
 
 def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
-    """The first layer, from the patches as they came."""
+    """Lower the first layer, reading the input patches directly."""
     pad = writer.padded_inputs[node.inputs[0]] or own_pad(conv)
     patches = PatchArray(conv.in_channels, writer.layout.patch)
     target = unwritten(writer, node.name, writer.shapes[node.name].extents, conv.out_channels)
@@ -49,7 +49,9 @@ def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
 
 
 def _convolve_packed(writer: Writer, node: Node, conv: Conv3d, pad: Pad) -> Value:
-    """By a plan, from the patches as a tensor of their taps as channels, if that pays."""
+    """Lower the first layer to cuDNN, from a tensor with the patches' taps as channels, if it pays
+    off.
+    """
     shape = writer.shapes[node.name]
     depth, height, width = conv.kernel
     folds = _folds(writer, conv)
@@ -103,7 +105,7 @@ def _folds(writer: Writer, conv: Conv3d) -> bool:
 
 
 def lower_to_output(writer: Writer, node: Node) -> bool:
-    """Lower a layer straight to the translated patches; whether it is the last one and can be."""
+    """Lower a layer so that it writes the translated patches; return whether that was possible."""
     name, conv = node.inputs[0], node.layer
     activation = _final_activation(writer, node)
     if activation is None or writer.is_input(name):
@@ -131,7 +133,7 @@ def _append_own(
     activation: Activation,
     operands: Iterator[KernelInputs],
 ) -> bool:
-    """Append a kernel that writes the translated patches; whether one fits."""
+    """Append a kernel that writes the translated patches; return whether one fits."""
     output = PatchArray(conv.out_channels, writer.shapes[node.name].extents)
     bias = conv.bias and f"{node.name}.bias"
     wanted = Conv(node.name, None, geometry_of(conv), (), output, "", bias, activation)
@@ -142,14 +144,14 @@ def _append_own(
 
 
 def _is_wide(writer: Writer, name: str, conv: Conv3d) -> bool:
-    """Whether a kernel is wide enough for its taps to become outputs."""
+    """Return whether a kernel is wide enough for its taps to become outputs."""
     if any(conv.padding) and writer.values[name].pad is not None:
         return False
     return has_wide_kernel(geometry_of(conv), conv.out_channels, writer.layout.precision)
 
 
 def _final_activation(writer: Writer, node: Node) -> Activation | None:
-    """The activation behind the last layer; None for a layer that is not, or if more follows."""
+    """Return the activation after the last layer; None for another layer, or if more follows."""
     *_, last = writer.graph.nodes
     if node is last:
         return IDENTITY
@@ -159,7 +161,7 @@ def _final_activation(writer: Writer, node: Node) -> Activation | None:
 
 
 def _padded(value: Value, conv: Conv3d) -> Value:
-    """A value with the padding that a convolution reads, its own if the value has none."""
+    """Return a value with the padding that a convolution reads: its own, else the convolution's."""
     pad = value.pad or own_pad(conv)
     sizes = zip(value.sampled_extents, pad.before, pad.after, strict=True)
     extents = triple(extent + before + after for extent, before, after in sizes)
@@ -169,7 +171,7 @@ def _padded(value: Value, conv: Conv3d) -> Value:
 def _convolve_taps(
     writer: Writer, node: Node, conv: Conv3d, value: Value, activation: Activation
 ) -> None:
-    """By a plan with taps as output channels, which are then summed."""
+    """Emit a cuDNN convolution with taps as output channels, and the sum over the taps."""
     assert value.pad is not None
     before, (_, height, width) = value.pad.before, value.extents
     bias = _bias(writer, node, conv)
@@ -214,9 +216,9 @@ def _bias(writer: Writer, node: Node, conv: Conv3d | ConvTranspose3d) -> str | N
 def _slabs(
     batch: int, depth: int, plane_bytes: int, border_bytes: int, limit: int
 ) -> Iterator[tuple[Region, int]]:
-    """Regions that cover a batch, and the planes of each, within `limit` bytes where possible.
+    """Yield regions that cover a batch, and the planes of each, within `limit` bytes if possible.
 
-    plane_bytes: of one plane of one patch; border_bytes: of what each slab holds besides.
+    plane_bytes: of one plane of one patch; border_bytes: extra bytes per slab.
     """
     if batch * (depth * plane_bytes + border_bytes) <= limit:
         yield Region(0, batch), depth

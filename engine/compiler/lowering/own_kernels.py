@@ -1,4 +1,4 @@
-"""Convolutions by the first custom kernel that fits them, and what such a kernel may read."""
+"""Lower convolutions to the first custom kernel that fits; list inputs that a kernel may read."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ _ZERO: Triple = (0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class KernelInputs:
-    """One way in which a kernel may read what a convolution reads.
+    """One way in which a kernel may read the input of a convolution.
 
     inputs: the patches, or views of tensors that may not be written yet. slots: stored position of
     each channel. pad: padding that is left to the kernel. write: returns the inputs once their
@@ -30,7 +30,7 @@ class KernelInputs:
 
 
 def geometry_of(conv: Conv3d | ConvTranspose3d, pad: Pad | None = None) -> Geometry:
-    """Return how a layer moves; pad: that of its value, None for the layer's own."""
+    """Return the geometry of a layer; pad: that of its value, None for the layer's own."""
     pad = pad or own_pad(conv)
     return Geometry(
         conv.kernel,
@@ -45,7 +45,7 @@ def geometry_of(conv: Conv3d | ConvTranspose3d, pad: Pad | None = None) -> Geome
 
 
 def own_pad(conv: Conv3d | ConvTranspose3d) -> Pad:
-    """Return the zeros around what a layer reads."""
+    """Return the zero padding of a layer's input."""
     return Pad("zero", conv.padding, conv.padding)
 
 
@@ -103,7 +103,7 @@ def operands_of(
 ) -> Iterator[KernelInputs]:
     """Yield the value as it is if a kernel may compute the rest of it, else written as a whole.
 
-    In blocks of a volume, whose halos are paddings, the kernel is left its padding.
+    In blocks of a volume, whose halos are paddings, the padding is left to the kernel.
     """
     value, pad = writer.operand(name), own_pad(conv)
     if writer.scale(name) is not None:
@@ -135,8 +135,8 @@ def operand_as_it_is(
 def padded_operands(writer: Writer, layer: str, value: Value) -> Iterator[KernelInputs]:
     """Yield a padded value as it is, activated in the layout of its source, or with its border.
 
-    layer: what reads it, and continues it past its source. Only blocks of a volume are written with
-    a border, as each of them has its own.
+    layer: reads the value, and pads it past its source. Only blocks of a volume are written with a
+    border, as each of them has its own.
     """
     pad, part = value.pad, value.parts[0]
     assert pad is not None
@@ -169,7 +169,7 @@ def _as_it_is(value: Value, pad: Pad) -> Iterator[KernelInputs]:
 
 
 def _activated(writer: Writer, layer: str, part: ValuePart) -> TensorView:
-    """Write a part in the layout of its source, sub-pixels as channels where they are."""
+    """Write a part in the layout of its source, as space-to-depth if the source is."""
     source = part.source.tensor
     target = writer.tensor(f"{layer}.source", source.extents, source.channels)
     writer.steps.append(

@@ -1,12 +1,12 @@
-"""Which tensors a float program may keep as split fp16, and the power of two that fits them.
+"""Selection of tensors that a float program may store as split fp16, and of their scale.
 
-Split fp16 is a number as a high and a low fp16 part, which add up to it. It carries the digits of
-float but not its range: only values whose bound is known before any scan is seen are kept so, those
-behind an instance normalisation.
+Split fp16 is a number as a high and a low fp16 part, which add up to it. It has the digits of float
+but not its range: only values whose bound is known before any scan is read are stored so, those
+after an instance normalisation.
 
-A tf32 program does the convolutions that shrink the grid on split fp16: what they lose, all layers
-behind them pass on. Of the 24 convolutions of a generator with 9 blocks, those two make two fifths
-of the error's variance, at a twentieth of the work.
+A tf32 program does the convolutions that shrink the grid on split fp16: their errors propagate
+through all layers after them. Of the 24 convolutions of a generator with 9 blocks, those two make
+two fifths of the error's variance, at a twentieth of the work.
 """
 
 from collections.abc import Collection, Mapping
@@ -46,31 +46,32 @@ from ...network.layers import (
 from ...options import Precision
 
 _FULL_RATE = ((8, 0), (9, 0), (10, 0), (10, 3))
-"""Compute capabilities whose matrix units sum fp16 in float at full rate; with half of it, as on
-other cards, three products take about as long as one in plain float."""
+"""Compute capabilities whose Tensor Cores sum fp16 in float at full rate; with half of it, as on
+other GPUs, three products take about as long as one in plain float.
+"""
 
 CHANNELS = 32
-"""Whole multiples of these are what convolve_split_fp16.cu takes from its source."""
+"""Channel count of which the source channels of convolve_split_fp16.cu are a multiple."""
 
 _MOST_TAPS = 10
-"""Along each axis of its kernel."""
+"""Most taps of convolve_split_fp16.cu along each axis of its kernel."""
 
 _HIGHEST = 2.0**15
-"""Half of what fp16 holds: a bound may be passed by rounding."""
+"""Half of the fp16 maximum: rounding may exceed a bound."""
 
 
 def power_of_two(largest: float) -> float:
-    """The highest power of two that keeps a number of this size in fp16."""
+    """Return the highest power of two whose product with a number of this size fits in fp16."""
     return 2.0 ** floor(log2(_HIGHEST / largest)) if largest > 0 else 1.0
 
 
 def split_fp16_pays(precision: str, capability: tuple[int, int]) -> bool:
-    """Whether a program does its convolutions on split fp16 where it can."""
+    """Return whether a program should use split fp16 for its convolutions where it can."""
     return precision in ("fp32", "tf32") and capability in _FULL_RATE
 
 
 def scales(network: Network, patch: Triple, precision: Precision) -> dict[str, float]:
-    """Scale of each node's value that may go into memory as split fp16.
+    """Return the scale of each node's value that may be stored as split fp16.
 
     Only convolutions and passes over voxels may read it there.
     """
@@ -114,9 +115,9 @@ def _shrinks(node: Node) -> bool:
 
 
 def value_bounds(network: Network, patch: Triple) -> Mapping[str, float]:
-    """What no number of a node's value exceeds, whatever the patch; infinite where unknown.
+    """Return upper bounds of the values of each node, for any patch; infinite if unknown.
 
-    Of n numbers with mean 0 and variance 1 none is beyond the root of n - 1.
+    Of n numbers with mean 0 and variance 1, none exceeds the square root of n - 1.
     """
     shapes, weights = network.graph.shapes(patch), network.weights
     bounds = {INPUT: inf}
@@ -159,7 +160,7 @@ def value_bounds(network: Network, patch: Triple) -> Mapping[str, float]:
 
 
 def _clipped(bound: float, low: float | None, high: float | None) -> float:
-    """The bound of values that are kept from `low` to `high`."""
+    """Return the bound of values that are clipped to `low` and `high`."""
     highest = bound if high is None else high
     lowest = -bound if low is None else low
     return max(abs(highest), abs(lowest))

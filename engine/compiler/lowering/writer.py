@@ -1,4 +1,4 @@
-"""The state of a lowering: which values there are, written or not, and how one gets into memory."""
+"""IR builder of a lowering: known values, in memory or not, and how to write one into memory."""
 
 from dataclasses import dataclass
 
@@ -26,9 +26,9 @@ from .split_fp16 import CHANNELS, scales
 
 @dataclass(frozen=True, slots=True)
 class ValuePart:
-    """after(activation(source * factor + summand) + residual); `after` only behind a residual.
+    """after(activation(source * factor + summand) + residual); `after` only with a residual.
 
-    combination: what stands for the second +. is_biased_only: the table does no more than add a
+    combination: operation in place of the second +. is_biased_only: the table only adds a
     convolution's bias.
     """
 
@@ -47,7 +47,7 @@ class ValuePart:
 
     @property
     def is_linear(self) -> bool:
-        """Whether the part is its source, but for a bias."""
+        """Whether the part is its source except for a bias."""
         return self.is_bare or self.is_biased_only
 
     @property
@@ -75,7 +75,7 @@ class Value:
 
     @property
     def is_elementwise(self) -> bool:
-        """Whether neither sampling nor padding is left to do."""
+        """Whether neither sampling nor padding is pending."""
         return self.sampling is None and self.pad is None
 
     @property
@@ -103,22 +103,22 @@ class Value:
 
     @property
     def border(self) -> PadMode:
-        """How the value continues past its extents."""
+        """How the value is padded past its extents."""
         return self.pad.mode if self.pad else "zero"
 
 
 def in_memory(view: TensorView, slots: tuple[int, ...]) -> Value:
-    """The value that a view holds."""
+    """Return the value of a view."""
     return Value((ValuePart(view),), slots, view.extents)
 
 
 def negative(numbers: Triple) -> Triple:
-    """The numbers with their signs turned."""
+    """Return the negated numbers."""
     return triple(-number for number in numbers)
 
 
 class Writer:
-    """Collects steps and constants; `values` maps each node to what is known of its tensor."""
+    """Builder of steps and constants; `values` maps each node to the known state of its tensor."""
 
     def __init__(self, network: Network, layout: Layout, card: CardProperties) -> None:
         self.graph = network.graph
@@ -139,13 +139,13 @@ class Writer:
         self._tensors = 0
 
     def finished(self) -> Lowered:
-        """What was collected."""
+        """Return the lowered network."""
         self.constant(COUNTERS, np.zeros(self._most_measured(), np.float32))
         steps = self.steps if self.layout.in_blocks else fused(self.steps, self.card)
         return Lowered(self.layout, self.card, tuple(steps), self.constants, self._laid)
 
     def _most_measured(self) -> int:
-        """Channels of a batch that are measured at once, at most."""
+        """Return the most channels of a batch whose statistics are computed in one step."""
         views = [step.source for step in self.steps if isinstance(step, Statistics)]
         return max((view.tensor.batch * view.channels for view in views), default=1)
 
@@ -157,63 +157,65 @@ class Writer:
         batch: int | None = None,
         scale: float | None = None,
     ) -> Tensor:
-        """A new tensor; `channels` as stored; scale: that of split fp16."""
+        """Return a new tensor; `channels` as stored; scale: that of split fp16."""
         self._tensors += 1
         name = f"{self._tensors}.{name}"
         batch = self.layout.batch if batch is None else batch
         return Tensor(name, batch, extents, channels, self.layout.precision, scale)
 
     def stored(self, channels: int) -> int:
-        """Channels as stored."""
+        """Return the number of channels as stored."""
         return stored_channels(channels, self.layout.precision)
 
     def matrix_channels(self, channels: int) -> int:
-        """Channels as stored where taps are channels: whole 64-byte rows once there are several."""
+        """Return the stored channels of taps as channels: whole 64-byte rows if more than one."""
         row = 64 // NUMBER_BYTES[self.layout.precision]
         return -(-channels // row) * row if channels > row else self.stored(channels)
 
     def by_slot(self, key: str, value: Value) -> FloatArray:
-        """A weight of [C] in the stored order of a value's channels."""
+        """Return a weight of [C] in the stored order of a value's channels."""
         filled = np.zeros(value.stored, np.float32)
         filled[list(value.slots)] = self.weights[key]
         return filled
 
     def is_read_only_by(self, name: str, kind: type[Layer]) -> bool:
-        """Whether a node has readers and all are of one kind."""
+        """Return whether a node has readers and all are of one kind."""
         readers = [node for node in self.graph.nodes if name in node.inputs]
         return bool(readers) and all(isinstance(node.layer, kind) for node in readers)
 
     def constant(self, name: str, array: FloatArray) -> str:
-        """Keep a constant that the device stores as float32; its name."""
+        """Add a constant that the device stores as float32, and return its name."""
         self.constants[name] = np.ascontiguousarray(array, np.float32)
         return name
 
     def weight(self, name: str, laid: LaidWeight) -> str:
-        """Keep a constant that the device stores in the layout's precision; its name."""
+        """Add a constant that the device stores in the layout's precision, and return its name."""
         self._laid[name] = laid
         return name
 
     def fixed_table(self, name: str, factor: FloatArray, summand: FloatArray) -> AffineTable:
-        """A table of the same numbers for all patches."""
+        """Return a table of the same numbers for all patches."""
         constant = self.constant(f"{name}.table", np.stack([factor, summand])[:, None])
         return AffineTable(constant, 1, len(factor))
 
     def measured_table(self, name: str, channels: int) -> AffineTable:
-        """A table of what is measured: in each patch, or in the volume whose blocks they are."""
+        """Return a table for computed statistics: per patch, or of the volume if patches are its
+        blocks.
+        """
         patches = 1 if self.layout.in_blocks else self.layout.batch
         return AffineTable(f"{name}.table", patches, channels)
 
     @property
     def all_patches(self) -> Region:
-        """The batch."""
+        """All patches of the batch."""
         return Region(0, self.layout.batch)
 
     def is_input(self, name: str) -> bool:
-        """Whether a node is the patches, padded or not, and not packed yet."""
+        """Return whether a node is the patches, padded or not, and not packed yet."""
         return name in self.padded_inputs
 
     def operand(self, name: str) -> Value:
-        """The value of a node; the patches themselves are packed first."""
+        """Return the value of a node; the patches themselves are packed first."""
         if self.is_input(name):
             pad = self.padded_inputs.pop(name)
             channels = self.graph.in_channels
@@ -225,28 +227,30 @@ class Writer:
         return self.values[name]
 
     def elementwise(self, name: str) -> Value:
-        """The value without sampling and padding, which are done if there are any."""
+        """Return the value without pending sampling and padding, which are executed if there are
+        any.
+        """
         if not self.operand(name).is_elementwise:
             self.write(name)
         return self.values[name]
 
     def view(self, name: str) -> tuple[Value, TensorView]:
-        """The value in memory, within a border or with its sub-pixels as channels as may be."""
+        """Return the value in memory, possibly within a border or as space-to-depth."""
         if not self.operand(name).is_bare:
             self.write(name)
         value = self.values[name]
         return value, value.parts[0].source
 
     def dense(self, name: str) -> tuple[Value, Tensor]:
-        """The value as all of a tensor."""
+        """Return the value as a whole tensor."""
         value, view = self.view(name)
         tensor = view.tensor if view.is_whole else self.write(name)
         return value, tensor
 
     def shuffled(self, name: str, border: Triple) -> tuple[tuple[int, ...], Tensor]:
-        """The value within a border of zeros, as cells of 2 x 2 x 2 voxels; its slots, and where.
+        """Write the value with a zero border as space-to-depth; return its slots and the tensor.
 
-        All extents are even, and there is no border around one that the value has itself.
+        All extents are even, and the border is omitted if the value has its own padding.
         """
         value = self.operand(name)
         pad = value.pad or Pad("zero", border, border)
@@ -262,7 +266,7 @@ class Writer:
         return value.slots, tensor
 
     def write(self, name: str) -> Tensor:
-        """Write a value into a new tensor and know it by that from now on."""
+        """Write a value into a new tensor, which represents the value from then on."""
         value = self.values[name]
         tensor = self.tensor(name, value.extents, value.stored, scale=self.scale(name))
         before = value.pad.before if value.pad else (0, 0, 0)
@@ -275,7 +279,7 @@ class Writer:
         return tensor
 
     def scale(self, name: str) -> float | None:
-        """Scale of a value that goes into memory as split fp16; None where it does not."""
+        """Return the scale of a value to be stored as split fp16; None if it is not."""
         value = self.values[name]
         fits = value.stored % CHANNELS == 0 and not any(p.source.channels % 8 for p in value.parts)
         return self.scales.get(name) if fits else None

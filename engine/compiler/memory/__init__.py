@@ -1,5 +1,4 @@
-"""Where every tensor of a program lies, and the largest batch that fits, before any byte is
-allocated.
+"""Memory plan: addresses of all tensors and the largest batch that fits, before any allocation.
 
 May import lowering and launches. Must not know the driver.
 """

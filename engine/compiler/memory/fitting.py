@@ -1,4 +1,4 @@
-"""The largest batch and the fastest plans that fit into device memory; touches no card."""
+"""Choice of the largest batch and the fastest tactics that fit into device memory; uses no GPU."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,28 +23,28 @@ from .trials import bytes_of_trials
 _SLABS = (112 << 20, 48 << 20, 16 << 20)
 _MATRIX_CAPABILITY = (8, 0)
 SPLIT_KERNEL = "convolve_split_fp16"
-"""The own kernel, by its .cu file, for what `Layout.split_fp16` asks for."""
+"""Custom kernel, by its .cu file, for convolutions on split fp16 (`Layout.split_fp16`)."""
 
 _LEAST_WORKSPACE, _MOST_WORKSPACE = 4 << 10, 512 << 20
-"""Bytes besides its tensors that a convolution may take at least and at most."""
+"""Least and most bytes of workspace of a convolution."""
 
 _RUN, _SCAN, _MOST_PATCHES = 620 * 10**6, 35 * 10**6, 8
-"""What a run costs besides its patches, in operations of each multiprocessor; voxels of all patches
-of a usual scan, one of 256x256x180 with overlaps; and patches in a run at most.
+"""Fixed cost of a run, in operations per multiprocessor; voxels of all patches of a usual scan, one
+of 256x256x180 with overlaps; and most patches in a run.
 
 Measured on an H200 (tests/benchmarks/results/batch_sizes.json).
 """
 
 _RESERVE = 64 << 20
-"""Bytes of the card left alone: cuDNN loads its kernels there."""
+"""Bytes of GPU memory kept free: cuDNN loads its kernels there."""
 
 
 def usual_batch(graph: Graph, patch: Triple, multiprocessors: int) -> int:
-    """Patches in one run that pay on a card, as a power of two.
+    """Return the number of patches per run that is fastest on a GPU, as a power of two.
 
-    A larger batch b takes fewer runs, but leaves more of a scan's last one empty: where a run costs
-    c besides t for each of its patches, n of them take (n / b) (c + b t) and some b t / 2 for what
-    is empty, which is least at b = sqrt(2 n c / t).
+    A larger batch b takes fewer runs, but leaves more of a scan's last one empty: if a run costs c
+    in addition to t for each of its patches, n of them take (n / b) (c + b t) and some b t / 2 for
+    the empty part, which is least at b = sqrt(2 n c / t).
     """
     patches, cost = _SCAN / prod(patch), multiprocessors * _RUN / max(1, flops(graph, patch))
     best = max(1.0, sqrt(2 * patches * cost))
@@ -52,7 +52,7 @@ def usual_batch(graph: Graph, patch: Triple, multiprocessors: int) -> int:
 
 
 class ChosenAlgorithm(Protocol):
-    """How a convolution is done: by a plan of cuDNN's or the own kernel."""
+    """Tactic of a convolution: a cuDNN plan or the custom kernel."""
 
     @property
     def name(self) -> str:
@@ -61,7 +61,7 @@ class ChosenAlgorithm(Protocol):
 
     @property
     def workspace(self) -> int:
-        """Bytes that it takes besides its tensors."""
+        """Bytes of workspace, in addition to its tensors."""
         ...
 
 
@@ -69,15 +69,15 @@ A = TypeVar("A", bound=ChosenAlgorithm)
 A_co = TypeVar("A_co", bound=ChosenAlgorithm, covariant=True)
 
 Choose: TypeAlias = Callable[[list[Convolution], int], Mapping[Convolution, A]]
-"""Names an algorithm for each convolution that takes at most so many bytes of workspace."""
+"""Choose a tactic for each convolution that takes at most so many bytes of workspace."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramRequest:
-    """What a network is compiled for; batch: patches in one run at most.
+    """Target for which a network is compiled; batch: patches in one run at most.
 
-    patch: (D, H, W). precision: of its arithmetic. card: on which it is to run. without: own
-    kernels, by their .cu files, that are wrong on this card. forms: as of `Layout`.
+    patch: (D, H, W). precision: of its arithmetic. card: GPU on which it is to run. without: custom
+    kernels, by their .cu files, that are wrong on this GPU. forms: as of `Layout`.
     """
 
     patch: Triple
@@ -88,7 +88,7 @@ class ProgramRequest:
     forms: Mapping[str, LayerForm] = field(default_factory=dict[str, LayerForm])
 
     def layouts(self) -> Iterator[Layout]:
-        """From what is fast to what is small."""
+        """Yield layouts from the fastest to the smallest."""
         capability = self.card.capability
         has_matrix = self.precision in ("fp16", "bf16") and capability >= _MATRIX_CAPABILITY
         has_wgmma = has_matrix and capability == WGMMA_CAPABILITY
@@ -114,7 +114,7 @@ class ProgramRequest:
 
 @dataclass(frozen=True, slots=True)
 class MemoryBudget:
-    """Bytes of a card that are free, and those that the user allows; None for all.
+    """Bytes of a GPU that are free, and those that the user allows; None for all.
 
     free: bytes now. allowed: bytes at most.
     """
@@ -131,7 +131,7 @@ class MemoryBudget:
     def too_small(
         self, needed: int, patch: Triple, fitting: Triple | None = None
     ) -> DeviceMemoryError:
-        """What to say where a program for a patch needs more; fitting: a smaller one that fits."""
+        """Return the error of a program that needs more; fitting: a smaller patch that fits."""
         smaller = "use smaller patches"
         if fitting:
             smaller = f"use smaller patches (setting patch={','.join(map(str, fitting))} fits)"
@@ -151,7 +151,7 @@ class MemoryBudget:
 
 @dataclass(frozen=True, slots=True)
 class Fitted(Generic[A_co]):
-    """A lowered network with its memory laid out, and how each convolution is done.
+    """A lowered network with its memory plan, and the tactic of each convolution.
 
     algorithms: by the convolution's shape.
     """
@@ -164,11 +164,11 @@ class Fitted(Generic[A_co]):
 def fit(
     network: Network, wanted: ProgramRequest, room: MemoryBudget, choose: Choose[A]
 ) -> Fitted[A]:
-    """The program for the room there is, in which its layers are tried before.
+    """Return the program for the available memory, in which its layers are tried before.
 
-    It leaves half of it to the arrays if it can, be it with fewer patches a run, smaller slabs of
-    the outer layers or less workspace: cutting and blending on the host costs more than those.
-    Raises DeviceMemoryError, which names the smallest limit that would do.
+    It leaves half of the memory to the arrays if it can, be it with fewer patches per run, smaller
+    slabs of the outer layers or less workspace: cutting and blending on the host costs more than
+    those. Raises DeviceMemoryError, which names the smallest sufficient limit.
     """
     smallest, tight = 0, None
     for layout in wanted.layouts():
@@ -197,7 +197,7 @@ class _Least:
 
     @property
     def bytes(self) -> int:
-        """What it cannot do without."""
+        """Bytes that it needs at least."""
         return max(self.memory.bytes, self.trial)
 
 
@@ -208,7 +208,7 @@ def _least(network: Network, layout: Layout, card: CardProperties) -> _Least:
 
 
 def _fitting_patch(network: Network, wanted: ProgramRequest, room: MemoryBudget) -> Triple | None:
-    """The largest smaller patch whose program, laid out for little memory, has room."""
+    """Return the largest smaller patch whose program, planned for little memory, fits."""
 
     def fits(patch: Triple) -> bool:
         *_, smallest = replace(wanted, patch=patch, batch=1).layouts()
@@ -233,7 +233,7 @@ def _fastest(
 def _laid_out(
     network: Network, lowered: Lowered, algorithms: Mapping[Convolution, ChosenAlgorithm] | None
 ) -> MemoryPlan:
-    """With the least workspace for every convolution where no algorithms are given."""
+    """Return the memory plan; without algorithms, with the least workspace for each convolution."""
     graph = network.graph
     workspaces = {
         index: algorithms[step.shape].workspace if algorithms else _LEAST_WORKSPACE

@@ -1,4 +1,4 @@
-"""How many bytes a program takes, and where in them everything lies, before any is allocated."""
+"""Size of a program in device memory and the addresses within it, before any allocation."""
 
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,12 +38,12 @@ class Arena:
 
 
 def aligned(size: int) -> int:
-    """Bytes rounded up to what every block starts at."""
+    """Return bytes rounded up to the alignment of blocks."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def arrange(lifetimes: Iterable[Lifetime]) -> Arena:
-    """Offsets such that no two blocks that live at the same time overlap.
+    """Return offsets such that no two blocks that live at the same time overlap.
 
     Large blocks are placed first, each at the lowest offset free for all of its life: the greedy
     scheme of Pisarchyk and Lee, 2020, "Efficient memory management for deep neural net inference".
@@ -67,8 +67,8 @@ def arrange(lifetimes: Iterable[Lifetime]) -> Arena:
 class MemoryPlan:
     """Bytes of a program in device memory, all of it in one block; offsets by name.
 
-    constants: weights and tables. patches: what goes in and out. tensors: everything between, with
-    the scratch memory of single steps. bytes: of the block.
+    constants: weights and tables. patches: input and output. tensors: everything between, with the
+    scratch memory of single steps. bytes: of the block.
     """
 
     offsets: Mapping[str, int]
@@ -82,7 +82,7 @@ class MemoryPlan:
 
 
 def scratch_name(step: int) -> str:
-    """Name of the memory that one step needs besides its tensors."""
+    """Return the name of the scratch memory of a step."""
     return f"scratch of step {step}"
 
 
@@ -134,7 +134,7 @@ def _scratches(lowered: Lowered, workspaces: Mapping[int, int]) -> Iterator[Life
 
 
 def _owners(steps: Sequence[Step]) -> dict[str, str]:
-    """Tensors that are written in place, and the tensor whose memory they take over."""
+    """Return, for each tensor that is written in place, the tensor whose memory it reuses."""
     touches: dict[str, list[int]] = {}
     for index, step in enumerate(steps):
         for item in step.flow.touches:

@@ -1,4 +1,4 @@
-"""Device memory that layers are tried in, one after another, before their program is open."""
+"""Device memory in which layers are tried, one after another, before their program is open."""
 
 from collections.abc import Mapping
 from itertools import chain
@@ -17,17 +17,17 @@ from ..tensors import COUNTERS, NUMBER_BYTES
 from .plan import ALIGNMENT, Arena, aligned
 
 GUARD = ALIGNMENT
-"""Bytes of NaN on both sides of what a trial may read or write."""
+"""Bytes of NaN on both sides of everything that a trial may read or write."""
 
 FINGERPRINTS, PARTIALS = "fingerprints", "partial sums"
-"""Names of blocks: what is noted of results, and what a step measures by the way."""
+"""Names of blocks: fingerprints of results, and statistics that a step computes in its epilogue."""
 
 _NOTED = 1024
-"""Fingerprints of a convolution that there is room for."""
+"""Most fingerprints of a convolution that fit."""
 
 
 def between_guards(sizes: Mapping[str, int]) -> Arena:
-    """Blocks of these sizes one behind another, each between guards."""
+    """Return the layout of consecutive blocks of these sizes, each between guards."""
     offsets, end = dict[str, int](), GUARD
     for name, size in sizes.items():
         offsets[name] = end
@@ -36,12 +36,12 @@ def between_guards(sizes: Mapping[str, int]) -> Arena:
 
 
 def bytes_of_blocks(sizes: Mapping[str, int]) -> int:
-    """Bytes of blocks of these sizes, each between guards."""
+    """Return the bytes of blocks of these sizes, each between guards."""
     return between_guards(sizes).bytes
 
 
 def convolution_blocks(shape: Convolution, workspace: int) -> Mapping[str, int]:
-    """Bytes by name of what a convolution reads and writes, and of what its check notes."""
+    """Return bytes by name of a convolution's input and output, and of the results of its check."""
     item = NUMBER_BYTES[shape.precision]
     samples = most_samples(shape)
     return {
@@ -57,7 +57,9 @@ def convolution_blocks(shape: Convolution, workspace: int) -> Mapping[str, int]:
 
 
 def layer_blocks(trial: PlainCounterpart, card: CardProperties) -> Mapping[str, int]:
-    """Bytes by name of all that the trial of an outer layer takes, and of what its check notes."""
+    """Return bytes by name of all memory of an outer layer's trial, and of the results of its
+    check.
+    """
     sizes = {**trial.sizes, FINGERPRINTS: 8 * RUNS, OVERFLOW: 4}
     sizes.update((table.name, table.bytes) for table in trial.tables)
     if measured := trial.measured:
@@ -69,7 +71,7 @@ def layer_blocks(trial: PlainCounterpart, card: CardProperties) -> Mapping[str, 
 
 
 def bytes_of_trials(lowered: Lowered, workspace: int) -> int:
-    """Bytes of the largest trial that no start of a program can do without.
+    """Return the bytes of the largest trial that every start of a program needs.
 
     Convolutions are tried with so many bytes of workspace, outer layers with one patch at least.
     """

@@ -1,4 +1,4 @@
-"""A network over a whole volume: in which passes, and where its maps are kept.
+"""Compile a network for a whole volume: its passes, and the memory of its maps.
 
 May import the rest of the compiler. Must not know the driver.
 """

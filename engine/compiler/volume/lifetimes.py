@@ -1,4 +1,4 @@
-"""What of a program over a volume is alive from which step to which, and in how many bytes."""
+"""Lifetimes of the data of a program over a volume, from step to step, and their bytes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,22 +14,24 @@ from ..tensors import PATCHES, TRANSLATED, Tensor
 from .passes import Pass, made_block_by_block
 
 WORKSPACE = "workspace"
-"""Name of what all convolutions may take besides their tensors, one after another."""
+"""Name of the workspace that all convolutions share, one after another."""
 
 WORKSPACE_BYTES = 64 << 20
-"""Of it: the same for all volumes and limits, which so have no part in the choice of plans."""
+"""Bytes of the workspace: the same for all volumes and limits, so they do not affect the choice of
+tactics.
+"""
 
 VOXELS_IN, VOXELS_OUT = "voxels in", "voxels out"
-"""Names of rows of voxels as they are stored, on their way in and out."""
+"""Names of rows of voxels as stored, before and after the network."""
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeRequest:
-    """What runs over which volume.
+    """A network and the volume that it is to run over.
 
     lowered, passes: the network. grid: of the volume's blocks. channels: of the volume and of its
-    translation. voxels: bytes of the rows on their way in, and out. may_recompute: whether maps of
-    full resolution may be recomputed in place of being kept. trial: bytes of the card in which its
+    translation. voxels: bytes of the input rows and of the output rows. may_recompute: whether maps
+    of full resolution may be recomputed instead of stored. trial: bytes of GPU memory in which its
     layers are tried before.
     """
 
@@ -48,7 +50,7 @@ class VolumeRequest:
 
 
 def ends(wanted: VolumeRequest) -> Iterator[Lifetime]:
-    """What comes in and goes out, and what is there all the time."""
+    """Yield lifetimes of inputs, outputs and everything that exists all the time."""
     before, behind = -1, wanted.passes[-1].last + 1
     flows = [(one, step.flow) for one in wanted.passes for step in one.steps]
     last = max((one.last for one, flow in flows if flow.from_patches), default=0)
@@ -70,7 +72,7 @@ def ends(wanted: VolumeRequest) -> Iterator[Lifetime]:
 
 
 def grids_of_maps(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> dict[str, BlockGrid]:
-    """The grid by which each map is kept: that of the pass that makes it."""
+    """Return the grid by which each map is stored: that of the pass that writes it."""
     return {
         name: one.grid_in(wanted.grid)
         for one in wanted.passes
@@ -83,8 +85,10 @@ def grids_of_maps(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> dict[str
 def tensors(
     wanted: VolumeRequest, maps: Mapping[str, Tensor], grids: Mapping[str, BlockGrid]
 ) -> Iterator[Lifetime]:
-    """A map is there from the first run of a pass to the last run of another; of the one run of a
-    pass over all blocks as one, from step to step.
+    """Yield lifetimes of tensors: a map lives from the first run of a pass to the last run of
+    another.
+
+    In a pass whose one run covers all blocks, it lives from step to step.
     """
     sizes: dict[str, int] = {}
     lives: dict[str, tuple[int, int]] = {}
@@ -110,7 +114,7 @@ def tensors(
 
 
 def _bytes_of_all(tensor: Tensor, grid: BlockGrid) -> int:
-    """Of a map, in whole runs of blocks."""
+    """Return the bytes of a map, in whole runs of blocks."""
     return _bytes_a_block(tensor) * grid.stored_blocks(tensor.batch)
 
 
@@ -119,7 +123,7 @@ def _bytes_a_block(tensor: Tensor) -> int:
 
 
 def scratches(wanted: VolumeRequest) -> Iterator[Lifetime]:
-    """Partial sums of all blocks."""
+    """Yield lifetimes of the partial sums of all blocks."""
     for one in wanted.passes:
         for number, step in one.measured:
             size = partial_bytes(step, wanted.lowered.card) * one.grid_in(wanted.grid).blocks

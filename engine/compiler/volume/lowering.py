@@ -1,4 +1,4 @@
-"""A network as steps for the blocks of a volume."""
+"""Lower a network to steps for the blocks of a volume."""
 
 from dataclasses import replace
 
@@ -22,9 +22,9 @@ def lowered_blocks(
     card: CardProperties,
     without: frozenset[str],
 ) -> Lowered:
-    """Steps for the blocks of a grid, on which no limit of memory has a say.
+    """Return the steps for the blocks of a grid, which no memory limit affects.
 
-    without: own kernels, by their .cu files, that are wrong on the card.
+    without: custom kernels, by their .cu files, that are wrong on the GPU.
     """
     request = ProgramRequest(grid.block, grid.batch, precision, card, without)
     layout = replace(next(request.layouts()), in_blocks=True)
@@ -44,7 +44,7 @@ def _measured(lowered: Lowered) -> Lowered:
 
 
 def _other_forms(lowered: Lowered) -> dict[str, LayerForm]:
-    """Layers whose own kernel would compute too much for nothing, which cuDNN does instead."""
+    """Return layers whose custom kernel would compute too much in vain, with cuDNN's tactic."""
     return {
         step.layer: kernel_of(step).forms[-1]
         for step in compared(lowered)

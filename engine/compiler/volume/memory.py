@@ -1,4 +1,4 @@
-"""Where the maps of a volume are kept, and how many bytes that takes, before any is allocated."""
+"""Memory plan of a volume's maps: placement and bytes, before any allocation."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,23 +16,23 @@ from .passes import KeptBlocks, Pass, copied_in, maps_of
 from .recomputed import keeping_blocks, recomputed
 
 _DEVICE_PAGE, _HOST_PAGE, _PAGE_ENTRY = 2 << 20, 4 << 10, 8
-"""Bytes that the driver allocates at least, of a page of pinned memory, and of where one lies."""
+"""Least bytes that the driver allocates, bytes of a page of pinned memory and of its entry."""
 
 KERNEL_BYTES = 4 << 20
-"""Of own kernels that are loaded; a little more than an H200 was seen to take."""
+"""Bytes of loaded custom kernels; a little more than was measured on an H200."""
 
 STAGES = 2
-"""Runs of blocks whose part of a map in host memory is on the card: one is made or read, and one
-copied out or in.
+"""Staging buffers of a map in host memory: runs of blocks on the GPU, one computed or read, and one
+being copied.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeMemory:
-    """Memory of a volume, in one block of the card's and one of the host's: offsets by name.
+    """Memory plan of a volume, in one block of the GPU's and one of the host's: offsets by name.
 
-    offsets, host_offsets: in each. bytes, host_bytes: of both. maps: tensors that are there for all
-    blocks. grids: by which each of them is kept. constants: bytes of weights and tables, with a
+    offsets, host_offsets: in each. bytes, host_bytes: of both. maps: tensors that exist for all
+    blocks. grids: by which each of them is stored. constants: bytes of weights and tables, in a
     block of their own, which all volumes of the same blocks share. passes: in which the network
     runs. is_recomputed: whether these recompute maps.
     """
@@ -48,27 +48,31 @@ class VolumeMemory:
     is_recomputed: bool
 
     def fetched_by(self, one: Pass) -> list[str]:
-        """Maps in host memory whose blocks are copied in ahead of the runs of a pass."""
+        """Return maps in host memory whose blocks are copied to the GPU ahead of the runs of a
+        pass.
+        """
         return sorted(
             name for name in self.host_offsets if fetched_name(name, one, 0) in self.offsets
         )
 
     @property
     def kept(self) -> KeptBlocks | None:
-        """Blocks that are not recomputed as others are."""
+        """Blocks that are not recomputed, unlike the others."""
         return next((one.kept for one in self.passes if one.kept is not None), None)
 
     @property
     def residence(self) -> Residence:
-        """Where maps are kept."""
+        """Memory in which maps are stored."""
         if self.host_bytes:
             return "host"
         return "recomputed" if self.is_recomputed else "card"
 
     @property
     def device_bytes(self) -> int:
-        """All of the card's, with what the driver adds: it rounds blocks up to its own pages, lists
-        the pages of pinned memory of the host, and loads own kernels.
+        """All bytes of GPU memory, including the driver's overhead.
+
+        The driver rounds blocks up to its own pages, lists the pages of pinned memory of the host,
+        and loads custom kernels.
         """
         blocks = sum(
             -(-size // _DEVICE_PAGE) * _DEVICE_PAGE for size in (self.bytes, self.constants)
@@ -77,16 +81,16 @@ class VolumeMemory:
 
 
 def constants_of(lowered: Lowered) -> tuple[Mapping[str, int], int]:
-    """Offsets of the constants, and their bytes in all."""
+    """Return the offsets of the constants, and their bytes in all."""
     arena = arrange(Lifetime(name, size, 0, 0) for name, size in lowered.constant_bytes().items())
     return arena.offsets, arena.bytes
 
 
 def volume_memory(wanted: VolumeRequest, room: int) -> VolumeMemory:
-    """All maps on the card if it has room for so many bytes; else some recomputed, or on the host.
+    """Plan all maps on the GPU if they fit in so many bytes; else some recomputed, or on the host.
 
-    To recompute them takes less time than to bring them back. Raises DeviceMemoryError, which names
-    the least that would do.
+    To recompute them takes less time than to copy them back. Raises DeviceMemoryError, which names
+    the least sufficient bytes.
     """
     memory = _memory_within(wanted, room)
     if wanted.trial > room:
@@ -109,7 +113,9 @@ def _memory_within(wanted: VolumeRequest, room: int) -> VolumeMemory:
 
 
 def _choices(wanted: VolumeRequest) -> Iterator["_Choice"]:
-    """All maps kept, and those of full resolution recomputed if they can be."""
+    """Yield the choice of storing all maps, and of recomputing those of full resolution if
+    possible.
+    """
     yield _Choice(wanted)
     if not wanted.may_recompute:
         return
@@ -119,7 +125,7 @@ def _choices(wanted: VolumeRequest) -> Iterator["_Choice"]:
 
 
 def _keeping_blocks(choice: "_Choice", memory: VolumeMemory, room: int) -> VolumeMemory:
-    """Memory of passes that recompute maps, with as many blocks kept as there is room for."""
+    """Return the plan of passes that recompute maps, with as many blocks kept as fit."""
     if memory.kept is None:
         return memory
     run = memory.kept.tensor.batch
@@ -129,8 +135,9 @@ def _keeping_blocks(choice: "_Choice", memory: VolumeMemory, room: int) -> Volum
 
 
 def _with_maps_on_the_host(choice: "_Choice", room: int) -> VolumeMemory:
-    """As many as can leave, the largest first; those that are used most come back where there is
-    room.
+    """Return the plan with as many maps offloaded as can be, the largest first.
+
+    Those that are used most move back to the GPU if they fit.
     """
     away = tuple(choice.may_leave)
     memory = choice.memory(away)
@@ -150,7 +157,7 @@ def _with_maps_on_the_host(choice: "_Choice", room: int) -> VolumeMemory:
 
 
 class _Choice:
-    """What a volume's memory may look like. may_leave: the card for host memory, largest first."""
+    """A possible memory plan of a volume. may_leave: maps that may be offloaded, largest first."""
 
     def __init__(self, wanted: VolumeRequest, is_recomputed: bool = False) -> None:
         self.wanted = wanted
@@ -168,7 +175,7 @@ class _Choice:
         )
 
     def memory(self, away: Sequence[Lifetime] = (), kept: int = 0) -> VolumeMemory:
-        """With some maps in host memory; kept: blocks that are not recomputed as others are."""
+        """Return the plan with the maps `away` offloaded; kept: blocks that are not recomputed."""
         left = {one.name for one in away}
         passes = keeping_blocks(self.wanted.passes, kept)
         fetched = {one.first: self._fetched(one, left) for one in passes}
@@ -189,8 +196,10 @@ class _Choice:
         )
 
     def moved(self, one: Lifetime) -> tuple[bool, int]:
-        """Bytes that pass between a map and the card's processors, and before all others those of
-        the volume, which comes in and goes out while passes run only if it lies on the card.
+        """Return whether a map is the volume's input or output, and the bytes read and written.
+
+        Input and output rank first: they are transferred while passes run only if they are on the
+        GPU.
         """
         uses = sum(
             (one.name in step.flow.read_names) + (one.name in step.flow.written_names)
@@ -200,7 +209,9 @@ class _Choice:
         return one.name in (PATCHES, TRANSLATED), uses * one.bytes
 
     def _kept(self, count: int) -> Iterator[Lifetime]:
-        """So many blocks of what a pass recomputes, from where they were measured."""
+        """Yield the lifetimes of `count` kept blocks of recomputed maps, from their first
+        computation.
+        """
         for one in self.wanted.passes if count else ():
             if one.kept is not None:
                 made = next(each for each in self._alive if each.name == one.kept.tensor.name)
@@ -208,7 +219,7 @@ class _Choice:
                 yield Lifetime(one.kept.name, size, made.first, one.last)
 
     def _fetched(self, one: Pass, left: Collection[str]) -> list[str]:
-        """Maps in host memory whose blocks are copied in ahead of the runs that read them."""
+        """Return offloaded maps whose blocks are copied ahead of the runs that read them."""
         grid = one.grid_in(self.wanted.grid)
         kept = {name for name in left & self._maps.keys() if self._grids[name] == grid}
         return copied_in(one, kept)
@@ -216,7 +227,7 @@ class _Choice:
     def _stages(
         self, one: Pass, left: Collection[str], fetched: Sequence[str]
     ) -> Iterator[Lifetime]:
-        """Memory of the card for what a pass makes and reads of maps in host memory."""
+        """Yield the lifetimes of a pass's staging buffers of maps in host memory."""
         staged = [name for name in left if self._made_in.get(name) == one.first]
         for stage in range(STAGES):
             for name in staged:
@@ -240,17 +251,17 @@ def _too_little(wanted: VolumeRequest, least: int, room: int) -> DeviceMemoryErr
 
 
 def staged_name(name: str, stage: int) -> str:
-    """Name of the part of a map in host memory that is on the card; stage: which of them."""
+    """Return the name of the staging buffer for an offloaded map; stage: which of them."""
     return f"{name} staged {stage}"
 
 
 def fetched_name(name: str, one: Pass, stage: int) -> str:
-    """Name of the part of a map in host memory that a pass reads from the card."""
+    """Return the name of the staging buffer from which a pass reads an offloaded map."""
     return f"{name} fetched for step {one.first}, {stage}"
 
 
 def _passes_that_make(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> dict[str, int]:
-    """The first step of the pass of each map that one pass makes alone."""
+    """Return the first step of the pass of each map that is written by only one pass."""
     makers: dict[str, list[int]] = {}
     for one in wanted.passes:
         for name in one.made & maps.keys():

@@ -1,4 +1,4 @@
-"""The steps of a network in passes over a volume's blocks.
+"""Division of a network's steps into passes over a volume's blocks.
 
 Within a pass each run of blocks goes through all steps before the next run does. A pass ends where
 a step needs more than its own blocks: voxels of others, or statistics of the volume.
@@ -21,8 +21,8 @@ from ..tensors import AffineTable, Tensor, TensorView
 class KeptBlocks:
     """The first blocks of a volume, for which a pass reads what it recomputes for all others.
 
-    tensor: of a run, which an earlier pass makes. count: blocks of which it stays, in whole runs.
-    steps: of the pass for these blocks, which see none of later ones.
+    tensor: of a run, which an earlier pass writes. count: blocks of it that are kept, in whole
+    runs. steps: of the pass for these blocks, which read no later ones.
     """
 
     tensor: Tensor
@@ -31,7 +31,7 @@ class KeptBlocks:
 
     @property
     def name(self) -> str:
-        """Of their memory; that of the tensor is for all runs behind them."""
+        """Name of the kept blocks' memory; the tensor's own name is for all later runs."""
         return f"{self.tensor.name} kept"
 
     @property
@@ -39,7 +39,7 @@ class KeptBlocks:
         return self.tensor.bytes // self.tensor.batch
 
     def has(self, run: BlockRun) -> bool:
-        """Whether a run's blocks stay."""
+        """Return whether a run's blocks are kept."""
         return run.first + run.count <= self.count
 
 
@@ -49,9 +49,9 @@ class Pass:
 
     first: number of the first step. steps: in order. block: extents of its blocks, None for those
     of the volume's grid. batch: blocks in one run, None for as many as usual. is_recomputed:
-    whether it makes again what another pass has measured, elsewhere in its blocks. is_whole:
-    whether its one step is for the volume as one array, and not for blocks. kept: of what its first
-    step recomputes, if some may stay from where it was measured.
+    whether it recomputes what another pass computed for statistics, in differently placed blocks.
+    is_whole: whether its one step is for the volume as one array, and not for blocks. kept: blocks
+    that its first step need not recompute, if some may be kept from the first computation.
     """
 
     first: int
@@ -62,7 +62,7 @@ class Pass:
     kept: KeptBlocks | None = None
 
     def grid_in(self, grid: BlockGrid) -> BlockGrid:
-        """The grid of its blocks; grid: the volume's."""
+        """Return the grid of its blocks; grid: the volume's."""
         return BlockGrid(grid.extents, self.block) if self.block else grid
 
     @property
@@ -71,7 +71,7 @@ class Pass:
         return self.first + len(self.steps) - 1
 
     def of_run(self, run: BlockRun) -> "Pass":
-        """The pass as it is for a run."""
+        """Return the pass as it is for a run."""
         if self.kept is None or not self.kept.has(run):
             return self
         steps = self.kept.steps
@@ -83,19 +83,19 @@ class Pass:
 
     @property
     def made(self) -> set[str]:
-        """Names of what its steps write."""
+        """Names of the outputs of its steps."""
         return {name for step in self.steps for name in step.flow.written_names}
 
     @property
     def measured(self) -> Iterator[tuple[int, Step]]:
-        """Steps that measure, with their numbers."""
+        """Steps that compute statistics, with their numbers."""
         for number, step in enumerate(self.steps, self.first):
             if step.flow.measures is not None:
                 yield number, step
 
 
 def passes_of(lowered: Lowered) -> tuple[Pass, ...]:
-    """All passes, in order."""
+    """Return all passes, in order."""
     passes: list[Pass] = []
     steps: list[Step] = []
     made: set[str] = set()
@@ -111,7 +111,7 @@ def passes_of(lowered: Lowered) -> tuple[Pass, ...]:
 
 
 def _is_parted(lowered: Lowered, number: int) -> bool:
-    """Whether a step is for other blocks than the one before it."""
+    """Return whether a step is for other blocks than the one before it."""
     undivided = lowered.undivided
     return undivided is not None and number in (undivided.first, undivided.stop)
 
@@ -124,9 +124,10 @@ def _pass_of(lowered: Lowered, first: int, steps: Sequence[Step]) -> Pass:
 
 
 def made_block_by_block(one: Pass, maps: Mapping[str, Tensor]) -> Iterator[tuple[int, Tensor]]:
-    """Places in a pass of steps whose result the next step alone reads, both own kernels.
+    """Yield positions in a pass of steps whose result only the next step reads, both custom
+    kernels.
 
-    There is memory for one block of it: a run takes both steps block by block.
+    There is memory for one block of it: a run executes both steps block by block.
     """
     for place, (step, reader) in enumerate(pairwise(one.steps)):
         if isinstance(step, Conv) and step.patches and isinstance(reader, Pointwise):
@@ -137,9 +138,10 @@ def made_block_by_block(one: Pass, maps: Mapping[str, Tensor]) -> Iterator[tuple
 
 
 def goes_in_any_order(one: Pass, maps: Mapping[str, Tensor]) -> bool:
-    """Whether runs of a pass may be of any of its blocks, as all that it makes leaves the card.
+    """Return whether runs of a pass may take any of its blocks in any order.
 
-    A plan of cuDNN may tell blocks of a run apart, but where that was looked at.
+    They may if all that the pass computes leaves the GPU. A cuDNN plan may treat the blocks of a run
+    differently, unless that was checked.
     """
     if any(one.measured) or one.made & maps.keys():
         return False
@@ -155,11 +157,11 @@ def goes_in_any_order(one: Pass, maps: Mapping[str, Tensor]) -> bool:
 
 
 def copied_in(one: Pass, names: Collection[str]) -> list[str]:
-    """Maps in host memory whose blocks can be copied in ahead of the runs of a pass.
+    """Return maps in host memory whose blocks can be copied in ahead of the runs of a pass.
 
-    names: maps in host memory that are kept by the grid of the pass. A pass over voxels reads the
-    run's own blocks from the copy and those around them from host memory; any other step must read
-    own blocks alone.
+    names: maps in host memory that are stored by the grid of the pass. A pass over voxels reads the
+    run's own blocks from the copy and those around them from host memory; any other step may read
+    only its own blocks.
     """
 
     def can_read_copies(step: Step) -> bool:
@@ -180,24 +182,24 @@ def _is_alone(step: Step) -> bool:
 
 
 def _needed_whole(step: Step) -> Iterator[str]:
-    """Names of what must be there for all blocks before a step runs for any."""
+    """Yield the names of operands that must exist for all blocks before a step runs for any."""
     yield from (table.name for table in step.flow.tables)
     if sees_neighbours(step):
         yield from step.flow.read_names
 
 
 def finds_blocks(step: Step) -> TypeGuard[Pointwise | Conv]:
-    """Whether a step finds the block in which a voxel of a map lies."""
+    """Return whether a step locates the block that contains a voxel of a map."""
     return isinstance(step, Pointwise) or (isinstance(step, Conv) and kernel_of(step).finds_blocks)
 
 
 def source_of(step: Pointwise | Conv) -> TensorView:
-    """What a step reads so."""
+    """Return the view that such a step reads."""
     return step.source if isinstance(step, Pointwise) else step.views[0].source
 
 
 def sees_neighbours(step: Step) -> bool:
-    """Whether a step looks past its own block, into a map."""
+    """Return whether a step reads a map beyond its own block."""
     if not finds_blocks(step) or step.around is not None:
         return False
     if isinstance(step, Conv):
@@ -206,7 +208,7 @@ def sees_neighbours(step: Step) -> bool:
 
 
 def maps_of(lowered: Lowered, passes: Iterable[Pass]) -> dict[str, Tensor]:
-    """Tensors that one pass makes and another reads, which exist for all blocks, by their names."""
+    """Return the tensors that one pass writes and another reads, stored for all blocks, by name."""
     found: dict[str, int] = {}
     made: dict[str, Tensor] = {}
     maps: dict[str, Tensor] = {}

@@ -1,9 +1,9 @@
-"""Passes that recompute their largest operands around each block, in place of maps that are kept.
+"""Passes that recompute their largest operands around each block, instead of storing maps.
 
-Of full resolution are what the first convolution makes, and what the last one reads. A voxel is the
-same wherever in a launch it is made, so that no byte of the result changes: own kernels say which
-rows they take together, and windows begin at such a row; of a plan of cuDNN it has to be found out
-on the card.
+The output of the first convolution and the input of the last one have full resolution. A voxel is
+the same wherever in a launch it is computed, so that no byte of the result changes: custom kernels
+state which rows they compute together, and windows begin at such a row; for a cuDNN plan this has
+to be checked on the GPU.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,16 +18,16 @@ from ..tensors import Region, Tensor, TensorView
 from .passes import KeptBlocks, Pass, finds_blocks, source_of
 
 _TOGETHER = 2 << 20
-"""Voxels of blocks that own kernels recompute at once, which fill a card."""
+"""Voxels of blocks that custom kernels recompute in one run, which fill a GPU."""
 
 
 def recomputed(passes: Sequence[Pass]) -> tuple[Pass, ...]:
-    """The passes without maps of full resolution; as they are where that cannot be."""
+    """Return the passes without maps of full resolution; unchanged if that is impossible."""
     return _numbered(_with_last_recomputed(_with_first_recomputed(passes)))
 
 
 def keeping_blocks(passes: Sequence[Pass], count: int) -> tuple[Pass, ...]:
-    """Passes that recompute maps, of whose first one so many blocks stay."""
+    """Return recompute passes that keep the first `count` blocks of the first map."""
     return tuple(
         replace(one, kept=replace(one.kept, count=count)) if one.kept else one for one in passes
     )
@@ -41,14 +41,14 @@ def _numbered(passes: Sequence[Pass]) -> tuple[Pass, ...]:
 
 
 def recomputed_convolutions(passes: Sequence[Pass]) -> Iterator[Conv]:
-    """Convolutions by plans whose blocks lie elsewhere than where they were measured."""
+    """Yield cuDNN convolutions whose blocks differ from those used for statistics."""
     for one in passes:
         if one.is_recomputed:
             yield from planned(one.steps)
 
 
 def _with_first_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
-    """The first layer's result is made with the voxels around a block that its reader sees."""
+    """Recompute the first layer's result, with the halo around a block that its reader needs."""
     maker, *others = passes
     conv, *beside = maker.steps
     if not isinstance(conv, Conv) or not conv.patches or conv.geometry.stride != (1, 1, 1):
@@ -84,19 +84,19 @@ def _with_first_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
 
 
 def _reading_around(step: Pointwise | Conv, tensor: Tensor, start: Triple) -> Pointwise | Conv:
-    """The step, which reads a tensor that holds for each block what it sees, from `start` on."""
+    """Return the step, reading a tensor with each block's receptive window, from `start` on."""
     if isinstance(step, Pointwise):
         return replace(step, source=tensor.whole, around=start)
     return replace(step, inputs=_reading(step, tensor.whole), around=start)
 
 
 def _reading(conv: Conv, source: TensorView) -> tuple[ActivatedView, ...]:
-    """What a convolution reads, from other memory."""
+    """Return the inputs of a convolution, read from other memory."""
     return tuple(replace(part, source=source) for part in conv.views)
 
 
 def _with_last_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
-    """What the last layer reads is made in blocks that share their borders."""
+    """Recompute the input of the last layer in blocks that overlap at their borders."""
     reader = next((one for one in passes if _is_last_layer(one.steps[-1])), None)
     if reader is None or len(reader.steps) not in (1, 2):
         return passes
@@ -120,12 +120,12 @@ def _with_last_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
 
 
 def _is_last_layer(step: Step) -> bool:
-    """Whether a step is a convolution that writes the translated patches."""
+    """Return whether a step is a convolution that writes the translated patches."""
     return isinstance(step, Conv) and step.translated is not None
 
 
 def _makes(one: Pass, tensor: Tensor) -> bool:
-    """Whether a pass writes operands, and by one convolution of them a tensor."""
+    """Return whether a pass writes operands, and a tensor by one convolution of them."""
     *before, conv = (step for step in one.steps if not isinstance(step, Statistics))
     if not _is_block_convolution(conv) or conv.target != tensor:
         return False
@@ -136,17 +136,17 @@ def _makes(one: Pass, tensor: Tensor) -> bool:
 
 
 def _is_block_convolution(step: Step) -> TypeGuard[Conv]:
-    """Whether a step is a convolution between tensors whose operand holds all that a block sees."""
+    """Return whether a step is a convolution between tensors whose operand includes the halo."""
     is_between = isinstance(step, Conv) and bool(step.views) and not step.translated
     return is_between and not finds_blocks(step)
 
 
 def _recomputing_blocks(maker: Pass, read: Pointwise | Conv, last: Conv) -> Pass | None:
-    """All that the last layer needs, for blocks that share their borders.
+    """Return the pass that computes all that the last layer needs, for blocks with shared borders.
 
-    read: what reads the map that is recomputed, the last layer itself if nothing else does. An own
-    kernel makes more than a block, with what lies around it. A plan of cuDNN is for one size, so
-    that blocks are smaller by what lies around them, and many more.
+    read: reader of the recomputed map, the last layer itself if nothing else reads it. A custom
+    kernel computes a block with its halo. A cuDNN plan is for one size, so that blocks are smaller
+    by the halo, and many more.
     """
     writing = [step for step in maker.steps if isinstance(step, Pointwise)]
     level = writing[0].extents
@@ -190,14 +190,14 @@ def _recomputing_blocks(maker: Pass, read: Pointwise | Conv, last: Conv) -> Pass
 
 
 def _extents(read: Pointwise | Conv) -> Triple:
-    """Voxels of a block that a step writes."""
+    """Return the extents of the block that a step writes."""
     return read.extents if isinstance(read, Pointwise) else read.output.extents
 
 
 def _last_of_blocks(
     read: Pointwise | Conv, last: Conv, made: Tensor, block: Triple, around: Triple
 ) -> Iterator[Step]:
-    """The last layer of blocks of so many voxels, from what is made around each of them."""
+    """Yield the last layer for blocks of extents `block`, from a map computed with their halo."""
     view = source_of(read)
     cell = 2 if view.shuffled else 1
     source = replace(view, tensor=made, extents=_times(made.extents, cell))
@@ -220,7 +220,7 @@ def _last_of_blocks(
 
 
 def _between(conv: Conv, source: Tensor, target: Tensor) -> Conv:
-    """The same convolution from one tensor to another, of which no statistics are taken."""
+    """Return the same convolution from one tensor to another, without statistics."""
     output = target.whole
     if isinstance(conv.output, TensorView) and conv.output.shuffled:
         output = TensorView(target, _times(target.extents, 2), shuffled=True)
@@ -231,7 +231,7 @@ def _between(conv: Conv, source: Tensor, target: Tensor) -> Conv:
 def _only_reader(
     passes: Sequence[Pass], maker: Pass, tensor: Tensor
 ) -> tuple[Pass, Pointwise | Conv] | None:
-    """The one step that reads a map, where it can read it around its own block."""
+    """Return the only reader of a map, if it can read the map around its own block."""
     readers = [(one, step) for one in passes for step in one.steps if one is not maker]
     found = [(one, step) for one, step in readers if tensor.name in step.flow.touched_names]
     if len(found) != 1:
@@ -248,7 +248,7 @@ def _only_reader(
 
 
 def _measuring(one: Pass) -> list[Pass]:
-    """A pass whose map is recomputed elsewhere, if it measures that."""
+    """Return a pass whose map is recomputed elsewhere, if it computes statistics; else nothing."""
     return [one] if any(step.flow.measures is not None for step in one.steps) else []
 
 
@@ -265,12 +265,12 @@ def _difference(one: Triple, other: Triple) -> Triple:
 
 
 def _without(extents: Triple, border: Triple) -> Triple:
-    """What is left of extents between two borders."""
+    """Return extents without a border on both sides."""
     return _difference(_difference(extents, border), border)
 
 
 def _with(extents: Triple, border: Triple) -> Triple:
-    """Extents with a border around them."""
+    """Return extents with a border on both sides."""
     return _sum(_sum(extents, border), border)
 
 

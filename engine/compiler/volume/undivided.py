@@ -1,7 +1,7 @@
-"""Low resolutions of a small volume, undivided: done for all of it in place of block by block.
+"""Low resolutions of a small volume, undivided: computed for all of it instead of block by block.
 
-At low resolution a large part of what a block reads lies around it, runs of a few blocks leave a
-card waiting, and what a norm makes of a tensor that the cache holds is one launch for all of it.
+At low resolution a large part of a block's input is its halo, runs of a few blocks leave a GPU
+idle, and a normalisation of a tensor that fits in the cache is one launch for all of it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,21 +15,22 @@ from ..tensors import Tensor, TensorView
 from .passes import Pass, finds_blocks, passes_of
 
 MOST_UNDIVIDED = 256 << 20
-"""Bytes of a tensor of such steps at most: a few of them take less than maps of full resolution do
-before and behind.
+"""Most bytes of a tensor of such steps: a few of them take less than maps of full resolution do
+before and after.
 """
 
 _FEWEST = 3
-"""Passes; fewer are not worth plans for convolutions of an extent that few volumes share."""
+"""Fewest passes; fewer are not worth plans for convolutions of an extent that few volumes share."""
 
 
 def with_low_resolutions_undivided(
     lowered: Lowered, whole: Lowered, *, is_filled: bool, most: int = MOST_UNDIVIDED
 ) -> Lowered:
-    """The steps for blocks, of which those between tensors of few bytes are for all blocks as one.
+    """Return the steps for blocks, with those between small tensors undivided, for all blocks as
+    one.
 
-    whole: the same network for one block that holds all of them. is_filled: whether the volume
-    fills it, so that kernels for patches serve, too. most: bytes of a tensor at most.
+    whole: the same network for one block that contains all of them. is_filled: whether the volume
+    fills it, so that kernels for patches can be used, too. most: bytes of a tensor at most.
     """
     if len(whole.steps) != len(lowered.steps):
         return lowered
@@ -50,7 +51,7 @@ def with_low_resolutions_undivided(
 
 
 def _longest(lowered: Lowered, whole: Lowered, most: int) -> tuple[int, int] | None:
-    """First step of the longest row of passes that may be done at once, and the one behind it."""
+    """Return the first step of the longest row of passes that may be undivided, and its end."""
     rows: list[list[Pass]] = [[]]
     for one in passes_of(lowered)[1:-1]:
         pairs = zip(one.steps, whole.steps[one.first : one.last + 1], strict=True)
@@ -64,14 +65,14 @@ def _longest(lowered: Lowered, whole: Lowered, most: int) -> tuple[int, int] | N
 
 
 def _parts(row: Sequence[Pass]) -> Iterator[Sequence[Pass]]:
-    """All that follow each other in a row, of so many passes that it pays."""
+    """Yield all consecutive parts of a row with enough passes to pay off."""
     for first in range(len(row)):
         for stop in range(first + _FEWEST, len(row) + 1):
             yield row[first:stop]
 
 
 def _may_be_undivided(here: Step, there: Step, most: int) -> bool:
-    """Whether a step is the same for blocks and for all of them, where its tensors are small."""
+    """Return whether a step is the same for blocks and for all of them, with small tensors."""
     if any(item.bytes > most for item in _tensors(there)):
         return False
     match here, there:
@@ -93,8 +94,10 @@ def _may_be_undivided(here: Step, there: Step, most: int) -> bool:
 
 
 def _can_be_parted(steps: Sequence[Step], first: int, stop: int) -> bool:
-    """Whether passes over voxels, which may read by another grid than theirs, are all that reads
-    what steps [first, stop) and the others make for each other.
+    """Return whether steps [first, stop) and the others exchange tensors only through passes over
+    voxels.
+
+    Only those may read by another grid than their own.
     """
     before, inside = _made_before_and_inside(steps, first, stop)
     outside = *steps[:first], *steps[stop:]
@@ -109,19 +112,19 @@ def _can_be_parted(steps: Sequence[Step], first: int, stop: int) -> bool:
 def _made_before_and_inside(
     steps: Sequence[Step], first: int, stop: int
 ) -> tuple[set[str], set[str]]:
-    """Names of the tensors of steps before [first, stop), and of those that are new in these."""
+    """Return names of tensors of steps before [first, stop), and of those new in these steps."""
     before = {item.name for step in steps[:first] for item in _tensors(step)}
     return before, {item.name for step in steps[first:stop] for item in _tensors(step)} - before
 
 
 def _reads_anywhere(step: Pointwise, names: set[str]) -> bool:
-    """Whether the tensors of these names are all that a pass reads, and not block by block."""
+    """Return whether a pass reads exactly the tensors of these names, and not block by block."""
     views = step.source, step.residual
     return names == {view.tensor.name for view in views if view is not None}
 
 
 def _reading(step: Step, tensors: Mapping[str, Tensor]) -> Step:
-    """The step, which reads tensors of these names in place of those of its own grid."""
+    """Return the step, reading tensors of these names instead of those of its own grid."""
     if not isinstance(step, Pointwise) or step.source.tensor.name not in tensors:
         return step
     residual = None if step.residual is None else _view_of(tensors, step.residual)
@@ -129,7 +132,7 @@ def _reading(step: Step, tensors: Mapping[str, Tensor]) -> Step:
 
 
 def _view_of(tensors: Mapping[str, Tensor], view: TensorView) -> TensorView:
-    """The same view of the tensor of that name: what it leaves out at the borders stays."""
+    """Return the same view of the tensor of that name: the margins that it leaves out stay."""
     tensor, voxels = tensors[view.tensor.name], 2 if view.shuffled else 1
     sizes = zip(view.extents, view.tensor.extents, tensor.extents, strict=True)
     extents = triple(edge + voxels * (new - old) for edge, old, new in sizes)
