@@ -1,4 +1,4 @@
-"""Measures a network on the CPU: its times, those of its layers, and what the CPU does at most."""
+"""Measure a network on the CPU: its times, those of its layers, and the CPU's ceilings."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryU
 _FEWEST, _MOST = 3, 500
 _PROFILED = 3
 _LEAST_SECONDS = 1e-6
-"""Stands for times that are shorter, which OpenVINO reports as none."""
+"""Replacement of shorter times, which OpenVINO reports as none."""
 
 
 def measure_on_cpu(
@@ -43,9 +43,9 @@ def measure_on_cpu(
 ) -> Measured:
     """Measure a network on patches [N, C, D, H, W].
 
-    opening: of the network on the CPU in a precision. keep: given what became of the patches.
-    taken: bytes of host memory that were needed since the caller began to watch. Layers are
-    measured where OpenVINO is installed. Raises PatchShapeError.
+    opening: of the network on the CPU in a precision. keep: called with the translated patches.
+    taken: bytes of host memory used since the caller's first reading. Layers are measured if
+    OpenVINO is installed. Raises PatchShapeError.
     """
     depth, height, width = patches.shape[2:]
     patch = depth, height, width
@@ -86,9 +86,9 @@ def _timed(generator: PatchGenerator, patches: FloatArray) -> float:
 def _layers(
     network: Network, precision: Precision, patches: FloatArray, patch: Triple
 ) -> Iterator[LayerTime]:
-    """Time of each layer by OpenVINO, the sum of its operators': a norm has many.
+    """Return the time of each layer in OpenVINO, summed over its operators: a norm has many.
 
-    What is fused into one operator counts for its layer of most arithmetic, or its last one.
+    Layers fused into one operator count as the layer with most arithmetic, or the last one.
     """
     nodes = {node.name: node for node in network.graph.nodes}
     shapes, arithmetic = network.graph.shapes(patch), layer_flops(network.graph, patch)
@@ -130,7 +130,8 @@ _FEWEST_PRODUCTS, _SECONDS = 2, 0.3
 
 
 def measure_ceilings(threads: int, precision: Precision) -> Ceilings:
-    """A product of square matrices by the runtime that computes patches, and a copy by all threads.
+    """Measure a product of square matrices in the runtime of the patches, and a copy by all
+    threads.
 
     In bf16 the first matrix is converted from fp32, as in the network.
     """
@@ -174,7 +175,7 @@ def _bandwidth(threads: int) -> float:
 
 
 def _fastest(run: Callable[[], object]) -> float:
-    """Seconds of the fastest of several runs."""
+    """Return the seconds of the fastest of several runs."""
     times: list[float] = []
     while len(times) < _FEWEST_PRODUCTS or sum(times) < _SECONDS:
         begin = perf_counter()

@@ -1,4 +1,4 @@
-"""Measures a network on a card, and what the card does at most in the same arithmetic."""
+"""Measure a network on a GPU, and the GPU's ceilings in the same arithmetic."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -39,9 +39,10 @@ def measure_on_card(
     budget: Budget,
     keep: Callable[[FloatArray], None],
 ) -> Measured:
-    """A network on patches [N, C, D, H, W], timed on the card itself and from the host.
+    """Measure a network on patches [N, C, D, H, W], timed on the GPU itself and from the host.
 
-    keep: given what became of the patches. Raises DeviceMemoryError, PatchShapeError or CudaError.
+    keep: called with the translated patches. Raises DeviceMemoryError, PatchShapeError or
+    CudaError.
     """
     with Context(options.device) as context:
         free, _ = context.memory
@@ -75,7 +76,7 @@ def measure_on_card(
 
 
 def _calls(generator: CudaGenerator, patches: FloatArray, budget: Budget) -> list[float]:
-    """Seconds of runs that begin and end in host memory."""
+    """Return the seconds of runs that begin and end in host memory."""
     times: list[float] = []
     end = perf_counter() + budget.seconds / 2
     while len(times) < _FEWEST_CALLS or (perf_counter() < end and len(times) < _MOST_CALLS):
@@ -93,10 +94,12 @@ def _layers(generator: CudaGenerator) -> tuple[LayerTime, ...]:
 
 
 _EDGES = ((8, 32, 32), (4, 32, 32))
-"""Extents whose product is the edge of the square matrices; the first that there is room for."""
+"""Extents whose product is the edge of the square matrices; the first that fits is used."""
 
 _COPIED, _CACHES = 1 << 30, 4
-"""Bytes of a copy at most; and how often it must fill the card's cache, or it measures that."""
+"""Most bytes of a copy; and how often it must fill the GPU's cache, so that it does not measure
+that.
+"""
 
 _NOISE = 64 << 20
 
@@ -106,7 +109,7 @@ _SECONDS = 10.0
 
 
 def measure_ceilings(index: int, precision: Precision, room: int) -> Ceilings | None:
-    """The ceilings of one card with `room` bytes to measure in; None if that is too little."""
+    """Return the ceilings of a GPU with `room` bytes to measure in; None if that is too little."""
     with Context(index) as context, Stream() as stream:
         try:
             return Ceilings(
@@ -117,7 +120,7 @@ def measure_ceilings(index: int, precision: Precision, room: int) -> Ceilings | 
 
 
 def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: int) -> float:
-    """FLOP/s of the fastest plan for a product of square matrices.
+    """Return FLOP/s of the fastest plan for a product of square matrices.
 
     A convolution of single voxels is one: its voxels are the rows, its channels the columns.
     """
@@ -159,7 +162,7 @@ def _matrix_bytes(shape: Convolution) -> int:
 
 
 def _bandwidth(context: Context, stream: Stream, room: int) -> float:
-    """Bytes a second, read and written, of copies within the card's memory."""
+    """Return bytes per second, read and written, of copies within GPU memory."""
     size = min(_COPIED, room // 2 // 512 * 512)
     if size < _CACHES * context.card.l2_bytes:
         raise DeviceMemoryError("There is no room for a copy.")
@@ -173,7 +176,7 @@ def _bandwidth(context: Context, stream: Stream, room: int) -> float:
 
 
 def _seconds(stream: Stream, queue: Callable[[], None]) -> float:
-    """Seconds of the fastest of several runs."""
+    """Return the seconds of the fastest of several runs."""
     times: list[float] = []
     for _ in range(_REPEATS + 1):
         with stream.timed() as elapsed:

@@ -1,4 +1,4 @@
-"""From the times of single steps to a table by layer: what each is, computes and moves."""
+"""Convert times of single steps to a table by layer: operation, arithmetic and bytes of each."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -31,9 +31,9 @@ def layer_times(
     flops: Mapping[str, int],
     plan: Callable[[Convolution], str],
 ) -> tuple[LayerTime, ...]:
-    """One row a step, with its part of its layer's arithmetic.
+    """Return one row per step, with its part of its layer's arithmetic.
 
-    timed: steps and seconds. flops: of a whole batch by layer. plan: how a convolution is done.
+    timed: steps and seconds. flops: of a whole batch by layer. plan: how a convolution is computed.
     """
     voxels: dict[str, int] = defaultdict(int)
     for step, _ in timed:
@@ -51,10 +51,10 @@ def layer_times(
 
 @dataclass(frozen=True, slots=True)
 class StepWork:
-    """What a step is there for, however it is done.
+    """Work of a step, independent of its implementation.
 
-    layer: of the graph, that it belongs to. text: what it does, with its shapes. bytes: every input
-    read once and every output written once. voxels: that a convolution makes; 0 of other steps.
+    layer: of the graph, that it belongs to. text: operation, with its shapes. bytes: every input
+    read once and every output written once. voxels: written by a convolution; 0 for other steps.
     """
 
     layer: str
@@ -64,7 +64,7 @@ class StepWork:
 
 
 def work_of(step: Step) -> StepWork:
-    """What a step is there for."""
+    """Return the work of a step."""
     match step:
         case Conv():
             return _convolution(step)
@@ -134,7 +134,7 @@ def _patches(name: str, conv: Conv, patches: PatchArray) -> Tensor:
 
 
 def _made(conv: Conv) -> Tensor:
-    """What a convolution makes of its target, as if it lay by itself."""
+    """Return the part of its target that a convolution writes, as a separate tensor."""
     if conv.kernel is not None:
         assert isinstance(conv.output, TensorView)
         return _seen(conv.output)
@@ -143,5 +143,5 @@ def _made(conv: Conv) -> Tensor:
 
 
 def _seen(view: TensorView) -> Tensor:
-    """The part of a tensor that a view shows, as if it lay by itself."""
+    """Return the part of a tensor that a view covers, as a separate tensor."""
     return replace(view.tensor, extents=view.extents, channels=view.channels)

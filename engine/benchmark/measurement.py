@@ -1,4 +1,4 @@
-"""What a benchmark of one network on one device finds. Times in seconds, memory in bytes."""
+"""Results of a benchmark of one network on one device. Times in seconds, memory in bytes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ..probe.gpus import Energy
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long to time, in seconds, and whether to time every layer and the ceilings too.
+    """Time limit in seconds, and whether to time every layer and the ceilings too.
 
     layers: whether layers and ceilings are timed.
     """
@@ -18,13 +18,13 @@ class Budget:
     layers: bool = True
 
     def runs(self, one: float, fewest: int, most: int) -> int:
-        """How often to run what takes `one` seconds."""
+        """Return how often to run work that takes `one` seconds."""
         return min(max(round(self.seconds / max(one, 1e-9)), fewest), most)
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long one run of a batch takes, over many runs.
+    """Time of one run of a batch, over many runs.
 
     median, p5, p95: seconds; the latter are the 5th and 95th percentile. runs: how many.
     """
@@ -36,7 +36,7 @@ class Latency:
 
     @classmethod
     def of(cls, times: Sequence[float]) -> "Latency":
-        """From at least one time."""
+        """Return the latency of at least one time."""
         if len(times) == 1:
             return cls(times[0], times[0], times[0], 1)
         cuts = quantiles(times, n=20, method="inclusive")
@@ -45,9 +45,9 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What this device does at most, measured on it: the roof that layers are held against.
+    """Measured peak rates of this device: the roofline with which layers are compared.
 
-    flops: of a large matrix product a second. bandwidth: bytes a second of a large copy within
+    flops: per second, of a large matrix product. bandwidth: bytes per second of a large copy within
     its memory, read and written ones together.
     """
 
@@ -59,10 +59,10 @@ class Ceilings:
 class LayerTime:
     """One step of the compiled network.
 
-    layer: of the graph. plan: how the device does it, None where it has no choice. flops: of the
-    layer's arithmetic as the network defines it, 0 where it is no convolution. bytes: the least
-    that must be read and written, None where that is not known. operation: what the step does.
-    seconds: of one run.
+    layer: of the graph. plan: how the device computes it, None if it has no choice. flops: of the
+    layer's arithmetic as the network defines it, 0 if it is not a convolution. bytes: the least
+    that must be read and written, None if that is not known. operation: of the step. seconds: of
+    one run.
     """
 
     layer: str
@@ -75,9 +75,9 @@ class LayerTime:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """planned: known before anything was allocated, None where nothing was planned.
+    """Memory used. planned: known before any allocation, None if nothing was planned.
 
-    taken: what was gone from the free memory afterwards, with what libraries keep.
+    taken: decrease of free memory afterwards, including what libraries keep.
     """
 
     planned: int | None
@@ -88,11 +88,11 @@ class MemoryUse:
 class Measured:
     """One network at one patch shape, batch and precision on one device.
 
-    batch: patches in one run, fewer than asked for where memory was short. latency: of a run on the
-    device. call: of a run from host memory and back. layers: in order; empty if not asked for.
-    flops: of one run. ceilings: None if not asked for, or if there was no room to measure them.
-    device: in words. voxels: of one patch. memory: what it held. energy: of the runs of `latency`,
-    None where the card does not count it or they were over too soon. error: relative L2 of the
+    batch: patches in one run, fewer than requested if memory was short. latency: of a run on the
+    device. call: of a run from host memory and back. layers: in order; empty if not requested.
+    flops: of one run. ceilings: None if not requested, or if they did not fit in memory. device:
+    description. voxels: of one patch. memory: used by the network. energy: of the runs of
+    `latency`, None if the GPU does not count it or they were too short. error: relative L2 of the
     first patch against fp32; None if that was not compared.
     """
 
@@ -110,16 +110,16 @@ class Measured:
 
     @property
     def joules_per_patch(self) -> float | None:
-        """Of the card, whose other work counts too."""
+        """Energy of the GPU per patch, including other work on it."""
         patches = self.batch * self.latency.runs
         return self.energy.joules / patches if self.energy else None
 
     @property
     def patches_per_second(self) -> float:
-        """By the median."""
+        """Throughput by the median time."""
         return self.batch / self.latency.median
 
     @property
     def voxels_per_second(self) -> float:
-        """Of patches, whose overlap is not taken off."""
+        """Throughput in voxels of patches, including their overlap."""
         return self.voxels * self.patches_per_second

@@ -30,7 +30,7 @@ class OpenCard:
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """What tuning results are valid for."""
+        """Properties for which tuning results are valid."""
         return {
             "card": self.context.name,
             "driver": str(self.context.driver_version),

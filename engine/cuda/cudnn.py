@@ -16,7 +16,7 @@ from .driver import Stream
 
 
 def _imported() -> Any:
-    """The frontend without PyTorch, which it would load if installed: 3 s for nothing."""
+    """Import the frontend without PyTorch, which it would load if installed: 3 s in vain."""
     is_hidden = "torch" not in sys.modules
     if is_hidden:
         sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]
@@ -32,7 +32,7 @@ cudnn: Any = _imported()  # the package's types are generated and incomplete
 _SOURCE, _WEIGHT, _TARGET = 1, 2, 3
 
 _STATUS = re.compile(r"\bCUDNN_STATUS_(\w+)")
-"""A return code as the frontend tells it: its exceptions have no other place for one."""
+"""A return code in an exception of the frontend, which reports it only in the text."""
 
 _NAME = re.compile(r"eng(\d+)((?:_k\d+=-?\d+)*)")
 _KNOB = re.compile(r"_k(\d+)=(-?\d+)")
@@ -111,9 +111,9 @@ class Cudnn:
 
 
 def checked(name: str, function: Callable[[], Any], layer: str | None = None) -> Any:
-    """The result of a cuDNN call.
+    """Return the result of a cuDNN call.
 
-    Raises DeviceMemoryError where cuDNN found no memory, else CudaError with its own words.
+    Raises DeviceMemoryError if cuDNN is out of memory, else CudaError with cuDNN's own message.
     """
     try:
         return function()
@@ -128,8 +128,8 @@ def checked(name: str, function: Callable[[], Any], layer: str | None = None) ->
 class ConvolutionPlans:
     """The plans for one convolution; each must be built before it can run.
 
-    name: the only plan that is wanted. The heuristics, which take some 30 ms, are not asked then.
-    Raises CudaError if cuDNN knows no plan at all, or cannot make that one by its name.
+    name: the only plan to create; the heuristics, which take some 30 ms, are then skipped. Raises
+    CudaError if cuDNN has no plan at all, or cannot create that one by its name.
     """
 
     def __init__(self, library: Cudnn, shape: Convolution, name: str | None = None) -> None:
@@ -169,13 +169,15 @@ class ConvolutionPlans:
         )
 
     def name(self, index: int) -> str:
-        """cuDNN's name of a plan: its engine and knobs, these in the order of their numbers."""
+        """Return cuDNN's name of a plan: its engine and its knobs, in the order of their numbers."""
         told = self._graph.get_plan_name_at_index(index)
         engine, *knobs = told.split("_k")
         return "_k".join([engine, *sorted(knobs, key=lambda knob: int(knob.partition("=")[0]))])
 
     def build(self, index: int) -> int:
-        """Make a plan ready to run; the bytes of its workspace. Raises CudaError if it cannot."""
+        """Build a plan and return the bytes of its workspace. Raises CudaError if that is
+        impossible.
+        """
         checked("build_plan_at_index", lambda: self._graph.build_plan_at_index(index))
         return self._graph.get_workspace_size_plan_at_index(index)
 
@@ -189,7 +191,7 @@ class ConvolutionPlans:
 
 
 def _engine_and_knobs(name: str) -> tuple[int, dict[Any, int]]:
-    """What a plan's name says, as the frontend takes it. Raises RuntimeError if it cannot."""
+    """Return engine and knobs of a plan's name for the frontend. Raises RuntimeError if invalid."""
     found = _NAME.fullmatch(name)
     if found is None:
         raise RuntimeError(f"{name} is no name of a plan")

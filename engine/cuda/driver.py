@@ -21,7 +21,7 @@ driver: Any = import_module(
 _MIB = 1 << 20
 
 _EARLY_IN_GRAPHS = 12030
-"""The first version of CUDA whose graphs know edges of other kinds (cudaTypedefs.h)."""
+"""The first version of CUDA whose graphs support other kinds of edges (cudaTypedefs.h)."""
 
 _STICKY = (
     "CONTAINED",
@@ -52,9 +52,10 @@ _ADVICE = {
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function of the driver; its result.
+    """Call a function of the driver and return its result.
 
-    Raises DeviceMemoryError where the driver found no memory, else CudaError with its own words.
+    Raises DeviceMemoryError if the driver is out of memory, else CudaError with the driver's own
+    message.
     """
     try:
         status, *results = function(*arguments)
@@ -79,9 +80,9 @@ def _error(name: str, status: Any) -> CudaError | DeviceMemoryError:
 
 
 class Context:
-    """The primary context of one device, current in the thread that makes it or calls `use`.
+    """The primary context of one device, current in the thread that creates it or calls `use`.
 
-    card: what the driver tells of the device.
+    card: properties that the driver reports for the device.
     """
 
     def __init__(self, index: int) -> None:
@@ -117,13 +118,13 @@ class Context:
 
     @property
     def name(self) -> str:
-        """The card's name."""
+        """Name of the GPU."""
         name: bytes = call(driver.cuDeviceGetName, 128, self._device)
         return name.split(b"\0")[0].decode()
 
     @property
     def bus(self) -> str:
-        """The card's PCI address."""
+        """PCI address of the GPU."""
         bus: bytes = call(driver.cuDeviceGetPCIBusId, 32, self._device)
         return bus.split(b"\0")[0].decode()
 
@@ -171,7 +172,7 @@ class Stream:
         call(driver.cuStreamSynchronize, self.handle)
 
     def after(self, event: "CudaEvent") -> None:
-        """Queue waiting for what was before an event in its own queue."""
+        """Queue waiting for the work that precedes an event in the event's own queue."""
         call(driver.cuStreamWaitEvent, self.handle, event.handle, 0)
 
     def upload(self, target: int, source: int, size: int) -> None:
@@ -209,9 +210,9 @@ class Stream:
     ) -> None:
         """Queue a kernel that takes one structure by value.
 
-        shared: bytes of dynamic shared memory of a block. cooperative: whether its blocks wait for
-        each other, so that all must run at once. early: whether it may begin before what is queued
-        has ended, as it waits for that itself.
+        shared: bytes of dynamic shared memory per block. cooperative: whether its blocks wait for
+        each other, so that all must be resident. early: whether it may start before the queued work
+        has ended, for which the kernel itself then waits.
         """
         # The driver copies the arguments before it returns, so they may die with this frame.
         pointers = np.array([ctypes.addressof(arguments)], np.uint64)
@@ -225,7 +226,7 @@ class Stream:
 
     @contextmanager
     def timed(self) -> Generator[list[float]]:
-        """Milliseconds between entering and leaving, appended to the list that is handed out."""
+        """Measure milliseconds between entering and leaving; append them to the yielded list."""
         elapsed: list[float] = []
         with CudaEvent() as start, CudaEvent() as stop:
             start.record(self)
@@ -250,7 +251,7 @@ def _launch_attributes(*, cooperative: bool, early: bool) -> Iterator[Any]:
 
 
 class CudaEvent:
-    """A mark in a queue of work."""
+    """An event in a queue of work."""
 
     def __init__(self) -> None:
         self.handle: Any = call(driver.cuEventCreate, 0)
@@ -262,20 +263,20 @@ class CudaEvent:
         driver.cuEventDestroy(self.handle)
 
     def record(self, stream: Stream) -> None:
-        """Put the mark behind all that is queued now."""
+        """Record the event after all work that is queued now."""
         call(driver.cuEventRecord, self.handle, stream.handle)
 
     def wait(self) -> None:
-        """Wait until the mark is reached."""
+        """Wait until the event is reached."""
         call(driver.cuEventSynchronize, self.handle)
 
     def seconds_since(self, earlier: "CudaEvent") -> float:
-        """Time between two marks that were reached."""
+        """Return the time between two events that were reached."""
         return float(call(driver.cuEventElapsedTime, earlier.handle, self.handle)) / 1000
 
 
 class DeviceBuffer:
-    """A block of device memory. Raises DeviceMemoryError where there is none of that size left."""
+    """A block of device memory. Raises DeviceMemoryError if none of that size is available."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -299,9 +300,9 @@ class DeviceBuffer:
 
 
 class PinnedBuffer:
-    """A block of host memory that copies can run from without a detour.
+    """A block of pinned host memory, from which copies need no detour.
 
-    Raises DeviceMemoryError where the host has no more memory that can be pinned.
+    Raises DeviceMemoryError if the host has no more memory that can be pinned.
     """
 
     def __init__(self, size: int) -> None:
@@ -325,13 +326,13 @@ class PinnedBuffer:
         driver.cuMemFreeHost(self.address)
 
     def array(self, shape: tuple[int, ...], kind: npt.DTypeLike = np.float32) -> Any:
-        """What lies first in the memory, of a shape; valid while the buffer is open."""
+        """Return an array at the start of the memory; valid while the buffer is open."""
         memory: Any = (ctypes.c_byte * self.size).from_address(self.address)
         return np.frombuffer(memory, kind, prod(shape)).reshape(shape)
 
 
 def free_host_bytes() -> int | None:
-    """Bytes of host memory that nobody uses; None where the system does not tell."""
+    """Return the bytes of free host memory; None if the system does not report it."""
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -339,7 +340,7 @@ def free_host_bytes() -> int | None:
 
 
 class CudaModule:
-    """Compiled kernels; card: the one of the current context."""
+    """Compiled kernels; card: the GPU of the current context."""
 
     def __init__(self, image: bytes, card: CardProperties) -> None:
         self._module = call(driver.cuModuleLoadData, image)
@@ -352,7 +353,7 @@ class CudaModule:
         driver.cuModuleUnload(self._module)
 
     def kernel(self, name: str) -> Any:
-        """A kernel by name, allowed all the shared memory that the card gives a block."""
+        """Return a kernel by name, with all shared memory per block that the GPU offers allowed."""
         function = call(driver.cuModuleGetFunction, self._module, name.encode())
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         fixed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
@@ -364,7 +365,7 @@ class CudaModule:
 def resident_blocks(
     kernel: Any, block: tuple[int, int, int], shared: int, card: CardProperties
 ) -> int:
-    """Blocks of a kernel that the card of the current context runs at once."""
+    """Return how many blocks of a kernel the GPU of the current context runs concurrently."""
     threads = block[0] * block[1] * block[2]
     each = call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, kernel, threads, shared)
     return each * card.multiprocessors

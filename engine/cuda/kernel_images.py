@@ -16,9 +16,9 @@ from .nvrtc import Image, compiled, image_key
 
 
 class Kernels:
-    """Kernels for one stored number; a context manager that owns the loaded modules.
+    """Kernels for one element type; a context manager that owns the loaded modules.
 
-    precision, card: for which they are compiled. may_begin_early: as `Context` tells.
+    precision, card: for which they are compiled. may_begin_early: as reported by `Context`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Compiles the kernels for one chip and one stored number; keeps the machine code on disk."""
+"""Compile the kernels for one chip and one element type; keep the machine code on disk."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ FOLDER = Path(__file__).parent / "kernels"
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Machine code of a kernel file, or PTX; a kernel that is no template has its name in it.
+    """Machine code of a kernel file, or PTX; a kernel that is not a template keeps its plain name.
 
     symbols: name of each compiled instance of a template in the code, by its C++ name.
     """
@@ -57,10 +57,10 @@ def compiled(
     instances: tuple[str, ...] = (),
     in_blocks: bool = False,
 ) -> Image:
-    """Compile kernels/NAME.cu for a compute capability; to PTX where NVRTC is older than it.
+    """Compile kernels/NAME.cu for a compute capability; to PTX if NVRTC is older than it.
 
     instances: of its templates, by their C++ names. in_blocks: whether the patches of a launch are
-    blocks of one volume. Raises CudaError with the compiler's words if it does not compile.
+    blocks of one volume. Raises CudaError with the compiler's message if it does not compile.
     """
     key = image_key(name, precision, capability, instances=instances, in_blocks=in_blocks)
     kept = cache / f"{name}-{precision}-{key}.bin" if cache else None
@@ -85,7 +85,8 @@ def image_key(
 ) -> str:
     """Return a key that changes with all that the machine code depends on.
 
-    The compiler is in it as its package, as to load it takes longer than to read an image.
+    It includes the version of the compiler's package, because loading the compiler takes longer
+    than reading an image.
     """
     parts = *_sources(name), ELEMENTS[precision], capability, in_blocks, nvrtc_package()
     whole = (*parts, name, instances) if instances else parts
@@ -127,13 +128,13 @@ def toolkit() -> str:
 
 
 def newest_chip() -> tuple[int, int]:
-    """The highest compute capability that the compiler knows."""
+    """Return the highest compute capability that the compiler supports."""
     newest = max(_call(nvrtc.nvrtcGetSupportedArchs))
     return newest // 10, newest % 10
 
 
 def headers() -> Path:
-    """Folder of the CUDA runtime's headers. Raises DeviceUnavailableError."""
+    """Return the folder of the CUDA runtime's headers. Raises DeviceUnavailableError."""
     found = pathfinder.find_nvidia_header_directory("cudart")
     if found is None:
         raise DeviceUnavailableError(

@@ -1,4 +1,4 @@
-"""A network as an ONNX model: what the CPU runtime executes and `model export-onnx` writes."""
+"""Convert a network to an ONNX model, for the CPU runtime and for `model export-onnx`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -57,7 +57,7 @@ def to_onnx(
     by_columns: bool = False,
     by_phases: bool = False,
 ) -> ModelProto:
-    """Float32 ONNX model with one input and one output, [N, C, D, H, W], extents left open.
+    """Return a float32 ONNX model with one input and one output, [N, C, D, H, W], of open extents.
 
     By default a layer is the operator that a reader of the file expects. exact_norms: norms are
     sums of short runs, see `_Converter`. by_columns: convolutions of few inputs or outputs are two,
@@ -92,7 +92,7 @@ def nodes_to_onnx(
     by_columns: bool = False,
     by_phases: bool = False,
 ) -> ModelProto:
-    """The same of some nodes; channels: of all tensors. inputs: that they read from outside.
+    """Return a model of some nodes; channels: of all tensors. inputs: that they read from outside.
 
     extents: names of those of inputs and output alike, None where they differ.
     """
@@ -142,7 +142,7 @@ class _Converter:
         self._channels = channels
 
     def operators(self, node: Node) -> Iterable[NodeProto]:
-        """What computes one node; the last one bears its name."""
+        """Return the operators of one node; the last one has the node's name."""
         match node.layer:
             case Conv3d() as conv if self._by_columns and _is_narrow(conv):
                 yield from self._in_columns(node, conv)
@@ -221,11 +221,11 @@ class _Converter:
         return _made(node, "Conv", inputs, **attributes)
 
     def _in_columns(self, node: Node, conv: Conv3d) -> Iterable[NodeProto]:
-        """Two convolutions in place of one: with taps along W as channels, and along W alone.
+        """Return two convolutions in place of one: with taps along W as channels, and along W only.
 
-        Vector units take 8 or 16 channels at a time. Of few outputs each tap along W becomes one
-        by itself, and then their shifted sum is taken; of few inputs each shift by a tap becomes
-        one, before the rest of the kernel.
+        Vector units process 8 or 16 channels at a time. With few outputs, each tap along W becomes
+        an output of its own, and then their shifted sum is computed; with few inputs, each shift by
+        a tap becomes an input, before the rest of the kernel.
         """
         inputs, outputs, taps = conv.in_channels, conv.out_channels, conv.kernel[2]
         weight = self._weights[conv.weight]  # [outputs, inputs, kD, kH, kW]
@@ -265,10 +265,10 @@ class _Converter:
     def _in_phases(
         self, node: Node, conv: ConvTranspose3d, phases: Sequence[Sequence["_Phase"]]
     ) -> Iterable[NodeProto]:
-        """A convolution for each phase of the stride; their outputs are interleaved.
+        """Return a convolution for each phase of the stride; their outputs are interleaved.
 
-        Phases with equally many taps share one convolution where they read the same voxels, or
-        where the outputs of one are too few for vector units.
+        Phases with equally many taps share one convolution if they read the same voxels, or if the
+        outputs of one are too few for vector units.
         """
         name, outputs = node.name, conv.out_channels
         joined = f"{name}.joined"
@@ -315,7 +315,7 @@ class _Converter:
         return helper.make_node("Conv", inputs, [made], made, pads=pads)
 
     def _interleaved(self, node: Node, conv: ConvTranspose3d, joined: str) -> Iterable[NodeProto]:
-        """[N, phases * C, D, H, W] to [N, C, D * stride, H * stride, W * stride]."""
+        """Convert [N, phases * C, D, H, W] to [N, C, D * stride, H * stride, W * stride]."""
         name, stride = node.name, conv.stride
         extents, larger = f"{name}.extents", f"{name}.larger"
         yield helper.make_node("Shape", [joined], [extents], extents, start=2)
@@ -352,7 +352,7 @@ class _Converter:
         starts: Sequence[int],
         stops: Sequence[int],
     ) -> NodeProto:
-        """Stops of 0 and below are counted from behind, so that any extents will do."""
+        """Return a slice; stops of 0 and below count from the end, so that any extents work."""
         names: list[str] = []
         ends = [stop or _TO_THE_END for stop in stops]
         for key, numbers in (("starts", starts), ("stops", ends), ("axes", axes)):
@@ -420,7 +420,7 @@ class _Converter:
         return self._constant(node, suffix, self._weights[key].reshape(1, -1, 1, 1, 1))
 
     def _group_norm(self, node: Node, norm: GroupNorm) -> Iterable[NodeProto]:
-        """The groups as channels of an instance norm: GroupNormalization differs between opsets."""
+        """Return a group norm as an instance norm: GroupNormalization differs between opsets."""
         source, groups, name = node.inputs[0], norm.groups, node.name
         joined, normal, shape = f"{name}.joined", f"{name}.normal", f"{name}.shape"
         runs = self._constant(node, "runs", np.array([0, groups, -1], np.int64))
@@ -465,7 +465,7 @@ class _Converter:
         return helper.make_node("Pad", inputs, [name], name, mode=word)
 
     def _downsample(self, node: Node, layer: Downsample) -> Iterable[NodeProto]:
-        """A convolution of each channel by itself."""
+        """Return a filter as a depthwise convolution."""
         padded, weight = f"{node.name}.padded", layer.weight(self._channels[node.inputs[0]])
         yield self._pad(node, padded, layer.mode, layer.before, layer.after)
         inputs = [padded, self._constant(node, "filter", np.ascontiguousarray(weight))]
@@ -489,10 +489,10 @@ class _Phase(NamedTuple):
 
 
 def _phases(conv: ConvTranspose3d) -> list[list[_Phase]]:
-    """Phases along D, H and W; none where the outputs are not stride times as many as the inputs.
+    """Return phases along D, H and W; none unless outputs are stride times as many as the inputs.
 
-    Output o = stride * i + tap - padding: at o = stride * j + phase, a tap reads source voxel
-    i = j + (phase + padding - tap) / stride.
+    Output o = stride * i + tap - padding: at o = stride * j + phase, a tap reads source voxel i = j
+    + (phase + padding - tap) / stride.
     """
     found: list[list[_Phase]] = []
     axes = zip(conv.kernel, conv.stride, conv.padding, conv.output_padding, strict=True)

@@ -13,7 +13,7 @@ from .session import CPU, SessionGenerator, onnxruntime, session, session_option
 _SUFFIX = "ExecutionProvider"
 
 _ELSEWHERE = frozenset({"Azure"})
-"""Hand patches to a service on another machine; scans stay on this one."""
+"""Providers that send patches to a service on another machine, which are not used for scans."""
 
 _FOR_FP32 = {"CUDA": {"use_tf32": "0"}}
 """Options without which a provider multiplies in less than fp32."""
@@ -37,7 +37,7 @@ def check_installed(provider: str) -> None:
 
 @contextmanager
 def open_provider_generator(network: Network, provider: str) -> Generator[SessionGenerator]:
-    """A network on a provider, in a session which ends with the `with` block.
+    """Open a network on a provider, in a session which ends with the `with` block.
 
     Operators that the provider does not compute are left to the CPU. Raises DeviceUnavailableError
     if it does not start or computes none.
@@ -66,9 +66,10 @@ def _unusable(provider: str, error: Exception) -> str:
 
 
 def _share(running: Any, provider: str) -> str:
-    """How many operators a provider computes, in words; empty where ONNX Runtime does not tell.
+    """Return how many operators a provider computes, as text; empty if ONNX Runtime does not report
+    it.
 
-    Raises DeviceUnavailableError if it computes none, which ONNX Runtime itself passes over.
+    Raises DeviceUnavailableError if it computes none, which ONNX Runtime itself ignores.
     """
     name = provider + _SUFFIX
     if name not in running.get_providers():

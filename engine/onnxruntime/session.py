@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 Providers: TypeAlias = Mapping[str, Mapping[str, str]]
-"""Execution providers by ONNX Runtime's names, with their options; each takes what those before it
-leave."""
+"""Execution providers by ONNX Runtime's names, with their options; each computes the operators that
+those before it do not.
+"""
 
 CPU = "CPUExecutionProvider"
 _SESSION_BYTES = 16 << 20
 _COPIES_OF_WEIGHTS = 3
-"""As ONNX Runtime has read them, and as it packs them for its kernels."""
+"""Copies of the weights: as read by ONNX Runtime, and as packed for its kernels."""
 _CPU_ALONE: Providers = MappingProxyType({CPU: {}})
 
 
@@ -29,11 +30,11 @@ _CPU_ALONE: Providers = MappingProxyType({CPU: {}})
 def open_cpu_generator(
     network: Network, threads: int | None = None, *, rewritten: bool = True
 ) -> Generator["SessionGenerator"]:
-    """A network in an ONNX Runtime session, which ends with the `with` block.
+    """Open a network in an ONNX Runtime session, which ends with the `with` block.
 
-    threads: cores one patch is spread over; by default all that this process may use.
-    rewritten: whether the graph is rewritten first, for exact norms and for speed. That takes
-    longer than a small patch, whose norms are exact without it: up to 24^3 voxels.
+    threads: cores one patch is spread over; by default all that this process may use. rewritten:
+    whether the graph is rewritten first, for exact norms and for speed. That takes longer than a
+    small patch, whose norms are exact without it: up to 24^3 voxels.
     """
     from .conversion import to_onnx
 
@@ -50,11 +51,11 @@ def open_cpu_generator(
 
 
 def session_bytes(network: Network, patch: Triple | None) -> int:
-    """Bytes that a session takes on the CPU beside its model, at most about what was measured.
+    """Return the bytes of a session on the CPU besides its model, at most about what was measured.
 
-    patch: (D, H, W) that it translates; None leaves out what one takes. Of nine ResNets and U-Nets
-    (4 to 254 MiB of weights, patches of 16 to 128 voxels; ONNX Runtime 1.32, 2026-11-26) it is 0.9
-    to 1.5 times the rise of the resident set.
+    patch: (D, H, W) that it translates; None leaves out the bytes of a patch. For nine ResNets and
+    U-Nets (4 to 254 MiB of weights, patches of 16 to 128 voxels; ONNX Runtime 1.32, 2026-11-26) it
+    is 0.9 to 1.5 times the rise of the resident set.
     """
     weights = sum(weight.nbytes for weight in network.weights.values())
     of_patch = held_bytes(network.graph, patch) * 5 // 2 if patch else 0
@@ -62,7 +63,7 @@ def session_bytes(network: Network, patch: Triple | None) -> int:
 
 
 class SessionGenerator:
-    """A network in an ONNX Runtime session. device: what computes, in words."""
+    """A network in an ONNX Runtime session. device: description of the device."""
 
     def __init__(self, graph: Graph, running: Any, device: str) -> None:
         self.graph = graph
@@ -70,7 +71,7 @@ class SessionGenerator:
         self._session = running
 
     def close(self) -> None:
-        """Let the session's memory go, whoever still holds this generator."""
+        """Free the session's memory, even if this generator is still referenced."""
         self._session = None
 
     def __call__(self, patches: FloatArray) -> FloatArray:
@@ -83,12 +84,12 @@ class SessionGenerator:
 
 
 def onnxruntime() -> Any:
-    """The package, which ships no types; without it and onnx a GPU's start is 0.3 s shorter."""
+    """Import the package, which has no types; without it and onnx a GPU starts 0.3 s sooner."""
     return import_module("onnxruntime")
 
 
 def session_options(threads: int) -> Any:
-    """How ONNX Runtime is set up here."""
+    """Return the session options of ONNX Runtime."""
     options = onnxruntime().SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -103,7 +104,7 @@ def session_options(threads: int) -> Any:
 
 
 def session(model: "ModelProto", options: Any, providers: Providers = _CPU_ALONE) -> Any:
-    """A model ready to run."""
+    """Return a session of a model, ready to run."""
     return onnxruntime().InferenceSession(
         model.SerializeToString(),
         options,

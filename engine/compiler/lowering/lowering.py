@@ -231,7 +231,7 @@ def _crop(writer: Writer, node: Node, crop: Crop) -> Value:
 
 
 def _take(writer: Writer, node: Node, channels: Channels) -> Value:
-    """Return some channels of a tensor, which is in memory for all that read any of its channels."""
+    """Return some channels of a tensor, which is in memory for all readers of its channels."""
     value, _ = writer.view(node.inputs[0])
     return replace(value, slots=value.slots[channels.first : channels.first + channels.count])
 

@@ -140,7 +140,7 @@ def made_block_by_block(one: Pass, maps: Mapping[str, Tensor]) -> Iterator[tuple
 def goes_in_any_order(one: Pass, maps: Mapping[str, Tensor]) -> bool:
     """Return whether runs of a pass may take any of its blocks in any order.
 
-    They may if all that the pass computes leaves the GPU. A cuDNN plan may treat the blocks of a run
+    They may if all of its output leaves the GPU. A cuDNN plan may treat the blocks of a run
     differently, unless that was checked.
     """
     if any(one.measured) or one.made & maps.keys():

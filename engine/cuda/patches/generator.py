@@ -1,4 +1,4 @@
-"""The generator on an NVIDIA card: cuDNN plans and own kernels in one block of device memory."""
+"""The patch generator on an NVIDIA GPU: cuDNN plans and custom kernels in one block of memory."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -40,11 +40,11 @@ _TIMED_RUNS = 9
 class CudaOptions:
     """How a network is compiled.
 
-    batch: patches in one run, at most; None for what pays on the card. vram_limit: bytes that
+    batch: patches in one run, at most; None for the fastest on the GPU. vram_limit: bytes that
     program and arrays may take, without the CUDA context of about half a GiB; None for all that is
     free. cache: folder of compiled kernels and measured plans, None to keep nothing. patch: (D, H,
-    W). precision: of its arithmetic. device: index of the card, as CUDA counts. search: how hard to
-    look for fast plans.
+    W). precision: of its arithmetic. device: index of the GPU, as CUDA counts. search: tuning
+    level.
     """
 
     patch: Triple
@@ -58,15 +58,15 @@ class CudaOptions:
     def wanted(
         self, graph: Graph, card: CardProperties, without: frozenset[str] = frozenset()
     ) -> ProgramRequest:
-        """What of this the program depends on, for a graph on a card; without: own kernels."""
+        """Return the options that determine the program of a graph; without: custom kernels."""
         batch = self.batch or usual_batch(graph, self.patch, card.multiprocessors)
         return ProgramRequest(self.patch, batch, self.precision, card, without)
 
 
 def planned(network: Network, options: CudaOptions) -> DevicePlan:
-    """What a generator with these options would take; nothing is allocated but CUDA's own context.
+    """Return the plan of a generator with these options; allocates nothing but CUDA's own context.
 
-    Raises DeviceMemoryError if it would find no room.
+    Raises DeviceMemoryError if the generator would not fit.
     """
     before = {card.index: card.free_bytes for card in cuda_devices()}.get(options.device)
     with open_card(options.device, options.precision, options.cache) as opened:
@@ -86,10 +86,10 @@ def planned(network: Network, options: CudaOptions) -> DevicePlan:
 
 @contextmanager
 def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["CudaGenerator"]:
-    """A network compiled for one card and patch shape.
+    """Open a network compiled for one GPU and patch shape.
 
-    Another thread than the one that opened it may close it. Raises PatchShapeError,
-    DeviceMemoryError if there is no room for the program, or CudaError.
+    It may be closed by another thread than the one that opened it. Raises PatchShapeError,
+    DeviceMemoryError if the program does not fit, or CudaError.
     """
     network.graph.check_patch(options.patch)
     with ExitStack() as opening:
@@ -165,7 +165,7 @@ def _open_staging(graph: Graph, layout: Layout) -> Generator[_Staging]:
 
 
 class CudaGenerator:
-    """A network on a card, made by `open_cuda_generator`; threads may use it at the same time."""
+    """A network on a GPU, opened by `open_cuda_generator`; threads may use it concurrently."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class CudaGenerator:
         staging: _Staging,
         opened: ExitStack,
     ) -> None:
-        """opened: what closes the window buffers that are opened on the way."""
+        """opened: closes the window buffers that are opened later."""
         self.graph = graph
         self.options = options
         self._card = card
@@ -213,7 +213,7 @@ class CudaGenerator:
         return self.memory.bytes + sum(buffers.held for buffers in self._windows)
 
     def warm_up(self) -> None:
-        """Leave zeros as input; have the time of a run known to later plans first.
+        """Leave zeros as input; measure the time of a run for later plans first.
 
         It is measured on noise: zeros run too fast.
         """
@@ -237,11 +237,11 @@ class CudaGenerator:
         target: Stored,
         on_tiles: Callable[[int], None],
     ) -> list[Timing]:
-        """Translate [C, D, H, W] into `target`, cut and blended on the card.
+        """Translate [C, D, H, W] into `target`, cut and blended on the GPU.
 
-        Threads may call this at the same time; their runs take turns. on_tiles: told how many more
-        tiles are done. Raises DeviceMemoryError if the card has no room for the array's rows or the
-        host none to copy them from, and PrecisionOverflowError.
+        Threads may call this concurrently; their runs take turns. on_tiles: called with how many
+        more tiles are done. Raises DeviceMemoryError if the array's rows do not fit on the GPU or
+        the host has no memory to copy them from, and PrecisionOverflowError.
         """
         self._card.context.use()
         with self._window_buffers() as buffers:
@@ -299,15 +299,15 @@ class CudaGenerator:
             raise PrecisionOverflowError.of(self.options.precision)
 
     def times(self, repeats: int) -> list[float]:
-        """Seconds of each of many runs of a batch on the card, copies left out."""
+        """Return seconds of each of many runs of a batch on the GPU, without copies."""
         self._card.context.use()
         return self._program.times(repeats)
 
     def step_times(self, repeats: int) -> list[tuple[Step, float]]:
-        """Microseconds of each step run by itself; for profiles."""
+        """Return microseconds of each step run by itself; for profiles."""
         self._card.context.use()
         return self._program.step_times(repeats)
 
     def algorithm(self, shape: Convolution) -> str:
-        """How a convolution of the program is done."""
+        """Return the tactic of a convolution of the program."""
         return self._fitted.algorithms[shape].name

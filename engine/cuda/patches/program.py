@@ -24,7 +24,7 @@ _OFTEN = 20
 
 @contextmanager
 def open_program(fitted: Fitted[Tactic], kernels: Kernels, stream: Stream) -> Generator["Program"]:
-    """The program with its memory and its graph, to be run on the stream."""
+    """Open the program with its memory and its graph, to be run on the stream."""
     with DeviceBuffer(fitted.memory.bytes) as arena:
         placed = _Placed(fitted, kernels, stream, arena.address)
         placed.store_constants()
@@ -45,7 +45,7 @@ class _Placed:
     base: int
 
     def at(self, name: str) -> int:
-        """Device address of a tensor, table or constant, or of the input or output."""
+        """Return the device address of a tensor, table or constant, or of the input or output."""
         return self.base + self.fitted.memory.offsets[name]
 
     def store_constants(self) -> None:
@@ -108,7 +108,7 @@ class Program:
 
     @property
     def overflow(self) -> int:
-        """Device address of the int32 that is not 0 once a result was not finite."""
+        """Device address of the int32 that becomes nonzero once a result was not finite."""
         return self._placed.at(OVERFLOW)
 
     def launch(self) -> None:
@@ -116,7 +116,7 @@ class Program:
         self._graph.launch()
 
     def times(self, repeats: int) -> list[float]:
-        """Seconds of each of many runs on the card, queued without a pause between them."""
+        """Return seconds of each of many runs on the GPU, queued without a pause between them."""
         with ExitStack() as opened:
             marks = [opened.enter_context(CudaEvent()) for _ in range(repeats + 1)]
             self.launch()  # so that the card is at work while the host queues the first timed run
@@ -128,7 +128,7 @@ class Program:
             return [after.seconds_since(before) for before, after in pairwise(marks)]
 
     def step_times(self, repeats: int) -> list[tuple[Step, float]]:
-        """Microseconds of each step, run again and again by itself; median."""
+        """Return microseconds of each step, the median of repeated runs."""
         times: list[tuple[Step, float]] = []
         for index, step in enumerate(self._placed.fitted.lowered.steps):
             measured: list[float] = []

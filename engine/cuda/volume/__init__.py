@@ -1,4 +1,4 @@
-"""A network over a whole volume on a card: the volume comes in, passes over its blocks, goes out.
+"""A network over a whole volume on a GPU: copy the volume in, run passes over blocks, copy it out.
 
 May import the rest of cuda. Must not be imported by it.
 """

@@ -36,7 +36,7 @@ class CompiledBlocks:
     tactics: Mapping[Convolution, Tactic]
 
     def serves(self, grid: BlockGrid) -> bool:
-        """Whether it is for blocks and runs like those of a grid."""
+        """Whether it is compiled for blocks and runs like those of a grid."""
         return _form(grid) == _form(self.grid)
 
     @cached_property
@@ -46,7 +46,7 @@ class CompiledBlocks:
 
 
 def _form(grid: BlockGrid) -> tuple[Triple, int, Triple | None, bool]:
-    """What the steps for a grid follow from."""
+    """Return the properties of a grid that determine its steps."""
     one = grid.undivided
     if one is None:
         return grid.block, grid.batch, None, False
@@ -54,7 +54,7 @@ def _form(grid: BlockGrid) -> tuple[Triple, int, Triple | None, bool]:
 
 
 def costs_of(passes: Sequence[Pass], grid: BlockGrid) -> list[float]:
-    """What each pass over a grid costs beside the others, by the products of its convolutions."""
+    """Return the relative cost of each pass over a grid, by the products of its convolutions."""
     return [
         1e6 + one.grid_in(grid).blocks * sum(_products_of_a_block(step) for step in one.steps)
         for one in passes
@@ -72,7 +72,7 @@ def _products_of_a_block(step: Step) -> float:
 def memory_of(
     lowered: Lowered, grid: BlockGrid, graph: Graph, room: int, may_recompute: bool = True
 ) -> VolumeMemory:
-    """Memory of a grid where the card has so many bytes. Raises DeviceMemoryError.
+    """Return the memory plan of a grid on a GPU with so many bytes. Raises DeviceMemoryError.
 
     may_recompute: whether maps of full resolution may be recomputed.
     """
@@ -93,9 +93,9 @@ def compiled_blocks(
 ) -> CompiledBlocks:
     """Return the program of tactics that were verified on this GPU.
 
-    Steps and tactics follow from network, grid and GPU; the memory limit has no say, so that it
-    changes no byte of a result. A trial without room is an error here, and none is left out.
-    on_lowered: called with the steps before they are tuned, which takes longest.
+    Steps and tactics follow from network, grid and GPU; the memory limit does not affect them, so
+    that it changes no byte of a result. A trial that does not fit is an error here; none is left
+    out. on_lowered: called with the steps before they are tuned, which takes longest.
     """
 
     def attempt(without: frozenset[str]) -> CompiledBlocks:

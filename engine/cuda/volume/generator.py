@@ -49,10 +49,10 @@ from .transfer import bring_in, slot_voxels, slowest_axis, take_out
 class CudaVolumeOptions:
     """How a network for whole volumes is compiled.
 
-    precision: of its arithmetic. device: index of the card, as CUDA counts. vram_limit: bytes that
+    precision: of its arithmetic. device: index of the GPU, as CUDA counts. vram_limit: bytes that
     weights and maps may take, without the CUDA context of about half a GiB; None for all that is
-    free. cache: folder of compiled kernels and measured plans, None to keep nothing. search: how
-    hard to look for fast plans. host_room: for maps in pinned memory.
+    free. cache: folder of compiled kernels and measured plans, None to keep nothing. search: tuning
+    level. host_room: bytes available for maps in pinned memory.
     """
 
     precision: Precision = "fp16"
@@ -64,10 +64,10 @@ class CudaVolumeOptions:
 
 
 def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple) -> VolumePlan:
-    """What a volume (D, H, W) would take; nothing is allocated but CUDA's own context.
+    """Return the plan of a volume (D, H, W); allocates nothing but CUDA's own context.
 
-    Raises PatchShapeError if the network cannot take it, and DeviceMemoryError if card or host have
-    no room.
+    Raises PatchShapeError if the network cannot process it, and DeviceMemoryError if GPU or host
+    have too little memory.
     """
     _check_form(network.graph)
     grid = _grid(network.graph, extents)
@@ -101,10 +101,11 @@ def _check_form(graph: Graph) -> None:
 def open_cuda_volume_generator(
     network: Network, options: CudaVolumeOptions
 ) -> Generator["CudaVolumeGenerator"]:
-    """A network for volumes of any extents on one card, compiled for each size of block it meets.
+    """Open a network for volumes of any extents on one GPU, compiled for each block size that
+    occurs.
 
-    Another thread than the one that opened it may close it. Raises PatchShapeError if the network
-    has no form for volumes, or CudaError.
+    It may be closed by another thread than the one that opened it. Raises PatchShapeError if the
+    network has no form for volumes, or CudaError.
     """
     _check_form(network.graph)
     with ExitStack() as opened:
@@ -122,7 +123,7 @@ def open_cuda_volume_generator(
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A volume's grid with the memory it lies in; graphs: of its passes once they were captured."""
+    """A volume's grid with its memory; graphs: of its passes once they were captured."""
 
     compiled: CompiledBlocks
     placed: PlacedVolume
@@ -132,7 +133,7 @@ class _Ready:
 
 @dataclass(frozen=True, slots=True)
 class _LaidOut:
-    """Memory with what it was laid out for: steps, grid, and whether maps may be recomputed."""
+    """A memory plan with its inputs: steps, grid, and whether maps may be recomputed."""
 
     lowered: Lowered
     grid: BlockGrid
@@ -145,7 +146,9 @@ class _LaidOut:
 
 
 class CudaVolumeGenerator:
-    """Made by `open_cuda_volume_generator`; threads may use it at the same time, and take turns."""
+    """Generator of volumes, opened by `open_cuda_volume_generator`; threads may share it and take
+    turns.
+    """
 
     def __init__(
         self,
@@ -156,7 +159,7 @@ class CudaVolumeGenerator:
         room: int,
         opened: ExitStack,
     ) -> None:
-        """room: bytes of the card. opened: what closes what is allocated on the way."""
+        """room: bytes of GPU memory. opened: closes what is allocated later."""
         self.graph = network.graph
         self.options = options
         self._network = network
@@ -178,9 +181,10 @@ class CudaVolumeGenerator:
         return f"{self._card.description}, {self.options.precision}"
 
     def make_ready(self, extents: Triple) -> None:
-        """Compile the network for a volume (D, H, W) and take the card's memory for it.
+        """Compile the network for a volume (D, H, W) and allocate GPU memory for it.
 
-        The host's is taken beside what follows, as gigabytes take as long as to read the volume.
+        The host's memory is allocated concurrently with later work, as gigabytes take as long as
+        reading the volume.
 
         Raises PatchShapeError, DeviceMemoryError and CudaError.
         """
@@ -192,7 +196,7 @@ class CudaVolumeGenerator:
     def translate_volume(
         self, source: Stored, target: Stored, on_share: Callable[[float], None]
     ) -> list[Timing]:
-        """Translate [C, D, H, W] into `target`; on_share: told the share of the work that is done.
+        """Translate [C, D, H, W] into `target`; on_share: called with the share of the work done.
 
         Raises PatchShapeError, DeviceMemoryError before much is computed, and
         PrecisionOverflowError if a result is not finite.
@@ -254,8 +258,9 @@ class CudaVolumeGenerator:
         return timings
 
     def _compute(self, ready: _Ready, on_share: Callable[[float], None], opened: ExitStack) -> None:
-        """Queue all passes but the first and the last; the host stays one pass ahead of the card,
-        to tell how far it is.
+        """Queue all passes but the first and the last.
+
+        The host stays one pass ahead of the GPU, to report progress.
         """
         stream, passes = self._card.stream, ready.placed.memory.passes
         shares = costs_of(passes, ready.placed.grid)
@@ -274,13 +279,13 @@ class CudaVolumeGenerator:
             before = mark
 
     def _keep_time(self, ready: _Ready, seconds: float) -> None:
-        """For later plans: of the first volume that found all kernels loaded."""
+        """Keep the time for later plans: of the first volume for which all kernels were loaded."""
         key = time_key(ready.compiled.lowered, ready.placed.memory)
         if self._has_run and self._cache.time(key) is None:
             self._cache.put_time(key, 1000 * seconds / ready.placed.grid.blocks)
 
     def _prepared(self, grid: BlockGrid) -> _Ready:
-        """Memory and program for a grid; what was there for the last one serves again if it can."""
+        """Return memory and program for a grid; those of the last one are reused if possible."""
         ready = self._ready
         if ready is not None and ready.placed.grid == grid:
             if self._has_run and not ready.graphs and not ready.placed.memory.host_bytes:
@@ -299,7 +304,7 @@ class CudaVolumeGenerator:
     def _placed(
         self, compiled: CompiledBlocks, grid: BlockGrid, may_recompute: bool
     ) -> PlacedVolume:
-        """The program with its memory; may_recompute: whether maps may be recomputed."""
+        """Return the program with its memory; may_recompute: whether maps may be recomputed."""
         memory = self._memory_of(compiled.lowered, grid, may_recompute)
         base = self._held.device_for(memory.bytes)
         host = self._held.host_for(memory.host_bytes, self._card.context)
@@ -314,7 +319,7 @@ class CudaVolumeGenerator:
         return PlacedVolume(program, grid, channels, memory, base, host, self._copies)
 
     def _memory_of(self, lowered: Lowered, grid: BlockGrid, may_recompute: bool) -> VolumeMemory:
-        """Laid out once, which takes a twentieth of a second where little fits on the card."""
+        """Return the memory plan, computed once: 50 ms if little fits on the GPU."""
         laid_out = self._laid_out
         if laid_out is None or not laid_out.serves(lowered, grid, may_recompute):
             memory = memory_of(lowered, grid, self.graph, self._room, may_recompute)
@@ -322,7 +327,7 @@ class CudaVolumeGenerator:
         return laid_out.memory
 
     def _is_same_anywhere(self, placed: PlacedVolume) -> bool:
-        """Whether tactics give a voxel the same bytes in blocks that lie elsewhere."""
+        """Return whether tactics compute the same bytes of a voxel in differently placed blocks."""
         assert self._compiled is not None
         tactics = self._compiled.tactics
         for step in recomputed_convolutions(placed.memory.passes):
@@ -335,7 +340,7 @@ class CudaVolumeGenerator:
         return True
 
     def _captured(self, ready: _Ready) -> list[CapturedGraph]:
-        """Each pass between the first and the last as one launch, which costs the host nothing."""
+        """Return each pass between the first and the last as one launch, at no cost to the host."""
         graphs: list[CapturedGraph] = []
         for one in ready.placed.memory.passes[1:-1]:
             graph = CapturedGraph(self._card.stream, lambda one=one: ready.placed.queue_pass(one))
@@ -343,7 +348,7 @@ class CudaVolumeGenerator:
         return graphs
 
     def _compiled_for(self, grid: BlockGrid) -> CompiledBlocks:
-        """The network for such blocks, with its weights on the card."""
+        """Return the network compiled for such blocks, with its weights on the GPU."""
         if self._compiled is not None and self._compiled.serves(grid):
             return self._compiled
         self._compiled = None
@@ -364,16 +369,16 @@ class CudaVolumeGenerator:
         return compiled
 
     def _take_host_memory(self, lowered: Lowered, grid: BlockGrid) -> None:
-        """Begin to pin what a volume will need, which takes a second for some gigabytes.
+        """Start to pin the memory of a volume, which takes a second for some gigabytes.
 
-        Raises DeviceMemoryError where the card has too little for it.
+        Raises DeviceMemoryError if the GPU has too little memory for the volume.
         """
         memory = self._memory_of(lowered, grid, may_recompute=True)
         with suppress(DeviceMemoryError):  # which is raised when it is needed
             self._held.begin_host(memory.host_bytes, self._card.context)
 
     def _convolve(self, step: Conv, places: tuple[int, int, int, int]) -> bool:
-        """Queue a convolution by cuDNN's plan, if it has one."""
+        """Queue a convolution by cuDNN's plan, if it has one; return whether it has."""
         assert self._compiled is not None
         tactic = self._compiled.tactics[step.shape]
         if tactic.plans is None:
@@ -386,7 +391,7 @@ class CudaVolumeGenerator:
 
     @property
     def memory(self) -> VolumeMemory | None:
-        """Memory of the last volume, laid out before any of it was allocated."""
+        """Memory plan of the last volume, made before any allocation."""
         return self._ready.placed.memory if self._ready else None
 
 

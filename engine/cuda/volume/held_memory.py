@@ -1,4 +1,4 @@
-"""Memory of the card and the host that a generator of volumes keeps from one to the next."""
+"""Memory of the GPU and the host that a generator of volumes keeps from one volume to the next."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,10 +12,10 @@ from .host_maps import check_host_room, pinned_maps
 
 
 class HeldMemory:
-    """Memory of the card and the host, kept from one volume to the next, and grown when needed."""
+    """Memory of the GPU and the host, kept from one volume to the next, and grown when needed."""
 
     def __init__(self, host_room: HostRoom) -> None:
-        """host_room: for maps in pinned memory."""
+        """host_room: bytes available for maps in pinned memory."""
         self._host_room = host_room
         self._parts = {name: ExitStack() for name in ("device", "constants", "slots")}
         self.graphs = ExitStack()
@@ -36,20 +36,20 @@ class HeldMemory:
             part.close()
 
     def release(self) -> None:
-        """Give the card's memory back."""
+        """Free the GPU memory."""
         self.graphs.close()
         self._device = None
         self._parts["device"].close()
 
     def device_for(self, size: int) -> int:
-        """Address of so many bytes of the card. Raises DeviceMemoryError."""
+        """Return the address of so many bytes of GPU memory. Raises DeviceMemoryError."""
         if self._device is None or self._device.size < size:
             self.release()
             self._device = self._parts["device"].enter_context(DeviceBuffer(size))
         return self._device.address
 
     def begin_host(self, size: int, context: Context) -> None:
-        """Begin to pin so many bytes, in place of those before if these are fewer.
+        """Start to pin so many bytes, replacing the earlier ones if these are fewer.
 
         Raises DeviceMemoryError if they may not be pinned.
         """
@@ -70,9 +70,10 @@ class HeldMemory:
         self._host = self._pinning.submit(pinned)
 
     def host_for(self, size: int, context: Context) -> Callable[[], int]:
-        """What tells the address of so many pinned bytes once they are there, 0 of none.
+        """Return a function that waits for so many pinned bytes and returns their address, 0 for
+        none.
 
-        Raises DeviceMemoryError, as what it returns does where the driver finds no more.
+        Raises DeviceMemoryError, as the returned function does if the driver finds no more memory.
         """
         self.begin_host(size, context)
         host = self._host if size else None
@@ -85,12 +86,12 @@ class HeldMemory:
         self._host, self._host_size = None, 0
 
     def constants_for(self, size: int) -> int:
-        """Address of so many bytes of the card, in place of those before."""
+        """Return the address of so many bytes of GPU memory, replacing the earlier ones."""
         self._parts["constants"].close()
         return self._parts["constants"].enter_context(DeviceBuffer(size)).address
 
     def slots_for(self, voxels: int, context: Context) -> PinnedSlots:
-        """Return pinned slots that have room for so many voxels each. Raises DeviceMemoryError."""
+        """Return pinned slots for so many voxels each. Raises DeviceMemoryError."""
         if self._slots is None or self._slots.size < 4 * voxels:
             self._slots = None
             opened = self._parts["slots"]

@@ -1,4 +1,4 @@
-"""Pinned memory of the host for maps, gigabytes of which are to be there soon."""
+"""Pinned host memory for maps, gigabytes of which are needed soon."""
 
 import mmap
 import sys
@@ -12,15 +12,15 @@ from ...errors import DeviceMemoryError
 from ..driver import PinnedBuffer, call, driver
 
 PINNED_BYTES = 128 << 20
-"""Pinned at once: no other call to the driver gets through meanwhile, and a study's first pass has
-begun.
+"""Bytes pinned per call: no other call to the driver gets through meanwhile, and a study's first
+pass is running.
 """
 
 _SHARE = 32 << 20
-"""Bytes that a thread takes at a time."""
+"""Bytes that a thread touches at a time."""
 
 _THREADS = 8
-"""That take pages: the system clears 5 GB a second for each, and a study waits for gigabytes."""
+"""Threads that touch pages: the system clears 5 GB/s in each, and a study waits for gigabytes."""
 
 _FLAGS = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
 
@@ -39,11 +39,10 @@ def check_host_room(size: int, room: int) -> None:
 
 @contextmanager
 def pinned_maps(size: int) -> Generator[int]:
-    """Address of so many bytes, for host and card, of which no copy may pass the end of a part; see
-    `parts_of`.
+    """Allocate pinned bytes for host and GPU and yield their address; see `parts_of` for copies.
 
-    Raises DeviceMemoryError. The driver alone takes them at 2 GB/s, most of which goes to pages of
-    4 KiB.
+    No copy may pass the end of a part. Raises DeviceMemoryError. The driver alone allocates them at
+    2 GB/s, most of which goes to pages of 4 KiB.
     """
     with ExitStack() as opened:
         address = _in_large_pages(size, opened)
@@ -53,8 +52,8 @@ def pinned_maps(size: int) -> Generator[int]:
 
 
 def parts_of(begin: int, size: int) -> Iterator[tuple[int, int]]:
-    """Some bytes of pinned maps, from one of them on, in parts that were pinned at once: where each
-    begins, and its bytes.
+    """Yield the parts of a range of pinned maps that were pinned by one call: start and bytes of
+    each.
     """
     end = begin + size
     while begin < end:
@@ -64,7 +63,9 @@ def parts_of(begin: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _in_large_pages(size: int, opened: ExitStack) -> int | None:
-    """Address of so many bytes in large pages; None where system or driver have none such."""
+    """Return the address of so many bytes in large pages; None if system or driver have no such
+    pages.
+    """
     pages = _large_pages(size)
     if pages is None:
         return None
@@ -85,12 +86,12 @@ def _in_large_pages(size: int, opened: ExitStack) -> int | None:
 
 
 def _unpin(pages: "np.ndarray[tuple[int], np.dtype[np.uint8]]", first: int) -> None:
-    """A part of pages, which are given back with their array."""
+    """Unpin a part of the pages, which are freed with their array."""
     driver.cuMemHostUnregister(pages.ctypes.data + first)
 
 
 def _large_pages(size: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]] | None":
-    """So many bytes whose pages will be large, once they are taken; None where there are none."""
+    """Return memory whose pages become large when first touched; None if there are none."""
     if sys.platform != "linux":
         return None
     # A shared map, as Python makes of itself, has large pages only where an administrator says so.
@@ -104,7 +105,7 @@ def _large_pages(size: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]] | Non
 
 
 def _is_pinned(address: int, size: int) -> bool:
-    """Pin pages, if the driver can and the card then finds them at the same address."""
+    """Pin pages, if the driver can; return whether the GPU then has them at the same address."""
     status, *_ = driver.cuMemHostRegister(address, size, _FLAGS)
     if status != driver.CUresult.CUDA_SUCCESS:
         return False

@@ -1,4 +1,4 @@
-"""Runs of the first pass as their voxels come in, and of the last one as theirs are to go out."""
+"""Overlap of the first pass with the input copy, and of the last pass with the output copy."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,34 +21,34 @@ class AxisRows:
     stop: int
 
     def hold(self, other: "AxisRows") -> bool:
-        """Whether all of the others, of the same axis, are among them."""
+        """Return whether these rows contain all of the others, of the same axis."""
         return self.start <= other.start and other.stop <= self.stop
 
     def meet(self, other: "AxisRows") -> bool:
-        """Whether some of the others, of the same axis, are among them."""
+        """Return whether these rows overlap the others, of the same axis."""
         return self.start < other.stop and other.start < self.stop
 
 
 class RunsByRows:
-    """A pass whose runs are queued by where they lie. left: those that are not queued yet."""
+    """A pass whose runs are queued by their position. left: those that are not queued yet."""
 
     def __init__(
         self, queued: PassInRuns, on_first: Callable[[], None], on_last: Callable[[], None]
     ) -> None:
-        """on_first, on_last: told before the first run is queued, and behind the last one."""
+        """on_first, on_last: called before the first run is queued, and after the last one."""
         self.queued = queued
         self.left = list(queued.runs)
         self._on_first, self._on_last = on_first, on_last
         self._rows: dict[int, AxisRows] = {}
 
     def queue_those_that_read(self, rows: AxisRows) -> None:
-        """Queue all runs that need no other rows of the volume that comes in."""
+        """Queue all runs that need no other rows of the input volume."""
         if _reads_rows(self.queued.one):
             read = self._rows_of_runs(self._read_by, rows.axis)
             self._queue_if(lambda run: rows.hold(read[run.first]))
 
     def queue_those_that_write(self, rows: AxisRows) -> None:
-        """Queue all runs that make some of these rows of the volume that goes out."""
+        """Queue all runs that write some of these rows of the output volume."""
         if _writes_rows(self.queued.one):
             written = self._rows_of_runs(self._written_by, rows.axis)
             self._queue_if(lambda run: rows.meet(written[run.first]))
@@ -56,7 +56,7 @@ class RunsByRows:
             self.queue_all()
 
     def queue_all(self) -> None:
-        """Queue what is left."""
+        """Queue the remaining runs."""
         self._queue_if(lambda _: True)
 
     def _queue_if(self, is_due: Callable[[BlockRun], bool]) -> None:
@@ -73,7 +73,7 @@ class RunsByRows:
     def _rows_of_runs(
         self, rows_of: Callable[[BlockRun, int], AxisRows], axis: int
     ) -> Mapping[int, AxisRows]:
-        """By a run's first block; found once, as they are asked for with hundreds of pieces."""
+        """Return the rows of each run by its first block; cached, as hundreds of pieces use them."""
         if not self._rows:
             self._rows = {run.first: rows_of(run, axis) for run in self.queued.runs}
         return self._rows
@@ -85,7 +85,10 @@ class RunsByRows:
         return AxisRows(axis, min(places) * size, (max(places) + 1) * size)
 
     def _read_by(self, run: BlockRun, axis: int) -> AxisRows:
-        """Past the volume nothing is read, but what continues it: as far within it at most."""
+        """Return the input rows of a run, clipped to the volume.
+
+        The padding beyond the volume repeats rows that are at most as far inside it.
+        """
         own = self._written_by(run, axis)
         start, stop = own.start, own.stop
         for step in self.queued.one.steps:
@@ -98,13 +101,13 @@ class RunsByRows:
 
 
 def _place(grid: BlockGrid, number: int, axis: int) -> int:
-    """Of a block, which along an axis."""
+    """Return the index of a block along an axis."""
     _, height, width = grid.counts
     return (number // (height * width), number // width % height, number % width)[axis]
 
 
 def _reads_rows(one: Pass) -> bool:
-    """Whether the blocks of a pass need only rows around them of the volume that comes in."""
+    """Return whether the blocks of a pass need only nearby rows of the input volume."""
     [first, *_] = one.steps
     if not isinstance(first, Conv):
         return False
@@ -112,6 +115,6 @@ def _reads_rows(one: Pass) -> bool:
 
 
 def _writes_rows(one: Pass) -> bool:
-    """Whether the blocks of a pass are all that makes their rows of the volume that goes out."""
+    """Return whether the blocks of a pass alone write their rows of the output volume."""
     last = one.steps[-1]
     return last.flow.to_patches and not isinstance(last, AddPatches)

@@ -1,8 +1,8 @@
 """The passes of a network over the blocks of a volume, queued on a stream.
 
-Maps that lie in host memory are written on the card, run by run, and copied out while the next run
-is computed. A run's own blocks of what it reads are copied in ahead of it; what lies around them is
-read from there by the kernels, which look each voxel up once.
+Offloaded maps are written on the GPU, run by run, and copied to host memory while the next run is
+computed. A run's own blocks of its input are copied in ahead of it; the halo is read from host
+memory by the kernels, each voxel once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,13 +32,15 @@ from ..driver import CudaEvent, Stream
 from .host_maps import parts_of
 
 PlacedConvolution: TypeAlias = Callable[[Conv, tuple[int, int, int, int]], bool]
-"""Queues a convolution, given its source, weight, target and workspace, and tells whether it did;
-what it does not is left to the own kernel.
+"""Queue a convolution with addresses of source, weight, target and workspace; return whether it
+did.
+
+If not, the custom kernel computes the convolution.
 """
 
 
 class Launcher(Protocol):
-    """What queues own kernels."""
+    """Object that queues custom kernels."""
 
     def launch(self, stream: Stream, launch: Launch) -> None:
         """Queue a launch."""
@@ -47,9 +49,9 @@ class Launcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BlockProgram:
-    """A network for blocks, whose weights are on the card at the addresses `constants`.
+    """A network for blocks, whose weights are on the GPU at the addresses `constants`.
 
-    lowered: its steps. kernels: what queues own kernels. convolve: what cuDNN does of it.
+    lowered: its steps. kernels: queues custom kernels. convolve: queues convolutions by cuDNN.
     stream: in which all is computed.
     """
 
@@ -62,9 +64,10 @@ class BlockProgram:
 
 @dataclass(frozen=True, slots=True)
 class StagedCopies:
-    """Copies of one direction between the card and maps in host memory. stream: of the copies.
+    """Copies of one direction between the GPU and maps in host memory. stream: of the copies.
 
-    ready, copied: of each stage, events behind what its copy waits for and behind the copy.
+    ready, copied: of each staging buffer, events after the work that its copy waits for and after
+    the copy.
     """
 
     stream: Stream
@@ -72,7 +75,7 @@ class StagedCopies:
     copied: Sequence[CudaEvent]
 
     def queue(self, stage: int, copy: Callable[[Stream], None]) -> None:
-        """Queue the copies of a stage, which is ready for them from its last mark on."""
+        """Queue the copies of a staging buffer, which is ready for them after its last event."""
         self.stream.after(self.ready[stage])
         copy(self.stream)
         self.copied[stage].record(self.stream)
@@ -80,7 +83,7 @@ class StagedCopies:
 
 @dataclass(frozen=True, slots=True)
 class HostCopies:
-    """Of maps in host memory. out: to there. back: to the card."""
+    """Copies of offloaded maps. out: D2H. back: H2D."""
 
     out: StagedCopies
     back: StagedCopies
@@ -90,9 +93,9 @@ class HostCopies:
 class PlacedVolume:
     """A program over one volume.
 
-    grid: of its blocks. channels: of what comes in. memory: as laid out. base: where
-    that begins on the card. host: tells where it begins in pinned memory of the host, and waits for
-    that, which the first passes may not need. copies: what takes maps there, if any lie there.
+    grid: of its blocks. channels: of the input. memory: plan. base: start of that on the GPU. host:
+    returns the start in pinned host memory, and waits for it, which the first passes may not need.
+    copies: of offloaded maps, None if there are none.
     """
 
     program: BlockProgram
@@ -105,7 +108,7 @@ class PlacedVolume:
     _busy: set[int] = field(default_factory=set[int])
 
     def at(self, name: str) -> int:
-        """Address of what all blocks have under a name."""
+        """Return the start address of data that all blocks share, by name."""
         if name in self.program.constants:
             return self.program.constants[name]
         if name in self.memory.host_offsets:
@@ -113,16 +116,18 @@ class PlacedVolume:
         return self.base + self.memory.offsets[name]
 
     def places_of(self, step: Conv) -> tuple[int, int, int, int]:
-        """Addresses of a convolution's source, weight, target and workspace, which no map is."""
+        """Return addresses of a convolution's source, weight, target and workspace, if none is a
+        map.
+        """
         names = step.source.name, step.weight, step.target.name, WORKSPACE
         source, weight, target, workspace = (self.at(name) for name in names)
         return source, weight, target, workspace
 
     def queue_start(self) -> None:
-        """Queue what comes before the first pass.
+        """Queue the work before the first pass.
 
-        Products with weights that are 0 may meet voxels that have not come in yet: those must be
-        numbers.
+        Products with weights that are 0 may read voxels that are not copied in yet: those must be
+        finite numbers.
         """
         stream = self.program.stream
         stream.fill(self.at(OVERFLOW), 0, 4)
@@ -131,7 +136,7 @@ class PlacedVolume:
 
     @property
     def takes_runs_early(self) -> bool:
-        """Whether runs are queued before all has come in: if the volume lies on the card."""
+        """Whether runs are queued before the input is complete: if the volume is on the GPU."""
         return PATCHES not in self.memory.host_offsets
 
     def queue_pass(self, one: Pass) -> None:
@@ -142,7 +147,7 @@ class PlacedVolume:
         queued.finish()
 
     def in_runs(self, one: Pass, slowest: int = 0) -> "PassInRuns":
-        """A pass, run by run; slowest: the axis along which to go block by block, if it can."""
+        """Return a pass, run by run; slowest: the axis along which the blocks go, if they can."""
         made = one.made
         leaving = sorted(made & self.memory.maps.keys() & self.memory.host_offsets.keys())
         fetched = self.memory.fetched_by(one)
@@ -155,19 +160,19 @@ class PlacedVolume:
         return PassInRuns(self, one, grid, tuple(runs), leaving, fetched)
 
     def wait_for_copy(self, stage: int) -> None:
-        """Let what is queued next wait until what a stage held is copied."""
+        """Make later work wait until the content of a staging buffer is copied."""
         if self.copies is not None and stage in self._busy:
             self.program.stream.after(self.copies.out.copied[stage])
             self._busy.discard(stage)
 
     def free_stages(self, stages: Iterable[int]) -> None:
-        """Let copies into stages wait until what is queued so far has read these."""
+        """Make copies into staging buffers wait until the work queued so far has read these."""
         assert self.copies is not None
         for stage in stages:
             self.copies.back.ready[stage].record(self.program.stream)
 
     def queue_copies_back(self, placed: "_PlacedRun") -> None:
-        """Queue copies of what a run reads of maps in host memory, and let it wait for them."""
+        """Queue copies of a run's input from offloaded maps, and make the run wait for them."""
         assert self.copies is not None
 
         def copy(stream: Stream) -> None:
@@ -179,7 +184,7 @@ class PlacedVolume:
         self.program.stream.after(self.copies.back.copied[placed.stage])
 
     def queue_copies_out(self, placed: "_PlacedRun") -> None:
-        """Queue copies of what a run made of maps in host memory."""
+        """Queue copies of a run's output to offloaded maps."""
         assert self.copies is not None
 
         def copy(stream: Stream) -> None:
@@ -192,7 +197,7 @@ class PlacedVolume:
         self._busy.add(placed.stage)
 
     def block_bytes(self, name: str) -> int:
-        """Of a map."""
+        """Return the bytes of a block of a map."""
         tensor = self.memory.maps[name]
         return tensor.bytes // tensor.batch
 
@@ -212,9 +217,9 @@ class PlacedVolume:
             self.launch(launch)
 
     def _kept(self, step: Step, placed: "_PlacedRun") -> BlockGrid | None:
-        """The grid by which is kept what a step reads of other blocks, if that is not the run's.
+        """Return the grid of the map that a step reads in other blocks, if that is not the run's.
 
-        What is made around smaller blocks has the extents of those of the volume's grid.
+        A map computed around smaller blocks has the extents of those of the volume's grid.
         """
         if not finds_blocks(step):
             return None
@@ -223,7 +228,9 @@ class PlacedVolume:
         return None if placed.finds_by_run(kept) else kept
 
     def _convolved(self, step: Conv, placed: "_PlacedRun") -> bool:
-        """Whether the convolution is queued, or is for none of the run's blocks."""
+        """Queue a convolution by cuDNN; return whether it is done, or is for none of the run's
+        blocks.
+        """
         if step.region is not None and step.region.first >= placed.run.count:
             return True
         target = region_address(step, placed.at)
@@ -231,17 +238,17 @@ class PlacedVolume:
         return self.program.convolve(step, (source, weight, target, self.at(WORKSPACE)))
 
     def launch(self, launch: Launch) -> None:
-        """Queue an own kernel."""
+        """Queue a custom kernel."""
         self.program.kernels.launch(self.program.stream, launch)
 
 
 @dataclass(frozen=True, slots=True)
 class PassInRuns:
-    """A pass whose runs are queued one by one, in whichever order, and then what joins them.
+    """A pass whose runs are queued one by one, in any order, followed by the work that joins them.
 
-    volume: of which it is one. one: the pass. grid: of its blocks. runs: all of them, in their
-    usual order. leaving: maps that it makes for host memory. fetched: those of which copies bring
-    back what it reads.
+    volume: that it belongs to. one: the pass. grid: of its blocks. runs: all of them, in their
+    usual order. leaving: maps that it writes for host memory. fetched: maps whose blocks are copied
+    back for it.
     """
 
     volume: PlacedVolume
@@ -273,7 +280,7 @@ class PassInRuns:
             volume.queue_copies_out(placed)
 
     def _queue_block_by_block(self, place: int, placed: "_PlacedRun") -> None:
-        """A step and the next one, which reads of what it made one block at a time."""
+        """Queue a step and the next one, which reads its output, one block at a time."""
         maker, reader = self.one.steps[place : place + 2]
         [narrow] = maker.flow.written_names
         sizes = {
@@ -288,7 +295,7 @@ class PassInRuns:
                 self.volume.queue_step(step_number, step, one)
 
     def finish(self) -> None:
-        """Queue what waits for all runs."""
+        """Queue the work that needs all runs."""
         volume, card = self.volume, self.volume.program.lowered.card
         for stage in range(STAGES):
             volume.wait_for_copy(stage)
@@ -303,7 +310,9 @@ class PassInRuns:
             volume.launch(measured_volume(step, volume.at, card, partials, blocks))
 
     def _is_measured_at_once(self, step: Step) -> bool:
-        """Whether a map is measured in one launch, once all of it is there on the card."""
+        """Return whether a map's statistics are computed in one launch, once all of it is on the
+        GPU.
+        """
         if not isinstance(step, Statistics):
             return False
         name = step.source.tensor.name
@@ -312,10 +321,11 @@ class PassInRuns:
 
 @dataclass(frozen=True, slots=True)
 class _PlacedRun:
-    """Where a run of a pass finds its blocks. grid: of these. stage: of copies.
+    """Addresses of a run's blocks in a pass. grid: of these. stage: staging buffer of copies.
 
-    leaving, fetched: maps in host memory that it makes, and of which it reads copies. beside:
-    blocks of a larger run before it, whose tensors it shares. sizes: of a block of these tensors.
+    leaving, fetched: maps in host memory that it writes, and those of which it reads copies.
+    beside: blocks before it in a larger run, whose tensors it shares. sizes: of a block of these
+    tensors.
     """
 
     volume: PlacedVolume
@@ -329,8 +339,9 @@ class _PlacedRun:
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def at(self, name: str) -> int:
-        """Address of the run's first block among those that the run reads or makes; of maps by
-        another grid, of their first one.
+        """Return the address of the run's first block among those that the run reads or writes.
+
+        For maps of another grid, it is the address of their first block.
         """
         volume = self.volume
         if name in self.leaving:
@@ -346,7 +357,7 @@ class _PlacedRun:
         return address + self.run.first * volume.block_bytes(name)
 
     def read_at(self, name: str) -> int:
-        """Address of the run's first block where it is read: of a copy, if there is one."""
+        """Return the address at which the run's first block is read: of a copy, if there is one."""
         if name in self.fetched:
             return self._on_the_card(name, fetched_name(name, self.one, self.stage))
         return self.at(name)
@@ -356,12 +367,13 @@ class _PlacedRun:
         return place + self.beside * self.sizes.get(name, 0)
 
     def finds_by_run(self, kept: BlockGrid) -> bool:
-        """Whether maps that are kept by a grid hold the run's blocks one behind another."""
+        """Return whether maps stored by a grid have the run's blocks one after another."""
         return self.grid == kept and self.run.apart == 1
 
     def in_host_memory(self, name: str) -> Iterator[tuple[int, int, int]]:
-        """The run's blocks of a map that lies there, in parts that may be copied: bytes from the
-        first block on, address and bytes of each.
+        """Yield the run's blocks of an offloaded map, in parts that may be copied.
+
+        Each part is its offset in bytes from the first block, its address and its bytes.
         """
         size, host = self.volume.block_bytes(name), self.volume.host()
         begin = self.volume.memory.host_offsets[name] + self.run.first * size

@@ -124,7 +124,7 @@ def _along(order: MemoryOrder, rows: Rows) -> AxisRows:
 
 
 def _so_far(order: MemoryOrder, stop: int, padded: Triple) -> AxisRows:
-    """Return all rows that are there once those up to `stop` are; the last one is repeated."""
+    """Return all rows that are complete once those up to `stop` are; the last one is repeated."""
     rows = _along(order, Rows(0, stop))
     if rows.stop == order.extents[0]:
         return AxisRows(rows.axis, rows.start, padded[rows.axis])

@@ -1,4 +1,4 @@
-"""Runs the pieces of a network over a volume, slab by slab, in OpenVINO and ONNX Runtime."""
+"""Run the pieces of a network over a volume, slab by slab, in OpenVINO and ONNX Runtime."""
 
 import tempfile
 from collections.abc import Callable, Generator, Mapping
@@ -39,8 +39,9 @@ as it gains on so many.
 def open_cpu_volume_generator(
     network: Network, memory: int, threads: int | None = None
 ) -> Generator["SlabGenerator"]:
-    """A network for whole volumes. memory: bytes that maps and slabs may take; what is beyond lies
-    in temporary files. threads: by default all cores that this process may use.
+    """Open a network for whole volumes. memory: bytes of maps and slabs in memory.
+
+    Further maps go to temporary files. threads: by default all cores that this process may use.
     """
     threads = threads or usable_cores()
     words = f"CPU, {threads} threads, ONNX Runtime {onnxruntime().__version__}"
@@ -50,7 +51,7 @@ def open_cpu_volume_generator(
 
 
 class SlabGenerator:
-    """A network that is run over a volume map by map. device: what computes, in words."""
+    """A network that is run over a volume map by map. device: description of the device."""
 
     def __init__(self, network: Network, memory: int, threads: int, device: str) -> None:
         self.graph: Graph = network.graph
@@ -71,7 +72,7 @@ class SlabGenerator:
 
 
 class _Passage:
-    """One volume under way. maps: that are made and still read."""
+    """One volume in flight. maps: outputs that are still to be read."""
 
     def __init__(
         self, network: Network, plan: SlabPlan, source: Stored, target: Stored, threads: int
@@ -86,7 +87,7 @@ class _Passage:
         self._norms = dict[str, ChannelMap]()
 
     def run(self, on_share: Callable[[float], None]) -> None:
-        """Make all maps; the last one is the target. on_share: told the share of the arithmetic."""
+        """Compute all maps; the last one is the target. on_share: called with the share done."""
         whole = sum(self._work.get(piece.made, 0) + 1 for piece in self._pieces.pieces)
         last = self._pieces.last_readers()
         if INPUT in self._pieces.measured:
@@ -139,14 +140,14 @@ class _Passage:
         return self._runs(slab, given, is_long=self._work.get(piece.made, 0) >= _LONG)
 
     def _rows(self, source: str, rows: Rows) -> FloatArray:
-        """Rows of a map or the input, normalised where a norm is meant."""
+        """Return rows of a map or the input, normalised if the source is a norm."""
         name = self._pieces.map_of(source)
         taken = self._given(rows) if name == INPUT else self._maps[name][:, rows.start : rows.stop]
         norm = self._norms.get(source)
         return norm(taken) if norm else taken
 
     def _given(self, rows: Rows) -> FloatArray:
-        """Rows of the volume as the network takes it, continued behind its last voxels."""
+        """Return rows of the network's input volume, padded after its last voxels."""
         values = self._source.values
         depth = values.shape[1]
         start, stop = min(rows.start, depth - 1), min(rows.stop, depth)
@@ -178,7 +179,7 @@ class _Passage:
 
 
 class _Runs:
-    """Compiled slabs of a piece, of which those that lie alike share one."""
+    """Compiled slabs of a piece; slabs in the same position relative to the borders share one."""
 
     def __init__(self, network: Network, shapes: dict[str, TensorShape], threads: int) -> None:
         filters = {
@@ -194,7 +195,7 @@ class _Runs:
     def __call__(
         self, slab: SlabPiece, given: dict[str, FloatArray], *, is_long: bool
     ) -> FloatArray:
-        """The rows [C, D, H, W] of a slab. is_long: whether OpenVINO is worth its compiling."""
+        """Return the rows [C, D, H, W] of a slab. is_long: whether OpenVINO is worth compiling."""
         feeds = {name: np.ascontiguousarray(rows)[None] for name, rows in given.items()}
         shapes = {name: array.shape for name, array in feeds.items()}
         key = slab.nodes, slab.made, *shapes.items()

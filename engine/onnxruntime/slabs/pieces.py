@@ -1,7 +1,7 @@
-"""A graph cut into pieces, each of which makes one map from maps that were made before.
+"""A graph cut into pieces, each of which computes one map from earlier maps.
 
-A map is kept where its neighbours' values, its statistics or two readers are wanted. So a piece has
-one layer at most that looks beyond a voxel, and slabs of a map need no more than its border.
+A map is stored if its neighbours' values, its statistics or two readers are needed. So a piece has
+at most one layer that reads beyond a voxel, and slabs of a map need no more than its border.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ _LOOKS_AROUND = Conv3d | ConvTranspose3d | Downsample | Pool | Upsample
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Nodes that run together; the last of them makes the map.
+    """Nodes that run together; the output of the last of them is the map.
 
     nodes: in an order in which they can run. sources: what they read from outside, each a map, the
     input, or one of these normalised by its statistics, by the name of the norm.
@@ -36,14 +36,16 @@ class Piece:
 
     @property
     def made(self) -> str:
-        """The map."""
+        """Name of the map."""
         return self.nodes[-1].name
 
 
 @dataclass(frozen=True, slots=True)
 class CutGraph:
-    """A graph in pieces. norms: by statistics of a map, by their names; what each reads is a map
-    or the input. measured: of which statistics are taken.
+    """A graph in pieces.
+
+    norms: by statistics of a map, by their names; each reads a map or the input. measured: maps
+    whose statistics are computed.
     """
 
     pieces: tuple[Piece, ...]
@@ -54,12 +56,12 @@ class CutGraph:
         return {node.inputs[0] for node in self.norms.values()}
 
     def map_of(self, source: str) -> str:
-        """The map behind a source, or the input."""
+        """Return the map of a source, or the input."""
         norm = self.norms.get(source)
         return norm.inputs[0] if norm else source
 
     def last_readers(self) -> dict[str, int]:
-        """For each map the number of the last piece that reads it."""
+        """Return the number of the last piece that reads each map."""
         return {
             self.map_of(source): number
             for number, piece in enumerate(self.pieces)
@@ -68,7 +70,7 @@ class CutGraph:
 
 
 def cut(graph: Graph) -> CutGraph:
-    """The pieces of a graph, in an order in which they can run."""
+    """Return the pieces of a graph, in an order in which they can run."""
     nodes = _ending_in_a_map(graph)
     norms = {node.name: node for node in nodes if isinstance(node.layer, GlobalNorm)}
     kept = _kept(nodes, norms)
@@ -80,7 +82,7 @@ def cut(graph: Graph) -> CutGraph:
 
 
 def _ending_in_a_map(graph: Graph) -> tuple[Node, ...]:
-    """Its nodes, and one more that changes nothing where the last one is a norm."""
+    """Return the graph's nodes, with an identity node added if the last one is a norm."""
     if isinstance(graph.nodes[-1].layer, GlobalNorm):
         return *graph.nodes, Node(f"{graph.output}.made", Clip(None, None), (graph.output,))
     return graph.nodes

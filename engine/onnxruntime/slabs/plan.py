@@ -1,7 +1,7 @@
-"""How a volume is made on the CPU, and what that takes, decided before anything is allocated.
+"""Plan of a volume on the CPU and of its memory, made before any allocation.
 
-How high slabs are depends on shapes alone; the limit decides only which maps lie in files. So no
-limit changes a byte of the result.
+The height of slabs depends on shapes only; the limit decides only which maps are stored in files.
+So no limit changes a byte of the result.
 """
 
 import shutil
@@ -19,20 +19,20 @@ from .pieces import CutGraph, Piece, cut
 from .rows import slab_piece, takes_slabs
 
 _SLAB_BYTES = 16 << 20
-"""Of a slab of a map and of what it is made from, where one row is not more than that already."""
+"""Bytes of a slab of a map and of its sources, unless one row already exceeds them."""
 
 _FLOAT = 4
 _COPIES = 3
-"""Times a piece's tensors: what ONNX Runtime holds while it makes a slab; measured."""
+"""Factor of a piece's tensors that ONNX Runtime needs while it computes a slab; measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlabPlan:
-    """How a volume is made.
+    """How a volume is computed.
 
-    padded: its extents (D, H, W) in the network. host_bytes: of memory, most of all at once, maps
-    and slabs. file_bytes: of maps in temporary files. in_files: which maps. slab_rows: of each map,
-    how many are made at a time.
+    padded: its extents (D, H, W) in the network. host_bytes: peak memory, of maps and slabs.
+    file_bytes: of maps in temporary files. in_files: which maps. slab_rows: of each map, how many
+    are computed at a time.
     """
 
     padded: Triple
@@ -42,17 +42,17 @@ class SlabPlan:
     slab_rows: dict[str, int]
 
     def slabs(self, made: str, extent: int) -> Iterator[Rows]:
-        """The rows of a map, slab after slab."""
+        """Yield the rows of a map, slab after slab."""
         step = self.slab_rows[made]
         for start in range(0, extent, step):
             yield Rows(start, min(start + step, extent))
 
 
 def plan_slabs(graph: Graph, extents: Triple, limit: int) -> SlabPlan:
-    """How a volume of these extents (D, H, W) is made within so many bytes of memory.
+    """Return how to compute a volume of extents (D, H, W) within so many bytes of memory.
 
-    Raises PatchShapeError, and DeviceMemoryError where memory or the folder for temporary files
-    does not suffice.
+    Raises PatchShapeError, and DeviceMemoryError if memory or the folder for temporary files does
+    not suffice.
     """
     padded = padded_extents(graph, extents)
     pieces = cut(graph)
@@ -80,13 +80,13 @@ def plan_slabs(graph: Graph, extents: Triple, limit: int) -> SlabPlan:
 
 
 def all_shapes(graph: Graph, pieces: CutGraph, padded: Triple) -> dict[str, TensorShape]:
-    """Shapes of all tensors of a volume, that of the last map included."""
+    """Return shapes of all tensors of a volume, including that of the last map."""
     shapes = graph.shapes(padded)
     return {**shapes, pieces.pieces[-1].made: shapes[graph.output]}
 
 
 def map_bytes(shape: TensorShape) -> int:
-    """Of a whole map."""
+    """Return the bytes of a whole map."""
     return _FLOAT * shape.channels * prod(shape.extents)
 
 
@@ -101,7 +101,7 @@ def _slab_rows(piece: Piece, pieces: CutGraph, shapes: dict[str, TensorShape]) -
 
 
 def _working_bytes(piece: Piece, shapes: dict[str, TensorShape], rows: int) -> int:
-    """While a slab from the middle of the map is made."""
+    """Return the working bytes while a slab from the middle of the map is computed."""
     made = shapes[piece.made].extents[0]
     start = max(0, min((made - rows) // 2, made - rows))
     slab = slab_piece(piece, shapes, Rows(start, start + rows))
@@ -117,7 +117,7 @@ def _row_bytes(shape: TensorShape) -> int:
 def _placed(
     pieces: CutGraph, shapes: dict[str, TensorShape], room: int
 ) -> tuple[int, int, frozenset[str]]:
-    """Bytes of maps in memory and in files, most of all at once, and which maps lie in files."""
+    """Return the peak bytes of maps in memory and in files, and which maps are in files."""
     last = pieces.last_readers()
     held, in_files = dict[str, int](), set[str]()
     most = most_in_files = 0

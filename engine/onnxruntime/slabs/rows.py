@@ -1,7 +1,7 @@
-"""Which rows of its sources a piece needs for some rows of its map, and the piece that takes them.
+"""Source rows that a piece needs for some rows of its map, and the piece that reads them.
 
-Rows lie along D. What a layer does at the volume's ends is done at the ends only; elsewhere the
-rows beyond a slab are there.
+Rows are along D. Padding at the volume's ends is applied there only; elsewhere the rows beyond a
+slab exist.
 """
 
 from collections.abc import Iterable
@@ -32,8 +32,8 @@ from .pieces import Piece
 class SlabPiece:
     """A piece for some rows of its map.
 
-    nodes: layers fitted to the slab; equal for all slabs that lie alike. made: the tensor of
-    exactly those rows. reads: of each source the rows that go in.
+    nodes: layers fitted to the slab; equal for all slabs in the same relative position. made: the
+    tensor of exactly those rows. reads: of each source the rows that go in.
     """
 
     nodes: tuple[Node, ...]
@@ -42,7 +42,7 @@ class SlabPiece:
 
 
 def takes_slabs(piece: Piece) -> bool:
-    """Whether slabs of its map can be made by themselves; else it is made from whole maps."""
+    """Return whether slabs of its map can be computed separately; else it needs whole maps."""
     return not any(_needs_all(node.layer) for node in piece.nodes)
 
 
@@ -57,19 +57,19 @@ def _needs_all(layer: Layer) -> bool:
 
 
 def filter_name(node: Node) -> str:
-    """The weight of a filter, which is none of the network's."""
+    """Return the name of a filter's weight, which is not one of the network's."""
     return f"{node.name}.filter"
 
 
 def slab_piece(piece: Piece, shapes: dict[str, TensorShape], rows: Rows) -> SlabPiece:
-    """The piece for these rows; shapes: of all tensors of the volume, by name."""
+    """Return the piece for these rows; shapes: of all tensors of the volume, by name."""
     fitting = _Fitting(piece, shapes)
     made = fitting.tensor(piece.made, rows)
     return fitting.finished(made)
 
 
 class _Fitting:
-    """Goes from the map back to the sources; a tensor inside a piece has one reader."""
+    """Builder of a slab from the map back to the sources; a tensor in a piece has one reader."""
 
     def __init__(self, piece: Piece, shapes: dict[str, TensorShape]) -> None:
         self._by_name = {node.name: node for node in piece.nodes}
@@ -78,7 +78,7 @@ class _Fitting:
         self._reads = list[tuple[str, str, Rows]]()
 
     def finished(self, made: str) -> SlabPiece:
-        """With the rows that all readers of a source want, of which each cuts its own."""
+        """Return the piece, reading the rows of all readers of a source; each crops its own."""
         reads = dict[str, Rows]()
         for _, source, rows in self._reads:
             known = reads.get(source, rows)
@@ -98,7 +98,7 @@ class _Fitting:
         return SlabPiece((*cuts, *nodes), names.get(made, made), reads)
 
     def tensor(self, name: str, rows: Rows) -> str:
-        """The name of a tensor that holds these rows of another."""
+        """Return the name of a tensor with these rows of another."""
         node = self._by_name.get(name)
         if node is None:
             alias = f"{name}#{len(self._reads)}"
@@ -158,7 +158,7 @@ class _Fitting:
         return self._add(node.name, replace(pool, padding=(0, *pool.padding[1:])), [inner])
 
     def _filter(self, node: Node, layer: Downsample, rows: Rows) -> str:
-        """As a convolution of each channel by itself."""
+        """Add a filter as a depthwise convolution."""
         wide = _window(rows, layer.factor[0], layer.taps)
         pad = Pad(layer.mode, layer.before, layer.after)
         inner = self._padded(node, node.inputs[0], pad, wide)
@@ -200,7 +200,7 @@ class _Fitting:
         return self._cropped(made, Rows(first * factor, last * factor), rows)
 
     def _padded(self, node: Node, name: str, pad: Pad, rows: Rows) -> str:
-        """Rows of a tensor that is continued past its ends, counted from the first of these."""
+        """Return rows of a tensor padded past its ends, counted from the first of these."""
         extent, before = self._extent(name), pad.before[0]
         inside = Rows(rows.start - before, rows.stop - before)
         # What lies outside is made from what lies inside, so that must be there.

@@ -1,4 +1,5 @@
-"""Statistics of a map, taken slab by slab and merged in that order, so that they are always equal.
+"""Statistics of a map, computed slab by slab and merged in that order, so that they are
+reproducible.
 
 Merging is Chan's (Chan, Golub and LeVeque, Am. Stat. 37, 1983).
 """
@@ -20,7 +21,7 @@ _Doubles: TypeAlias = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class MapMoments:
-    """Of each of C channels. count: of voxels. mean: [C]. squares: [C], of distances from it."""
+    """Moments of C channels. count: voxels. mean: [C]. squares: [C], summed squared deviations."""
 
     count: int
     mean: _Doubles
@@ -28,13 +29,13 @@ class MapMoments:
 
     @classmethod
     def of(cls, slab: FloatArray) -> "MapMoments":
-        """Of [C, D, H, W]."""
+        """Return the moments of [C, D, H, W]."""
         made = beside_each_other(_moments, slab)
         mean, squares = np.array(made).T
         return cls(prod(slab.shape[1:]), mean, squares)
 
     def merged(self, other: "MapMoments") -> "MapMoments":
-        """Of both together."""
+        """Return the moments of both together."""
         count = self.count + other.count
         apart = other.mean - self.mean
         mean = self.mean + apart * (other.count / count)
@@ -42,7 +43,7 @@ class MapMoments:
         return MapMoments(count, mean, self.squares + other.squares + between)
 
     def by_groups(self, groups: int) -> "MapMoments":
-        """Of each channel with all those of its group."""
+        """Return the moments of each channel together with all those of its group."""
         size = len(self.mean) // groups
         mean, squares = self.mean.reshape(groups, size), self.squares.reshape(groups, size)
         one = MapMoments(self.count, mean[:, 0], squares[:, 0])
@@ -59,7 +60,7 @@ class ChannelMap:
     shift: FloatArray
 
     def __call__(self, slab: FloatArray) -> FloatArray:
-        """Of [C, D, H, W], in new memory."""
+        """Return [C, D, H, W] mapped, in new memory."""
         made = np.empty(slab.shape, np.float32)
 
         def fill(channel: int) -> None:
@@ -71,7 +72,7 @@ class ChannelMap:
 
 
 def normalisation(node: Node, moments: MapMoments, weights: Mapping[str, FloatArray]) -> ChannelMap:
-    """What a norm does to a map of these moments."""
+    """Return the channel map of a norm for a map with these moments."""
     layer = node.layer
     assert isinstance(layer, InstanceNorm | GroupNorm)
     found = moments.by_groups(layer.groups) if isinstance(layer, GroupNorm) else moments
