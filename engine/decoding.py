@@ -1,4 +1,4 @@
-"""Stored JSON as records, strictly: every refusal names the field and what it must be."""
+"""Strict conversion of stored JSON to records: errors name the field and its required value."""
 
 import json
 import re
@@ -33,14 +33,14 @@ _ABOUT_FIELD = re.compile(r"Object (missing required|contains unknown) field `(.
 
 
 class Tagged(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """Base of records that may stand in one field; their `kind` in the file tells them apart."""
+    """Base of alternative records of one field, distinguished by `kind` in the file."""
 
 
 class FieldError(ValueError):
-    """A value that is not what its record needs.
+    """A value that does not fit its record.
 
-    path: of the field, such as "studies[0].name"; empty for the value as a whole. reason: what is
-    said of it, such as "must be text, not null".
+    path: of the field, such as "studies[0].name"; empty for the value as a whole. reason: predicate
+    of the message, such as "must be text, not null".
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -50,9 +50,9 @@ class FieldError(ValueError):
 
 
 def parse(text: str | bytes, *, finite: bool = False) -> Json:
-    """JSON as plain values; raises FieldError for other text, and for a key that appears twice.
+    """Parse JSON to plain values; raises FieldError for other text, and for a repeated key.
 
-    finite: refuse NaN and Infinity too, which Python writes though JSON has no such words.
+    finite: reject NaN and Infinity too, which Python writes although JSON does not define them.
     """
     try:
         return json.loads(
@@ -65,7 +65,7 @@ def parse(text: str | bytes, *, finite: bool = False) -> Json:
 
 
 def decode(kind: type[Record], value: object) -> Record:
-    """Plain values as a record; raises FieldError. Fields that the record lacks are passed over."""
+    """Convert plain values to a record; raises FieldError. Unknown fields are ignored."""
     try:
         return msgspec.convert(value, kind, dec_hook=_decoded)
     except msgspec.ValidationError as error:
@@ -73,12 +73,12 @@ def decode(kind: type[Record], value: object) -> Record:
 
 
 def decode_known(kind: type[Record], value: object) -> Record:
-    """As `decode`, but fields that the record lacks are refused: they meant something."""
+    """Convert as `decode`, but reject unknown fields, as ignoring them could change the meaning."""
     return msgspec.convert(decode(_exact(kind), value), kind, from_attributes=True)
 
 
 def encode(record: object) -> Json:
-    """A record as plain values, in the order of its fields."""
+    """Convert a record to plain values, in the order of its fields."""
     return cast("Json", msgspec.to_builtins(record, enc_hook=_encoded))
 
 
@@ -91,7 +91,7 @@ def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 @cache
 def _exact(kind: Any) -> Any:
-    """The type with structs for its dataclasses: only they can refuse fields that they lack."""
+    """Return the type with structs for its dataclasses: only structs can reject unknown fields."""
     if isinstance(kind, type) and is_dataclass(kind):
         names = [(item.name, _exact(item.type), _default(item)) for item in fields(kind)]
         return msgspec.defstruct(kind.__name__, names, forbid_unknown_fields=True)
@@ -128,7 +128,7 @@ def _encoded(value: object) -> object:
 
 
 def _refusal(kind: object, message: str) -> FieldError:
-    """What msgspec says, as a path and words."""
+    """Convert msgspec's message to a path and a reason."""
     found = _MESSAGE.fullmatch(message)
     reason, path = (found["reason"], found["path"] or "") if found else (message, "")
     if about := _ABOUT_FIELD.fullmatch(reason):
@@ -151,7 +151,7 @@ def _in_words(types: re.Match[str]) -> str:
 
 
 def _words_at(kind: inspect.Type, steps: Sequence[str]) -> Iterator[str]:
-    """The words that may stand in one place of a type."""
+    """Yield the values allowed at a position of a type."""
     match kind:
         case inspect.LiteralType(values=values) if not steps:
             yield from map(str, values)

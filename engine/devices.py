@@ -1,4 +1,4 @@
-"""Which device computes. Imports nothing heavy until a generator is opened."""
+"""Choice of the device. Imports nothing heavy until a generator is opened."""
 
 from collections.abc import Collection
 from contextlib import AbstractContextManager
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 _PROVIDER = "onnxruntime:"
 _ALL_PRECISIONS_FROM = (8, 0)
-"""The compute capability that brought bf16 and tf32."""
+"""First compute capability with bf16 and tf32."""
 
 _CUDA_ITSELF = 640 << 20
-"""Bytes of a card that its context, cuDNN and their kernels take; 537 MiB and some on an H200."""
+"""Bytes of GPU memory for context, cuDNN and their kernels; a little over 537 MiB on an H200."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device that is there. note: why "auto" took it, for the user; None if it was asked for.
+    """An available device. note: why "auto" chose it, for the user; None if it was requested.
 
-    index: which of the CUDA devices. bus: its PCI address. limits: of what it may take. kind:
-    CPU, CUDA or another execution provider of ONNX Runtime. provider: which one.
+    index: which of the CUDA devices. bus: its PCI address. limits: of the memory and tuning it may
+    use. kind: CPU, CUDA or another execution provider of ONNX Runtime. provider: which one.
     default_precision, precisions: of the network's arithmetic here.
     """
 
@@ -55,7 +55,7 @@ class Device:
 
     @property
     def name(self) -> str:
-        """By which a user asks for it."""
+        """Name by which a user selects the device."""
         match self.kind:
             case "cpu":
                 return "cpu"
@@ -66,19 +66,19 @@ class Device:
 
 
 def choose_device(asked: str, limits: CudaLimits = NO_LIMITS) -> Device:
-    """The first of the devices that `choose_devices` finds."""
+    """Return the first of the devices that `choose_devices` finds."""
     return choose_devices(asked, limits)[0]
 
 
 def choose_devices(
     asked: str, limits: CudaLimits = NO_LIMITS, cards: Collection[CudaDevice] = ()
 ) -> tuple[Device, ...]:
-    """The devices behind "auto", "cpu", "cuda" (all usable cards), "cuda:0,1" or
+    """Return the devices for "auto", "cpu", "cuda" (all usable GPUs), "cuda:0,1" or
     "onnxruntime:PROVIDER".
 
-    cards: that are there and can be used, where others have found them; else the driver is asked.
-    Only "auto" falls back on the CPU, and it takes one card; another device that was asked for and
-    cannot be used raises DeviceUnavailableError.
+    cards: usable GPUs, if the caller has already listed them; else the driver is queried. Only
+    "auto" falls back on the CPU, and it uses one GPU; another device that was requested and cannot
+    be used raises DeviceUnavailableError.
     """
     if asked == "cpu":
         return (_on_cpu(limits),)
@@ -102,7 +102,7 @@ def _on_cpu(limits: CudaLimits, note: str | None = None) -> Device:
 
 
 def other_providers() -> tuple[Device, ...]:
-    """Devices that ONNX Runtime has here besides the CPU; whether they work is not known yet."""
+    """Return further devices of ONNX Runtime besides the CPU; they may turn out not to work."""
     from .onnxruntime.providers import installed_providers
 
     return tuple(_on_provider(name) for name in installed_providers() if name != "CPU")
@@ -141,15 +141,15 @@ def _precisions(card: CudaDevice) -> tuple[Precision, ...]:
 
 
 def in_a_process_of_its_own(device: Device) -> Device:
-    """A device as a process has it that sees no other card, see `seen_alone`."""
+    """Return a device as numbered in a process that sees no other GPU, see `seen_alone`."""
     return replace(device, index=0) if device.kind == "cuda" else device
 
 
 def with_half_the_memory(device: Device) -> Device:
-    """A device as one of two networks has it that are open on it at the same time.
+    """Return a device for one of two networks that are open on it concurrently.
 
-    Of a card each may take half of the memory limit, or of what is free now: so neither finds less
-    than it was promised because the other came first. Others have no limit of their own.
+    On a GPU each may use half of the memory limit, or of what is free now: so neither finds less
+    than it was promised because the other came first. Other devices have no limit of their own.
     """
     if device.kind != "cuda":
         return device
@@ -167,11 +167,11 @@ def open_generator(
     patch: "Triple",
     progress: Progress = ignore_progress,
 ) -> "AbstractContextManager[PatchGenerator]":
-    """The network, ready to run on the device within a `with` block.
+    """Open the network, ready to run on the device within a `with` block.
 
     patch: extents (D, H, W) of the patches, for which a CUDA device compiles it and another
-    provider of ONNX Runtime is checked. progress: told of the search for fast plans, should there
-    be one.
+    provider of ONNX Runtime is checked. progress: callback of the search for fast plans, if there
+    is one.
     """
     _check_precision(device, precision)
     if device.kind == "cuda":
@@ -194,13 +194,13 @@ def open_generator(
 
 
 def _check_precision(device: Device, precision: Precision) -> None:
-    """Raise ValueError for arithmetic that a device does not do."""
+    """Raise ValueError for a precision that a device does not support."""
     if precision not in device.precisions:
         raise ValueError(f"the {device.kind} device does not compute in {precision}")
 
 
 def volume_obstacle(graph: "Graph", device: Device, precision: Precision) -> str | None:
-    """Why a device cannot translate volumes at once with a network, in a sentence; None if it can.
+    """Return why a device cannot run whole-volume inference, as a sentence; None if it can.
 
     Whether the memory suffices depends on the volume, see `plan_volume`.
     """
@@ -234,10 +234,10 @@ def open_volume_generator(
     host_room: "HostRoom",
     progress: Progress = ignore_progress,
 ) -> "AbstractContextManager[VolumeGenerator]":
-    """The network for volumes at once, ready to run on the device within a `with` block.
+    """Open the network for whole-volume inference on the device within a `with` block.
 
-    host_room: for maps on the CPU, or for those that a card keeps in pinned memory. progress: as in
-    `open_generator`. Raises DeviceUnavailableError where `volume_obstacle` tells one.
+    host_room: bytes for maps on the CPU, or for those that a GPU stores in pinned memory. progress:
+    as in `open_generator`. Raises DeviceUnavailableError if `volume_obstacle` returns an obstacle.
     """
     if obstacle := volume_obstacle(network.graph, device, precision):
         raise DeviceUnavailableError(obstacle)
@@ -259,9 +259,9 @@ def plan_volume(
     extents: "Triple",
     host_room: "HostRoom",
 ) -> "VolumePlan | SlabPlan":
-    """What a generator of `open_volume_generator` would take for a volume (D, H, W).
+    """Return what a generator of `open_volume_generator` would need for a volume (D, H, W).
 
-    Raises DeviceUnavailableError, PatchShapeError, and DeviceMemoryError if it finds no room.
+    Raises DeviceUnavailableError, PatchShapeError, and DeviceMemoryError if it does not fit.
     """
     if obstacle := volume_obstacle(network.graph, device, precision):
         raise DeviceUnavailableError(obstacle)
@@ -279,9 +279,9 @@ def plan_volume(
 def plan_device(
     network: "Network", device: Device, precision: Precision, patch: "Triple"
 ) -> "DevicePlan | None":
-    """What `open_generator` would take on a card; None for ONNX Runtime, which does not tell.
+    """Return what `open_generator` would need on a GPU; None for ONNX Runtime, which has no plan.
 
-    Raises DeviceMemoryError if it would find no room.
+    Raises DeviceMemoryError if it would not fit.
     """
     if device.kind != "cuda":
         return None
@@ -293,7 +293,7 @@ def plan_device(
 def cuda_options(
     device: Device, precision: Precision, patch: "Triple", progress: Progress
 ) -> "CudaOptions":
-    """How a generator on a card is compiled, with the device's limits."""
+    """Return how a generator on a GPU is compiled, with the device's limits."""
     from .cuda.patches.generator import CudaOptions
 
     limits = device.limits

@@ -35,14 +35,14 @@ class PatchShapeError(EngineError):
 
 
 class DeviceUnavailableError(EngineError):
-    """The asked-for device, or a library it needs, is not on this machine, or computes wrongly."""
+    """The requested device, or a library it needs, is not on this machine, or computes wrongly."""
 
 
 class CudaError(EngineError):
     """A call of the CUDA driver, NVRTC or cuDNN failed.
 
-    call: the function. layer: the layer it was for, where there is one. is_sticky: whether the
-    driver refuses all further work of this process, so that only a new one can go on.
+    call: the function. layer: the layer it was for, if there is one. is_sticky: whether the driver
+    rejects all further work of this process, so that only a new process can continue.
     """
 
     def __init__(
@@ -54,15 +54,15 @@ class CudaError(EngineError):
         self.layer, self.is_sticky = layer, is_sticky
 
     def at(self, layer: str) -> "CudaError":
-        """The same error with the layer it happened at."""
+        """Return the same error with the layer at which it happened."""
         return type(self)(self.call, self.reason, self.advice, layer, self.is_sticky)
 
 
 class DeviceMemoryError(EngineError):
-    """The device memory that may be used, or the pinned memory of the host, does not suffice.
+    """The usable device memory, or the pinned memory of the host, does not suffice.
 
-    wanted, free: bytes asked for, and those that were left; None where the library that found no
-    more does not tell.
+    wanted, free: bytes requested, and bytes that were left; None if the library does not report
+    them.
     """
 
     def __init__(self, message: str, wanted: int | None = None, free: int | None = None) -> None:
@@ -75,7 +75,7 @@ class PrecisionOverflowError(EngineError):
 
     @classmethod
     def of(cls, precision: Precision) -> Self:
-        """What to tell of a result in one precision."""
+        """Return the error of a result in one precision."""
         advice = (
             "use setting precision=bf16 or fp32"
             if precision == "fp16"
@@ -85,12 +85,12 @@ class PrecisionOverflowError(EngineError):
 
 
 def quoted(text: str) -> str:
-    """A name out of a file, cut and escaped so that it cannot disturb the message around it."""
+    """Return a name from a file, cut and escaped so that it cannot disturb a message."""
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names one after another, the first few of many."""
+    """Return names in a list, only the first few if there are many."""
     names = list(names)
     shown = ", ".join(names[:_MOST_LISTED])
     more = len(names) - _MOST_LISTED

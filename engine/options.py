@@ -1,4 +1,4 @@
-"""What a user may choose about the engine; imports nothing heavy, for the command line."""
+"""Engine options of the user; imports nothing heavy, for the command line."""
 
 import re
 from collections.abc import Callable
@@ -10,13 +10,13 @@ Precision: TypeAlias = Literal["fp16", "bf16", "tf32", "fp32"]
 
 
 Inference: TypeAlias = Literal["patches", "volume"]
-"""patches: overlapping ones, which are blended; volume: the network runs over the whole at once."""
+"""patches: overlapping ones, which are blended; volume: whole-volume inference."""
 
 Effort: TypeAlias = Literal["quick", "full", "off"]
-"""quick: the plans that the heuristics put first; full: every plan; off: the first that runs."""
+"""quick: plans that the heuristics rank first; full: every plan; off: the first that runs."""
 
 TUNING_SECONDS = 60.0
-"""Time that a search takes at most; what is best by then is taken and kept."""
+"""Time limit of a tuning search; the best result by then is kept."""
 
 
 Progress: TypeAlias = Callable[[str, float | None], None]
@@ -44,12 +44,12 @@ class SearchSettings:
 
 @dataclass(frozen=True, slots=True)
 class CudaLimits:
-    """What a program on a device may take. Nothing here changes a voxel beyond rounding.
+    """Limits of a program on a device. None of them changes a voxel beyond rounding.
 
-    vram: bytes, without the CUDA context of about half a GiB; None for all that is free.
-    tune: how hard to look for the fastest plans where none are known yet, and tune_seconds: for how
-    long. batch: patches in one run at most; None for what pays. threads: of a network on the CPU;
-    None for one per core that this process may use.
+    vram: bytes, without the CUDA context of about half a GiB; None for all that is free. tune:
+    tuning level if no plans are known yet, and tune_seconds: its time limit. batch: patches in one
+    run at most; None for the fastest. threads: of a network on the CPU; None for one per core that
+    this process may use.
     """
 
     vram: int | None = None

@@ -1,7 +1,7 @@
-"""No execution provider is used unchecked: first it computes one patch, and so does the CPU.
+"""Check of execution providers before use: each computes one patch, and so does the CPU.
 
-The patch has the extents that are to be used: a provider that adds up a channel in one float32
-accumulator is as right as fp32 can be in 32^3 voxels, and 3e-4 off in 128^3.
+The patch has the extents that will be used: a provider that adds up a channel in one float32
+accumulator is as accurate as fp32 can be in 32^3 voxels, and 3e-4 off in 128^3.
 """
 
 from collections.abc import Generator
@@ -20,9 +20,9 @@ from .onnxruntime.session import SessionGenerator, open_cpu_generator
 def open_checked_generator(
     network: Network, provider: str, extents: Triple
 ) -> Generator[SessionGenerator]:
-    """A network on a provider that computes it as the CPU does, within the rounding of fp32.
+    """Open a network on a provider whose result equals the CPU's within the rounding of fp32.
 
-    extents: (D, H, W) of the patches to come, which the first has too.
+    extents: (D, H, W) of the patches to come, and of the checked one.
 
     Raises DeviceUnavailableError if the provider does not start or computes something else.
     """

@@ -13,7 +13,9 @@ from .network.layers import FloatArray
 VoxelArray: TypeAlias = npt.NDArray[Any]
 
 VOXEL_TYPES = ("float32", "int8", "uint8", "int16", "uint16")
-"""What the card reads and writes by itself, in the order of `enum Voxel` in sliding_window.cu."""
+"""Voxel types that the GPU reads and writes itself, in the order of `enum Voxel` in
+sliding_window.cu.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +32,18 @@ class Scaling:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The values that `lowest` and 1 stand for, the lower one first."""
+        """Values that `lowest` and 1 represent, the lower one first."""
         ends = self.centre + self.lowest * self.radius, self.centre + self.radius
         low, high = sorted(ends)
         return low, high
 
     def of_stored(self, slope: float, intercept: float) -> "Scaling":
-        """The same map for values that are stored as (value - intercept) / slope."""
+        """Return the same map for values that are stored as (value - intercept) / slope."""
         centre, radius = (self.centre - intercept) / slope, self.radius / slope
         return Scaling(centre, radius, self.clips, self.lowest)
 
     def forward(self, values: VoxelArray, out: FloatArray | None = None) -> FloatArray:
-        """Network intensities in `out` or new memory, by the arithmetic of `calculus`."""
+        """Return network intensities in `out` or new memory, by the arithmetic of `calculus`."""
         exact = calculus(values.dtype)
         place = out if exact is np.float32 else None
         network: VoxelArray = np.empty_like(values, dtype=exact) if place is None else place
@@ -57,15 +59,15 @@ class Scaling:
         return out
 
     def inverse(self, network: FloatArray, stored: "np.dtype[Any]") -> npt.NDArray[np.floating]:
-        """Values for this voxel type, not rounded and not clipped, in new memory."""
+        """Return values for this voxel type, not rounded and not clipped, in new memory."""
         values = np.multiply(network, self.radius, dtype=calculus(stored))
         values += self.centre
         return values
 
     def store(self, network: FloatArray, out: VoxelArray) -> None:
-        """Write the values that network intensities stand for to `out`.
+        """Write the values that network intensities represent to `out`.
 
-        Integers are rounded half to even and kept within the type; nothing wraps around. Raises
+        Integers are rounded half to even and clipped to the type; nothing wraps around. Raises
         PrecisionOverflowError if a value is too large for a floating-point type.
         """
         values = self.inverse(network, out.dtype)
@@ -82,15 +84,15 @@ class Scaling:
 
 
 def _ignore_rows(_rows: int) -> None:
-    """Progress that nobody wants to hear of."""
+    """Progress callback that does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Voxels [C, D, H, W] as they are stored, and the map from them to network intensities.
+    """Voxels [C, D, H, W] as stored, and the map from them to network intensities.
 
-    values: the voxels. scaling: the map. on_rows: of those that are being made, told how many rows
-    of all channels are final, counted along the axis that lies slowest in memory, from its begin.
+    values: the voxels. scaling: the map. on_rows: for output voxels, called with the number of rows
+    of all channels that are final, counted from the start of the slowest axis in memory.
     """
 
     values: VoxelArray
@@ -98,27 +100,28 @@ class Stored:
     on_rows: Callable[[int], None] = field(default=_ignore_rows, compare=False)
 
     def lowest(self) -> FloatArray:
-        """The lowest network intensity of each channel, [C]."""
+        """Lowest network intensity of each channel, [C]."""
         axes = (1, 2, 3)
         ends = np.stack([self.values.min(axis=axes), self.values.max(axis=axes)])
         return self.scaling.forward(ends).min(axis=0)
 
 
 def is_taken_as_stored(voxels: "np.dtype[Any]") -> bool:
-    """Whether arrays of a voxel type can be given and made as they are stored, on any device."""
+    """Return whether arrays of a voxel type can be input and output as stored, on any device."""
     return voxels.isnative and voxels.name in VOXEL_TYPES
 
 
 def calculus(voxels: "np.dtype[Any]") -> "type[np.float32 | np.float64]":
-    """The arithmetic for a voxel type: float32 where it holds every value, at half the time.
+    """Return the arithmetic for a voxel type: float32 if it represents every value, in half the
+    time.
 
-    Integers of up to 16 bits come back as they were where a map spans up to a million of them.
+    Integers of up to 16 bits are unchanged by a round trip if a map spans up to a million of them.
     """
     is_short = voxels.kind in "iu" and voxels.itemsize <= 2
     return np.float32 if is_short else np.float64
 
 
 def _largest(dtype: "np.dtype[Any]") -> float:
-    """Largest float64 that the integer type holds; for 64 bits it is below the type's own."""
+    """Return the largest float64 of the integer type; for 64 bits it is below the type's own."""
     limit = np.iinfo(dtype).max
     return float(limit) if int(float(limit)) <= limit else float(np.nextafter(float(limit), 0))

@@ -1,4 +1,4 @@
-"""A volume through the network at once: which networks can, and what it takes on a card."""
+"""Whole-volume inference: which networks support it, and what it needs on a GPU."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -11,25 +11,25 @@ from .network.graph_analysis import can_be_subpixels
 from .network.layers import Conv3d, ConvTranspose3d, Pad, Triple, kind_of, triple
 
 Residence: TypeAlias = Literal["card", "recomputed", "host"]
-"""Where maps are kept: all on the card; those of low resolution, and the others are computed again;
+"""Memory of maps: all on the GPU; those of low resolution on the GPU, with the others recomputed;
 or in slabs in pinned memory of the host.
 """
 
 
 HostRoom: TypeAlias = Callable[[], int]
-"""Tells how many bytes of the host the maps of a volume may take now."""
+"""Return how many bytes of host memory the maps of a volume may use now."""
 
 
 def all_of_the_host() -> int:
-    """A room without a limit."""
+    """Return a memory budget without a limit."""
     return sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
 class VolumePlan:
-    """What one volume takes on a card.
+    """Requirements of one volume on a GPU.
 
-    padded: its extents (D, H, W) in the network. device_bytes: of the card. host_bytes: of pinned
+    padded: its extents (D, H, W) in the network. device_bytes: of the GPU. host_bytes: of pinned
     memory. residence: of the maps. seconds: None if not known.
     """
 
@@ -41,9 +41,9 @@ class VolumePlan:
 
 
 def padded_extents(graph: Graph, extents: Triple) -> Triple:
-    """Extents (D, H, W) of a volume that is continued behind its last voxels to the graph's stride.
+    """Return the extents (D, H, W) of a volume padded at its end to the graph's stride.
 
-    Raises PatchShapeError if the graph cannot take such a volume, which the message names.
+    Raises PatchShapeError if the graph cannot process such a volume, which the message names.
     """
     sizes = zip(extents, graph.stride, strict=True)
     padded = triple(-(-edge // step) * step for edge, step in sizes)
@@ -62,10 +62,10 @@ _EDGES = 24, 48
 
 
 def volume_refusal(graph: Graph) -> str | None:
-    """What of a network has no form for a volume in blocks, in words; None where all has one.
+    """Return the part of a network that has no form for a volume in blocks; None if there is none.
 
-    Each feature map must have the volume's grid, made coarser by whole factors, so that blocks of
-    it lie side by side; a padding may grow it for the convolution that follows.
+    Each feature map must have the volume's grid, made coarser by whole factors, so that its blocks
+    are adjacent; a padding may grow it for the convolution that follows.
     """
     if graph.patch is not None:
         return f"it was exported for patches of {times(graph.patch)} alone"

@@ -31,12 +31,13 @@ from ..options import Precision
 from .model_file import Model
 
 TOLERANCE = 1e-4
-"""Relative L2 error up to which an output is the reference, both computed in float32 on a CPU."""
+"""Relative L2 error up to which an output counts as the reference, both in float32 on a CPU."""
 
 MOST_FLOPS = 1 << 43
 MOST_BYTES = 4 << 30
-"""What a reference may take: some minutes on a few cores, such as 128x128x128 on a wide generator,
-or the 256x256x256 below which a U-Net of eight levels takes nothing."""
+"""Most cost of a reference: some minutes on a few cores, such as 128x128x128 on a wide generator,
+or the 256x256x256 that a U-Net of eight levels needs at least.
+"""
 
 _ROUNDING: dict[Precision, float] = {"fp32": 1e-5, "tf32": 2.5e-3, "fp16": 5e-3, "bf16": 3e-2}
 """An H200 stayed below them with generators of 9 blocks (2026-11-21).
@@ -73,7 +74,7 @@ class Verification:
 
 
 def tolerance(precision: Precision) -> float:
-    """Relative L2 error against the CPU that a precision explains."""
+    """Return the relative L2 error against the CPU that rounding in a precision explains."""
     return _ROUNDING[precision]
 
 
@@ -134,26 +135,26 @@ def bf16_error(model: Model) -> float | None:
 
 
 def relative_error(output: FloatArray, reference: FloatArray) -> float:
-    """L2 norm of the difference over that of the reference, in float64."""
+    """Return the L2 norm of the difference over that of the reference, in float64."""
     difference = np.linalg.norm((output.astype(np.float64) - reference).ravel())
     size = np.linalg.norm(reference.astype(np.float64).ravel())
     return float(difference / max(float(size), 1e-12))
 
 
 def array_sha256(array: FloatArray) -> str:
-    """Hash of the values as little-endian float32 in C order; the shape is not part of it."""
+    """Return the hash of the values as little-endian float32 in C order, without the shape."""
     return hashlib.sha256(np.ascontiguousarray(array, "<f4").tobytes()).hexdigest()
 
 
 def reference_extents(graph: Graph) -> Triple:
-    """Smallest multiples of the network's stride that are 32 or more, or the only ones it takes."""
+    """Return the smallest multiples of the stride from 32 on, or the only valid extents."""
     if graph.patch:
         return graph.patch
     return triple(-(-_SMALLEST_EXTENT // step) * step for step in graph.stride)
 
 
 def reference_input(channels: int, extents: Triple) -> FloatArray:
-    """The fixed input [1, channels, D, H, W] in [-1, 1); see the module for its definition."""
+    """Return the fixed input [1, channels, D, H, W] in [-1, 1), as defined in the module."""
     noise = _hashes((channels, *extents), 0)
     smooth = _hashes((channels, *(extent // _CELL + 2 for extent in extents)), 1 << 31)
     for axis, extent in enumerate(extents, start=1):
@@ -163,7 +164,7 @@ def reference_input(channels: int, extents: Triple) -> FloatArray:
 
 
 def _hashes(shape: tuple[int, ...], start: int) -> _Integers:
-    """Upper 16 bits of the hash of start, start + 1, ... in C order."""
+    """Return the upper 16 bits of the hash of start, start + 1, ... in C order."""
     count = int(np.prod(shape))
     mixed: _Hashes = np.arange(start, start + count, dtype=np.uint64).astype(np.uint32)
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
@@ -173,7 +174,7 @@ def _hashes(shape: tuple[int, ...], start: int) -> _Integers:
 
 
 def _interpolated(lattice: _Integers, axis: int, extent: int) -> _Integers:
-    """Between lattice planes along an axis, times the cell's edge."""
+    """Interpolate between lattice planes along an axis; the result is times the cell's edge."""
     cell, rest = np.divmod(np.arange(extent), _CELL)
     along = [1] * lattice.ndim
     along[axis] = extent

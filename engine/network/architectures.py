@@ -46,21 +46,22 @@ Norm: TypeAlias = Literal["instance", "instance_affine", "stored", "none"] | Gro
 """Instance norm without or with scale and shift, fixed stored statistics, no norm, group norm."""
 
 Rectifier: TypeAlias = Relu | LeakyRelu | Elu
-"""What follows a norm."""
+"""Activation after a norm."""
 
 Upsampling: TypeAlias = Literal["transposed", "nearest", "trilinear", "trilinear_corners"]
-"""How a decoder enlarges: a transposed convolution, or sampling and then a convolution.
+"""Up-sampling of a decoder: a transposed convolution, or sampling and then a convolution.
 
-Doubled by the anti-aliasing filter [1, 3, 3, 1] with replicated border, as contrastive unpaired
-translation does it, a tensor is the same as "trilinear" makes it.
+Doubling by the anti-aliasing filter [1, 3, 3, 1] with replicated border, as in contrastive unpaired
+translation, has the same result as "trilinear".
 """
 
 Residual: TypeAlias = Literal["sum", "activated_sum", "none"]
-"""What leaves a residual block: the sum with what entered it, that sum behind the block's
-activation, or what its convolutions make alone."""
+"""Output of a residual block: the sum with its input, that sum after the block's activation, or the
+output of its convolutions only.
+"""
 
 End: TypeAlias = Literal["tanh", "sigmoid", "none"]
-"""What follows the last convolution."""
+"""Activation after the last convolution."""
 
 
 class Blur(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,14 +75,14 @@ class ResNetSpec(Tagged, frozen=True, tag="resnet"):
     """A ResNet generator: first conv, down-samplings, residual blocks, up-samplings, last conv.
 
     padding: around the first and the last conv; block_padding: around those of the blocks;
-    down_padding: around those that shrink, up_padding: around those behind sampling. None: as
+    down_padding: around those that shrink, up_padding: around those after sampling. None: as
     padding.
     norm_bias, up_bias, last_bias: whether convs before a norm, up-sampling convs, last have a bias.
     activation: of the first conv and the encoder; block_activation, up_activation: of the blocks
     and the decoder. None: as activation.
     stride: by which each down-sampling shrinks and each up-sampling enlarges D, H and W.
-    blur: where set, convs of the encoder keep the extents, and the filter shrinks what they give.
-    adds_input: whether the patch is added to what the network makes of it.
+    blur: if set, convs of the encoder keep the extents, and the filter shrinks their output.
+    adds_input: whether the patch is added to the network's output.
     """
 
     in_channels: int
@@ -117,10 +118,10 @@ class UNetSpec(Tagged, frozen=True, tag="unet"):
 
     skip_first: whether a level concatenates [skip, deeper] (Isola) or [deeper, skip].
     inner_bias: whether convs inside the outermost level have a bias.
-    padding: around convs that shrink and those behind sampling.
+    padding: around convs that shrink and those after sampling.
     down_activation, up_activation: before the convs that shrink and those that enlarge.
     stride: by which each level shrinks D, H and W; kernels are larger by 2.
-    adds_input: whether the patch is added to what the network makes of it.
+    adds_input: whether the patch is added to the network's output.
     """
 
     in_channels: int
@@ -140,14 +141,16 @@ class UNetSpec(Tagged, frozen=True, tag="unet"):
     adds_input: bool = False
 
     def level_width(self, level: int) -> int:
-        """Channels that level `level` hands inwards; they double up to eight times the width."""
+        """Return the channels that level `level` passes inwards; they double up to eight times the
+        width.
+        """
         return self.width * min(2**level, 8)
 
 
 Spec: TypeAlias = ResNetSpec | UNetSpec
 
 Architecture: TypeAlias = Spec | Graph
-"""A generator of the family by its name and numbers, or any network as the layers themselves."""
+"""A generator of the family by name and numbers, or any network as its layers."""
 
 _BOUNDS: dict[str, tuple[float, float]] = {
     "in_channels": (1, 64),
@@ -167,11 +170,11 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "block_dilation": (1, 16),
     "taps": (1, 7),
 }
-"""Far beyond any trained generator; they keep a hostile file from asking for endless layers."""
+"""Bounds far beyond any trained generator, so that a hostile file cannot request endless layers."""
 
 
 def out_of_bounds(architecture: Architecture) -> Iterator[tuple[str, str]]:
-    """Values that no trained generator has, each by its field, and what it must be."""
+    """Yield values that no trained generator has, each with its field and the allowed range."""
     match architecture:
         case Graph():
             yield from graph_out_of_bounds(architecture)
@@ -194,7 +197,7 @@ def _spec_out_of_bounds(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def build(architecture: Architecture) -> Graph:
-    """Graph of a generator; its weights are named as the builder names its layers."""
+    """Return the graph of a generator; weights have the names that the builder gives its layers."""
     match architecture:
         case Graph():
             return architecture
@@ -205,7 +208,7 @@ def build(architecture: Architecture) -> Graph:
 
 
 class _Builder:
-    """Appends layers one after another; remembers the newest tensor."""
+    """Builder that appends layers one after another and remembers the newest tensor."""
 
     def __init__(self, spec: Spec) -> None:
         self.nodes: list[Node] = []
@@ -229,9 +232,9 @@ class _Builder:
         padding: int | None = None,
         dilation: int = 1,
     ) -> None:
-        """A convolution with `mode` padding; zeros are left to the convolution itself.
+        """Append a convolution with `mode` padding; zeros are left to the convolution itself.
 
-        padding: by default what keeps the extents at a stride of 1.
+        padding: by default the one that keeps the extents at a stride of 1.
         """
         kernel = _cube(kernel) if isinstance(kernel, int) else kernel
         width = _cube(dilation * (kernel[0] // 2) if padding is None else padding)
@@ -284,7 +287,7 @@ class _Builder:
         self.add(name, ConvTranspose3d(*channels, *sizes))
 
     def finished(self) -> Graph:
-        """The graph, with the layers at its end."""
+        """Return the graph, with the layers at its end."""
         match self._spec.end:
             case "tanh":
                 self.add("tanh", Tanh())

@@ -92,7 +92,7 @@ def receptive_field(graph: Graph) -> Triple:
 
 
 def sees_whole_patch(graph: Graph) -> bool:
-    """Whether statistics of the whole patch enter every voxel."""
+    """Return whether statistics of the whole patch affect every voxel."""
     return any(isinstance(node.layer, InstanceNorm | GroupNorm) for node in graph.nodes)
 
 

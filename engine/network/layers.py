@@ -1,4 +1,4 @@
-"""The layers of a network: what each computes, without its numbers.
+"""The layers of a network: the operation of each, without its numbers.
 
 All tensors are [N, C, D, H, W]. A layer names its weights.
 """
@@ -19,7 +19,7 @@ Each = TypeVar("Each")
 
 
 def triple(values: Iterable[Each]) -> tuple[Each, Each, Each]:
-    """Three values, one along each axis; raises ValueError for any other number of them."""
+    """Return three values, one along each axis; raises ValueError for any other number of them."""
     depth, height, width = values
     return depth, height, width
 
@@ -31,7 +31,7 @@ class Constant(Tagged, frozen=True, tag="constant"):
 
 
 PadMode: TypeAlias = Literal["reflect", "replicate", "zero"] | Constant
-"""How a tensor continues past its border; reflect does not repeat the edge voxel."""
+"""How a tensor is padded past its border; reflect does not repeat the edge voxel."""
 
 
 class Conv3d(Tagged, frozen=True, tag="conv"):
@@ -55,7 +55,7 @@ class Conv3d(Tagged, frozen=True, tag="conv"):
 
     @property
     def reach(self) -> Triple:
-        """Voxels from the first to the last that the kernel sees, both included."""
+        """Voxels from the first to the last that the kernel reads, both included."""
         return _reach(self.kernel, self.dilation)
 
 
@@ -166,7 +166,7 @@ class Sigmoid(Tagged, frozen=True, tag="sigmoid"):
 
 
 class Erf(Tagged, frozen=True, tag="erf"):
-    """The error function, of which GELU is made."""
+    """Error function, as used in GELU."""
 
 
 class Pad(Tagged, frozen=True, tag="pad"):
@@ -181,7 +181,7 @@ class Pad(Tagged, frozen=True, tag="pad"):
 
 
 class Crop(Tagged, frozen=True, tag="crop"):
-    """Shrink D, H and W by what is cut off at their ends.
+    """Shrink D, H and W by removing voxels at their ends.
 
     before, after: voxels along D, H and W.
     """
@@ -233,8 +233,8 @@ class Upsample(Tagged, frozen=True, tag="upsample"):
 class Pool(Tagged, frozen=True, tag="pool"):
     """The largest or the mean voxel of each window.
 
-    kernel, stride, padding: along D, H and W; what a window covers outside of the tensor is never
-    the largest. counts_padding: whether zeros are there for the mean, instead of nothing.
+    kernel, stride, padding: along D, H and W; the part of a window outside of the tensor is never
+    the largest. counts_padding: whether it counts as zeros in the mean, instead of nothing.
     """
 
     mode: Literal["largest", "mean"]
@@ -245,11 +245,11 @@ class Pool(Tagged, frozen=True, tag="pool"):
 
 
 class Downsample(Tagged, frozen=True, tag="downsample"):
-    """Shrink D, H and W by whole factors behind a low-pass filter, as anti-aliased networks do.
+    """Shrink D, H and W by whole factors after a low-pass filter, as anti-aliased networks do.
 
     Every channel passes by itself through the binomial filter of `taps` along each axis, whose sum
     is 1; output voxel v has its middle tap, the left one of an even number, at voxel v * factor.
-    The filter sees the tensor continued past its border by `mode`.
+    The filter reads the tensor padded past its border by `mode`.
     """
 
     taps: int
@@ -258,13 +258,13 @@ class Downsample(Tagged, frozen=True, tag="downsample"):
 
     @property
     def before(self) -> Triple:
-        """Voxels by which the filter reaches past the first voxel of each axis."""
+        """Voxels by which the filter extends past the first voxel of each axis."""
         reach = (self.taps - 1) // 2
         return reach, reach, reach
 
     @property
     def after(self) -> Triple:
-        """The same past the last voxel."""
+        """Voxels by which the filter extends past the last voxel of each axis."""
         reach = self.taps // 2
         return reach, reach, reach
 
@@ -275,7 +275,7 @@ class Downsample(Tagged, frozen=True, tag="downsample"):
         return (row / row.sum()).astype(np.float32)
 
     def weight(self, channels: int) -> FloatArray:
-        """The same filter as a convolution of each channel by itself, [C, 1, kD, kH, kW]."""
+        """Return the same filter as a depthwise convolution weight, [C, 1, kD, kH, kW]."""
         cube = np.einsum("i,j,k->ijk", self.filter, self.filter, self.filter)
         return np.broadcast_to(cube, (channels, 1, *cube.shape))
 
@@ -299,14 +299,16 @@ VoxelwiseLayer: TypeAlias = (
     | Multiply
     | Concat
 )
-"""What makes each voxel of the same voxel of its inputs, and of statistics of them at most."""
+"""Layer whose output voxel depends on the same voxel of its inputs, and at most on their
+statistics.
+"""
 Layer: TypeAlias = (
     VoxelwiseLayer | Conv3d | ConvTranspose3d | Pad | Crop | Upsample | Pool | Downsample
 )
 
 
 def kind_of(layer: Layer) -> str:
-    """What a layer is called in files, such as conv_transpose."""
+    """Return the name of a layer's kind in files, such as conv_transpose."""
     return str(type(layer).__struct_config__.tag)
 
 

@@ -39,9 +39,9 @@ def openvino() -> Any:
 def openvino_core() -> Any:
     """Return this process's only Core, which is never closed.
 
-    A Core gives its thread a signal stack, and at its end the one that was there before. Of two
-    that overlap, the last one leaves a stack that is gone, and the next signal, such as Ctrl-C, is
-    a segmentation fault (OpenVINO 2026.4.1).
+    A Core gives its thread a signal stack, and at its end restores the earlier one. If two overlap,
+    the last one leaves a stack that no longer exists, and the next signal, such as Ctrl-C, is a
+    segmentation fault (OpenVINO 2026.4.1).
     """
     return openvino().Core()
 
@@ -54,11 +54,10 @@ def open_openvino_generator(
     *,
     profiled: bool = False,
 ) -> Generator["OpenVinoGenerator"]:
-    """A network in OpenVINO, which ends with the `with` block.
+    """Open a network in OpenVINO, which ends with the `with` block.
 
     precision: "fp32", or "bf16", whose norms and other sums are float32. threads: cores one patch
-    is spread over; by default all that this process may use. profiled: whether operators are
-    timed.
+    is spread over; by default all that this process may use. profiled: whether operators are timed.
 
     Raises DeviceUnavailableError for bf16 on a processor without it.
     """
@@ -94,7 +93,7 @@ class OpenVino:
         }
 
     def compiled(self, model: "ModelProto", shapes: Mapping[str, Sequence[int]]) -> "CompiledModel":
-        """The model for inputs of these shapes, by name."""
+        """Compile the model for inputs of these shapes, by name."""
         read = self._core.read_model(model.SerializeToString())
         read.reshape({name: [*shape] for name, shape in shapes.items()})
         return CompiledModel(self._core.compile_model(read, _CPU, self._options))
@@ -136,7 +135,7 @@ class TimedOperator:
 class OpenVinoGenerator:
     """A network in OpenVINO, compiled for the shape of the last patches; threads may share it.
 
-    device: what computes, in words.
+    device: description of the device.
     """
 
     def __init__(self, network: Network, runtime: OpenVino) -> None:
@@ -149,7 +148,7 @@ class OpenVinoGenerator:
         self._turn = Lock()
 
     def close(self) -> None:
-        """Free the compiled network, whoever still holds this generator."""
+        """Free the compiled network, even if this generator is still referenced."""
         self._network = self._compiled = None
         self._shape = ()
 

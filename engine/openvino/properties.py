@@ -1,4 +1,6 @@
-"""What OpenVINO can do on this machine and for which work, found without importing it."""
+"""OpenVINO's capabilities on this machine, and the work for which it pays off, without importing
+it.
+"""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,8 +13,8 @@ if TYPE_CHECKING:
 _BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16"})
 
 _LEAST_FLOPS = 1 << 30
-"""Of a patch. OpenVINO opens half a second later than ONNX Runtime: as much as some 50 such patches
-gain on two cores.
+"""Least FLOP of a patch. OpenVINO opens half a second later than ONNX Runtime: as much as some 50
+such patches gain on two cores.
 """
 
 
@@ -24,7 +26,7 @@ def is_installed() -> bool:
 def has_bf16() -> bool:
     """Return whether OpenVINO is installed and the processor has AMX or AVX512-BF16.
 
-    Linux alone says so without help of OpenVINO.
+    Only Linux reports this without OpenVINO.
     """
     if not is_installed():
         return False

@@ -73,7 +73,7 @@ class RunsByRows:
     def _rows_of_runs(
         self, rows_of: Callable[[BlockRun, int], AxisRows], axis: int
     ) -> Mapping[int, AxisRows]:
-        """Return the rows of each run by its first block; cached, as hundreds of pieces use them."""
+        """Return the rows of each run by its first block; cached for hundreds of pieces."""
         if not self._rows:
             self._rows = {run.first: rows_of(run, axis) for run in self.queued.runs}
         return self._rows
