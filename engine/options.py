@@ -65,7 +65,7 @@ _DEVICE = re.compile(r"auto|cpu|(?:cuda|gpu)(?::(\d+(?:,\d+)*))?|(\d+(?:,\d+)*)|
 def device_name(text: str) -> str:
     """auto, cpu, cuda, cuda:0, cuda:0,1 or onnxruntime:PROVIDER.
 
-    gpu stands for cuda, and a number for a card's.
+    gpu stands for cuda, and a number for the GPU of that index.
 
     Raises ValueError for all else.
     """

@@ -61,17 +61,14 @@ class BlockGrid:
 
     @property
     def undivided(self) -> "BlockGrid | None":
-        """One block that holds all of them, for maps small enough to be left undivided.
-
-        None for a large volume, and for one of a single block.
-        """
+        """One block that covers the volume, for maps small enough to be left undivided."""
         sizes = zip(self.counts, self.block, strict=True)
         block = triple(count * size for count, size in sizes)
         is_one = self.blocks > 1 and prod(block) <= _MOST_UNDIVIDED
         return BlockGrid(self.extents, block) if is_one else None
 
     def volume_at(self, block: Triple) -> Triple:
-        """Extents of the volume at the resolution at which a block has the extents `block`."""
+        """Return the volume's extents at the resolution at which a block has extents `block`."""
         sizes = zip(self.extents, block, self.block, strict=True)
         return triple(extent * own // base for extent, own, base in sizes)
 
@@ -98,7 +95,7 @@ class BlockGrid:
                     yield range(column, self.blocks, width)
 
     def stored_blocks(self, batch: int) -> int:
-        """Blocks in whole runs, including those of the last run outside the volume."""
+        """Return the blocks in whole runs, including those of the last run outside the volume."""
         return -(-self.blocks // batch) * batch
 
 

@@ -25,7 +25,7 @@ class CardProperties:
     """Bytes of shared memory that all blocks of a multiprocessor share."""
 
     def resident_blocks(self, shared: int) -> int:
-        """Blocks that fit on a multiprocessor if each has `shared` bytes of shared memory."""
+        """Return how many blocks of `shared` bytes of shared memory fit on a multiprocessor."""
         return self.shared_per_multiprocessor // (shared + _RESERVED)
 
     @property

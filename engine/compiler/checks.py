@@ -153,22 +153,22 @@ _CERTAINTY, _DRIFT = 8.0, 1 / 8
 
 
 def rounding_bound(shape: Convolution) -> Bound:
-    """What rounding may do to a sum of n products in this precision.
+    """Return the bound of rounding errors of a sum of n products in this precision.
 
         |y' - y| <= (u_out + 2 u_in) |y|
                     + (2 u_in c / sqrt(n) + (c sqrt(n) + n / 8) 2^-24) sum |x w| + smallest
 
     u_out: half a last place of the result. u_in: by how much the inputs are off when they are
-    multiplied; 0 but for TF32, where cutting off leaves 2^-10, and for split fp16, whose omitted
-    products are 2^-22. The sum is kept in float. Of N. Higham's gamma_n = n u / (1 - n u)
-    ("Accuracy and Stability of Numerical Algorithms", 2002, section 3.1), to which no long sum
-    comes near, this takes the probabilistic form c sqrt(n) u, which one in exp(c^2 / 2) / 2 sums
-    exceeds, with c = 8 one in 4e13 (N. Higham and T. Mary, "A new approach to probabilistic
-    rounding error analysis", 2019). Errors of the inputs average out alike; where all are cut off
-    towards zero, what is left is a share of y. Matrix units cut off their sum, too (M. Fasi et al.,
-    "Numerical behavior of NVIDIA tensor cores", 2021), once in some 8 products; that drifts, hence
-    n / 8. How close right plans come to it on a card, tests/benchmarks/results/checked_plans.json
-    has.
+    multiplied; 0 except for TF32, whose truncation leaves 2^-10, and for split fp16, whose omitted
+    products are 2^-22. The sum is accumulated in float. Instead of N. Higham's gamma_n = n u / (1 -
+    n u) ("Accuracy and Stability of Numerical Algorithms", 2002, section 3.1), which no long sum
+    approaches, the bound uses the probabilistic form c sqrt(n) u, which one in exp(c^2 / 2) / 2
+    sums exceeds, with c = 8 one in 4e13 (N. Higham and T. Mary, "A new approach to probabilistic
+    rounding error analysis", 2019). Errors of the inputs average out alike; if all are truncated
+    towards zero, the remainder is a share of y. Tensor Cores truncate their sum, too (M. Fasi et
+    al., "Numerical behavior of NVIDIA tensor cores", 2021), once in some 8 products; that drifts,
+    hence n / 8. tests/benchmarks/results/checked_plans.json shows how close correct tactics come to
+    the bound on a GPU.
     """
     n = depth_of_sum(shape)
     stored = _STORED.get(shape.precision, _FLOAT)

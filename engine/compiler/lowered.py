@@ -95,7 +95,7 @@ class Lowered:
         return encoded(self.weights[name].numbers(), self.layout.precision)
 
     def constant_bytes(self) -> Mapping[str, int]:
-        """Bytes of each constant and weight on the device."""
+        """Return the bytes of each constant and weight on the device."""
         each = NUMBER_BYTES[self.layout.precision]
         return {
             **{name: 4 * array.size for name, array in self.constants.items()},

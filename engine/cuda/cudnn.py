@@ -163,7 +163,7 @@ class ConvolutionPlans:
             notes.WINOGRAD,
             notes.FFT,
         ]
-        # TF32 is what the matrix units do with float32.
+        # TF32 is the arithmetic of Tensor Cores on float32.
         self._graph.deselect_numeric_notes(
             [*unwanted, notes.TENSOR_CORE] if precision == "fp32" else unwanted
         )
@@ -221,7 +221,7 @@ def _graph(handle: int, shape: Convolution) -> Any:
         return graph.tensor(dim=dims, stride=strides, data_type=stored, uid=uid)
 
     source = tensor(shape.batch, source_channels, shape.source_extents, _SOURCE)
-    # That there are groups, cuDNN tells by the channels that the weight lacks.
+    # cuDNN detects groups by the channels that the weight lacks.
     weight = tensor(outputs, inputs // shape.groups, shape.kernel, _WEIGHT)
     settings: dict[str, Any] = {
         "pre_padding": list(shape.before),

@@ -123,7 +123,7 @@ def _options(precision: Precision, capability: tuple[int, int], *, in_blocks: bo
 
 
 def toolkit() -> str:
-    """The compiler's version."""
+    """Return the compiler's version."""
     return ".".join(map(str, _call(nvrtc.nvrtcVersion)))
 
 
@@ -150,7 +150,7 @@ def _compile(
     options: list[str],
     instances: tuple[str, ...],
 ) -> Image:
-    """own: the kernels' headers, in memory, as files of the working directory go before others."""
+    """Compile. own: kernel headers, in memory, as files of the folder would take precedence."""
     contents, names = [*own.values()], [header.encode() for header in own]
     program = _call(
         nvrtc.nvrtcCreateProgram, source, f"{name}.cu".encode(), len(own), contents, names

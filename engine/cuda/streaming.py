@@ -25,7 +25,7 @@ _SHARE = 1 << 19
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """Pinned memory, with an event behind its last copy."""
+    """Pinned memory, with an event after its last copy."""
 
     buffer: PinnedBuffer
     copied: CudaEvent
@@ -124,11 +124,11 @@ class PinnedSlots:
                 going.append(self._copying.submit(put_in, place, rows, number))
             while going:
                 going.popleft().result()
-        finally:  # what still comes must not be written over what a next try makes
+        finally:  # pending copies must not overwrite the result of a retry
             wait(going)
 
     def flag(self, stream: Stream, address: int) -> bool:
-        """Whether the int32 at an address is not 0, once the stream's work is done."""
+        """Return whether the int32 at an address is not 0, once the stream's work is done."""
         flag = self._first.buffer.array((1,), np.int32)
         stream.download(flag.ctypes.data, address, 4)
         stream.wait()

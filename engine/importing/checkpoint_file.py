@@ -240,7 +240,7 @@ def _contents(value: object, inert: list[Inert]) -> Mapping[str, CheckpointEntry
 
 
 def _may_hold(item: object) -> bool:
-    """Whether an item of a list may be or contain a tensor; numbers in lists are skipped."""
+    """Return whether an item of a list may be or contain a tensor; numbers in lists are skipped."""
     return isinstance(item, StoredTensor | dict | list | tuple)
 
 

@@ -140,7 +140,7 @@ def foreign_folder(folder: Path) -> str | None:
 
 
 def is_onnx_start(data: bytes) -> bool:
-    """Whether these are the first bytes of an ONNX file."""
+    """Return whether these are the first bytes of an ONNX file."""
     start = _ONNX.match(data)
     if not start or not start[1]:
         return bool(start)

@@ -215,7 +215,7 @@ class KeyMapping:
 
 
 def fits(slots: Iterable[KeyMapping], modules: NetworkTensors, filters: Iterable[str] = ()) -> bool:
-    """Whether slots and filters are exactly a generator's layers, with all norms or none."""
+    """Return whether slots and filters are exactly a generator's layers, with all norms or none."""
     slots = tuple(slots)
     norms = {slot.norm for slot in slots if slot.norm}
     found = set(modules.norms)
@@ -247,7 +247,7 @@ def convolution_weights(
 
 
 def common_bias(modules: NetworkTensors, slots: Iterable[KeyMapping]) -> bool:
-    """Whether these convolutions have a bias; raises CheckpointError unless they agree."""
+    """Return whether these convolutions have a bias; raises CheckpointError unless they agree."""
     found = {modules.convolutions[slot.convolution].has_bias for slot in slots}
     if len(found) > 1:
         raise CheckpointError("Some convolutions have a bias where others of their kind have none.")

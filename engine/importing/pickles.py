@@ -288,7 +288,7 @@ class PickleReader:
 
 
 def is_pickle(data: bytes) -> bool:
-    """Whether the bytes start with a complete pickle, judging by its opcodes."""
+    """Return whether the bytes start with a complete pickle, judging by its opcodes."""
     opcodes = (opcode.name for opcode, _, _ in pickletools.genops(data))
     try:
         with _quiet():
@@ -410,7 +410,7 @@ def _runs_something(name: Global) -> bool:
 
 
 def _leads_away(name: Global) -> bool:
-    """Whether a dotted name leads through another module or a special attribute."""
+    """Return whether a dotted name leads through another module or a special attribute."""
     parts = name.name.split(".")
     inner = len(parts) > 1 and any(p.startswith("__") and p.endswith("__") for p in parts)
     return inner or not _GATEWAYS.isdisjoint(parts)

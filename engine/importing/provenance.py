@@ -393,7 +393,7 @@ def _assumed(match: Match, evidence: Evidence) -> Reading:
 
 
 def _is_followed(field: str, reading: Reading, said: dict[str, str | float]) -> bool:
-    """Whether another field determines this one, so that it is not listed separately."""
+    """Return whether another field determines this one, so that it is not listed separately."""
     if field == "norm" and "norm_statistics" in said:
         return True
     leader = {"block_activation": "activation", "up_activation": "activation"}.get(field)

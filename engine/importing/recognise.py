@@ -146,7 +146,7 @@ def _refuse_unknown(chosen: Group, left: Iterable[Group], *, is_named: bool) -> 
 
 
 def _is_known(group: Group, chosen: Group, *, is_named: bool) -> bool:
-    """Whether a group is a separate network or training state."""
+    """Return whether a group is a separate network or training state."""
     if is_named and group.is_network and group.saved_in != chosen.saved_in:
         return True
     if _direction(group.name) not in (None, _direction(chosen.name)):

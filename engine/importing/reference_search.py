@@ -352,7 +352,7 @@ class _TimeLimit:
         return self._clock() - self._begin
 
     def is_over(self) -> bool:
-        """Whether the time is up."""
+        """Return whether the time is up."""
         return self._clock() >= self._end
 
     def lift(self) -> None:
@@ -386,7 +386,7 @@ def _finished(raw: FloatArray, end: str) -> FloatArray:
 
 
 def _is_same(output: FloatArray | None, other: FloatArray | None) -> bool:
-    """Whether two outputs differ by no more than the order of summation explains."""
+    """Return whether two outputs differ by no more than the order of summation explains."""
     if output is None or other is None:
         return False
     return np.array_equal(output, other) or relative_error(output, other) <= _ROUNDING

@@ -351,11 +351,11 @@ class ModelCard:
         return names if len(names) > 1 else (self.target,)
 
     def keeps_unit(self, channel: int = 0) -> bool:
-        """Whether an output channel is in the unit of the first scan."""
+        """Return whether an output channel is in the unit of the first scan."""
         return self.maps_out[channel] == self.maps_in[0]
 
     def maps_alike(self, channel: int = 0) -> bool:
-        """Whether an output channel has the same map and range as the first scan."""
+        """Return whether an output channel has the same map and range as the first scan."""
         return self.keeps_unit(channel) and self.input_range == self.output_range
 
 
@@ -468,7 +468,7 @@ def _check_counts(card: ModelCard) -> None:
 
 
 def is_axes_code(text: str) -> bool:
-    """Whether three letters name each anatomical axis once, as nibabel's axcodes do."""
+    """Return whether three letters name each anatomical axis once, as nibabel's axcodes do."""
     pairs = ("RL", "AP", "SI")
     return len(text) == 3 and all(sum(c in pair for c in text) == 1 for pair in pairs)
 

@@ -1,4 +1,4 @@
-"""The reference patch: a fixed input, what a network makes of it, and the proof that it still does.
+"""The reference patch: a fixed input, a network's output for it, and the check of that output.
 
 The input can be made again in any language. With h(x) a 32-bit hash (lowbias32 by C. Wellons) and
 H(x) = h(x) >> 16, voxel (z, y, x) of channel c with extents (D, H, W) and n its C-order index
@@ -40,7 +40,7 @@ or the 256x256x256 that a U-Net of eight levels needs at least.
 """
 
 _ROUNDING: dict[Precision, float] = {"fp32": 1e-5, "tf32": 2.5e-3, "fp16": 5e-3, "bf16": 3e-2}
-"""An H200 stayed below them with generators of 9 blocks (2026-11-21).
+"""Error limits by precision; an H200 stayed below them with generators of 9 blocks (2026-11-21).
 
 They are errors of the device alone: against float64 at 128^3, 103 networks on the CPU are at most
 1.3e-6 off in ONNX Runtime, 2.7e-6 in OpenVINO, and 2.1e-6 in PyTorch in fp32, on a head-like patch
@@ -90,9 +90,9 @@ def check_reference_cost(graph: Graph, extents: Triple) -> None:
 
 
 def make_reference(network: Network) -> tuple[FloatArray, FloatArray]:
-    """The fixed input for this network and what the CPU makes of it, both [1, C, D, H, W].
+    """Return the fixed input and its translation on the CPU, both [1, C, D, H, W].
 
-    Raises ModelFileError if the smallest that the network takes is too large for that.
+    Raises ModelFileError if the smallest valid input is too large for that.
     """
     extents = reference_extents(network.graph)
     check_reference_cost(network.graph, extents)

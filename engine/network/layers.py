@@ -97,7 +97,7 @@ class InstanceNorm(Tagged, frozen=True, tag="instance_norm"):
 
 
 class GroupNorm(Tagged, frozen=True, tag="group_norm"):
-    """As InstanceNorm, but each of `groups` runs of neighbouring channels is normalised as one.
+    """InstanceNorm in which each of `groups` runs of neighbouring channels is normalised as one.
 
     channels: how many. scale, shift: names of arrays, None without. epsilon: added to the variance.
     """

@@ -20,7 +20,7 @@ _FOR_FP32 = {"CUDA": {"use_tf32": "0"}}
 
 
 def installed_providers() -> tuple[str, ...]:
-    """Names without "ExecutionProvider", such as CoreML and CPU, in ONNX Runtime's own order."""
+    """Return names such as CoreML, without "ExecutionProvider", in ONNX Runtime's own order."""
     names = (name.removesuffix(_SUFFIX) for name in onnxruntime().get_available_providers())
     return tuple(name for name in names if name not in _ELSEWHERE)
 

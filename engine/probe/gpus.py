@@ -180,7 +180,7 @@ def _driver() -> tuple[Any, int]:
 
 
 def _is_missing(name: str, error: Exception) -> bool:
-    """Whether the library is absent, as on most machines, rather than damaged."""
+    """Return whether the library is absent, as on most machines, rather than damaged."""
     return isinstance(error, OSError) and (
         sys.platform != "linux" or str(error).startswith(f"{name}: cannot open shared object file")
     )

@@ -51,7 +51,7 @@ _MOST_PARTS = 2
 _MOST_SUMMED = 4
 """Most output channels of convolve_voxels.cu."""
 
-_ROWS_BEFORE, _CELLS_BEFORE = 6, 1  # rows that a walk reads before the first it completes
+_ROWS_BEFORE, _CELLS_BEFORE = 6, 1  # rows that a loop reads before its first complete one
 _VOXEL_BLOCKS = 6  # of convolve_voxels.cu for each multiprocessor, at most
 _ONE: Triple = (1, 1, 1)
 

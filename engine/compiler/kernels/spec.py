@@ -54,7 +54,7 @@ class KernelSpec:
         return (*self.instances.values(),) if self.runs_on(precision, capability) else ()
 
     def is_allowed(self, layout: Layout) -> bool:
-        """Whether a program of this layout may use the kernel."""
+        """Return whether a program of this layout may use the kernel."""
         if layout.in_blocks and not self.in_blocks:
             return False
         if not self.needs_tensor_cores:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ...network.layers import Triple
 from ..card_properties import CardProperties
 
-_FILLED = 0.8  # share of a card that is at work, where there are as many blocks
+_FILLED = 0.8  # least share of the GPU that is busy, if there are enough blocks
 
 
 def cheapest_walk(

@@ -44,7 +44,7 @@ def convolve(writer: Writer, node: Node, conv: Conv3d) -> Value:
 
 
 def _fits_cells(writer: Writer, node: Node, conv: Conv3d) -> bool:
-    """Whether a convolution of stride 2 may read whole cells of voxels instead."""
+    """Return whether a convolution of stride 2 may read whole cells of voxels instead."""
     if writer.layout.in_blocks or writer.layout.forms.get(node.name) == "plain":
         return False
     if conv.stride != _TWO or conv.dilation != _ONE or conv.groups > 1:

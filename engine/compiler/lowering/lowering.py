@@ -215,7 +215,7 @@ def _pad(writer: Writer, node: Node, pad: Pad) -> Value:
     if value.pad is not None:
         value, _ = writer.view(name)
     if not any((*pad.before, *pad.after)):
-        # Behind the end of a volume its last block would be led to blocks that a run does not have.
+        # Past the end of a volume its last block would refer to blocks that a run does not have.
         pad = Pad("zero", pad.before, pad.after)
     return replace(value, extents=extents, pad=pad, unpadded=name)
 

@@ -104,7 +104,7 @@ def tensors(
                 if name in maps and has_runs:
                     first, last = one.first, one.last
                 elif not isinstance(item, Tensor):
-                    last = one.last  # a table is made when all runs are done
+                    last = one.last  # a table is written when all runs are done
                 lives[name] = lives.get(name, (first, last))[0], last
                 sizes[name] = _bytes_of_all(maps[name], grids[name]) if name in maps else item.bytes
                 if isinstance(item, Tensor) and name in narrow:

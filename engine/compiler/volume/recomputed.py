@@ -73,7 +73,7 @@ def _with_first_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
         first + seen > extent
         for first, seen, extent in zip(origin, extents, conv.target.extents, strict=True)
     )
-    measuring = _measuring(maker)  # else nothing is made of which blocks could stay
+    measuring = _measuring(maker)  # else there is no output of which blocks could be kept
     if not measuring and any(conv.target.name in step.flow.touched_names for step in beside):
         return passes
     kept = KeptBlocks(conv.target, 0, reader.steps) if measuring and not sees_later else None

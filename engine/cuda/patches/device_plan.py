@@ -124,7 +124,7 @@ def plan_program(
 
 
 class _UnknownError(Exception):
-    """A convolution was never tuned as it is wanted now."""
+    """A convolution was never tuned with the current settings."""
 
 
 def _best(cache: TuningCache, shape: Convolution, workspace: int, effort: Effort) -> Candidate:

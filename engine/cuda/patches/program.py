@@ -119,7 +119,7 @@ class Program:
         """Return seconds of each of many runs on the GPU, queued without a pause between them."""
         with ExitStack() as opened:
             marks = [opened.enter_context(CudaEvent()) for _ in range(repeats + 1)]
-            self.launch()  # so that the card is at work while the host queues the first timed run
+            self.launch()  # so that the GPU is busy while the host queues the first timed run
             marks[0].record(self._stream)
             for mark in marks[1:]:
                 self.launch()

@@ -118,7 +118,7 @@ class WindowBuffers:
                 )
                 return streamed.run(on_tiles)
             except BaseException:
-                with suppress(CudaError):  # of a lost context, which the caller hears of anyway
+                with suppress(CudaError):  # of a lost context, which is reported anyway
                     into, out_of = self._streams
                     for stream in (into, self._compiled.stream, out_of):
                         stream.wait()

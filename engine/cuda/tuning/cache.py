@@ -73,7 +73,7 @@ class TuningResult:
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def covers(self, effort: Effort, workspace: int) -> bool:
-        """Whether a search this hard and this wide could find nothing better."""
+        """Return whether a search this hard and this wide could find nothing better."""
         is_as_hard = _EFFORTS.index(self.effort) >= _EFFORTS.index(effort)
         return is_as_hard and (effort == "off" or self.workspace >= workspace)
 

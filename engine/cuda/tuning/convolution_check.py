@@ -119,11 +119,11 @@ class ConvolutionCheck:
 
     @property
     def _fenced_bytes(self) -> int:
-        """Bytes of the target and of the guard behind it, which no tactic may write."""
+        """Bytes of the target and of the guard after it, which no tactic may write."""
         return aligned(lone_tensors(self._shape)[1].bytes) + GUARD
 
     def _run(self, queue: Callable[[], None], workspace: int) -> None:
-        """Run into a target of NaN, and fingerprint it with the guard behind it."""
+        """Run into a target of NaN, and fingerprint it with the guard after it."""
         self._spoil_workspace(workspace)
         number_bytes = NUMBER_BYTES[self._shape.precision]
         self._bench.run(queue, "target", self._fenced_bytes, number_bytes)
@@ -138,7 +138,7 @@ class ConvolutionCheck:
         self._repeat(self._bench.at("source"), shape.batch, lone_tensors(few)[0])
 
     def _repeat(self, address: int, batch: int, few: Tensor) -> None:
-        """Copy the first patches of a tensor behind them until there are `batch` of them."""
+        """Copy the first patches of a tensor after them until there are `batch` of them."""
         each = few.bytes // few.batch
         for patch in range(few.batch, batch):
             source = address + patch % few.batch * each

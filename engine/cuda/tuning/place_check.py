@@ -1,4 +1,4 @@
-"""Checks that a tactic gives a voxel the same bytes wherever in a block it lies."""
+"""Check that a tactic computes the same bytes of a voxel wherever it is in a block."""
 
 from collections.abc import Callable
 

@@ -50,7 +50,7 @@ _QUICK_PLANS = 8
 _SHOWN_NAME = 60
 
 _WORKSPACE = 64 << 20
-"""Bytes besides its tensors that a plan may take that a custom kernel is compared with."""
+"""Most workspace bytes of a plan that is compared with a custom kernel."""
 
 
 class WrongKernelError(Exception):
@@ -200,7 +200,7 @@ class Tuner:
     def is_same_anywhere(
         self, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]
     ) -> bool:
-        """Whether a tactic gives a voxel the same bytes wherever it lies; checked once.
+        """Return whether a tactic gives a voxel the same bytes wherever it lies; checked once.
 
         addresses: of source, weight, target and workspace, whose content is lost.
         """
@@ -390,7 +390,7 @@ class Tuner:
 
 
 def _own_may_be_fastest(shape: Convolution) -> bool:
-    """Whether Tensor Cores do not help: in fp32, and for sums over one channel."""
+    """Return whether Tensor Cores do not help: in fp32, and for sums over one channel."""
     return shape.precision == "fp32" or shape.is_depthwise
 
 

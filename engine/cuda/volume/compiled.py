@@ -36,7 +36,7 @@ class CompiledBlocks:
     tactics: Mapping[Convolution, Tactic]
 
     def serves(self, grid: BlockGrid) -> bool:
-        """Whether it is compiled for blocks and runs like those of a grid."""
+        """Return whether it is compiled for blocks and runs like those of a grid."""
         return _form(grid) == _form(self.grid)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The generator that runs a network over a whole volume on an NVIDIA card."""
+"""Generator that runs a network over a whole volume on an NVIDIA GPU."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -211,7 +211,7 @@ class CudaVolumeGenerator:
                 self._has_run = True
                 return timings
             except BaseException as error:
-                with suppress(CudaError):  # of a lost context, which the caller hears of anyway
+                with suppress(CudaError):  # of a lost context, which is reported anyway
                     copies = self._copies
                     for stream in (self._card.stream, copies.out.stream, copies.back.stream):
                         stream.wait()

@@ -94,7 +94,7 @@ def _large_pages(size: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]] | Non
     """Return memory whose pages become large when first touched; None if there are none."""
     if sys.platform != "linux":
         return None
-    # A shared map, as Python makes of itself, has large pages only where an administrator says so.
+    # A shared map, Python's default, has large pages only if an administrator allows it.
     try:
         memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         memory.madvise(mmap.MADV_HUGEPAGE)

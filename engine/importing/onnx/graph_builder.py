@@ -262,7 +262,7 @@ WHOLE_PATCH = (
     "it sees the whole patch, so results would differ from patch to patch, and such a generator "
     "cannot be imported"
 )
-"""Reason for refusing what a patch alone does not tell."""
+"""Reason for rejecting operators whose result depends on more than the patch."""
 
 
 def tensor_of(value: GraphTensor | ReshapedView) -> GraphTensor:

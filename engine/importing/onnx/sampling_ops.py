@@ -159,7 +159,7 @@ def _period(operator: Operator, axis: AxisSampling, taken: _Indices, positions: 
 
 
 def _is_exact(axis: AxisSampling, *, middles: bool) -> bool:
-    """Whether single precision takes the same voxels, multiplying or dividing by the scale.
+    """Return whether single precision takes the same voxels, multiplying or dividing by the scale.
 
     middles: whether the middles of voxels are scaled, not their starts.
     """

@@ -63,7 +63,7 @@ class SlabGenerator:
     def translate_volume(
         self, source: Stored, target: Stored, on_share: Callable[[float], None]
     ) -> list[Timing]:
-        """See `VolumeGenerator`; float32 throughout."""
+        """Translate as in `VolumeGenerator`; float32 throughout."""
         d, h, w = source.values.shape[1:]
         plan = plan_slabs(self.graph, (d, h, w), self._memory)
         start = perf_counter()

@@ -105,7 +105,7 @@ def _kept(nodes: tuple[Node, ...], norms: dict[str, Node]) -> set[str]:
 
 def _piece(last: Node, by_name: dict[str, Node], leaves: set[str]) -> Piece:
     nodes, sources = [last], dict[str, None]()
-    for node in nodes:  # grows under way
+    for node in nodes:  # grows in the loop
         for name in node.inputs:
             if name in leaves:
                 sources[name] = None

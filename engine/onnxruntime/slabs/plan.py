@@ -97,7 +97,7 @@ def _slab_rows(piece: Piece, pieces: CutGraph, shapes: dict[str, TensorShape]) -
     sources = sum(map_bytes(shapes[pieces.map_of(name)]) for name in piece.sources)
     row = (map_bytes(made) + sources) / made.extents[0]
     rows = max(1, int(_SLAB_BYTES / row))
-    return min(rows // 4 * 4 or rows, made.extents[0])  # of one form, behind layers that enlarge
+    return min(rows // 4 * 4 or rows, made.extents[0])  # equal slabs, after layers that enlarge
 
 
 def _working_bytes(piece: Piece, shapes: dict[str, TensorShape], rows: int) -> int:

@@ -203,7 +203,7 @@ class _Fitting:
         """Return rows of a tensor padded past its ends, counted from the first of these."""
         extent, before = self._extent(name), pad.before[0]
         inside = Rows(rows.start - before, rows.stop - before)
-        # What lies outside is made from what lies inside, so that must be there.
+        # Padding is computed from rows inside, so those must be read.
         deepest = 1 if pad.mode == "reflect" else 0
         last = extent - 1 - deepest * max(0, inside.stop - extent)
         first = deepest * max(0, -inside.start)
