@@ -7,7 +7,7 @@ from math import lcm, prod
 from ..network.layers import Triple, triple
 
 _LONGEST, _STEPS = 128, (16, 20)
-"""Largest extent of a block, and the two steps of which a block's extent is a multiple, unless the
+"""Largest extent of a block, and the two steps of one of which its extent is a multiple, unless the
 network's stride is larger. Voxels of blocks past the end of a volume are computed in vain: with
 both steps, a few percent.
 """
@@ -17,7 +17,7 @@ _SHORTEST = 32
 """
 
 _BORDER = 8
-"""Width in voxels of the halo of a block that is read again; part of a block's estimated cost."""
+"""Voxels added to a block's extent in its estimated cost, for the halo that is read again."""
 
 
 _RUN, _MOST = 450_000, 8 << 20

@@ -142,7 +142,7 @@ def _with_maps_on_the_host(choice: "_Choice", room: int) -> VolumeMemory:
     away = tuple(choice.may_leave)
     memory = choice.memory(away)
     least = memory.device_bytes
-    while away and memory.device_bytes > room:  # few blocks need as much as staging buffers
+    while away and memory.device_bytes > room:  # with few blocks, staging buffers are as large
         away = away[:-1]
         memory = choice.memory(away)
         least = min(least, memory.device_bytes)

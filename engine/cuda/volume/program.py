@@ -147,7 +147,7 @@ class PlacedVolume:
         queued.finish()
 
     def in_runs(self, one: Pass, slowest: int = 0) -> "PassInRuns":
-        """Return a pass, run by run; slowest: the axis along which the blocks go, if they can."""
+        """Return a pass, run by run; slowest: slowest axis of the order, if that is free."""
         made = one.made
         leaving = sorted(made & self.memory.maps.keys() & self.memory.host_offsets.keys())
         fetched = self.memory.fetched_by(one)
