@@ -116,9 +116,7 @@ class PlacedVolume:
         return self.base + self.memory.offsets[name]
 
     def places_of(self, step: Conv) -> tuple[int, int, int, int]:
-        """Return addresses of a convolution's source, weight, target and workspace, if none is a
-        map.
-        """
+        """Return addresses of a convolution's source, weight, target and workspace, none a map."""
         names = step.source.name, step.weight, step.target.name, WORKSPACE
         source, weight, target, workspace = (self.at(name) for name in names)
         return source, weight, target, workspace
