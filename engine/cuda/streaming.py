@@ -19,8 +19,8 @@ from ..patch_grid import Phase, Timing
 from ..scaling import VoxelArray
 from .driver import Context, CudaEvent, PinnedBuffer, Stream
 
-_SHARE = 1 << 19
-"""Bytes of a copy between arrays of the host that are worth a thread."""
+_SHARE = 4 << 20
+"""Bytes of each part of a copy on the host; in smaller ones, threads wait for the interpreter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ LIBRARIES = (
 
 Case: TypeAlias = dict[str, Any]
 SHOWN_LINES = 40
+_STORED = 1_700_000_000
 
 
 class Recorder:
@@ -170,8 +171,12 @@ def recorded(only: str) -> dict[str, Case]:
 
 
 def _write_inputs(folder: Path) -> None:
-    """In another process: whoever has computed has threads, and must not be forked."""
+    """Write the scans in another process, as one that has computed must not be forked; all have
+    one modification time, which DICOM results state.
+    """
     subprocess.run([sys.executable, "-m", "support.recorded_inputs", str(folder)], check=True)
+    for path in folder.rglob("*"):
+        os.utime(path, (_STORED, _STORED))
 
 
 def differences(before: dict[str, Case], now: dict[str, Case]) -> Iterator[str]:

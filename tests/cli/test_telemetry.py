@@ -20,7 +20,7 @@ from cuda_cyclegan.engine.onnxruntime.session import SessionGenerator
 from cuda_cyclegan.pipelines.bench.rivals import in_child
 from cuda_cyclegan.pipelines.doctor.installation import examine_installation
 from cuda_cyclegan.pipelines.jobs.worker.process import work
-from cuda_cyclegan.pipelines.run.batch_worker import BatchClient
+from cuda_cyclegan.pipelines.run.pipe_worker import PipeWorker
 
 ISOLATED = ["unshare", "--net", "--map-root-user"]
 TRACED = ["strace", "-f", "--seccomp-bpf", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-o"]
@@ -90,7 +90,7 @@ def test_no_command_connects_or_leaves_files_of_onnx_runtime(tmp_path: Path) -> 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "entry", [main, BatchClient, in_child, work, examine_installation, SessionGenerator]
+    "entry", [main, PipeWorker, in_child, work, examine_installation, SessionGenerator]
 )
 def test_each_process_has_it_off_before_onnx_runtime_is_loaded(
     entry: Callable[..., object],
