@@ -1,5 +1,4 @@
-"""What happens to a study and to a batch of them: prepare, tile, blend, finish, store, report,
-queue.
+"""Processing of studies and batches: prepare, tile, blend, finish, store, report, queue.
 
-May import engine and io. Must never know the command line, nor spell its options.
+May import engine and io. Must never depend on the command line, nor spell its options.
 """

@@ -1,4 +1,4 @@
-"""The pause between two tries of the same action."""
+"""Pause between two tries of the same action."""
 
 import time
 from dataclasses import dataclass

@@ -53,10 +53,10 @@ def one_by_one(
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A calibrated model.
+    """Calibrated model.
 
     content: bytes of its file, of the same identity, so that results stay up to date. card: its new
-    card. failures: of scans that do not count, by their names.
+    card. failures: failures of scans that do not count, by their names.
     """
 
     content: bytes
@@ -66,7 +66,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A pair of models, open. generator: the forward one. back_translator: the reverse one."""
+    """Open pair of models. generator: the forward one. back_translator: the reverse one."""
 
     generator: SharedGenerator
     back_translator: BackTranslator
@@ -95,7 +95,9 @@ def opened_translation(
 
 @dataclass(frozen=True, slots=True)
 class _ReferenceStudy:
-    """A scan of the set; figures: of it. cycle: its error in network intensity, if requested."""
+    """Scan of the reference set; figures: its input figures. cycle: its cycle error in network
+    intensity, if requested.
+    """
 
     figures: InputFigures
     cycle: float | None
@@ -110,7 +112,7 @@ def calibrate(
     mark_beyond: float | None = None,
     inference: Inference | None = None,
 ) -> Calibration:
-    """Learn from a reference set what the model's scans are like.
+    """Derive the figures of a model's usual scans from a reference set.
 
     options: all resolved. translation: measures their cycle errors too; without it those of the
     model's card stay. tell: called with the number of finished and of all studies. mark_beyond:
@@ -161,8 +163,8 @@ def _too_few(count: int, failures: dict[str, Failure]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OneWay:
-    """A study translated in one of the ways. seam: the worst score at the borders of patches, None
-    if one patch covers the volume. seconds: of the network and its copies.
+    """Translation of a study by one kind of inference. seam: worst score at the borders of patches,
+    None if one patch covers the volume. seconds: time of the network and its copies.
     """
 
     seam: float | None
@@ -171,10 +173,10 @@ class OneWay:
 
 @dataclass(frozen=True, slots=True)
 class ComparedStudy:
-    """A study translated both ways.
+    """Study translated by both kinds of inference.
 
-    patches, volume: each of the ways. difference: of both, in the L2 norm, relative to that of the
-    patches. mean_difference: mean absolute, over all voxels, in the unit of the result.
+    patches, volume: each translation. difference: L2 norm of their difference, relative to that of
+    the patches. mean_difference: mean absolute difference over all voxels, in the result's unit.
     """
 
     patches: OneWay

@@ -1,4 +1,4 @@
-"""`cuda-cyclegan.toml`: where it is looked for, what it says, and how keys are put into it."""
+"""Config file `cuda-cyclegan.toml`: its search path, its content, and adding keys to it."""
 
 import json
 import re
@@ -21,9 +21,9 @@ Tables: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file of defaults; is_trusted: the user's own or named, not one that lies in the folder.
+    """Config file of defaults; is_trusted: the user's own or named, not that of the folder.
 
-    path: where it lies.
+    path: its path.
     """
 
     path: Path
@@ -31,9 +31,9 @@ class ConfigFile:
 
 
 def config_files(named: Path | None) -> list[ConfigFile]:
-    """The files that count, later ones over earlier: the user's and the folder's, or the named.
+    """Return the files in effect, later over earlier: the user's and the folder's, or the named.
 
-    Raises ConfigError for a named one that is missing, and for one that others could change.
+    Raises ConfigError for a named file that is missing, and for one that others could change.
     """
     if named is not None:
         if not named.exists():
@@ -48,7 +48,7 @@ def config_files(named: Path | None) -> list[ConfigFile]:
 
 
 def read_config(path: Path) -> Tables:
-    """What a file says. Raises ConfigError."""
+    """Return the content of a file. Raises ConfigError."""
     try:
         return tomllib.loads(read_regular(path).decode())
     except OSError as error:
@@ -58,7 +58,7 @@ def read_config(path: Path) -> Tables:
 
 
 def user_config() -> Path:
-    """The file of this user, there or not. Raises ConfigError for a user without a home."""
+    """Return the path of this user's file. Raises ConfigError for a user without a home."""
     from platformdirs import user_config_path
 
     folder = folder_of_user(user_config_path)
@@ -79,12 +79,15 @@ def _found_of_user() -> list[ConfigFile]:
 
 
 def is_readable_by_others(path: Path) -> bool:
-    """Whether the file's rights let other users read it."""
+    """Return whether the file's permissions let other users read it."""
     return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
 def _check_unchanged_by_others(path: Path) -> None:
-    """It may name a queue, and with it whose work is done: not what a stranger left in a folder."""
+    """Raise ConfigError for a file that another user could have left in a folder.
+
+    A config file may name a queue, and so decides whose jobs are run.
+    """
     status = path.stat()
     if not is_trusted_owner(status) or status.st_mode & stat.S_IWOTH:
         raise ConfigError(
@@ -96,7 +99,7 @@ def _check_unchanged_by_others(path: Path) -> None:
 def write_defaults(path: Path, table: str, values: Mapping[str, str | int]) -> None:
     """Set keys of one table. Raises ConfigError if the file's text does not allow it, WriteError.
 
-    A file, its folder and the table are made where they are missing.
+    A missing file, folder or table is created.
     """
     text = read_regular(path).decode() if path.exists() else ""
     wanted = read_config(path) if text else {}
@@ -109,7 +112,7 @@ def write_defaults(path: Path, table: str, values: Mapping[str, str | int]) -> N
 
 
 def _with_keys(text: str, table: str, settings: list[str]) -> str:
-    """The text with lines for the table's keys, those that it had left out."""
+    """Return the text with the new lines for the table's keys in place of the old ones."""
     head = rf"\[\s*{re.escape(table)}\s*\]"
     keys = "|".join(re.escape(setting.split(" = ")[0]) for setting in settings)
     lines: list[str] = []

@@ -146,9 +146,9 @@ _Sums: TypeAlias = tuple[float, int]
 
 @dataclass(frozen=True, slots=True)
 class CycleChecked:
-    """A study whose result was translated back and compared with its scan.
+    """Study whose result was translated back and compared with its scan.
 
-    inferred: it, with the map of the error if requested. error: of the cycle.
+    inferred: the study, with the map of the error if requested. error: cycle error.
     """
 
     inferred: InferredStudy
@@ -157,10 +157,10 @@ class CycleChecked:
 
 @dataclass(frozen=True, slots=True)
 class BackTranslated:
-    """A study whose result was translated back; comparing it with its scan takes no network.
+    """Study whose result was translated back; comparing it with its scan takes no network.
 
-    translator: of the back-translation. inferred: the study, with its result finished. made: the
-    back-translation. notes: for the user, on how it was computed.
+    translator: back-translator that did it. inferred: the study, with its result finished. made:
+    the back-translation. notes: notes for the user on how it was computed.
     """
 
     translator: "BackTranslator"
@@ -181,9 +181,10 @@ class BackTranslated:
 
 @dataclass(frozen=True, slots=True)
 class BackTranslator:
-    """The reverse model, open; threads may use it at the same time.
+    """Open reverse model; threads may use it at the same time.
 
-    model: the forward model. back: the reverse model. generator: of that. options: of the batch.
+    model: the forward model. back: the reverse model. generator: generator of the reverse model.
+    options: options of the batch.
     """
 
     model: Model

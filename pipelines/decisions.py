@@ -1,4 +1,4 @@
-"""What is decided before anything opens: devices by their name, and what a request leaves open."""
+"""Decisions before anything opens: devices by their name, and unset options of a request."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -35,11 +35,11 @@ def decided(
     back: Model | None = None,
     cards: Collection[CudaDevice] = (),
 ) -> tuple[tuple[Device, ...], TranslateOptions]:
-    """The devices behind a name, and the options with nothing left open.
+    """Return the devices with a name, and the options, all of them resolved.
 
-    device, limits, cards: as `choose_devices` takes them. back: the model that is to lead results
-    back, on the same devices. Raises PatchShapeError, DeviceUnavailableError or SettingsError where
-    models, devices and options do not fit each other.
+    device, limits, cards: as for `choose_devices`. back: the reverse model, on the same devices.
+    Raises PatchShapeError, DeviceUnavailableError or SettingsError if models, devices and options
+    do not fit each other.
     """
     devices = choose_devices(_known_device(device), limits, cards)
     options = with_inference(model, with_precision(options, devices, device))
@@ -54,9 +54,9 @@ def decided(
 
 
 def with_inference(model: Model, options: TranslateOptions) -> TranslateOptions:
-    """The options with what is left to the model: whether patches or the volume, and which patches.
+    """Return the options with inference and patch taken from the model where unset.
 
-    Raises SettingsError for what was asked of tiles and nothing would come of.
+    Raises SettingsError for settings of tiles that would have no effect.
     """
     inference = options.inference or model.inference
     if inference == "volume":
@@ -65,7 +65,7 @@ def with_inference(model: Model, options: TranslateOptions) -> TranslateOptions:
 
 
 def _check_of_volume(options: TranslateOptions) -> None:
-    """Raise SettingsError for settings of tiles; a seam score needs to know where borders were."""
+    """Raise SettingsError for settings of tiles, unless a seam score needs the borders of tiles."""
     if options.seam_score:
         return
     for name in OF_TILES:
@@ -79,7 +79,7 @@ def _check_of_volume(options: TranslateOptions) -> None:
 def with_precision(
     options: TranslateOptions, devices: Sequence[Device], name: str
 ) -> TranslateOptions:
-    """The options with the arithmetic that devices do; name: of these, as the user gave it.
+    """Return the options with a precision of the devices; name: their name from the user.
 
     Raises DeviceUnavailableError or SettingsError.
     """
@@ -88,7 +88,7 @@ def with_precision(
 
 
 def check_spread(model: Model, options: TranslateOptions) -> None:
-    """Raise SettingsError where a spread is asked for that no map could show."""
+    """Raise SettingsError if a TTA spread is requested that no map could show."""
     card = model.card
     made = len(card.output_channels)
     if options.spread and made > 1:
@@ -100,7 +100,7 @@ def check_spread(model: Model, options: TranslateOptions) -> None:
 
 def check_model(model: Model, options: TranslateOptions, device: Device) -> None:
     """Raise PatchShapeError, DeviceUnavailableError or SettingsError if a model cannot be opened
-    there as the options say, of which patch and inference are decided.
+    on a device with these options, of which patch and inference are resolved.
     """
     graph, patch = model.network.graph, options.patch or model.card.patch
     graph.check_patch(patch)
@@ -121,7 +121,7 @@ def _known_device(name: str) -> str:
 
 
 def _check_said(options: TranslateOptions) -> None:
-    """Raise SettingsError for what no type keeps out."""
+    """Raise SettingsError for invalid values that the types allow."""
     if not 0 <= options.overlap <= MOST_OVERLAP:
         raise SettingsError(
             f"An overlap of {options.overlap:g} is no share from 0 to {MOST_OVERLAP:g}."
@@ -157,8 +157,8 @@ _OF_BIDS = ("same", "nifti")
 
 
 def check_every_volume(options: TranslateOptions) -> None:
-    """Raise SettingsError for settings whose figures and maps are of one volume, where every volume
-    is asked for.
+    """Raise SettingsError for settings whose figures and maps apply to one volume, if every volume
+    is requested.
     """
     if not options.every_volume:
         return
@@ -174,9 +174,9 @@ def check_every_volume(options: TranslateOptions) -> None:
 
 
 def check_patch_memory(graph: Graph, patch: Triple, free: int) -> None:
-    """Raise SettingsError for a patch whose tensors alone are more than the bytes that are free.
+    """Raise SettingsError for a patch whose tensors alone exceed the free bytes.
 
-    The error names the largest patch that leaves half of them to all else.
+    The error names the largest patch that leaves half of these for all else.
     """
     needed = held_bytes(graph, patch)
     if needed <= free:
@@ -194,7 +194,7 @@ def _gib(size: int) -> str:
 
 
 def chosen_precision(asked: Precision | None, devices: Sequence[Device], name: str) -> Precision:
-    """What was asked for, or else the devices' own; name: of the devices, as the user gave it.
+    """Return the requested precision, or else the devices' default; name: devices from the user.
 
     Raises DeviceUnavailableError or SettingsError.
     """

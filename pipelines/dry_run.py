@@ -1,4 +1,4 @@
-"""What a batch would do and cost: everything short of the network, and nothing is written."""
+"""Dry run of a batch: its work and cost, without running the network or writing anything."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -47,23 +47,23 @@ if TYPE_CHECKING:
     from ..engine.patch_grid import PatchGrid
 
 WholeVolume: TypeAlias = VolumePlan | SlabPlan
-"""How a volume is translated at once: on a card, or on the CPU."""
+"""Plan of whole-volume inference: on a GPU, or on the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class DryRow:
-    """One study: its plan, what it would take if it is due, and why it would fail if it would.
+    """One study: its plan, its cost if it is pending, and its failure if it would fail.
 
-    notes: what a user should know about how it is taken, as far as that is known. host_bytes: held
-    at its largest, models and networks included, besides the program itself. device_bytes: held on
-    a card while it is translated alone, the program included; None on the CPU and where nobody
-    knows yet. work: None if nothing of the kind was measured on this machine yet. planned: its
-    plan. grid: where its tiles lie, None if it is not due. failure: None if nothing is in its way.
-    again: tiles to be computed a second time, on the CPU. back: where tiles of the back-translation
-    lie, if there is one. passes: how many times each tile is translated. voxels: of the scan.
-    volume: how it is translated at once, if it is, and volume_back its result; then there are tiles
-    only where their borders would be. count: of volumes that are translated one by one; voxels are
-    those of one of them, again is that of all.
+    notes: notes for the user on how it is read, as far as known. host_bytes: peak host memory,
+    models and networks included, in addition to the program itself. device_bytes: GPU memory while
+    it is translated alone, the program included; None on the CPU and while unknown. work: estimated
+    work; None if nothing of the kind was measured on this machine yet. planned: its plan. grid:
+    grid of its tiles, None if it is not pending. failure: None if there is no obstacle. again:
+    tiles to compute a second time, on the CPU. back: grid of the back-translation's tiles, if any.
+    passes: number of times each tile is translated. voxels: voxels of the scan. volume: plan of
+    whole-volume inference, if used, and volume_back that of the back-translation; then the tiles of
+    the grids only show where borders would be. count: number of volumes that are translated one by
+    one; voxels are those of one of them, again is that of all.
     """
 
     planned: PlannedStudy
@@ -83,12 +83,12 @@ class DryRow:
 
     @property
     def tiles(self) -> int:
-        """Tiles to translate, or the volume as often as that is translated."""
+        """Number of tiles to translate, or of passes over the volume."""
         return self.passes * self.count * self._parts(self.grid)
 
     @property
     def tiles_back(self) -> int:
-        """Tiles to translate back."""
+        """Number of tiles to translate back."""
         return self._parts(self.back)
 
     def _parts(self, grid: "PatchGrid | None") -> int:
@@ -101,13 +101,13 @@ def _count(grid: "PatchGrid | None") -> int:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """A batch that was only planned.
+    """Batch that was only planned.
 
-    devices: what each card would hold besides arrays, for each of its networks; none for the CPU.
-    device_bytes: of each, with
-    as many arrays as may be there at the same time, the largest. seconds: of the whole batch; None
-    if not known for each study that is due. rows: of all studies, in order. verifying: seconds of
-    it in which the CPU computes tiles a second time; None if not known.
+    devices: memory plan of each GPU without arrays, for each of its networks; none for the CPU.
+    device_bytes: memory of each, with as many of the largest arrays as may exist at the same time.
+    seconds: time of the whole batch; None if not known for each pending study. rows: rows of all
+    studies, in order. verifying: seconds of it in which the CPU computes tiles a second time; None
+    if not known.
     """
 
     rows: tuple[DryRow, ...]
@@ -118,11 +118,11 @@ class DryRun:
 
 
 def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: None) -> DryRun:
-    """Plan a job; studies that are due are read and measured, one at a time, to tell which would
+    """Plan a job; pending studies are read and measured, one at a time, to find those that would
     fail.
 
-    tell: is told how many of all studies are done.
-    Raises DeviceMemoryError if a card has no room for the program, OutputFolderError as a run.
+    tell: called with the number of finished studies and of all.
+    Raises DeviceMemoryError if a GPU has no memory for the program, OutputFolderError as a run.
     """
     check_usable(job.request.output)
     cards = _planned(job, job.model, job.settings.opened_for)
@@ -148,7 +148,7 @@ def _patch_back(job: Job, back: Model) -> Triple | None:
 
 
 def _planned(job: Job, model: Model, patch: Triple | None) -> "tuple[DevicePlan, ...]":
-    """What one of the networks would take of each card; of volumes each study has its plan."""
+    """Return the memory plan of a network on each GPU; none for volumes, planned per study."""
     if patch is None:
         return ()
     devices = map(with_half_the_memory, job.devices) if job.back else job.devices
@@ -158,7 +158,7 @@ def _planned(job: Job, model: Model, patch: Triple | None) -> "tuple[DevicePlan,
 
 
 class _CostEstimator:
-    """Estimates what studies take, by what earlier batches and the search for plans measured."""
+    """Estimator of the cost of studies, from earlier batches and tactic searches."""
 
     def __init__(
         self, job: Job, cards: "Sequence[DevicePlan]", back: "Sequence[DevicePlan]"
@@ -172,7 +172,7 @@ class _CostEstimator:
         self._network_bytes = _network_bytes(job)
 
     def rows(self, planned: PlannedStudy) -> list[DryRow]:
-        """Of a study and its aliases, which only have to be stored."""
+        """Return the rows of a study and its aliases, which only have to be stored."""
         row = self._row(planned)
         work = row.work and replace(row.work, load=0.0, network=0.0)
         return [row, *(replace(row, planned=alias, work=work) for alias in planned.aliases)]
@@ -207,7 +207,7 @@ class _CostEstimator:
             require_memory(peak + volume_again_bytes(plan, job.options.verify))
             volume, volume_back = self._at_once(plan, back)
             again_bytes = self._again_bytes(plan)
-        except Exception as error:  # as in a batch, a study's trouble is its own
+        except Exception as error:  # as in a batch, a failure affects only its study
             failure = failure_of(error, watch.stage, volumes.at_hand if volumes else "")
             return DryRow(planned, (*notes, *_on_volumes(noted, volumes)), failure=failure)
         notes = *notes, *_on_volumes(noted, volumes)
@@ -235,7 +235,7 @@ class _CostEstimator:
     def _at_once(
         self, plan: StudyPlan, back: "PatchGrid | None"
     ) -> tuple[WholeVolume | None, WholeVolume | None]:
-        """How a study is translated at once, there and back."""
+        """Return the plans of whole-volume inference of a study, forward and back."""
         if plan.inference == "patches":
             return None, None
         there = self._volume(self._job.model, plan.tiling.extents)
@@ -245,7 +245,7 @@ class _CostEstimator:
         return there, self._volume(self._job.back, extents)
 
     def _volume(self, model: Model, extents: Triple) -> WholeVolume:
-        """Worked out once for all studies of these extents: a card is opened for it."""
+        """Return the plan for these extents, computed only once, as it opens the GPU."""
         key = model.sha256, extents
         if key not in self._volumes:
             job = self._job
@@ -256,7 +256,7 @@ class _CostEstimator:
         return self._volumes[key]
 
     def _again_bytes(self, plan: StudyPlan) -> int:
-        """Of the host, for a volume that the CPU computes a second time."""
+        """Return the host bytes for a volume that the CPU computes a second time."""
         model = self._job.model
         made = volume_again_bytes(plan, self._job.options.verify)
         if not made:
@@ -266,7 +266,7 @@ class _CostEstimator:
         return made + again.host_bytes
 
     def _back_plan(self, volume: Volume, plan: StudyPlan) -> "tuple[PatchGrid | None, int]":
-        """Where its tiles lie, and the bytes of host memory that the study takes with it."""
+        """Return the grid of the back-translation, and the study's host bytes including it."""
         if self._job.back is None:
             return None, plan.footprint.peak
         back = plan_back(volume, self._job.back, self._job.options)
@@ -275,7 +275,7 @@ class _CostEstimator:
         return window_grid(array, back.tiling), host_bytes(volume, plan, back, self._job.options)
 
     def _on_card(self, grid: "PatchGrid", back: "PatchGrid | None") -> int | None:
-        """Bytes of a card for a study alone, of all its networks; None if not known."""
+        """Return the GPU bytes for a study alone, for all its networks; None if not known."""
         known = [card.held([grid]) for card in self._cards]
         largest = max((size for size in known if size is not None), default=None)
         if largest is None or back is None:
@@ -285,7 +285,7 @@ class _CostEstimator:
         return None if most is None else largest + most
 
     def verifying(self, *rows: DryRow) -> float | None:
-        """Seconds for what of them the CPU computes again; None if that was never measured."""
+        """Return the seconds of recomputing parts of rows on the CPU; None if never measured."""
         again = sum(row.again * (row.voxels if row.volume else 1) for row in rows)
         if not again:
             return 0.0
@@ -317,14 +317,14 @@ class _CostEstimator:
         return Work(voxels * host.load, network, voxels * host.store + verifying)
 
     def _of_volume(self, row: DryRow, volume: WholeVolume) -> float | None:
-        """By what the card knows, or else by the last batch of the kind."""
+        """Return the seconds by the GPU's plan, or else by the last batch of the kind."""
         there, back = _seconds(volume), _seconds(row.volume_back) if row.volume_back else 0.0
         if there is not None and back is not None:
             return row.tiles * there + row.tiles_back * back
         return row.tiles * row.voxels * self._network.tile if self._network else None
 
     def _on_device(self, row: DryRow) -> float | None:
-        """By the measured times of the very programs, or else by the last batch of the kind."""
+        """Return the seconds by the programs' timings, or else by the last batch of the kind."""
         if row.volume:
             return self._of_volume(row, row.volume)
         forward = _program_seconds(self._cards, row.tiles)
@@ -335,9 +335,9 @@ class _CostEstimator:
 
 
 def _network_bytes(job: Job) -> int:
-    """Bytes of the host that the models take, and their networks on the CPU with a patch of each.
+    """Return the host bytes of the models, and of their CPU networks with a patch of each.
 
-    What a volume takes that is translated at once is added to its study.
+    The memory of whole-volume inference is added to its study.
     """
     on_cpu = job.devices[0].kind != "cuda"
     opened = [(job.model, job.settings.opened_for if on_cpu else None, on_cpu)]
@@ -352,13 +352,13 @@ def _network_bytes(job: Job) -> int:
 
 
 def _on_a_card(*volumes: WholeVolume | None) -> int | None:
-    """Bytes of a card for a study of which each network is open at the same time."""
+    """Return the GPU bytes for a study whose networks are all open at the same time."""
     sizes = [volume.device_bytes for volume in volumes if isinstance(volume, VolumePlan)]
     return sum(sizes) if sizes else None
 
 
 def _in_memory(*volumes: WholeVolume | None) -> int:
-    """Bytes of host memory for maps: pinned ones are kept, others are there one after another."""
+    """Return the host bytes for feature maps: pinned ones are kept, others exist in turn."""
     pinned = [volume.host_bytes for volume in volumes if isinstance(volume, VolumePlan)]
     slabs = [volume.host_bytes for volume in volumes if isinstance(volume, SlabPlan)]
     return sum(pinned) + max(slabs, default=0)
@@ -376,7 +376,7 @@ def _program_seconds(cards: "Sequence[DevicePlan]", tiles: int) -> float | None:
 
 
 def _on_volumes(noted: Sequence[tuple[int, str]], volumes: StudyVolumes | None) -> Iterator[str]:
-    """Notes on a study's only volume as they are, and on those of a series with their numbers."""
+    """Return notes on a study's only volume unchanged, and on a series' with volume numbers."""
     if volumes and volumes.is_series:
         return notes_of_volumes(noted, volumes.count)
     return (note for _, note in noted)

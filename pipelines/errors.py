@@ -6,8 +6,8 @@ PipelineError
 ├── OccupiedError      a file that this program did not make stands where a result would go
 ├── ComparisonError    a result and its truth cannot be compared
 ├── VerificationError  a result is not what a second computation gives
-├── UndecidedError     a checkpoint does not tell all that must be known of it
-├── SettingsError      what was asked for does not fit the model or the device
+├── UndecidedError     facts about a checkpoint must be stated by the user
+├── SettingsError      the request does not fit the model or the device
 ├── OutputFolderError  the output folder cannot be used at all
 │   ├── OutputFolderAwaitedError  for now: its disk is full, or another run has it
 │   └── NewerRecordError  its record was written by a newer version of this program
@@ -46,9 +46,9 @@ class VerificationError(PipelineError):
 
 
 class UndecidedError(PipelineError):
-    """Something must be said of a checkpoint before it can become a model.
+    """Facts about a checkpoint must be stated before it can become a model.
 
-    fields: of CardDraft and NetworkChoices, that are to be said.
+    fields: fields of CardDraft and NetworkChoices that must be stated.
     """
 
     def __init__(self, message: str, fields: tuple[str, ...] = ()) -> None:
@@ -57,7 +57,7 @@ class UndecidedError(PipelineError):
 
 
 class SettingsError(PipelineError):
-    """What was asked for does not fit the model or the device."""
+    """The request does not fit the model or the device."""
 
 
 class OutputFolderError(PipelineError):
@@ -69,7 +69,7 @@ class OutputFolderAwaitedError(OutputFolderError):
 
 
 class NewerRecordError(OutputFolderError):
-    """Only the program that wrote its record, or a newer one, knows which results are whose."""
+    """Only the version that wrote the folder's record, or a newer one, can read it."""
 
 
 class QueueError(PipelineError):

@@ -1,4 +1,4 @@
-"""What a batch reports to its caller while it runs, and how fast it goes.
+"""Events that a batch reports to its caller while it runs, and its pace.
 
 Imports nothing heavy, as code that only shows events need not load what the work needs.
 """
@@ -32,7 +32,7 @@ class BatchStarted:
 class Tuning:
     """A device that is being opened measures tactics, which it keeps for later starts.
 
-    what: the convolution at hand. share: of the convolutions, how many are done; 1 at the end.
+    what: the current convolution. share: share of the convolutions that are done; 1 at the end.
     """
 
     what: str
@@ -41,7 +41,7 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class DeviceOpened:
-    """A device is ready to compute. note: why it was taken, if nobody asked for it."""
+    """A device is ready to compute. note: why it was chosen, if the user did not choose it."""
 
     device: str
     note: str | None = None
@@ -53,7 +53,7 @@ class StudyStarted:
 
     While one study is in the network, the next one is read and the one before is stored.
 
-    planned: what is to be done with it.
+    planned: planned work on it.
     """
 
     planned: "PlannedStudy"
@@ -61,10 +61,11 @@ class StudyStarted:
 
 @dataclass(frozen=True, slots=True)
 class TilesDone:
-    """So many of a study's tiles are translated; 0 comes once, before the first.
+    """Some of a study's tiles are translated; 0 is reported once, before the first.
 
-    done, total: tiles. unit: of these; percent where the volume is translated at once. volume: the
-    how manieth is at hand of so many volumes, which are translated one by one.
+    study: its name. done, total: tiles. unit: their unit; percent for whole-volume inference.
+    volume, volumes: number of the current volume, from 1, and of all, which are translated one by
+    one.
     """
 
     study: str
@@ -79,7 +80,7 @@ class TilesDone:
 class Worked:
     """A stage worked on a study for some time.
 
-    span: from when to when.
+    span: that work.
     """
 
     span: "Span"
@@ -87,7 +88,7 @@ class Worked:
 
 @dataclass(frozen=True, slots=True)
 class StudyDone:
-    """A study has its row. trace: the traceback of what made it fail."""
+    """A study has its row. trace: traceback of the error that made it fail."""
 
     row: "StudyReport"
     trace: str | None = None
@@ -95,7 +96,7 @@ class StudyDone:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something that the owner of the output folder or of the device should know, in a sentence.
+    """Remark for the owner of the output folder or of the device, in a sentence.
 
     text: that sentence.
     """
@@ -122,9 +123,9 @@ Listen: TypeAlias = Callable[[Event], None]
 class Pace:
     """Estimates the time left by input bytes, the only measure known before a study is read.
 
-    done, total: studies, of all. study: the one whose tiles are translated, or that is read while
-    there is none. tiles: done and total of it. unit: of these. volume: the one of it at hand, of
-    how many.
+    done, total: finished studies, and all. study: the study whose tiles are translated, or that is
+    read while there is none. tiles: its finished tiles, and all. unit: their unit. volume: its
+    current volume, and the number of them.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:

@@ -9,7 +9,7 @@ from typing import Self
 from .errors import SettingsError
 
 FIELDS = ("stem", "suffix", "source", "target", "model", "channel", "ext")
-"""What a pattern may hold in braces.
+"""Fields that a pattern may contain in braces.
 
 stem: name of the scan's file without its extension, or of its series. suffix: the last word of that
 after an underscore, such as T1w. source, target: contrasts of the model. model: its name. channel:
@@ -22,7 +22,7 @@ _NOT_IN_NAMES = re.compile(r"[^\w.+-]+")
 
 @dataclass(frozen=True, slots=True)
 class NamePattern:
-    """A pattern that was checked.
+    """Validated pattern.
 
     parts: literal text, and the field that follows it; "" for none. The extension is left out, as
     it always ends the name.
@@ -32,7 +32,7 @@ class NamePattern:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError, with the rest of a sentence on the pattern."""
+        """Parse a pattern. Raises ValueError, with the rest of a sentence on the pattern."""
         try:
             parsed = [*Formatter().parse(text)]
         except ValueError as error:
@@ -69,12 +69,12 @@ class NamePattern:
         return any(field == "channel" for _, field in self.parts)
 
     def name(self, words: Mapping[str, str]) -> str:
-        """A result's name without its extension. words: the fields of it."""
+        """Return a result's name without its extension. words: values of the fields."""
         return "".join(literal + words.get(field, "") for literal, field in self.parts)
 
 
 def pattern_of(text: str) -> NamePattern:
-    """The pattern in a setting. Raises SettingsError."""
+    """Return the pattern in a setting. Raises SettingsError."""
     try:
         return NamePattern.parse(text)
     except ValueError as error:
@@ -82,5 +82,5 @@ def pattern_of(text: str) -> NamePattern:
 
 
 def in_a_name(text: str) -> str:
-    """A text as it may stand in a file's name; empty if none of its characters may."""
+    """Return a text as valid part of a file name; empty if no character is valid."""
     return _NOT_IN_NAMES.sub("-", text).strip("-.")

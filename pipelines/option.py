@@ -35,7 +35,7 @@ _RULES: Final = "rules"
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The place of an option in the help of a command, and its spelling.
+    """Position of an option in the help of a command, and its spelling.
 
     panel: section of the help. line: place among the rare or the other options of the section; the
     end unless stated. metavar: stands for the value. is_rare: few people need it; it comes last in
@@ -59,14 +59,14 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Where an option or setting may come from, and what depends on it.
+    """Allowed sources of an option or setting, and what depends on it.
 
-    effect: what a config file that came with a folder could do with it, and so may not. since:
-    version of the first worker that heeds the setting, 0 if jobs always name it; ALWAYS for the
-    oldest. before: what was done before it came; None if that is the default. of_route: a DICOM
+    effect: harm that a config file in a folder could do with it, and so may not. since: version of
+    the first worker that supports the setting, 0 if jobs always name it; ALWAYS for the oldest.
+    before: behaviour before it was added; None if that is the default. of_route: a DICOM
     route of the node may have it. of_series: it concerns DICOM series only. changes_result: it is
-    part of the fingerprint and of reports. of_tiles: it means nothing if volumes are translated at
-    once. of_one_volume: its figures and maps are of one volume.
+    part of the fingerprint and of reports. of_tiles: it has no effect with whole-volume inference.
+    of_one_volume: its figures and maps apply to one volume.
     """
 
     effect: Effect
@@ -81,7 +81,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a user sets a value: on the command line, and by the same name in a config file.
+    """Option by which a user sets a value, with the same name on the command line and in config.
 
     help: one sentence, which calls other options "setting name". shown: its place and spelling.
     rules: where it may come from.
@@ -93,22 +93,22 @@ class Option:
 
 
 def setting(help: str, shown: Shown, rules: Rules, *others: Option) -> Mapping[str, Any]:  # noqa: A002
-    """Metadata of a field of a record of settings. others: more options that set the field."""
+    """Return the metadata of a settings field. others: more options that set the field."""
     return {_RULES: rules, _OPTIONS: (Option(help, shown, rules), *others)}
 
 
 def unoffered(rules: Rules) -> Mapping[str, Any]:
-    """Metadata of a field of a record of settings that has no option of its own."""
+    """Return the metadata of a settings field that has no option of its own."""
     return {_RULES: rules, _OPTIONS: ()}
 
 
 def rules_in(record: Any) -> dict[str, Rules]:
-    """Rules of a record of settings, by field."""
+    """Return the rules of a record of settings, by field."""
     return {one.name: one.metadata[_RULES] for one in fields(record)}
 
 
 def options_in(record: Any) -> Iterator[tuple[str, Option]]:
-    """Options of a record of settings, each with its name and after the field that it sets."""
+    """Yield the options of a record of settings, each with its name, after the field it sets."""
     for one in fields(record):
         for option in one.metadata[_OPTIONS]:
             name = option.shown.name or one.name.replace("_", "-")
@@ -116,7 +116,7 @@ def options_in(record: Any) -> Iterator[tuple[str, Option]]:
 
 
 def words_of(kind: Any) -> tuple[str | None, ...]:
-    """Words of a Literal, and None if the type has it besides; () for all other types."""
+    """Return the words of a Literal, and None if the type also allows it; () for other types."""
     members = get_args(kind)
     if get_origin(kind) is Literal:
         return members

@@ -1,10 +1,10 @@
-"""This program as results and reports name it."""
+"""Name and version of this program for results and reports."""
 
 from functools import cache
 from importlib.metadata import version
 
 
-@cache  # which saves a look through all packages, twice a study
+@cache  # saves a search through all packages, twice per study
 def program_version() -> str:
-    """Version of this program."""
+    """Return the version of this program."""
     return version("cuda-cyclegan")

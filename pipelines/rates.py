@@ -22,9 +22,9 @@ _NETWORK: tuple[Stage, ...] = ("infer", "blend")
 
 @dataclass(frozen=True, slots=True)
 class HostRates:
-    """Seconds per voxel of the scan: reading and preparing, finishing and writing.
+    """Seconds per voxel of the scan.
 
-    load: of the former. store: of the latter.
+    load: reading and preparing. store: finishing and writing.
     """
 
     load: float
@@ -32,7 +32,7 @@ class HostRates:
 
     @classmethod
     def measured(cls, rows: Iterable[StudyReport]) -> "HostRates | None":
-        """The rates of what was translated; None if that is nothing."""
+        """Return the rates of the translated studies; None if there are none."""
         done = _done(rows)
         voxels = sum(row.voxels for row in done)
         if not voxels:
@@ -48,7 +48,7 @@ class HostRates:
 class NetworkRates:
     """Seconds of the network per tile, and of opening the device.
 
-    tile: or a voxel of the scan, of volumes that are translated at once.
+    tile: seconds per tile, or per voxel of the scan for whole-volume inference.
     """
 
     tile: float
@@ -58,7 +58,7 @@ class NetworkRates:
     def measured(
         cls, rows: Iterable[StudyReport], opening: float, *, at_once: bool = False
     ) -> "NetworkRates | None":
-        """The rates of what was translated; None if that is nothing."""
+        """Return the rates of the translated studies; None if there are none."""
         done = _done(rows)
         tiles = sum(row.tiles * (row.voxels / row.volumes if at_once else 1) for row in done)
         return cls(_seconds(done, _NETWORK) / tiles, opening) if tiles else None
@@ -68,7 +68,7 @@ class NetworkRates:
 class VerifyRates:
     """Seconds per tile that is computed a second time, on the CPU.
 
-    tile: or a voxel of the scan, of volumes that are translated at once.
+    tile: seconds per tile, or per voxel of the scan for whole-volume inference.
     """
 
     tile: float
@@ -77,7 +77,7 @@ class VerifyRates:
     def measured(
         cls, rows: Iterable[StudyReport], *, at_once: bool = False
     ) -> "VerifyRates | None":
-        """The rate of what was verified; None if that is nothing."""
+        """Return the rate of the verified studies; None if there are none."""
         verified = [(row.verified, row.voxels / row.volumes) for row in rows if row.verified]
         tiles = sum(one.tiles * (voxels if at_once else 1) for one, voxels in verified)
         return cls(fsum(one.seconds for one, _ in verified) / tiles) if tiles else None
@@ -141,9 +141,9 @@ R = TypeVar("R", HostRates, NetworkRates, VerifyRates, DeviceNote)
 
 
 class RateCache:
-    """Rates and notes by what they depend on, in one file; an unreadable one counts as empty.
+    """Cache file of rates and notes by their keys; an unreadable file counts as empty.
 
-    folder: where it lies; None to keep nothing.
+    folder: its folder; None to keep nothing.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -194,8 +194,8 @@ def network_key(model: str, patch: Sequence[int] | None, precision: str, devices
 
 
 def verify_key(model: str, patch: Sequence[int] | None) -> str:
-    """Return the key of CPU times per tile. model: hash of its file. patch: None for
-    volumes at once.
+    """Return the key of CPU times per tile. model: hash of its file. patch: None for whole
+    volumes.
     """
     extents = "x".join(map(str, patch)) if patch else "volume"
     return f"{platform.node()}, verify, {extents}, {model}"

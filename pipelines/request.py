@@ -1,4 +1,4 @@
-"""What a user asks for: which scans become what. A job of now or of a queue comes of it."""
+"""Request of a user: scans, model and options. It becomes a job, run now or from a queue."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ from .study.maps import maps_asked_for
 from .study.selection import studies_for
 
 Search: TypeAlias = Callable[[Model], Discovery]
-"""Finds studies, and holds them against a model."""
+"""Function that finds studies, and checks them against a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asked for. filters: for DICOM series; what they are to become is an option.
+    """Request of the user. filters: filters of DICOM series.
 
     inputs: files and folders. model: its file. output: the folder of results. result: name of the
-    only one there; "" mirrors the inputs. device: as `choose_devices` takes it. limits: of what may
-    be taken of a card. options: about each study.
+    only result there; "" mirrors the inputs. device: as for `choose_devices`. limits: limits on the
+    use of a GPU. options: options of each study.
     """
 
     inputs: tuple[Path, ...]
@@ -41,16 +41,14 @@ class Request:
     filters: Choice = EVERYTHING
 
     def search(self, model: Model, known: KnownHeaders | None = None) -> Discovery:
-        """Its studies, held against the model. Raises ScanError, SettingsError or
+        """Return the studies, checked against the model. Raises ScanError, SettingsError or
         OutputFolderError.
 
-        known: what earlier searches of this request read of the inputs.
+        known: headers of the inputs that earlier searches of this request read.
         """
         card, choice = model.card, self.options.choice(self.filters)
-        known = (
-            known or KnownHeaders()
-        )  # by which a header is read once for all that is asked of it
-        # The folder of one result that has a name may hold the scan as well.
+        known = known or KnownHeaders()  # reads each header only once
+        # The folder of one named result may contain the scan as well.
         found = discover_scans(self.inputs, None if self.result else self.output, choice, known)
         found = studies_for(found, card, choice.takes, choice.channels, known)
         if self.result:
@@ -68,5 +66,5 @@ class Request:
         )
 
     def search_again_and_again(self) -> Search:
-        """As `search`, to be called many times: DICOM files that do not change are read no more."""
+        """Return `search` for repeated calls, which reads unchanged DICOM files only once."""
         return partial(self.search, known=KnownHeaders())

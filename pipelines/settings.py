@@ -1,4 +1,4 @@
-"""What a user may choose about a translation; imports nothing heavy, for the command line."""
+"""Options of a translation for the user; imports nothing heavy, for the command line."""
 
 import hashlib
 import json
@@ -23,24 +23,24 @@ from .option import (
 
 Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
 FolderLayout: TypeAlias = Literal["mirror", "bids"]
-"""Of an output folder: as the inputs lie, or a BIDS derivative dataset."""
+"""Layout of an output folder: that of the inputs, or a BIDS derivative dataset."""
 OutputType: TypeAlias = Literal["same", "int16", "uint16", "float32"]
-"""Voxel type of results; "same" is the scan's own, whatever the values are."""
+"""Voxel type of results; "same" is the scan's type, whatever the values are."""
 
 MOST_OVERLAP = 0.9
-"""Of tiles: with more, nearly all of the work is done again and again."""
+"""Largest overlap of tiles; with more, nearly all of the work is repeated."""
 
 FEWEST_FLIPS, MOST_FLIPS = 2, 8
-"""Ways to mirror patches over which a spread is measured; to leave them as they are is one."""
+"""Number of ways to mirror patches for a TTA spread; the unmirrored patch is one of them."""
 
 METHOD = 1
-"""Raised whenever the program begins to make other voxels from equal settings."""
+"""Version of the method, raised whenever equal settings start to give other voxels."""
 
 
 @dataclass(frozen=True, slots=True)
 class CycleCheck:
-    """That results are translated back. model: file of the generator back. sha256: of that file;
-    "" until it was read. has_map: whether the error of each voxel is stored as a map.
+    """Cycle check of results. model: file of the reverse model. sha256: hash of that file; "" until
+    it was read. has_map: whether the error of each voxel is stored as a map.
     """
 
     model: str
@@ -54,24 +54,24 @@ class TranslateOptions:
     line, config files, routes, jobs, fingerprints and reports follow from that.
 
     patch: extents (D, H, W) of a tile; None takes the model's. overlap: share of a tile's edge that
-    neighbours share. blend: weights of overlapping tiles. precision: of the network's arithmetic;
-    None takes the device's default. volume_index: which volume of a 4-D or multi-frame file; None
-    refuses such files. overwrite: make everything anew and replace foreign files, instead of
-    keeping what is up to date. output_format, fewest_slices, allow_uneven, links: as in Choice.
-    preview, seam_score: what is made besides the results. keep_private: whether private elements of
+    neighbours share. blend: weights of overlapping tiles. precision: precision of the network's
+    arithmetic; None takes the device's default. volume_index: volume of a 4-D or multi-frame file;
+    None refuses such files. overwrite: make everything again and replace foreign files, instead of
+    keeping up-to-date results. output_format, fewest_slices, allow_uneven, links: as in Choice.
+    preview, seam_score: outputs besides the results. keep_private: whether private elements of
     a DICOM source go into its result. verify: number of tiles of each study that are computed a
     second time. any_modality: whether scans of another modality than the model's source are
     accepted. nan_to: replacement for NaN in a scan, in its own unit; None refuses such scans.
-    strict_input: whether scans unlike the model's calibration set are refused. cycle_check: how
-    results are translated back; None if they are not. spread: number of ways of mirroring the
-    patches over which a mean and a standard deviation are made; 0 makes none. resample_channels:
-    whether scans of a study on other grids than its first are resampled onto that, instead of
-    refused. inference: of tiles, or of the volume at once; None takes the model's, and patches if
-    nobody decided. output_type: voxel type of results; None takes the scan's if that holds the
-    values, else a larger one. every_volume: whether all volumes of a 4-D file are translated, one
-    by one. result_name: pattern for the names of results; "" for those of their scans. layout: of
-    the output folder. bids_suffix: of each result in a BIDS dataset; none takes those of the
-    model's target. sidecar: whether a JSON file is written beside each result, as always in a BIDS
+    strict_input: whether scans unlike the model's calibration set are refused. cycle_check: cycle
+    check of results; None for none. spread: number of ways of mirroring the patches over which mean
+    and standard deviation are computed (TTA); 0 for none. resample_channels: whether scans of a
+    study on other grids than its first are resampled onto that, instead of refused. inference:
+    inference on patches or on the whole volume; None takes the model's, and patches if it has none.
+    output_type: voxel type of results; None takes the scan's if it can represent the values, else a
+    larger one. every_volume: whether all volumes of a 4-D file are translated, one by one.
+    result_name: pattern for the names of results; "" for those of their scans. layout: layout of
+    the output folder. bids_suffix: suffix of each result in a BIDS dataset; none takes those of the
+    model's target. sidecar: whether a JSON file is written next to each result, as always in a BIDS
     dataset. any_contrast: whether scans of another contrast or modality, and masks, are accepted.
     allow_synthetic: whether results of this program are accepted as scans.
     """
@@ -308,12 +308,12 @@ class TranslateOptions:
 
     @property
     def has_sidecars(self) -> bool:
-        """Whether a JSON file is written beside each result."""
+        """Whether a JSON file is written next to each result."""
         return self.sidecar or self.layout == "bids"
 
     @property
     def takes(self) -> frozenset[SkipKind]:
-        """Kinds of scans that are taken although they are passed over otherwise."""
+        """Kinds of scans that are accepted although they are skipped by default."""
         kinds: dict[SkipKind, bool] = {
             "synthetic": self.allow_synthetic,
             "mask": self.any_contrast,
@@ -324,11 +324,11 @@ class TranslateOptions:
 
     @property
     def passes(self) -> int:
-        """How many times each tile of a study, or the volume, is translated."""
+        """Number of times each tile of a study, or the volume, is translated."""
         return max(self.spread, 1)
 
     def settings(self) -> "TranslateSettings":
-        """What changes a result. Raises ValueError while patch or precision is left open."""
+        """Return the settings that change results. Raises ValueError without patch or precision."""
         if self.patch is None or self.precision is None:
             raise ValueError("patch and precision must be chosen first")
         chosen: dict[str, Any] = {name: getattr(self, name) for name in CHANGING_RESULTS}
@@ -336,7 +336,9 @@ class TranslateOptions:
         return TranslateSettings(**chosen)
 
     def choice(self, filters: Choice = EVERYTHING) -> Choice:
-        """How studies are looked for. filters: of series; a job needs none, as it knows its own."""
+        """Return the choice for a search. filters: filters of series; a job, whose files are fixed,
+        needs none.
+        """
         return replace(
             filters,
             fewest_slices=self.fewest_slices,
@@ -359,34 +361,34 @@ CHANGING_RESULTS = tuple(name for name, rules in _RULES.items() if rules.changes
 """Settings that a fingerprint and a report name."""
 
 OF_TILES = tuple(name for name, rules in _RULES.items() if rules.of_tiles)
-"""Settings that change no voxel if a volume is translated at once."""
+"""Settings that change no voxel with whole-volume inference."""
 
 OF_ONE_VOLUME = tuple(name for name, rules in _RULES.items() if rules.of_one_volume)
-"""Settings whose figures and maps are of one volume."""
+"""Settings whose figures and maps apply to one volume."""
 
 BEFORE: dict[str, Any] = {
     name: getattr(DEFAULTS, name) if rules.before is None else rules.before
     for name, rules in _RULES.items()
 }
-"""Behaviour before a setting came, which is its default for most."""
+"""Behaviour before a setting was added, which is its default for most."""
 
 WORDS = {item.name: words for item in fields(TranslateOptions) if (words := words_of(item.type))}
-"""Settings that are one of a few words, with these; None among them if it may be left open."""
+"""Settings with a fixed set of words, and these words; None among them if it is optional."""
 
 ADDED = {name: rules.since for name, rules in _RULES.items() if rules.since is not None}
-"""Settings that came later, with the version of the first worker that heeds them.
+"""Settings that were added later, with the version of the first worker that supports them.
 
-At their default they are left out of fingerprints, so that results from before stay up to date, and
-of jobs, which older workers then take and whose key stays. 0: it always stands in jobs.
+At their default they are omitted from fingerprints, so that earlier results stay up to date, and
+from jobs, which older workers can then take and whose key stays. 0: it is always in jobs.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TranslateSettings(TranslateOptions):
-    """Options that change a result, all decided; the others are at their default.
+    """Options that change a result, all resolved; the others are at their default.
 
-    patch: extents (D, H, W) of a tile. precision: of the network's arithmetic. inference: of tiles,
-    or of the volume at once, where tiles are only where a seam score looks for their borders.
+    patch: extents (D, H, W) of a tile. precision: precision of the network's arithmetic. inference:
+    on patches or on the whole volume, for which tiles only define the borders of a seam score.
     """
 
     patch: tuple[int, int, int]  # pyright: ignore[reportGeneralTypeIssues]
@@ -395,15 +397,15 @@ class TranslateSettings(TranslateOptions):
 
     @property
     def opened_for(self) -> tuple[int, int, int] | None:
-        """Extents of the tiles for which a network is opened; None for volumes at once."""
+        """Extents of the tiles for which a network is opened; None for whole volumes."""
         return self.patch if self.inference == "patches" else None
 
     def chosen(self) -> dict[str, Any]:
-        """The settings by name."""
+        """Return the settings by name."""
         return {name: getattr(self, name) for name in CHANGING_RESULTS}
 
     def sha256(self) -> str:
-        """A name for these settings that stays the same on every machine and in every version."""
+        """Return a hash of these settings that is the same on all machines and in all versions."""
         choices = {**self.chosen(), "overlap": float(self.overlap), "method": METHOD}
         if self.nan_to is not None:
             choices["nan_to"] = self.nan_to + 0.0  # so that 0, 0.0 and -0.0 are one
@@ -413,7 +415,7 @@ class TranslateSettings(TranslateOptions):
 
 
 def added_at_default(choices: Mapping[str, object]) -> set[str]:
-    """Those among the options by name that came later and say nothing but their default."""
+    """Return the names of options that were added later and are at their default."""
     return {name for name in ADDED if name in choices and choices[name] in _meaning_nothing(name)}
 
 

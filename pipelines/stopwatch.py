@@ -1,4 +1,4 @@
-"""Seconds a stage of one study, and when they were spent."""
+"""Seconds per stage of one study, and when they were spent."""
 
 import threading
 import time
@@ -12,14 +12,14 @@ Stage: TypeAlias = Literal[
 ]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 NOT_ALWAYS: frozenset[Stage] = frozenset({"receive", "copy", "send"})
-"""Only a card has copies to tell of, and only a node receives and sends."""
+"""Stages that not every run has: only a GPU reports copies, and only a node receives and sends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One stretch of work on a study; start and stop on the clock of `time.perf_counter`.
+    """Span of work on a study; start and stop on the clock of `time.perf_counter`.
 
-    track: the thread or device queue that did it. study: its name. stage: which kind of work.
+    track: the thread or device queue that did it. study: its name. stage: kind of work.
     """
 
     study: str
@@ -34,13 +34,13 @@ class Span:
 
 
 def forget(_: Span) -> None:
-    """For a stopwatch of which only the sums are wanted."""
+    """Ignore a span, for a stopwatch of which only the sums are needed."""
 
 
 class Stopwatch:
-    """Adds up the seconds of stages, also of the one that fails; waits between stages are left out.
+    """Timer that sums the seconds of stages, including a failed one, without waits between stages.
 
-    record: told each stretch of work. stage: where the study is, or where it stopped; None before
+    record: callback for each span of work. stage: the study's current or last stage; None before
     the first stage. One thread at a time may use it.
     """
 
@@ -67,10 +67,10 @@ class Stopwatch:
             self.add(stage, threading.current_thread().name, start, self._clock())
 
     def add(self, stage: Stage, track: str, start: float, stop: float) -> None:
-        """Count a stretch that was measured elsewhere."""
+        """Count a span that was measured elsewhere."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + stop - start
         self._record(Span(self._study, stage, track, start, stop))
 
     def total(self) -> float:
-        """Seconds of all stages."""
+        """Return the seconds of all stages."""
         return sum(self.seconds.values())

@@ -1,4 +1,4 @@
-"""What a batch worked on when: the use of its time, and a trace in Chrome's format."""
+"""Timeline of a batch: the use of its time, and a trace in Chrome's format."""
 
 import json
 import time
@@ -16,9 +16,9 @@ COMPUTING: Stage = "infer"
 
 
 class Timeline:
-    """Sums up what the seconds of a batch are used for.
+    """Timeline that sums up the use of a batch's seconds.
 
-    start: of the batch, on the clock of `time.perf_counter`. devices: in words.
+    start: start of the batch, on the clock of `time.perf_counter`. devices: devices in words.
     """
 
     def __init__(self, start: float) -> None:
@@ -58,9 +58,9 @@ class Timeline:
 
 
 class Opening:
-    """Measures the time until a device is ready. seconds: None while it is not.
+    """Timer of the opening of a device. seconds: None while it is not ready.
 
-    The search for plans, which later starts will be spared, is left out.
+    The search for tactics is excluded, as later starts reuse its results.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -84,7 +84,7 @@ class Opening:
 
 
 class Trace:
-    """Keeps every span of work of a batch."""
+    """Trace of all spans of work of a batch."""
 
     def __init__(self) -> None:
         self._spans: list[Span] = []
@@ -97,7 +97,7 @@ class Trace:
     def write(self, path: Path) -> None:
         """Store the spans, for chrome://tracing or ui.perfetto.dev; raises WriteError.
 
-        One row a track; times count from the first span, in microseconds.
+        One row per track; times count from the first span, in microseconds.
         """
         spans = self._spans
         tracks = {track: row for row, track in enumerate(dict.fromkeys(s.track for s in spans), 1)}

@@ -1,4 +1,4 @@
-"""The main job: from input paths and a model file to a folder of results and a report."""
+"""Main job: from input paths and a model file to a folder of results and a report."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -53,11 +53,11 @@ from .timestamps import iso_time
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A request that was found sound: its model read, its devices chosen, its studies found.
+    """Validated request: its model read, its devices chosen, its studies found.
 
-    options: as requested, with nothing left open. discovery: those studies, and what is none.
-    back: the reverse model, if a cycle check is asked for. networks: of its only device, if one of
-    them opens already. spares: workers of its GPUs, if they were started already.
+    options: as requested, all of them resolved. discovery: those studies, and skipped paths.
+    back: the reverse model, if a cycle check is requested. networks: networks of its only device,
+    if one of them is already opening. spares: workers of its GPUs, if they were already started.
     """
 
     request: Request
@@ -71,28 +71,28 @@ class Job:
 
     @property
     def settings(self) -> TranslateSettings:
-        """What changes the results."""
+        """Settings that change the results."""
         return self.options.settings()
 
     @property
     def recipe(self) -> Recipe:
-        """What the results are made with."""
+        """Recipe of the results."""
         return Recipe(self.model.identity, self.settings.sha256())
 
     @property
     def network_key(self) -> str:
-        """Under which the speed of this job's network is remembered."""
+        """Cache key of the measured network speed."""
         settings = self.settings
         return network_key(self._models, settings.opened_for, settings.precision, self._devices)
 
     @property
     def verify_key(self) -> str:
-        """Under which it is remembered how long the CPU takes for a tile, or a volume."""
+        """Cache key of the measured time the CPU takes for a tile, or a volume."""
         return verify_key(self.model.sha256, self.settings.opened_for)
 
     @property
     def opening_key(self) -> str:
-        """Under which it is remembered how long its devices take to open."""
+        """Cache key of the measured opening time of its devices."""
         return opening_key(self._devices)
 
     @property
@@ -104,18 +104,18 @@ class Job:
         return f"{self.devices[0].kind} of --device {self.request.device}"
 
     def host_keys(self, study: Study) -> tuple[str, str]:
-        """Under which the speed of reading and writing such studies is remembered."""
+        """Return the cache keys of the measured speed of reading and writing such studies."""
         options = self.options
         maps = f" with {options.spread} flips" if options.spread else ""
         return host_keys(study, self._models, f"{options.output_format}{maps}")
 
     def known_host_keys(self, study: Study) -> tuple[str, ...]:
-        """Under which it may be known, the best first: without maps it is nearly the same."""
+        """Return the cache keys that may have this speed, best first; maps change it little."""
         plain = host_keys(study, self._models, self.options.output_format)
         return tuple(dict.fromkeys((*self.host_keys(study), *plain)))
 
     def planner(self, entries: Mapping[str, ManifestEntry]) -> Planner:
-        """What judges studies against an output folder with these entries in its manifest."""
+        """Return the planner for an output folder with these entries in its manifest."""
         options = self.options
         return Planner(
             self.request.output,
@@ -130,7 +130,7 @@ class Job:
         )
 
     def plan(self) -> tuple[PlannedStudy, ...]:
-        """What a run would do about each study; writes nothing."""
+        """Return the planned work of a run on each study; writes nothing."""
         return self.planner(load(self.request.output)).plan(self.discovery.studies)
 
 
@@ -148,10 +148,10 @@ def open_job(request: Request, model: Model | None = None) -> Job:
 def begun_job(
     request: Request, read_model: Callable[[], Model], spares: SpareWorkers | None = None
 ) -> Iterated[Job]:
-    """As `open_job`; where one card computes, the network opens while studies are looked for.
+    """Open a job as `open_job` does; on a single GPU, open the network while studies are searched.
 
-    `run_job` takes both from there. read_model: the request's, which is being read. spares: workers
-    of its cards, which tell of them; without, the driver is started here.
+    `run_job` uses the job's networks and spares. read_model: returns the request's model, which is
+    being read. spares: workers of its GPUs, which report them; without, the driver is started here.
     """
     model = read_model()
     job = _checked(request, model, spares.cards() if spares else ())
@@ -163,7 +163,7 @@ def begun_job(
 
 
 def _checked(request: Request, model: Model, cards: Collection[CudaDevice] = ()) -> Job:
-    """The job of a request before its studies are known."""
+    """Return the job of a request before its studies are known."""
     back = back_model(model, request.options)
     asked = check_read(request.options, back)
     devices, options = decided(model, request.device, request.limits, asked, back, cards)
@@ -175,16 +175,16 @@ def _networks_of(job: Job) -> Networks:
 
 
 def _opens_early(job: Job) -> bool:
-    """Whether a job has one GPU, whose memory is not shared with another network."""
+    """Return whether a job has one GPU, whose memory is not shared with another network."""
     return job.devices[0].kind == "cuda" and len(job.devices) == 1 and not job.back
 
 
 def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None) -> BatchReport:
-    """Translate what is due. A KeyboardInterrupt ends the batch early, with a report all the same.
+    """Translate pending studies. A KeyboardInterrupt ends the batch early, still with a report.
 
-    confirm: called before the first study if results of another model or of other settings are to
-    be replaced; what it raises leaves them as they are. Raises OutputFolderError or EngineError,
-    before the first study.
+    confirm: called before the first study if results of another model or of other settings would be
+    replaced; an exception that it raises leaves them as they are. Raises OutputFolderError or
+    EngineError, before the first study.
     """
     started, start = datetime.now().astimezone(), time.perf_counter()
     request = job.request
@@ -244,7 +244,7 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
 
 
 def _without_lost(rows: tuple[StudyReport, ...], place: OutputPlace) -> tuple[StudyReport, ...]:
-    """The rows, in which nothing is done if the output folder went away with it."""
+    """Return the rows, with finished ones failed if the output folder was moved or removed."""
     try:
         place.check()
     except WriteError as error:
@@ -256,7 +256,7 @@ def _without_lost(rows: tuple[StudyReport, ...], place: OutputPlace) -> tuple[St
 
 
 def new_device_note(job: Job) -> str:
-    """Why no GPU is used, or "" if an earlier batch on this machine had the same note."""
+    """Return why no GPU is used, or "" if an earlier batch on this machine had the same note."""
     if job.request.device == "cpu":
         return ""
     return new_note(job.devices[0].note or "", RateCache(cache_folder()))
@@ -265,7 +265,7 @@ def new_device_note(job: Job) -> str:
 def _remember(
     job: Job, planned: Sequence[PlannedStudy], rows: Sequence[StudyReport], opening: Opening
 ) -> None:
-    """Keep how fast this batch went, for plans of the next."""
+    """Store the measured speeds of this batch, for plans of the next."""
     cache = RateCache(cache_folder())
     at_once = job.settings.inference == "volume"
     if verify := VerifyRates.measured(rows, at_once=at_once):
@@ -280,16 +280,16 @@ def _remember(
         by_keys.setdefault(keys[row.name], []).append(row)
     for of_kind, alike in by_keys.items():
         if host := HostRates.measured(alike):
-            # What a back-translation prepares and finishes is of use to no other batch.
+            # The preparation and finishing times of a back-translation fit no other batch.
             cache.put(host, *(of_kind[:1] if job.back else of_kind))
 
 
 def _batch_run(
     job: Job, planned: Sequence[PlannedStudy], manifest: Manifest, networks: Networks
 ) -> BatchRun:
-    """One device in this process as long as it works, or several in a process each.
+    """Return the run: one device in this process as long as it works, or a process per device.
 
-    None is opened if nothing is to be translated. networks: of the first device.
+    No device is opened if nothing needs translation. networks: networks of the first device.
     """
     opens = any(study.action == "translate" for study in planned)
     kind = JobKind(job.model, job.options, job.recipe, job.back, opens)

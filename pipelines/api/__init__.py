@@ -1,6 +1,6 @@
-"""What other programs call: the public names, which the root package hands on.
+"""Public API for other programs, re-exported by the root package.
 
-May import all of pipelines, engine and io. Must not print, hear signals or keep global state.
+May import all of pipelines, engine and io. Must not print, handle signals or keep global state.
 """
 
 from ...engine.errors import DeviceUnavailableError, EngineError, ModelFileError

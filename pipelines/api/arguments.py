@@ -1,4 +1,4 @@
-"""What callers pass: a value of a wrong type is a SettingsError that names the argument."""
+"""Checks of callers' arguments: a value of a wrong type is a SettingsError naming the argument."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
@@ -17,26 +17,26 @@ Record = TypeVar("Record")
 
 
 def path_of(name: str, given: object) -> Path:
-    """A path, of text or a path. Raises SettingsError."""
+    """Return a path from text or a path. Raises SettingsError."""
     if not isinstance(given, str | PathLike):
         raise _wrong(name, "a path", given)
     return Path(cast("AnyPath", given))
 
 
 def paths_of(name: str, given: object) -> tuple[Path, ...]:
-    """The paths of one path or several. Raises SettingsError."""
+    """Return the paths from one path or several. Raises SettingsError."""
     if isinstance(given, Iterable) and not isinstance(given, str | bytes | PathLike):
         return tuple(path_of(name, each) for each in cast("Iterable[object]", given))
     return (path_of(name, given),)
 
 
 def model_of(given: object) -> Model:
-    """A model, or that of a path. Raises SettingsError or ModelFileError."""
+    """Return a model, loaded if a path is passed. Raises SettingsError or ModelFileError."""
     return given if isinstance(given, Model) else load_model(path_of("model", given))
 
 
 def typed(name: str, kind: type[Record], given: object) -> Record:
-    """A value as its type has it: tuples for lists, Python's numbers for NumPy's.
+    """Return a value converted to its type: lists to tuples, NumPy's numbers to Python's.
 
     Raises SettingsError.
     """
@@ -56,7 +56,7 @@ def _plain(name: str, given: object) -> object:
 
 
 def record(name: str, kind: type[Record], given: object) -> Record:
-    """A record of settings, each field of its type. Raises SettingsError."""
+    """Return a record of settings with checked field types. Raises SettingsError."""
     if not isinstance(given, kind):
         raise _wrong(name, f"a {kind.__name__}", given)
     of_record: Any = given
@@ -66,7 +66,7 @@ def record(name: str, kind: type[Record], given: object) -> Record:
 
 
 def options_of(given: TranslateOptions) -> TranslateOptions:
-    """Options whose fields have their types, with the back model by its file.
+    """Return options with checked field types, and the reverse model replaced by its file.
 
     Raises SettingsError.
     """
@@ -79,7 +79,7 @@ def options_of(given: TranslateOptions) -> TranslateOptions:
 
 
 def texts_of(name: str, given: object) -> frozenset[str]:
-    """One text or several. Raises SettingsError."""
+    """Return the texts from one text or several. Raises SettingsError."""
     if isinstance(given, str):
         return frozenset({given})
     several = [*cast("Iterable[object]", given)] if isinstance(given, Iterable) else given
@@ -87,13 +87,13 @@ def texts_of(name: str, given: object) -> frozenset[str]:
 
 
 def mapping_of(name: str, given: object) -> dict[str, str]:
-    """Texts by text. Raises SettingsError."""
+    """Return a mapping of texts to texts. Raises SettingsError."""
     plain = {**cast("Mapping[str, object]", given)} if isinstance(given, Mapping) else given
     return typed(name, dict[str, str], plain)
 
 
 def listener(given: object) -> Listen:
-    """What is called with each event. Raises SettingsError."""
+    """Return the callback for events. Raises SettingsError."""
     if not callable(given):
         raise _wrong("on_event", "a function of one event", given)
     return cast("Listen", given)

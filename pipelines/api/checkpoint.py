@@ -1,4 +1,4 @@
-"""A training checkpoint becomes a model file."""
+"""Import of a training checkpoint as a model file."""
 
 import dataclasses
 from pathlib import Path
@@ -25,16 +25,16 @@ def import_checkpoint(
     reference: AnyPath | None = None,
     replace: bool = False,
 ) -> Model:
-    """Make a model of a training checkpoint, write its file, and return it; runs no code in it.
+    """Convert a training checkpoint to a model, write its file, and return it; runs no code in it.
 
-    checkpoint: weights from training. output: the file to make, whole or not at all. card: what the
-    training data were like. choices: what is to be said of the network where the weights do not
-    tell. reference: a file of a patch and what the training code made of it, which proves what the
-    network computes. replace: whether an output that is there may go.
+    checkpoint: weights from training. output: model file to write atomically. card: description of
+    the training data. choices: choices about the network that the weights do not determine.
+    reference: a file of a patch and the training code's output for it, which verifies the network's
+    computation. replace: whether an existing output may be replaced.
 
-    Raises UndecidedError, with the fields that are to be said; EngineError for a checkpoint that is
-    refused or not understood; SettingsError for what does not fit it; OccupiedError for an output
-    that is there; WriteError.
+    Raises UndecidedError, with the fields that must be stated; EngineError for a checkpoint that is
+    rejected or not recognised; SettingsError for arguments that do not fit it; OccupiedError for an
+    existing output; WriteError.
 
     >>> model = import_checkpoint(
     ...     "latest_net_G_A.pth",

@@ -1,4 +1,4 @@
-"""Folders of scans become folders of results."""
+"""Translation of folders of scans to folders of results."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -28,11 +28,11 @@ from .arguments import (
 )
 
 _IN_MEMORY = Path("in memory")
-"""In place of a model's file in the report."""
+"""Placeholder in the report for the file of a model without one."""
 
 
 def ignore_event(_: Event) -> None:
-    """Events that nobody wants to hear of."""
+    """Ignore an event."""
 
 
 def translate_folder(
@@ -52,20 +52,20 @@ def translate_folder(
 ) -> BatchReport:
     """Translate all scans in files and folders, as the command does, and report on each.
 
-    inputs: scan files, and folders to search for them. model: or its file. output: the folder of
-    results, which mirrors the inputs; results that are up to date are kept. device: "auto", "cpu",
-    "cuda", "cuda:0,1" for several cards, or "onnxruntime:PROVIDER". options: about each study.
-    modality, series: of DICOM series, the one or those to take, and a regular expression to find in
-    their description or label. channels: patterns by the names of a model's channels, where scans
-    are not named after them as in BIDS. include, exclude: patterns of paths below an input folder,
-    of what is taken and left out. limits: of what may be taken of a card. on_event: called
-    with each event, one at a time, in the thread that called this.
+    inputs: scan files, and folders to search for them. model: model or its file. output: folder of
+    results, which mirrors the inputs; up-to-date results are kept. device: "auto", "cpu",
+    "cuda", "cuda:0,1" for several GPUs, or "onnxruntime:PROVIDER". options: options of each study.
+    modality, series: for DICOM series, the modalities to take, and a regular expression to find in
+    their description or label. channels: patterns by the names of a model's channels, if scans
+    are not named after them as in BIDS. include, exclude: patterns of paths below an input folder
+    to take and to leave out. limits: limits on the use of a GPU. on_event: called with each event,
+    one at a time, in the calling thread.
 
-    A scan that cannot be translated fails alone; its row tells why. What `on_event` raises, and a
-    KeyboardInterrupt, ends the batch as soon as results under way are stored, and is raised then;
-    the same call goes on where that was. Raises before the first study: ModelFileError,
-    DeviceUnavailableError or another EngineError; SettingsError; OutputFolderError; ScanError for
-    an input that is missing.
+    A scan that cannot be translated fails without affecting others; its row has the reason. An
+    exception of `on_event`, or a KeyboardInterrupt, ends the batch as soon as results in flight are
+    stored, and is raised then; the same call continues from there. Raises before the first study:
+    ModelFileError, DeviceUnavailableError or another EngineError; SettingsError; OutputFolderError;
+    ScanError for a missing input.
 
     >>> report = translate_folder("scans", "t1-to-t2.safetensors", "results", device="cpu")
     >>> [(row.name, row.status) for row in report.studies]
@@ -115,7 +115,7 @@ def _pattern(series: "str | re.Pattern[str]") -> "re.Pattern[str] | None":
 
 
 class _Caller:
-    """Who hears the events; what it raises ends the batch as Ctrl-C would, and is kept."""
+    """Caller's callback for events; its exception ends the batch like Ctrl-C, and is kept."""
 
     def __init__(self, on_event: Listen) -> None:
         self._on_event = on_event

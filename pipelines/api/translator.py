@@ -1,4 +1,4 @@
-"""A model that stays open on a device, and translates scans one by one."""
+"""Translator: a model that stays open on a device, and translates scans one by one."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -34,14 +34,13 @@ from .arguments import listener, mapping_of, model_of, paths_of, record, typed
 from .folder import ignore_event
 
 _AXES_OF_CHANNELS = 4
-"""Of an array [channel, i, j, k]."""
+"""Number of axes of an array [channel, i, j, k]."""
 
 
 class Translator:
-    """A model on one device, from when it is made until it is closed; a context manager.
+    """Model that is open on one device from its creation until it is closed; a context manager.
 
-    Any number of threads may translate with it at a time. A process must open its own after it was
-    forked.
+    Any number of threads may translate with it at a time. A forked process must open its own.
 
     >>> with Translator(load_model("t1-to-t2.safetensors"), device="cpu") as translator:
     ...     made = translator.translate_file("scans/a.nii.gz")
@@ -68,23 +67,23 @@ class Translator:
         limits: CudaLimits = NO_LIMITS,
         on_event: Listen = ignore_event,
     ) -> None:
-        """Open a model on a device, which may take seconds, and a minute on a card new to it.
+        """Open a model on a device, which may take seconds, and a minute on a GPU new to it.
 
-        model: or the path of its file.
-        device: "auto" (a card, or else the CPU), "cpu", "cuda:N" or "onnxruntime:PROVIDER".
-        precision: of the network's arithmetic; None takes fp16 on a card and else fp32. patch:
-        extents (D, H, W) of a tile in voxels; None takes those of the training. overlap: share of
-        a tile's edge that neighbours share. blend: weights of overlapping tiles. resample_channels:
-        whether scans of a study on other grids than its first are resampled onto that, instead of
-        refused. inference: "patches", or "volume" for one pass of the network over each volume;
-        None takes what the model's card says, else "volume" where no norm takes statistics of a
-        patch. nan_to: what stands for NaN in a scan, in its unit; None refuses such scans.
-        fewest_slices, allow_uneven: of DICOM series, how many images are a volume, and whether
-        stacks with gaps, uneven spacing or tilt are resampled, instead of refused. any_contrast,
-        allow_synthetic: whether files of another contrast than the model's source, masks, and
-        results of this program are taken, instead of refused. limits: of what may be taken of a
-        card. on_event: called with Tuning, Remark and DeviceOpened while this
-        opens, and with TilesDone in the thread that translates.
+        model: model or the path of its file.
+        device: "auto" (a GPU, or else the CPU), "cpu", "cuda:N" or "onnxruntime:PROVIDER".
+        precision: precision of the network's arithmetic; None takes fp16 on a GPU and fp32
+        otherwise. patch: extents (D, H, W) of a tile in voxels; None takes those of the training.
+        overlap: share of a tile's edge that neighbours share. blend: weights of overlapping tiles.
+        resample_channels: whether scans of a study on other grids than its first are resampled onto
+        that, instead of refused. inference: "patches", or "volume" for one pass of the network over
+        each volume; None takes that of the model card, else "volume" if no norm takes statistics of
+        a patch. nan_to: replacement for NaN in a scan, in its unit; None refuses such scans.
+        fewest_slices, allow_uneven: for DICOM series, least number of images of a volume, and
+        whether stacks with gaps, uneven spacing or tilt are resampled, instead of refused.
+        any_contrast, allow_synthetic: whether files of another contrast than the model's source,
+        masks, and results of this program are taken, instead of refused. limits: limits on the use
+        of a GPU. on_event: called with Tuning, Remark and DeviceOpened while this opens, and with
+        TilesDone in the thread that translates.
 
         Raises DeviceUnavailableError or another EngineError, and SettingsError.
         """
@@ -126,9 +125,9 @@ class Translator:
         self.close()
 
     def close(self) -> None:
-        """Give back what was taken of the device; no thread may be translating.
+        """Release the device's memory; no thread may be translating.
 
-        CUDA's libraries keep their context on a card, some 550 MiB, until the process ends.
+        CUDA's libraries keep their context on a GPU, some 550 MiB, until the process ends.
         """
         self._generator = None
         self._opened.close()
@@ -139,9 +138,9 @@ class Translator:
         """Translate an array, which stays as it is, onto the same grid.
 
         voxels: [i, j, k] in the scan's unit, such as HU, whole or floating-point numbers; for a
-        model that takes several channels [channel, i, j, k], in its order. affine: (4, 4), from
-        (i, j, k, 1) to millimetres in RAS+; None for what has its own, a Volume, image or path,
-        which is translated as by `translate_volume`. The result's `values()` are float32
+        model with several input channels [channel, i, j, k], in its order. affine: (4, 4), from
+        (i, j, k, 1) to millimetres in RAS+; None for a Volume, image or path, which has its own
+        and is translated as by `translate_volume`. The result's `values()` are float32
         [i, j, k] in the unit of the target scans; its `voxels` are these as a file would store
         them.
 
@@ -170,14 +169,15 @@ class Translator:
         volume_index: int | None = None,
         channels: Mapping[str, str] = MappingProxyType({}),
     ) -> Volume:
-        """Translate the one scan of a file or folder; writes nothing.
+        """Translate the only scan of a file or folder; writes nothing.
 
         path: a NIfTI, NRRD or MetaImage file, or a folder with one DICOM series; for a model that
         takes several channels one of each, in its order, or a folder with them, named as in BIDS.
-        volume_index: which volume, from 0, of a file that holds several; None refuses such files.
-        channels: patterns by the names of channels, where scans in a folder are named otherwise.
+        volume_index: index from 0 in a file of several volumes; None refuses such files.
+        channels: patterns by the names of channels, if scans in a folder are named otherwise.
 
-        Raises ScanError for what cannot be read or is not one scan, PreparationError, EngineError.
+        Raises ScanError for a path that cannot be read or is not one scan, PreparationError,
+        EngineError.
 
         >>> with Translator(load_model("t1-to-t2.safetensors"), device="cpu") as translator:
         ...     made = translator.translate_file("scans/a.nii.gz")
@@ -193,7 +193,7 @@ class Translator:
         return result
 
     def _study_at(self, paths: Sequence[Path], channels: Mapping[str, str]) -> Study:
-        """The one study of one path, or of a path for each channel. Raises ScanError."""
+        """Return the only study of one path, or of a path per channel. Raises ScanError."""
         card, choice = self.model.card, self._options.choice()
         if len(paths) == 1:
             [path] = paths
@@ -212,10 +212,10 @@ class Translator:
     def translate_volume(self, volume: AnyScan | Sequence[AnyScan], name: str = "") -> Volume:
         """Translate a volume, such as `from_nibabel` makes, onto the same grid.
 
-        volume: or an image of nibabel or SimpleITK, or a path; for a model that takes several
-        channels one of each, in its order. name: for the events. Raises ScanError for what is no
-        scan, PreparationError and EngineError, and SettingsError for a model that makes several
-        volumes. The notes of the result tell what a user should know of how it was made.
+        volume: volume, image of nibabel or SimpleITK, or path; for a model with several input
+        channels one of each, in its order. name: study name in the events. Raises ScanError for
+        anything but a scan, PreparationError and EngineError, and SettingsError for a model with
+        several output volumes. The result has notes for the user on how it was made.
 
         >>> import nibabel
         >>> scan = from_nibabel(nibabel.load("scans/a.nii.gz"))
@@ -236,11 +236,11 @@ class Translator:
     def translate_channels(
         self, volumes: AnyScan | Sequence[AnyScan], name: str = ""
     ) -> tuple[Volume, ...]:
-        """Translate the scans of one study, and return a volume for each channel that comes out.
+        """Translate the scans of one study, and return a volume for each output channel.
 
-        volumes: or images or paths, in the order of the model's channels, on one grid; the results
-        lie on that of the first. name: for the events. Raises ScanError, PreparationError and
-        EngineError. The notes of the first result tell what a user should know of how all were
+        volumes: volumes, images or paths, in the order of the model's channels, on one grid; the
+        results are on the grid of the first. name: study name in the events. Raises ScanError,
+        PreparationError and EngineError. The first result has notes for the user on how all were
         made.
 
         >>> import nibabel
@@ -253,9 +253,10 @@ class Translator:
         return self._translated(self._scans(volumes), name)
 
     def _scans(self, given: AnyScan | Sequence[AnyScan]) -> Scans:
-        """The scans of one study, with NaN replaced if asked. Raises ScanError, PreparationError.
+        """Return the scans of one study, with NaN replaced if requested.
 
-        What the caller holds is not changed, even where its voxels may be written.
+        The caller's arrays are not changed, even if they are writable. Raises ScanError or
+        PreparationError.
         """
         card, options = self.model.card, self._options
         translator = StudyTranslator(self.model, options)
@@ -271,7 +272,7 @@ class Translator:
         return translator.align(volumes, card.input_channels)
 
     def _translated(self, scans: Scans, name: str) -> tuple[Volume, ...]:
-        """The volumes that the network makes of the scans of one study."""
+        """Return the volumes that the network computes from the scans of one study."""
         generator = self._generator
         if generator is None:
             raise RuntimeError("This translator is closed; make another.")
@@ -293,7 +294,7 @@ class Translator:
 
 
 def _read_only(volume: Volume) -> Volume:
-    """The volume with a view of its voxels that may not be written."""
+    """Return the volume with a read-only view of its voxels."""
     voxels = volume.voxels.view()
     voxels.flags.writeable = False
     return replace(volume, voxels=voxels)

@@ -1,4 +1,4 @@
-"""Measurements of a network under many settings and beside rivals, each in a process of its own.
+"""Measurements of a network under many settings and against rivals, each in its own process.
 
 May import engine's benchmark. Must not render.
 """

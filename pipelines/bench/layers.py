@@ -1,4 +1,4 @@
-"""Steps that do the same, taken together: what a table or plot of layers shows."""
+"""Steps with the same operation, grouped for a table or plot of layers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,9 +8,10 @@ from ...engine.benchmark.measurement import LayerTime
 
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
-    """Steps of one operation and plan. seconds, flops and bytes: of all of them.
+    """Steps of one operation and tactic. seconds, flops and bytes: totals of all steps.
 
-    layers: their names. plan: how the device does them, None where it has no choice.
+    layers: their names. operation: their operation. plan: tactic on the device, None if it has no
+    choice.
     """
 
     layers: tuple[str, ...]
@@ -22,28 +23,28 @@ class LayerGroup:
 
     @property
     def name(self) -> str:
-        """The operation, and how often or of which layer."""
+        """Operation, with the number of its layers or the name of its only one."""
         count = len(self.layers)
         return f"{count} x {self.operation}" if count > 1 else f"{self.layers[0]}: {self.operation}"
 
     @property
     def flop_rate(self) -> float | None:
-        """FLOP/s; None of what is no convolution."""
+        """FLOP/s; None if the operation is not a convolution."""
         return self.flops / self.seconds if self.flops else None
 
     @property
     def byte_rate(self) -> float | None:
-        """Bytes a second that had to be moved at least."""
+        """Least number of bytes moved per second."""
         return self.bytes / self.seconds if self.bytes else None
 
     @property
     def intensity(self) -> float | None:
-        """FLOP a byte."""
+        """Arithmetic intensity in FLOP per byte."""
         return self.flops / self.bytes if self.flops and self.bytes else None
 
 
 def grouped(layers: Iterable[LayerTime]) -> list[LayerGroup]:
-    """Groups, those that take longest first."""
+    """Return the groups, slowest first."""
     found: dict[tuple[str, str | None], list[LayerTime]] = {}
     for layer in layers:
         found.setdefault((layer.operation, layer.plan), []).append(layer)

@@ -1,4 +1,4 @@
-"""Measures one network under one setting, in this process."""
+"""Measurement of one network under one setting, in this process."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,16 +22,16 @@ _SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A network by where it comes from, so that another process can make the same one.
+    """Network identified by its source, so that another process can build the same one.
 
-    source: a model file, or the specification of a generator that nobody trained.
+    source: a model file, or the specification of an untrained generator.
     """
 
     source: Path | Spec
 
     @property
     def name(self) -> str:
-        """In words, for the user."""
+        """Description for the user."""
         match self.source:
             case Path():
                 return str(self.source)
@@ -41,7 +41,7 @@ class Subject:
                 return f"U-Net generator, ngf {spec.width}, {spec.levels} levels, drawn weights"
 
     def load(self) -> tuple[Network, Triple | None]:
-        """The network, and the patch that it was trained for. Raises ModelFileError."""
+        """Return the network, and the patch that it was trained for. Raises ModelFileError."""
         if isinstance(self.source, Path):
             model = load_model(self.source)
             return model.network, model.card.patch
@@ -49,7 +49,8 @@ class Subject:
 
 
 def drawn(graph: Graph) -> Network:
-    """The graph with the same noise each time, which keeps the size of a signal (He et al. 2015).
+    """Return the graph with reproducible random weights that preserve signal variance (He et al.
+    2015).
 
     Zeros would run faster than any trained network does.
     """
@@ -57,7 +58,7 @@ def drawn(graph: Graph) -> Network:
     weights: dict[str, FloatArray] = {}
     for name, shape in graph.weight_shapes():
         if len(shape) == 5:
-            # Of a transposed convolution the outputs come second; the smaller count is cautious.
+            # A transposed convolution has its outputs second; the smaller count is cautious.
             spread = np.sqrt(2 / (np.prod(shape) / max(shape[:2])))
             weights[name] = (random.standard_normal(shape) * spread).astype(np.float32)
         else:
@@ -67,22 +68,22 @@ def drawn(graph: Graph) -> Network:
 
 
 def noise(channels: int, patch: Triple, batch: int) -> FloatArray:
-    """Patches [batch, channels, D, H, W] in [-1, 1), the same ones each time."""
+    """Return reproducible patches [batch, channels, D, H, W] in [-1, 1)."""
     drawn = np.random.default_rng(_SEED).random((batch, channels, *patch), np.float32)
     return 2 * drawn - 1
 
 
 _PATCHES: dict[str, Triple] = {"cuda": (128, 128, 128), "cpu": (64, 64, 64)}
-"""For networks that say nothing of patches: such that a first look takes seconds."""
+"""Default patches for networks that define none, so that a first measurement takes seconds."""
 
 _Keep = Callable[[FloatArray], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a network is run. patch: (D, H, W). batch: patches in one run.
+    """Setting in which a network runs. patch: (D, H, W). batch: patches in one run.
 
-    device: on which. precision: of its arithmetic.
+    device: device that runs it. precision: precision of its arithmetic.
     """
 
     device: Device
@@ -93,9 +94,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What is measured, how it is run, and how thoroughly it is timed.
+    """Benchmark: the subject, its setting, and the time budget.
 
-    subject: the network and its name. setting: how it is run. budget: for how long.
+    subject: the network and its name. setting: setting in which it runs. budget: time to spend.
     """
 
     subject: Subject
@@ -105,9 +106,9 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class BenchOutcome:
-    """What was measured, and what became of the first patch: [1, C, D, H, W].
+    """Measurement, and the network's output for the first patch: [1, C, D, H, W].
 
-    output: of that patch.
+    measured: the measurement. output: that output.
     """
 
     measured: Measured
@@ -116,11 +117,11 @@ class BenchOutcome:
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest:
-    """What the user asked for; None takes the model's or the device's default.
+    """Benchmark request of the user; None takes the model's or the device's default.
 
-    subject: the network and its name. device: as for `translate`. limits: of what may be taken of a
-    card. precision: of the arithmetic. patch: (D, H, W). batch: patches in one run. budget: for how
-    long to time.
+    subject: the network and its name. device: as for `translate`. limits: limits on the use of a
+    GPU. precision: precision of the arithmetic. patch: (D, H, W). batch: patches in one run.
+    budget: time to spend.
     """
 
     subject: Subject
@@ -153,9 +154,9 @@ def open_bench(request: BenchRequest) -> tuple[Bench, Network]:
 def measure(
     bench: Bench, network: Network | None = None, progress: Progress = ignore_progress
 ) -> BenchOutcome:
-    """Measure; network: the subject's, where the caller has it already. Raises EngineError.
+    """Measure; network: the subject's, if the caller has it already. Raises EngineError.
 
-    progress: told of the search for fast plans, should there be one.
+    progress: called with the progress of the search for fast tactics, if there is one.
     """
     setting = bench.setting
     if network is None:

@@ -1,4 +1,4 @@
-"""Which patch, batch and precision translate a scan fastest on a device."""
+"""Search for the patch, batch and precision that translate a scan fastest on a device."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,14 +16,14 @@ from .measurement import Bench, Setting, measure
 _EDGES = (64, 96, 128, 160, 192)
 _BATCHES = (1, 2, 4, 8, 16)
 _WORTH = 1.02
-"""How much faster a batch must be than one half as large for a still larger one to be tried."""
+"""Speedup that a batch must have over one half as large for a still larger one to be tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What is to be translated: extents (D, H, W), and the share that neighbouring tiles share.
+    """Scan to translate. extents: (D, H, W).
 
-    overlap: that share.
+    overlap: share of its edge that a tile shares with its neighbour.
     """
 
     extents: Triple = (192, 256, 256)
@@ -32,9 +32,10 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One setting. measured: None if it cannot run, for the reason.
+    """Result for one setting. measured: measurement, None if it cannot run.
 
-    tiles: of the scan. seconds: of the network for all of them. is_too_large: for the memory.
+    setting: the setting. tiles: number of tiles of the scan. reason: reason why it cannot run.
+    seconds: time of the network for all tiles. is_too_large: whether it exceeds the memory.
     """
 
     setting: Setting
@@ -45,15 +46,17 @@ class Tried:
     is_too_large: bool = False
 
     def voxels_per_second(self, scan: Scan) -> float:
-        """Of the finished scan: what overlaps and what an incomplete batch computes is waste."""
+        """Return the throughput in voxels of the finished scan, without overlaps and padding of an
+        incomplete batch.
+        """
         return prod(scan.extents) / self.seconds if self.measured else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What is tried, each combined with each, as far as it is worth it.
+    """Candidate values, tried in all combinations that are worthwhile.
 
-    patches: (D, H, W). batches: patches in one run. precisions: of the arithmetic.
+    patches: (D, H, W). batches: patches in one run. precisions: precisions of the arithmetic.
     """
 
     patches: tuple[Triple, ...]
@@ -69,10 +72,10 @@ def candidates(
     precision: Precision | None,
     longest: int,
 ) -> Candidates:
-    """What is asked for, and the usual choices where that is None.
+    """Return the requested values, and the usual candidates where a value is None.
 
-    own: the patch to try in any case. longest: edge of others, 0 for no others. On a GPU fp32 is
-    left out, and on the CPU all else, unless it is asked for.
+    own: patch that is always tried. longest: longest edge of other patches, 0 for no others. A GPU
+    does not try fp32, and the CPU tries nothing else, unless requested.
     """
     usual = [(edge, edge, edge) for edge in _EDGES if edge <= longest]
     patches = {own, *(patch for patch in usual if _fits(graph, patch))}
@@ -87,7 +90,7 @@ def candidates(
 
 
 def sweep(bench: Bench, network: Network, found: Candidates, scan: Scan) -> Iterator[Tried]:
-    """Each setting as it is measured; larger ones are left out where smaller ones did not fit."""
+    """Yield each setting once measured; larger ones are skipped if smaller ones did not fit."""
     for precision in found.precisions:
         for patch in found.patches:
             setting = replace(bench.setting, patch=patch, precision=precision)
@@ -100,7 +103,7 @@ def sweep(bench: Bench, network: Network, found: Candidates, scan: Scan) -> Iter
 
 
 def best(rows: Iterable[Tried], scan: Scan) -> Tried | None:
-    """The fastest; None if none could run."""
+    """Return the fastest setting; None if none could run."""
     ran = [row for row in rows if row.measured]
     return max(ran, key=lambda row: row.voxels_per_second(scan), default=None)
 

@@ -1,6 +1,6 @@
-"""The same network by other means: PyTorch's modes, other cuDNN libraries.
+"""Rivals that run the same network: PyTorch's modes, and other cuDNN libraries.
 
-Each in a process of its own, which may crash, hang or fill the card without harm to others.
+Each runs in a process of its own, which may crash, hang or fill the GPU without affecting others.
 """
 
 import os
@@ -19,18 +19,18 @@ from ..run.process import Channel, WorkerProcess, ending, launch
 from .measurement import Bench, measure, noise
 
 _OTHER_INPUTS = 3
-"""Batches taken in turn, so that no cache holds what the next run reads."""
+"""Number of further batches used in turn, so that no cache contains the next run's input."""
 
 _LONGEST_REASON = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """What another way came to. runs_on: library and version. is_pytorch: else it is another cuDNN.
+    """Measurement of a rival. runs_on: library and version. is_pytorch: else it is another cuDNN.
 
-    allocated: peak bytes of tensors and weights; reserved: those of the pool that holds them, or
-    what was gone from free memory; None where nobody counts them. difference: of the output from
-    this program's, as relative L2 error. name: as it is shown. latency: of a run.
+    allocated: peak bytes of tensors and weights; reserved: bytes of their memory pool, or the
+    decrease of free memory; None if not counted. difference: relative L2 error of the output
+    against this program's. name: displayed name. latency: latency of a run.
     """
 
     name: str
@@ -44,9 +44,9 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class FailedRival:
-    """A way that came to nothing, and why in one sentence.
+    """Rival that failed.
 
-    name: of the way. reason: that sentence.
+    name: name of the rival. reason: the reason, in one sentence.
     """
 
     name: str
@@ -55,9 +55,9 @@ class FailedRival:
 
 @dataclass(frozen=True, slots=True)
 class PytorchTask:
-    """One of PyTorch's modes by its name. output: this program's for the first patch.
+    """Task for one of PyTorch's modes. output: this program's output for the first patch.
 
-    bench: what this program measured.
+    name: name of the mode. bench: this program's benchmark.
     """
 
     name: str
@@ -65,7 +65,7 @@ class PytorchTask:
     output: FloatArray
 
     def run(self) -> Rival:
-        """Measure it in this process."""
+        """Measure the mode in this process."""
         from ...engine.benchmark import pytorch as torch_bench
         from ...engine.benchmark.pytorch import as_module
 
@@ -94,9 +94,9 @@ class PytorchTask:
 
 @dataclass(frozen=True, slots=True)
 class CudnnTask:
-    """This program with the cuDNN library of a folder. output: with the installed one.
+    """Task for this program with the cuDNN library of a folder. output: with the installed one.
 
-    bench: what this program measured.
+    folder: that folder. bench: this program's benchmark.
     """
 
     folder: Path
@@ -105,11 +105,11 @@ class CudnnTask:
 
     @property
     def name(self) -> str:
-        """The folder."""
+        """Path of the folder."""
         return str(self.folder)
 
     def run(self) -> Rival:
-        """Measure it in this process, which must not have loaded cuDNN yet."""
+        """Measure the library in this process, which must not have loaded cuDNN yet."""
         from ...engine.benchmark.alternatives import check_cudnn, use_cudnn
 
         use_cudnn(self.folder)
@@ -133,7 +133,7 @@ RivalResult: TypeAlias = Rival | FailedRival
 
 
 def in_child(task: RivalTask, seconds: float) -> RivalResult:
-    """Run a task in a process of its own; what does not end well within `seconds` has failed."""
+    """Run a task in a process of its own; it fails if it does not succeed within `seconds`."""
     with tempfile.TemporaryFile() as output:
         process: WorkerProcess[object, RivalResult]
         process = launch(partial(_measure, task), _environment(task), output)
@@ -157,7 +157,7 @@ def _environment(task: RivalTask) -> dict[str, str]:
 
 
 def _death(status: int, output: IO[bytes]) -> str:
-    """Why a process ended without an answer, with the last that it printed."""
+    """Return the reason why a process ended without an answer, with its last line of output."""
     output.seek(0)
     lines = output.read().decode(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
@@ -165,7 +165,7 @@ def _death(status: int, output: IO[bytes]) -> str:
 
 
 def _measure(task: RivalTask, channel: Channel[RivalResult, object]) -> None:
-    """What the process does."""
+    """Run the task in the worker process and send its result."""
     channel.send(_done(task))
 
 
@@ -174,6 +174,6 @@ def _done(task: RivalTask) -> RivalResult:
         return task.run()
     except EngineError as error:
         return FailedRival(task.name, str(error))
-    except Exception as error:  # the boundary: whatever a library raises ends this way alone
+    except Exception as error:  # boundary: any exception of a library fails only this rival
         said = next(iter(str(error).splitlines()), "")
         return FailedRival(task.name, f"{type(error).__name__}: {said[:_LONGEST_REASON]}")

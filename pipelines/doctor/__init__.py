@@ -1,4 +1,4 @@
-"""Whether what this program offers works on this machine: one finding a line.
+"""Checks whether the features of this program work on this machine, one finding per line.
 
 May import what it examines. Must change nothing.
 """

@@ -1,4 +1,4 @@
-"""NVIDIA cards: whether each is used, what memory it has left, and who holds the rest."""
+"""NVIDIA GPUs: whether each is used, its free memory, and the processes that use the rest."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,16 +16,18 @@ from ..host.processes import owner_of, program_of
 from .findings import Finding, ok, warning
 
 _ENOUGH_BYTES = 2 << 30
-"""Of a card: a CUDA context takes half a GiB, a program of 128^3 patches up to half a GiB more."""
+"""Sufficient free memory of a GPU: a CUDA context takes 0.5 GiB, and a program for patches of 128^3
+up to 0.5 GiB more.
+"""
 _MOST_HOLDERS = 5
 _GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that holds memory of a card; bytes: None where the driver does not tell.
+    """Process that uses memory of a GPU; bytes: None if the driver does not report it.
 
-    process: its number. name: of the program.
+    process: its number. name: name of the program.
     """
 
     process: int
@@ -40,7 +42,7 @@ class Holder:
 
 
 def examine_cards() -> Iterator[Finding]:
-    """One line a card, and one on why none is used."""
+    """Yield one line per GPU, and one on why none is used."""
     cards = cuda_devices()
     obstacle = why_no_cuda()
     if fault := driver_fault():
@@ -57,7 +59,7 @@ def examine_cards() -> Iterator[Finding]:
 
 
 def judged_card(card: CudaDevice, held_by: Sequence[Holder]) -> Finding:
-    """The line of one card."""
+    """Return the line of one GPU."""
     subject = f"CUDA {card.index}"
     words = (
         f"{card.name}, compute capability {'.'.join(map(str, card.capability))}, driver "
@@ -86,7 +88,7 @@ def _memory(card: CudaDevice, held_by: Sequence[Holder]) -> str:
 
 
 def holders(bus: str) -> list[Holder]:
-    """The processes on the card at a PCI address, the largest first; none where nobody tells."""
+    """Return the processes on the GPU at a PCI address, largest first; none if unknown."""
     try:
         import pynvml as _pynvml
     except ImportError:

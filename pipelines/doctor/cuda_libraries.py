@@ -1,4 +1,4 @@
-"""Whether cuDNN and NVRTC, which the engine runs on, are the ones that were meant, and fit."""
+"""Checks whether cuDNN and NVRTC, which the engine uses, are the intended and compatible ones."""
 
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -14,7 +14,7 @@ _REINSTALL = 'install it again: pip install --force-reinstall "cuda-cyclegan[cud
 
 
 def examine_cuda_libraries(capabilities: Sequence[tuple[int, int]]) -> Iterator[Finding]:
-    """cuDNN and NVRTC; capabilities: of the cards that are to be used."""
+    """Examine cuDNN and NVRTC; capabilities: compute capabilities of the GPUs to use."""
     yield from _cudnn()
     yield _nvrtc(capabilities)
 
@@ -37,7 +37,7 @@ def _cudnn() -> Iterator[Finding]:
 
 
 def examine_parts() -> Iterator[Finding]:
-    """Once the engine has run: whether all parts of cuDNN come from one copy."""
+    """Check, once the engine has run, that all parts of cuDNN come from one copy."""
     from ...engine.probe.cuda_packages import loaded
 
     folders = loaded()
@@ -48,9 +48,9 @@ def examine_parts() -> Iterator[Finding]:
 def judged_copies(
     found: "Sequence[CudnnCopy]", loaded: Sequence[Path], version: str
 ) -> Iterator[Finding]:
-    """Which copy was taken and why, and whether another gets in its way.
+    """Report which copy was loaded and why, and whether another one conflicts with it.
 
-    loaded: folders from which this process took cuDNN or a part of it. version: of what was loaded.
+    loaded: folders from which this process loaded cuDNN or a part of it. version: loaded version.
     """
     if len(loaded) > 1:
         yield _mixed(loaded)
@@ -83,7 +83,7 @@ def judged_copies(
 
 
 def judged_packages(installed: dict[str, str]) -> Iterator[Finding]:
-    """Packages for CUDA 12 and 13 store different libraries under the same names."""
+    """Warn if packages for CUDA 12 and 13 are both installed, as their files share names."""
     if len(installed) > 1:
         told = " and ".join(f"{name} {version}" for name, version in installed.items())
         yield warning(

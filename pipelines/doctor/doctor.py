@@ -1,4 +1,4 @@
-"""Whether what this program offers works on this machine."""
+"""Checks whether the features of this program work on this machine."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +14,9 @@ from .self_test import examine_devices
 
 
 def examine(folder: Path, queue: str | None) -> Iterator[Finding]:
-    """Every finding, each as soon as it is there.
+    """Yield every finding as soon as it is available.
 
-    folder: where results would be written; its disk is tested with a file that vanishes.
+    folder: folder for results; its disk is tested with a temporary file.
     queue: its address, or None for this user's own.
     """
     broken = False

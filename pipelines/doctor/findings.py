@@ -1,4 +1,4 @@
-"""What `doctor` finds out, one line a thing."""
+"""Findings of `doctor`, one line per subject."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -8,11 +8,11 @@ Severity: TypeAlias = Literal["ok", "warning", "failure"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. remedy: what to do about it, unless the state is ok.
+    """Finding on one subject. remedy: advice for the user, unless the state is ok.
 
-    A warning costs speed or comfort; a failure means that something offered does not work.
+    A warning costs speed or comfort; a failure means that a feature does not work.
 
-    subject: what was looked at. words: what was found.
+    subject: the subject examined. state: its severity. words: description of the finding.
     """
 
     subject: str
@@ -22,15 +22,15 @@ class Finding:
 
 
 def ok(subject: str, words: str) -> Finding:
-    """Nothing to do."""
+    """Return a finding that needs no action."""
     return Finding(subject, "ok", words)
 
 
 def warning(subject: str, words: str, remedy: str) -> Finding:
-    """Works, but could be better."""
+    """Return a finding on a subject that works but could be improved."""
     return Finding(subject, "warning", words, remedy)
 
 
 def failure(subject: str, words: str, remedy: str) -> Finding:
-    """Does not work."""
+    """Return a finding on a subject that does not work."""
     return Finding(subject, "failure", words, remedy)

@@ -1,4 +1,4 @@
-"""Whether the interpreter and the packages are those that this program needs."""
+"""Checks whether the interpreter and the packages are those that this program needs."""
 
 import importlib
 import os
@@ -20,7 +20,7 @@ _SLOW = 50e6
 
 
 def examine_installation() -> Iterator[Finding]:
-    """Interpreter, packages, runtimes of the CPU and their telemetry, gzip."""
+    """Examine interpreter, packages, runtimes of the CPU and their telemetry, and gzip."""
     yield ok("Python", f"{platform.python_version()}, {sys.executable}, {platform.platform()}")
     found = list(_packages())
     yield from found
@@ -35,7 +35,7 @@ def examine_installation() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    """One line for all that is sound, and one for each package that is not."""
+    """Yield one line for all valid packages, and one for each other package."""
     sound: list[str] = []
     for name, bounds in _requirements():
         finding = _package(name, bounds)
@@ -48,14 +48,14 @@ def _packages() -> Iterator[Finding]:
 
 
 def _requirements() -> Iterator[tuple[str, str]]:
-    """Names and the bounds of their versions, without those of extras."""
+    """Yield the required packages with their version bounds, without those of extras."""
     for stated in requires("cuda-cyclegan") or []:
         if found := _REQUIREMENT.match(stated):
             yield found[1], found[2]
 
 
 def _package(name: str, bounds: str) -> Finding | None:
-    """What is wrong with a package; None if nothing is."""
+    """Return a finding on a package with a problem; None if it has none."""
     wanted = f"'{name}{bounds}'"
     try:
         found = version(name)
@@ -73,7 +73,7 @@ def _package(name: str, bounds: str) -> Finding | None:
 
 
 def _module(name: str) -> str:
-    """What a package is imported by, which need not be its own name."""
+    """Return the module name of a package, which may differ from its own name."""
     modules = {file.parts[0] for file in files(name) or () if file.parts[1:] == ("__init__.py",)}
     return name if name in modules or not modules else min(modules)
 
@@ -126,7 +126,7 @@ def _gzip() -> Finding:
 
 
 def _voxels() -> bytes:
-    """Noise of 16-bit integers below 256, which packs about as well as scans do."""
+    """Return noise of 16-bit integers below 256, which compresses about as well as scans."""
     voxels = bytearray(8 << 20)
     voxels[::2] = os.urandom(4 << 20)
     return bytes(voxels)

@@ -1,4 +1,4 @@
-"""Cores, memory and disk: what this process may use of them, and how fast the disk is."""
+"""Cores, memory and disk available to this process, and the speed of the disk."""
 
 import os
 import tempfile
@@ -24,14 +24,14 @@ _MOST_BLOCKS = 32
 _GIB = 1 << 30
 
 FULL_BYTES = 2 * _BLOCK
-"""With less left, a disk counts as full."""
+"""Free space in bytes below which a disk counts as full."""
 _NOT_KEPT = "each start on a card searches its plans anew, and no duration is foretold"
 _CACHE = "set XDG_CACHE_HOME to a folder that can be written"
 _MAKE_ROOM = "make room, or choose another folder with setting folder"
 
 
 def examine_machine(folder: Path) -> Iterator[Finding]:
-    """Cores, memory, and the disk of a folder that results would be written to."""
+    """Examine cores, memory, and the disk of a folder for results."""
     yield _cores()
     yield _memory()
     yield from _disk(folder.absolute())
@@ -94,7 +94,7 @@ def _disk(folder: Path) -> Iterator[Finding]:
 
 
 def _cache() -> Finding:
-    """Where plans of cards and speeds are kept; nothing is made there."""
+    """Examine the cache folder of GPU tactics and speeds; create nothing there."""
     folder = cache_folder()
     if folder is None:
         return warning("Cache", f"there is no home folder to keep one in: {_NOT_KEPT}", _CACHE)
@@ -120,12 +120,12 @@ def _lock(descriptor: int, folder: Path) -> Finding:
 
 
 def room_in_words(room: int) -> str:
-    """Bytes that a disk has left."""
+    """Format the free bytes of a disk."""
     return f"{room / _GIB:.1f} GiB" if room >= _GIB else f"{room >> 20} MiB"
 
 
 def _write_speed(descriptor: int, most: int) -> float:
-    """Bytes a second to the disk itself; most: bytes that may be written."""
+    """Return the write speed of the disk itself in bytes/s; most: bytes that may be written."""
     block = os.urandom(_BLOCK)
     begin, written = time.perf_counter(), 0
     most = min(most, _MOST_BLOCKS * _BLOCK)
@@ -136,7 +136,7 @@ def _write_speed(descriptor: int, most: int) -> float:
 
 
 def _read_speed(descriptor: int) -> float:
-    """Bytes a second, with what the system still holds in memory dropped first."""
+    """Return the read speed in bytes/s, after dropping the system's cached pages."""
     drop_cached(descriptor)
     begin, place = time.perf_counter(), 0
     while time.perf_counter() - begin < _LONGEST_SECONDS:

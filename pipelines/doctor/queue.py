@@ -1,4 +1,4 @@
-"""Whether the job queue is there and may be used, without making one."""
+"""Checks whether the job queue exists and is usable, without creating one."""
 
 import os
 import re
@@ -14,13 +14,13 @@ from .machine import FULL_BYTES, room_in_words
 _NETWORK_DISKS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "fuse.sshfs", "9p")
 _MOUNTS = Path("/proc/self/mounts")
 _LIMIT = "connect_timeout=2"
-"""Seconds, as PostgreSQL's addresses say it; a doctor is not to be waited for."""
+"""Connection timeout in seconds, as an option of PostgreSQL's addresses; `doctor` must be quick."""
 
 _REMEDY = "name another queue with setting queue or CUDA_CYCLEGAN_QUEUE"
 
 
 def examine_queue(asked: str | None) -> Iterator[Finding]:
-    """The queue that `submit` and `worker` would take; asked: what the user says."""
+    """Examine the queue that `submit` and `worker` would use; asked: address from the user."""
     try:
         place = queue_place(asked)
         if place.file is None:
@@ -31,7 +31,7 @@ def examine_queue(asked: str | None) -> Iterator[Finding]:
             yield _not_yet(place.file)
     except QueueError as error:
         what, _, remedy = str(error).rstrip(".").partition("; ")
-        # A worker finds nothing to do in a queue that the next submission makes ready.
+        # A queue that the next submission prepares has no jobs for a worker yet.
         state = warning if remedy.startswith("submit") else failure
         yield state("Queue", what, remedy or _REMEDY)
 
@@ -77,7 +77,7 @@ def _full_disk(path: Path) -> str | None:
 
 
 def _disk_trouble(path: Path) -> str | None:
-    """What is wrong with the disk below a queue's file, on which its locks depend."""
+    """Return the problem with the disk of a queue's file, on which its locks depend, or None."""
     try:
         mounts = [line.split()[1:3] for line in _MOUNTS.read_text().splitlines()]
     except OSError:

@@ -1,7 +1,7 @@
-"""Each device translates a tiny patch, and the result is compared with PyTorch's.
+"""Self-test: each device translates a tiny patch, and the result is compared with PyTorch's.
 
-All translate one of usual extents too, for which there may be other kernels and, on the CPU,
-another runtime; ONNX Runtime's result counts as correct.
+Each also translates a patch of usual extents, for which it may use other kernels or, on the CPU,
+another runtime; there ONNX Runtime's result counts as correct.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 MODEL = Path(__file__).with_name("self_test.safetensors")
 _USUAL: "Triple" = (128, 128, 128)
 _USUAL_ON_CPU: "Triple" = (64, 64, 64)
-"""Enough work for OpenVINO in fp32."""
+"""Patch with enough work for OpenVINO in fp32."""
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownPatch:
-    """Patches [1, C, D, H, W], and what the network makes of them."""
+    """Patches [1, C, D, H, W], and the network's output for them."""
 
     patches: "FloatArray"
     right: "FloatArray"
@@ -41,12 +41,12 @@ class _KnownPatch:
 
 
 def examine_devices() -> Iterator[Finding]:
-    """One line a device that this machine claims to offer."""
+    """Yield one line per device that this machine offers."""
     yield _test(devices.choose_device("cpu"))
     if devices.choose_device("auto").kind != "cpu":
         for card in devices.choose_devices("cuda", CudaLimits(tune="off")):
             yield _test(card)
-    with suppress(ImportError):  # of ONNX Runtime, which the CPU's test tells
+    with suppress(ImportError):  # of ONNX Runtime, which the CPU's test reports
         for device in devices.other_providers():
             yield _test(device)
 
@@ -68,7 +68,7 @@ def _test(device: Device) -> Finding:
         if device.kind == "onnxruntime" and isinstance(error, DeviceUnavailableError):
             return warning(subject, str(error), "update its driver and libraries if you need it")
         return failure(subject, str(error), "install cuda-cyclegan again")
-    except Exception as error:  # whatever a broken library raises is what this test is for
+    except Exception as error:  # a broken library may raise anything; the test reports it
         if is_out_of_threads(error):
             what, _, advice = NO_MORE_THREADS.rstrip(".").partition("; ")
             return failure(subject, what, advice)
@@ -115,7 +115,7 @@ def _trials(model: "Model", device: Device) -> list[_KnownPatch]:
 def _tried(
     model: "Model", device: Device, precision: Precision, trials: Sequence[_KnownPatch]
 ) -> tuple[str, float]:
-    """What the device calls itself, and its largest relative error."""
+    """Return the device's own name, and its largest relative error."""
     from ...engine.model.reference import relative_error
 
     name, errors = "", list[float]()

@@ -1,5 +1,5 @@
-"""How near results are to the truth: pairs, grids, protocols, metrics, and the report of them.
+"""Comparison of results with ground truth: pairs, grids, protocols, metrics, and their report.
 
-May import pictures of volumes and what reads scans. Must not know models, devices or how a result
-was made.
+May import pictures of volumes and the readers of scans. Must not depend on models, devices or the
+way a result was made.
 """

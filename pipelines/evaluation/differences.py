@@ -1,4 +1,4 @@
-"""Metrics of single voxels: mean absolute error, peak signal-to-noise ratio, Pearson's r."""
+"""Voxel-wise metrics: mean absolute error, peak signal-to-noise ratio, Pearson's r."""
 
 from dataclasses import dataclass
 from math import fsum, inf, isfinite, log10, sqrt
@@ -10,16 +10,16 @@ from ..study.statistics import Range
 from .images import Images, StoredImage
 
 STANDS_OUT = 1.5
-"""By which the error of a plane exceeds that of the middle one if it is shown instead."""
+"""Factor by which a plane's error must exceed the middle plane's for it to be shown instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """A first look at what is compared.
+    """Statistics of truth and result before they are compared.
 
-    voxels: how many count. unusable: how many of these are no finite numbers, in the truth and in
-    the result. within: least and greatest truth among those that count; None if none does.
-    lowest: least truth anywhere.
+    voxels: number of voxels that count. unusable: number of these that are not finite, in the
+    truth and in the result. within: least and greatest truth among voxels that count; None if none
+    does. lowest: least truth anywhere.
     """
 
     voxels: int
@@ -29,7 +29,7 @@ class Census:
 
 
 def census(images: Images) -> Census:
-    """Count what is compared."""
+    """Collect the statistics of the images to compare."""
     voxels, bad_truth, bad_result = 0, 0, 0
     low, high = inf, -inf
     for _, _, truth, result in images.counted():
@@ -43,19 +43,19 @@ def census(images: Images) -> Census:
 
 
 def _lowest(truth: StoredImage) -> float:
-    """The least value that is a number."""
+    """Return the least value that is a number."""
     ends = [float(pick.reduce(truth.voxels, axis=None)) for pick in (np.fmin, np.fmax)]
     return min(end * truth.slope + truth.intercept for end in ends)
 
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Of the voxels that count.
+    """Differences between truth and result over the voxels that count.
 
-    mae: mean absolute error. psnr: in decibels; None where truth and result are equal. r: Pearson's
-    correlation; None where one of them is constant. beyond: how many truths lie outside of the data
-    range. at: plane k, row j and column i with the most absolute error, or those in the middle
-    where none stands out.
+    mae: mean absolute error. psnr: in decibels; None if truth and result are equal. r: Pearson's
+    correlation; None if one of them is constant. beyond: number of truth values outside of the data
+    range. at: plane k, row j and column i with the most absolute error, or the middle ones if none
+    stands out.
     """
 
     mae: float
@@ -66,10 +66,10 @@ class Differences:
 
 
 def differences(images: Images, data_range: Range, *, clips: bool) -> Differences:
-    """Compare voxel by voxel; some must count, all of these finite.
+    """Compare voxel by voxel; some voxels must count, and all of these must be finite.
 
     data_range: its extent is the peak of the signal. clips: whether values are clipped to it for
-    the signal-to-noise ratio, as they never are for the other metrics.
+    the signal-to-noise ratio; for the other metrics they never are.
     """
     absolute: list[float] = []
     squares: list[float] = []
@@ -100,7 +100,7 @@ def differences(images: Images, data_range: Range, *, clips: bool) -> Difference
 
 
 def _shown_at(profile: DoubleArray) -> int:
-    """Where the error is largest, or the middle where errors are even and any place is as good."""
+    """Return the index of the largest error, or the middle one if errors are even."""
     middle = profile.size // 2
     return int(profile.argmax()) if profile.max() > STANDS_OUT * profile[middle] else middle
 
@@ -118,9 +118,10 @@ def _add_profiles(
 
 
 class _Moments:
-    """Means, and sums of products about them, of blocks put together (Chan, Golub and LeVeque,
-    Algorithms for computing the sample variance, 1983), which keeps the digits that plain sums of
-    squares lose.
+    """Means, and sums of products about them, combined over blocks.
+
+    The method (Chan, Golub and LeVeque, Algorithms for computing the sample variance, 1983) keeps
+    the digits that plain sums of squares lose.
     """
 
     def __init__(self) -> None:

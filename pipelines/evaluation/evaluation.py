@@ -1,4 +1,4 @@
-"""Evaluate pairs beside each other: a row each, whatever becomes of it."""
+"""Concurrent evaluation of pairs, with one row per pair whatever its outcome."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -26,10 +26,12 @@ from .protocols import MeasuredPair, Protocol, measure
 from .report import Evaluation, PairRow
 
 BYTES_A_VOXEL = 16
-"""Of truth, result and mask as stored, the mask's flags, and both at half the resolution."""
+"""Memory per voxel: truth, result and mask as stored, the mask's flags, and both images at half the
+resolution.
+"""
 
 BLOCK_BYTES = 64 * 8 * BLOCK_VOXELS
-"""That a study takes beside its volumes, at most."""
+"""Largest memory of a study in addition to its volumes."""
 
 
 def evaluate(
@@ -41,9 +43,9 @@ def evaluate(
 ) -> Evaluation:
     """Compare all results with their truths, as many at a time as cores and memory allow.
 
-    tell: is told how many of all studies are done. pictures: how many of the worst are drawn. The
-    figures of a study depend on nothing but its own files. Ctrl-C leaves those rows that are not
-    done yet "stopped".
+    tell: called with the number of finished studies and of all. pictures: number of the worst
+    studies to draw. The figures of a study depend only on its own files. Ctrl-C leaves rows that
+    are not done yet "stopped".
     """
     begun, rows = monotonic(), {pair.name: _opening_row(pair) for pair in pairs}
     due = [pair for pair in pairs if not pair.missing]
@@ -77,7 +79,7 @@ def _collect(
 
 
 class _Worst:
-    """The pictures of those rows with the largest mean absolute error, and of no more of them."""
+    """Pictures of the rows with the largest mean absolute error, at most `most` of them."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -94,7 +96,7 @@ class _Worst:
             heappushpop(self._kept, entry)
 
     def pictured(self, row: PairRow) -> PairRow:
-        """The row with its picture, if that was kept."""
+        """Return the row with its picture, if that was kept."""
         picture = next((picture for _, name, picture in self._kept if name == row.name), None)
         return replace(row, picture=picture)
 
@@ -108,7 +110,7 @@ def _opening_row(pair: ScanPair) -> PairRow:
 def _evaluated(
     pair: ScanPair, protocol: Protocol, memory: WeightedSemaphore, *, draws: bool
 ) -> PairRow:
-    """The row of a pair, also if it fails. Raises StoppedError once nobody waits for it."""
+    """Return the row of a pair, also if it fails. Raises StoppedError once the memory is closed."""
     row, needed = _opening_row(pair), _memory_of(pair)
     if not memory.acquire(needed):
         raise StoppedError
@@ -126,7 +128,7 @@ def _evaluated(
 
 
 def _memory_of(pair: ScanPair) -> int:
-    """Bytes that a pair needs, by what its header says; a bad one shows when it is read."""
+    """Return the bytes that a pair needs by its header; a bad header is reported on reading."""
     assert pair.truth
     series = pair.truth.series
     extents = series.extents if isinstance(series, Series) else None
@@ -178,7 +180,7 @@ def _on_grid_of(truth: Volume, study: Study, kind: str) -> Volume:
 
 
 def _inside(mask: Volume) -> Flags:
-    """Where [k, j, i] a mask holds a value, and neither 0 nor NaN, which SPM has for it."""
+    """Return the voxels [k, j, i] of a mask that are neither 0 nor NaN, which SPM uses for 0."""
     stored, zero = mask.voxels.T, -mask.intercept / mask.slope
     if stored.dtype.kind == "f":
         return (stored != zero) & ~np.isnan(stored)
@@ -190,11 +192,13 @@ def _notes(kind: str, study: Study, volume: Volume) -> list[str]:
 
 
 UNLIKELY = 0.01
-"""Less of a data range than this no truth should use, and more of its voxels not lie outside."""
+"""Least share of the data range that a truth should use, and largest share of its voxels that
+should lie outside.
+"""
 
 
 def _doubts(measured: MeasuredPair) -> Iterator[str]:
-    """Whether the data range can be the truth's, as PSNR and SSIM mean nothing by another."""
+    """Yield a doubt if the data range does not suit the truth, as PSNR and SSIM depend on it."""
     truth, asked = measured.truth, measured.data_range
     reaches = f"the truth reaches from {truth.low:g} to {truth.high:g}, and"
     told = f"the data range {asked.low:g} to {asked.high:g}, by which PSNR and SSIM are told"
@@ -206,7 +210,7 @@ def _doubts(measured: MeasuredPair) -> Iterator[str]:
 
 
 def _reservations(measured: MeasuredPair) -> list[str]:
-    """What a reader must know of figures that are not there."""
+    """Return the reasons for missing figures."""
     figures = measured.figures
     told = {
         "PSNR has no bound, as result and truth are equal": figures.psnr is None,

@@ -1,4 +1,4 @@
-"""A result and its truth on one grid, a few planes at a time, however large both are."""
+"""Result and truth on one grid, read a few planes at a time, however large both are."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ Planes: TypeAlias = tuple[int, int, int]
 """Extents [k, j, i]: planes, their rows and columns."""
 
 BLOCK_VOXELS = 1 << 18
-"""Of the planes that are taken at once: a dozen float64 copies stay near a processor's caches.
+"""Voxels of the planes in one block: a dozen float64 copies stay near a processor's caches.
 
-It decides which sums are added up in which order, so figures do not depend on the machine.
+It is fixed because it determines the order of summation, so figures do not depend on the machine.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """As a file holds them: a voxel's value is ``stored * slope + intercept``.
+    """Voxels as stored in a file: a voxel's value is ``stored * slope + intercept``.
 
     voxels: [k, j, i].
     """
@@ -34,11 +34,11 @@ class StoredImage:
 
     @staticmethod
     def of(volume: Volume) -> "StoredImage":
-        """A volume's voxels, without a copy."""
+        """Return a volume's voxels, without a copy."""
         return StoredImage(volume.voxels.T, volume.slope, volume.intercept)
 
     def values(self, planes: AnyArray | slice) -> DoubleArray:
-        """Those of some planes, as a new array."""
+        """Return the values of some planes, as a new array."""
         values = self.voxels[planes].astype(np.float64)
         values *= self.slope
         values += self.intercept
@@ -47,7 +47,7 @@ class StoredImage:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """What is compared: truth and result of equal extents, and which voxels count.
+    """Images to compare: truth and result of equal extents, and which voxels count.
 
     truth, result: voxels. inside: [k, j, i]; None counts all.
     """
@@ -58,18 +58,20 @@ class Images:
 
     @property
     def extents(self) -> Planes:
-        """Along k, j and i."""
+        """Extents along k, j and i."""
         k, j, i = self.truth.voxels.shape
         return k, j, i
 
     def flags(self, planes: AnyArray | slice) -> Flags:
-        """Which voxels of some planes count."""
+        """Return which voxels of some planes count."""
         if self.inside is not None:
             return self.inside[planes]
         return np.ones(self.truth.voxels[planes].shape, np.bool_)
 
     def counted(self) -> Iterator[tuple[slice, Flags, DoubleArray, DoubleArray]]:
-        """Blocks of planes: which, their voxels that count, and truth and result at these, flat."""
+        """Yield blocks of planes: their slice, which of their voxels count, and truth and result at
+        those, flat.
+        """
         for start, stop in rows(self.extents, BLOCK_VOXELS):
             planes = slice(start, stop)
             flags = self.flags(planes)

@@ -1,4 +1,4 @@
-"""Which result belongs to which truth and mask: by name, by DICOM's identifiers, or by a table."""
+"""Pairing of results with truths and masks: by name, by DICOM's identifiers, or by a table."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ from ..errors import PairsFileError
 from ..results.earlier_results import with_mirrored_names
 
 COLUMNS = ("result", "truth", "mask")
-"""Of a table of pairs; that of the mask may be left out."""
+"""Columns of a table of pairs; that of the mask is optional."""
 
 MOST_NAMED = 3
 
@@ -28,11 +28,11 @@ _SYNTHETIC = re.compile(r"_desc-synthetic[A-Za-z0-9]*")
 
 @dataclass(frozen=True, slots=True)
 class ScanPair:
-    """A result and what it is compared with.
+    """Result with its truth and mask.
 
-    name: of the result, or of the truth if there is no result. result, truth, mask: the studies.
-    missing: which partner there is not,
-    in words; None if both, and the mask where one is asked for, are there.
+    name: name of the result, or of the truth if there is no result. result, truth, mask: the
+    studies. missing: the partner that is missing, in words; None if both, and the mask if one is
+    required, exist.
     """
 
     name: str
@@ -44,7 +44,7 @@ class ScanPair:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """What was found.
+    """Pairs found by a search.
 
     pairs: sorted by name. skipped: paths that may hide a scan, with the reasons.
     """
@@ -55,10 +55,10 @@ class Paired:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where to look: each a folder, or a file for one study.
+    """Paths to search: each a folder, or a file for one study.
 
-    results, truth: of these. masks: None compares whole volumes. table: a CSV file that says what
-    belongs together, by paths below these folders.
+    results, truth: their paths. masks: path of masks; None compares whole volumes. table: CSV file
+    of the pairs, by paths below these folders.
     """
 
     results: Path
@@ -68,9 +68,9 @@ class Sources:
 
 
 def find_pairs(sources: Sources) -> Paired:
-    """Look through all folders and put together what belongs together; nothing is read but headers.
+    """Search all folders and pair their studies; reads headers only.
 
-    Raises ScanError for a folder that is missing, and PairsFileError for a table that is none.
+    Raises ScanError for a missing folder, and PairsFileError for an invalid table.
     """
     results = with_mirrored_names(discover([sources.results], None))
     truth = discover([sources.truth], None)
@@ -87,7 +87,7 @@ def find_pairs(sources: Sources) -> Paired:
 
 
 def _single(results: Discovery, truth: Discovery, masks: Discovery | None) -> ScanPair:
-    """One file against another, whatever they are called."""
+    """Pair one file with another, whatever their names."""
     first, second = _only(results.studies), _only(truth.studies)
     mask = _only(masks.studies) if masks else None
     pair = ScanPair(_name_of(first, second), first, second, mask)
@@ -134,7 +134,7 @@ def _too_many(found: Sequence[Study], kind: str) -> str:
 
 
 def _complete(pair: ScanPair, *, asks_for_mask: bool) -> ScanPair:
-    """The pair, which says what it lacks."""
+    """Return the pair with the partner that it lacks."""
     lacks = [
         (pair.result, "it has no result"),
         (pair.truth, "it has no truth"),
@@ -153,7 +153,7 @@ _Frame: TypeAlias = tuple[str, str]
 
 
 class _Named:
-    """Studies of one folder by all that another may share with them."""
+    """Studies of one folder by everything that can match them with another study."""
 
     def __init__(self, studies: Sequence[Study]) -> None:
         self._names = {study.name: study for study in studies}
@@ -161,15 +161,15 @@ class _Named:
         self._frames: dict[_Frame, list[Study]] = defaultdict(list)
         for study in studies:
             self._stems[_stem(study.name)].append(study)
-            # A result is no truth of another one by its frame alone.
+            # The frame alone does not make a result the truth of another one.
             if (frame := _frame(study)) and not is_result(study):
                 self._frames[frame].append(study)
 
     def like(self, study: Study) -> Sequence[Study]:
-        """That of the same name, or else those whose names differ in the suffix of the format.
+        """Return the study of the same name, or else those that differ only in the format's suffix.
 
-        Of a result with a name of its own, the name that it would have as its scan's, or in a BIDS
-        dataset the one without desc-synthetic, counts as well.
+        For a result with a name of its own, the name it would have if it mirrored its scan counts
+        as well, or in a BIDS dataset the name without desc-synthetic.
         """
         names = (study.name, *study.mirrored, *_acquired(study.name))
         found = (self._of_name(name) for name in names)
@@ -180,7 +180,7 @@ class _Named:
         return [same] if same else self._stems.get(_stem(name), ())
 
     def of_same_frame(self, study: Study) -> Sequence[Study]:
-        """DICOM series of the same study and frame of reference."""
+        """Return the DICOM series of the same study and frame of reference."""
         frame = _frame(study)
         return self._frames.get(frame, ()) if frame else ()
 
@@ -190,7 +190,7 @@ def _stem(name: PurePosixPath) -> PurePosixPath:
 
 
 def _acquired(name: PurePosixPath) -> Iterator[PurePosixPath]:
-    """The name in a BIDS dataset of an acquired scan of the contrast that a result has."""
+    """Yield the BIDS name of an acquired scan of the contrast that a result has."""
     acquired = _SYNTHETIC.sub("", name.name)
     if acquired != name.name:
         yield name.with_name(acquired)
@@ -230,7 +230,7 @@ def _by_table(
 
 
 class _Placed:
-    """Studies by their names, and DICOM series also by the folder that holds no other."""
+    """Studies by their names, and DICOM series also by a folder that contains no other series."""
 
     def __init__(self, studies: Iterable[Study]) -> None:
         self._places: dict[str, list[Study]] = defaultdict(list)
@@ -243,7 +243,7 @@ class _Placed:
                 self._places[str(study.files[0])].append(study)
 
     def at(self, cell: str) -> Study | None:
-        """What a cell of a table names: a place below the folder, or a whole path."""
+        """Return the study that a table cell names by a path below the folder or a whole path."""
         return _only(self._places.get(str(PurePosixPath(cell)), ()))
 
 

@@ -1,4 +1,4 @@
-"""The picture of a study: truth, result and their difference where they differ most."""
+"""Picture of a study: truth, result and their difference in the planes where they differ most."""
 
 from dataclasses import replace
 from io import BytesIO
@@ -21,7 +21,7 @@ _OUTLIERS = 0.5
 def draw(
     truth: Volume, result: Volume, inside: Flags | None, at: tuple[int, int, int]
 ) -> bytes | None:
-    """WebP of three planes of each, both in the truth's grey window.
+    """Draw a WebP of three planes of each, both in the truth's grey window.
 
     inside: [k, j, i], the voxels that count; the difference is 0 elsewhere. at: plane k, row j and
     column i that the planes go through. Raises PreparationError if the affine is unusable.
@@ -45,7 +45,7 @@ def draw(
 
 
 def _grey_window(truth: StoredImage, inside: Flags | None) -> Range:
-    """All but the outliers of the truth's voxels that count, by a sample of them."""
+    """Return the range of the truth's voxels that count, without outliers, from a sample."""
     step = ceil((truth.voxels.size / _SAMPLED_VOXELS) ** (1 / 3))
     thinned = (slice(None, None, step),) * 3
     values = replace(truth, voxels=truth.voxels[thinned]).values(slice(None))

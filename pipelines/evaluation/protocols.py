@@ -1,4 +1,4 @@
-"""Sets of rules by which results are measured, so that figures of two sites mean the same."""
+"""Evaluation protocols, which make the figures of two sites comparable."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -12,17 +12,17 @@ from .similarity import SimilarityRule, similarity
 ProtocolName: TypeAlias = Literal["general", "synthrad2025"]
 
 CT_AIR_HU = -500.0
-"""Below this lies the air in and around a patient in each CT in Hounsfield units."""
+"""Upper limit in HU of the air in and around a patient, which every CT in Hounsfield units has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What a protocol lays down.
+    """Rules of an evaluation protocol.
 
-    name: as it is asked for. data_range: of all studies; None takes each truth's own, from the
-    least to the greatest value that counts. clips: whether values are clipped to it for all metrics
-    but the mean absolute error and Pearson's r. is_of_ct: whether the truth must be a CT in
-    Hounsfield units. rule: of the structural similarity.
+    name: its name as an option. data_range: range of all studies; None takes each truth's own, from
+    the least to the greatest value that counts. clips: whether values are clipped to it for all
+    metrics but the mean absolute error and Pearson's r. is_of_ct: whether the truth must be a CT in
+    Hounsfield units. rule: rule of the structural similarity.
     """
 
     name: ProtocolName
@@ -41,14 +41,14 @@ SYNTHRAD2025 = Protocol(
         sample_covariance=True, weighs_voxels=True, halves_from_zero=True, fewest=97
     ),
 )
-"""As image_metrics.py of the challenge's evaluation computes (github.com/SynthRAD2025/evaluation,
+"""Protocol of image_metrics.py in the challenge's evaluation (github.com/SynthRAD2025/evaluation,
 commit 17cac47), whose data range of 4095 HU differs from the 4000 of its website."""
 
 
 def general(ends: tuple[float, float] | None) -> Protocol:
-    """For any contrast, by the definitions as they were published.
+    """Return the protocol for any contrast, which follows the published definitions.
 
-    ends: of the data range of all studies; None takes each truth's own.
+    ends: ends of the data range of all studies; None takes each truth's own.
     """
     data_range = Range(*ends) if ends else None
     rule = SimilarityRule(
@@ -59,11 +59,11 @@ def general(ends: tuple[float, float] | None) -> Protocol:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How near one result is to its truth.
+    """Metrics of one result against its truth.
 
     mae: mean absolute error, in the truth's unit. psnr: peak signal-to-noise ratio in decibels;
-    None where both are equal. ms_ssim, ssim: structural similarity, 1 where both are equal; None
-    where the mask leaves nothing to compare. r: Pearson's correlation; None where one is constant.
+    None if both are equal. ms_ssim, ssim: structural similarity, 1 if both are equal; None if the
+    mask leaves nothing to compare. r: Pearson's correlation; None if one is constant.
     """
 
     mae: float
@@ -75,11 +75,12 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPair:
-    """Figures, and what they were taken of.
+    """Metrics of a pair, and the data they were computed from.
 
-    figures: all of them. data_range: by which they were taken. voxels: how many count. truth: from
-    the least to the greatest that counts. beyond: how many truths lie outside of the data range.
-    at: plane k, row j and column i to show, as differences are told.
+    figures: all metrics. data_range: range with which they were computed. voxels: number of voxels
+    that count. truth: range from the least to the greatest truth that counts. beyond: number of
+    truth values outside of the data range. at: plane k, row j and column i to show, as in
+    `Differences`.
     """
 
     figures: Figures
@@ -91,7 +92,7 @@ class MeasuredPair:
 
 
 def measure(images: Images, protocol: Protocol) -> MeasuredPair:
-    """Compare a result with its truth. Raises ComparisonError where the protocol cannot."""
+    """Compare a result with its truth. Raises ComparisonError if the protocol does not apply."""
     found = census(images)
     data_range = _checked(found, protocol)
     assert found.within
@@ -102,7 +103,7 @@ def measure(images: Images, protocol: Protocol) -> MeasuredPair:
 
 
 def _checked(found: Census, protocol: Protocol) -> Range:
-    """The data range, of what can be compared."""
+    """Return the data range. Raises ComparisonError if the images cannot be compared."""
     if not found.voxels:
         raise ComparisonError("The mask is empty, so there is nothing to compare.")
     for name, count in zip(("truth", "result"), found.unusable, strict=True):

@@ -1,4 +1,4 @@
-"""What an evaluation came to: a row a study, and the figures of all studies together."""
+"""Report of an evaluation: a row per study, and the figures of all studies together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +16,10 @@ MetricName: TypeAlias = Literal["mae", "psnr", "ms_ssim", "ssim", "r"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A figure of a study.
+    """Metric of a study.
 
-    name: of the field that holds it. title: as tables head it. larger_is_better: of two studies.
+    name: field of `Figures` with its value. title: heading in tables. larger_is_better: whether a
+    larger value is the better one.
     """
 
     name: MetricName
@@ -26,7 +27,7 @@ class Metric:
     larger_is_better: bool = True
 
     def of(self, figures: Figures) -> float | None:
-        """The study's value."""
+        """Return the study's value."""
         value: float | None = getattr(figures, self.name)
         return value
 
@@ -42,12 +43,12 @@ METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """What became of one pair.
+    """Outcome of one pair.
 
-    name: of the pair. result, truth, mask: their first files. status: what became of it. reason:
-    why there are no figures. figures, data_range, voxels: as measured. notes: what to know about
-    them. seconds: that it took. picture: WebP, of the planes with
-    the largest error. trace: how an error came about.
+    name: name of the pair. result, truth, mask: their first files. status: outcome. reason: reason
+    why there are no figures. figures, data_range, voxels: as measured. notes: notes on the figures.
+    seconds: time taken. picture: WebP of the planes with the largest error. trace: traceback of an
+    unexpected error.
     """
 
     name: str
@@ -67,10 +68,11 @@ class PairRow:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One metric over all studies for which it is defined.
+    """Summary of one metric over all studies for which it is defined.
 
-    metric: which one. count: of these studies. mean, median: of theirs. sd: standard deviation, by
-    their count. worst: of their values. worst_study: the first of those with the worst value.
+    metric: the metric. count: number of these studies. mean, median: of their values. sd: standard
+    deviation, divided by their count. worst: worst of their values. worst_study: name of the first
+    study with the worst value.
     """
 
     metric: Metric
@@ -84,9 +86,9 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What became of all pairs.
+    """Outcome of all pairs.
 
-    protocol: by which they were measured. rows: in the order of their names. seconds: wall time.
+    protocol: protocol of the metrics. rows: rows in the order of their names. seconds: wall time.
     interrupted: whether a signal ended it.
     """
 
@@ -96,20 +98,20 @@ class Evaluation:
     interrupted: bool = False
 
     def count(self, status: PairStatus) -> int:
-        """How many rows have a status."""
+        """Return the number of rows with a status."""
         return sum(row.status == status for row in self.rows)
 
     def evaluated(self) -> list[PairRow]:
-        """Rows with figures."""
+        """Return the rows with figures."""
         return [row for row in self.rows if row.figures]
 
     def values(self, metric: Metric) -> list[tuple[str, float]]:
-        """Name and value of each study for which a metric is defined."""
+        """Return name and value of each study for which a metric is defined."""
         both = [(row.name, metric.of(row.figures)) for row in self.rows if row.figures]
         return [(name, value) for name, value in both if value is not None]
 
     def summaries(self) -> list[Summary]:
-        """Of each metric that some study has."""
+        """Return a summary of each metric that is defined for any study."""
         found = ((metric, self.values(metric)) for metric in METRICS)
         return [_summary(metric, values) for metric, values in found if values]
 

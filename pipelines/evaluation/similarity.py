@@ -16,10 +16,10 @@ from ..study.statistics import Range
 from .images import BLOCK_VOXELS, Flags, Images, Planes
 
 SIDE = 7
-"""Voxels along an edge of the box; where it does not fit whole, nothing is scored."""
+"""Voxels along an edge of the box; there is no score where the whole box does not fit."""
 
 WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
-"""Of the scales from the finest on (Wang et al., 2003, section 3.2)."""
+"""Weights of the scales from the finest on (Wang et al., 2003, section 3.2)."""
 
 _LUMINANCE, _CONTRAST = 0.01, 0.03
 """Shares of the data range that keep quotients of small numbers in bounds (K1 and K2)."""
@@ -27,15 +27,15 @@ _LUMINANCE, _CONTRAST = 0.01, 0.03
 
 @dataclass(frozen=True, slots=True)
 class SimilarityRule:
-    """What definitions of MS-SSIM differ in.
+    """Choices in which definitions of MS-SSIM differ.
 
     sample_covariance: whether variances are divided by one less than the voxels of a box.
     weighs_voxels: whether each voxel's score, with luminance at every scale, is raised to the
     scale's weight before the mean is taken; otherwise the mean is raised, and luminance counts at
-    the coarsest scale alone. halves_from_zero: whether a voxel of the next scale is the mean of
+    only the coarsest scale. halves_from_zero: whether a voxel of the next scale is the mean of
     voxels 2n - 1 and 2n along each axis, with zeros before the first; otherwise of 2n and 2n + 1.
-    fewest: voxels along an axis from which five scales fit; a shorter one is extended at both ends
-    by its outermost values.
+    fewest: least number of voxels along an axis for five scales; a shorter axis is extended at both
+    ends by its outermost values.
     """
 
     sample_covariance: bool
@@ -46,9 +46,9 @@ class SimilarityRule:
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
-    """Means over the voxels that count, or None where there is none.
+    """Mean similarity over the voxels that count, or None if there are none.
 
-    ssim: at the finest scale, of the images as they are. ms_ssim: over all scales.
+    ssim: similarity at the finest scale, of the images as they are. ms_ssim: over all scales.
     """
 
     ssim: float | None
@@ -56,7 +56,7 @@ class Similarity:
 
 
 class _Scale(Protocol):
-    """Images at one scale; values are told from the low end of the data range."""
+    """Images at one scale; values are relative to the low end of the data range."""
 
     @property
     def extents(self) -> Planes: ...
@@ -69,7 +69,7 @@ class _Scale(Protocol):
 def similarity(
     images: Images, data_range: Range, rule: SimilarityRule, *, clips: bool
 ) -> Similarity:
-    """Compare structure within the mask; outside of it both are set to the range's low end."""
+    """Compare structure within the mask; outside, both images are set to the range's low end."""
     peak = data_range.high - data_range.low
     margins = _margins(images.extents, rule.fewest)
     scale: _Scale = _Finest(images, data_range, clips, margins)
@@ -92,14 +92,14 @@ def similarity(
 
 
 def _margins(extents: Planes, fewest: int) -> tuple[tuple[int, int], ...]:
-    """How far each axis is extended at its start and its end."""
+    """Return the number of voxels by which each axis is extended at its start and its end."""
     lacking = [max(fewest - extent, 0) for extent in extents]
     return tuple((lack // 2, lack - lack // 2) for lack in lacking)
 
 
 @dataclass(frozen=True, slots=True)
 class _Finest:
-    """The images themselves, each block made from what is stored when it is asked for."""
+    """Images at full resolution, each block computed from stored voxels on request."""
 
     images: Images
     data_range: Range
@@ -146,7 +146,7 @@ class _Finest:
 
 @dataclass(frozen=True, slots=True)
 class _Coarser:
-    """Images made from those of the scale before."""
+    """Images computed from those of the previous scale."""
 
     truth: DoubleArray
     result: DoubleArray
@@ -165,7 +165,7 @@ class _Coarser:
 
 
 def _halved(scale: _Scale, *, from_zero: bool) -> _Coarser:
-    """Means of 2 x 2 x 2 voxels; of the mask every other voxel, from the first on."""
+    """Return means of 2 x 2 x 2 voxels, and every other voxel of the mask from the first on."""
     k, j, i = ((extent + from_zero) // 2 for extent in scale.extents)
     half = _Coarser(np.empty((k, j, i)), np.empty((k, j, i)), np.empty((k, j, i), np.bool_))
     for start, stop in rows((k, 2 * j, 2 * i), BLOCK_VOXELS):
@@ -188,10 +188,10 @@ def _means_of_eight(values: DoubleArray) -> DoubleArray:
 
 @dataclass(frozen=True, slots=True)
 class _Means:
-    """Of one scale, over its voxels that count; None where there is none.
+    """Means of one scale over its voxels that count; None if there are none.
 
-    ssim: of luminance by structure. structure: of contrast and structure. weighed: of voxels'
-    scores raised to the scale's weight, where the rule asks for these.
+    ssim: mean of luminance times structure. structure: mean of contrast and structure. weighed:
+    mean of voxels' scores raised to the scale's weight, if the rule requires these.
     """
 
     ssim: float | None
@@ -199,7 +199,7 @@ class _Means:
     weighed: float | None
 
     def raised(self, weight: float, *, with_luminance: bool) -> float | None:
-        """The scale's mean raised to its weight; a negative one counts as 0."""
+        """Return the scale's mean raised to its weight; a negative mean counts as 0."""
         mean = self.ssim if with_luminance else self.structure
         return None if mean is None else max(mean, 0.0) ** weight
 
@@ -229,9 +229,9 @@ def _means(scale: _Scale, peak: float, weight: float, rule: SimilarityRule) -> _
 def _maps(
     scale: _Scale, peak: float, *, sample: bool
 ) -> Iterator[tuple[int, DoubleArray, DoubleArray]]:
-    """Blocks of luminance and structure, and the plane at which the boxes of each begin.
+    """Yield blocks of luminance and structure, and the plane at which the boxes of each begin.
 
-    The planes that the boxes of two blocks share are averaged within their planes but once.
+    The planes that the boxes of two blocks share are averaged in-plane only once.
     """
     voxels = SIDE**3
     c1, c2 = (_LUMINANCE * peak) ** 2, (_CONTRAST * peak) ** 2
@@ -256,7 +256,7 @@ def _maps(
 
 
 def _sums_of_seven(values: DoubleArray, axis: int) -> DoubleArray:
-    """Sums of seven neighbours along an axis, in four additions."""
+    """Return sums of seven neighbours along an axis, in four additions."""
 
     def part(of: DoubleArray, start: int, lost: int) -> DoubleArray:
         stop = values.shape[axis] - lost

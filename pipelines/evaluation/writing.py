@@ -1,4 +1,4 @@
-"""An evaluation as JSON and CSV; their fields, told in docs/evaluation.md, are a promise."""
+"""Evaluation as JSON and CSV; their fields, documented in docs/evaluation.md, are stable."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ from .protocols import Protocol
 from .report import METRICS, STATUSES, Evaluation, PairRow, Summary
 
 SCHEMA = "cuda-cyclegan/evaluation/1"
-"""Raised when a field changes its meaning or goes; new fields may come without it."""
+"""Schema version, raised when a field is removed or changes its meaning, not for new fields."""
 
 COLUMNS = (
     *("name", "status", *(metric.name for metric in METRICS)),
@@ -23,7 +23,7 @@ COLUMNS = (
 
 
 def csv_text(evaluation: Evaluation) -> str:
-    """A line a study; what does not apply is empty."""
+    """Return a line per study; fields that do not apply are empty."""
     lines = [_line(COLUMNS)]
     for row in evaluation.rows:
         figures = astuple(row.figures) if row.figures else [None] * len(METRICS)
@@ -35,18 +35,18 @@ def csv_text(evaluation: Evaluation) -> str:
 
 
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-"""Beginnings that make spreadsheets compute what a cell holds, the last four in full width."""
+"""First characters that make spreadsheets evaluate a cell, the last four in full width."""
 
 
 def _line(cells: Iterable[str]) -> str:
-    """Cells as a line; what is in its writer's line end, it quotes."""
+    """Return cells as a line; the writer's line end is CRLF so that it quotes both characters."""
     made = io.StringIO()
     csv.writer(made, lineterminator="\r\n").writerow(cells)
     return made.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _cell(value: object) -> str:
-    """A value as text; a name or sentence that a spreadsheet would compute gets an apostrophe."""
+    """Return a value as text; text that a spreadsheet would evaluate gets an apostrophe."""
     if value is None:
         return ""
     text = str(value)
@@ -55,12 +55,12 @@ def _cell(value: object) -> str:
 
 
 def store(text: str, target: Path) -> None:
-    """Write a file whole or not at all; raises WriteError. Bytes of names stay what they were."""
+    """Write a file atomically; raises WriteError. Undecodable bytes of names are preserved."""
     write_document(target, text.encode("utf-8", "surrogateescape"))
 
 
 def to_json(evaluation: Evaluation) -> dict[str, Any]:
-    """The evaluation as JSON values."""
+    """Return the evaluation as JSON values."""
     return {
         "schema": SCHEMA,
         "program": {"name": "cuda-cyclegan", "version": program_version()},

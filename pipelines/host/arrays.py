@@ -1,4 +1,4 @@
-"""Memory of large arrays on the host, used again by the studies that follow."""
+"""Memory of large host arrays, reused by the following studies."""
 
 import math
 import threading
@@ -14,23 +14,23 @@ GRAIN_BYTES = 2 << 20
 """Blocks are multiples of a huge page; smaller arrays are left to NumPy."""
 
 LARGEST_EXCESS = 1.5
-"""How much larger than an array its block may be."""
+"""Largest ratio of a block's size to its array's."""
 
 
 class _Lease:
-    """What the arrays of a block refer to; the block is free again once nothing refers to this."""
+    """Owner of a block's arrays; the block is free again once nothing refers to this object."""
 
     def __init__(self, block: npt.NDArray[np.uint8]) -> None:
         self.__array_interface__ = block.__array_interface__
 
 
 class HostArrays:
-    """Arrays whose memory comes back by itself, when the last view of them is gone.
+    """Arrays whose memory is reclaimed automatically when their last view is gone.
 
-    Fresh memory is dear: the system clears each page when it is first touched and, when it is
-    freed, has to take it from every core. Where no block that came back fits the next array, those
-    that have waited longest make room for it: never is more held than was in use at one time.
-    Any thread may call.
+    Fresh memory is expensive: the system clears each page when it is first touched, and unmaps it
+    on every core when it is freed. If no reclaimed block fits the next array, the blocks idle
+    longest are freed first, so that never more memory is kept than was in use at one time. Any
+    thread may call.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class HostArrays:
         self._lent = 0
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
-        """An array in C order, its values whatever they were. Raises MemoryError."""
+        """Return an uninitialised array in C order. Raises MemoryError."""
         kind = np.dtype(dtype)
         size = math.prod(shape) * kind.itemsize
         if size < GRAIN_BYTES:
@@ -55,7 +55,7 @@ class HostArrays:
 
     @property
     def held(self) -> int:
-        """Bytes of all blocks, in use or not."""
+        """Return the bytes of all blocks, in use or not."""
         with self._lock:
             self._collect()
             return self._lent + sum(block.nbytes for block in self._idle)

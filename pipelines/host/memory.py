@@ -1,4 +1,4 @@
-"""Peak host memory of this process, by the kernel's own account."""
+"""Peak and available host memory of this process, as reported by the kernel."""
 
 import ctypes
 import os
@@ -12,27 +12,29 @@ from ...io.files.machine_limits import address_space_limit, memory_left, most_me
 from ..errors import PreparationError
 
 LEAST_ADDRESS_SPACE = 768 << 20
-"""In which Python, NumPy, SimpleITK and ONNX Runtime can be loaded; some abort in less."""
+"""Address space in bytes for loading Python, NumPy, SimpleITK and ONNX Runtime; some abort with
+less.
+"""
 
 LEAST_FREE = 256 << 20
-"""What the largest of the libraries, with its threads, asks for at once."""
+"""Bytes that the largest of the libraries, with its threads, allocates at a time."""
 
 _GIVEN_BACK_BYTES = 4 << 20
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 _STATM = Path("/proc/self/statm")
-"""Its first figure: pages of address space."""
+"""File whose first figure is the number of pages of address space."""
 
 _CLEAR_PEAK = "5"  # proc(5): writing it to clear_refs resets the peak resident set size
 
 
 @dataclass(frozen=True, slots=True)
 class PeakMemory:
-    """Largest resident set of the process, in bytes.
+    """Largest resident set of the process. bytes: its size.
 
-    of_run: whether it counts from the start of the process, because the kernel would not reset
-    the mark when the study began.
+    of_run: whether it counts from the start of the process, because the kernel did not reset the
+    peak when the study began.
     """
 
     bytes: int
@@ -40,7 +42,7 @@ class PeakMemory:
 
 
 class PeakMeter:
-    """Measures the peak from the moment it was made."""
+    """Meter of the peak since its creation."""
 
     def __init__(self, process: Path = Path("/proc/self")) -> None:
         self._process = process
@@ -51,7 +53,7 @@ class PeakMeter:
             self._was_reset = False
 
     def read(self) -> PeakMemory:
-        """The peak so far."""
+        """Return the peak so far."""
         if self._was_reset:
             for line in (self._process / "status").read_text().splitlines():
                 if line.startswith("VmHWM:"):
@@ -60,7 +62,7 @@ class PeakMeter:
 
 
 class PeakMeters:
-    """The peak while each of several studies is under way, whatever is worked on beside it."""
+    """Peaks while each of several studies is in flight, including concurrent work."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -69,20 +71,20 @@ class PeakMeters:
         self._peaks: dict[str, PeakMemory] = {}
 
     def enter(self, study: str) -> None:
-        """A study begins."""
+        """Start measuring a study."""
         with self._lock:
             self._take_note()
             self._peaks[study] = self._meter.read()
 
     def leave(self, study: str) -> PeakMemory | None:
-        """A study is over: the largest resident set since it entered; None if nobody tells."""
+        """End a study and return its largest resident set; None if the system has no figure."""
         with self._lock:
             self._take_note()
             peak = self._peaks.pop(study)
         return peak if peak.bytes else None
 
     def _take_note(self) -> None:
-        """Credit the peak since the last note to all studies under way, and begin a new one."""
+        """Apply the peak since the last reading to all studies in flight, and start a new one."""
         peak = self._meter.read()
         for study, before in self._peaks.items():
             self._peaks[study] = max(before, peak, key=lambda one: one.bytes)
@@ -90,19 +92,19 @@ class PeakMeters:
 
 
 def available_memory() -> int:
-    """Bytes that this process could get now: the system's, or its container's or job's rest, or
-    what `ulimit -v` leaves it.
+    """Return the bytes that this process could allocate now, limited by the system, by its
+    container or job, and by `ulimit -v`.
 
-    All that there is counts as free where the system does not tell.
+    If the system does not report free memory, all of its memory counts as free.
     """
     left = memory_left(), _address_space_left(), _free_in_system()
     return min(each for each in left if each is not None)
 
 
 def require_memory(needed: int) -> None:
-    """Raise PreparationError if this process can never have so many bytes at once.
+    """Raise PreparationError if this process can never have so many bytes at a time.
 
-    Where it asked for them, the system would kill it, and a batch with it.
+    If it allocated them, the system would kill it, and a batch with it.
     """
     if needed > (most := most_memory()):
         raise PreparationError(
@@ -115,8 +117,8 @@ def check_address_space() -> None:
     """Raise MemoryError if the libraries that every command loads do not fit.
 
     Some of them end the process when they get no memory. OpenBLAS raises SIGINT instead when it
-    gets no threads, for want of memory or by a limit on them, which looks like Ctrl-C; so it may
-    have one only, which is enough for the small matrices here.
+    gets no threads, for lack of memory or because of a limit on them, which looks like Ctrl-C; so
+    it gets only one, which is enough for the small matrices here.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     limit = address_space_limit()
@@ -125,10 +127,10 @@ def check_address_space() -> None:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error comes of too little memory, whatever it is called.
+    """Return whether an error was caused by too little memory, whatever its class.
 
-    A library that finds no room, or a thread that cannot start, raises an ImportError or a
-    RuntimeError; then a map of some size is refused as well.
+    A library without memory, or a thread that cannot start, raises an ImportError or a
+    RuntimeError; then mapping LEAST_FREE bytes fails as well.
     """
     if isinstance(error, MemoryError):
         return True
@@ -142,9 +144,9 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def return_free_memory() -> None:
-    """Hand what was freed back to the system, where glibc keeps it for later.
+    """Return freed memory to the system, which glibc would keep.
 
-    Who measures how much more is needed would not see what is taken from there.
+    Otherwise a measurement of further memory would miss allocations from that reserve.
     """
     _call_of_glibc("malloc_trim", 0)
 
@@ -169,7 +171,7 @@ def _address_space_left() -> int | None:
 
 
 def _peak_of_run() -> int:
-    """Bytes, since the process began; 0 where the system does not tell."""
+    """Return the peak in bytes since the process began; 0 if the system does not report it."""
     try:
         from resource import RUSAGE_SELF, getrusage
     except ImportError:  # Windows
@@ -178,16 +180,16 @@ def _peak_of_run() -> int:
 
 
 def _settle_heap() -> None:
-    """Have glibc give back large arrays when they are freed, and keep the memory of smaller ones.
+    """Make glibc return large arrays when they are freed, and keep the memory of smaller ones.
 
-    Of itself it moves both limits while a program runs, until arrays of up to 32 MiB stay and count
-    into the peak of the next study.
+    By default it raises both limits while a program runs, until arrays of up to 32 MiB stay and
+    count towards the peak of the next study.
     """
     _call_of_glibc("mallopt", _M_MMAP_THRESHOLD, _GIVEN_BACK_BYTES)
     _call_of_glibc("mallopt", _M_TRIM_THRESHOLD, 4 * _GIVEN_BACK_BYTES)
 
 
 def _call_of_glibc(name: str, *arguments: int) -> None:
-    """Call one of its functions; nothing where there is another C library."""
+    """Call a function of glibc; do nothing with another C library."""
     with suppress(TypeError, AttributeError):  # Windows has no library of the process itself
         getattr(ctypes.CDLL(None), name)(*arguments)

@@ -1,4 +1,4 @@
-"""Other processes: those that this one starts and ends, and those that hold a card's memory."""
+"""Other processes: those that this one starts and ends, and those that use a GPU's memory."""
 
 import gc
 import os
@@ -15,21 +15,23 @@ from ..errors import PipelineError
 
 
 def collect_seldom() -> None:
-    """Have cycles looked for every 50,000 new objects, not 700: what imports make stays, and to
-    look through it again and again takes a tenth of a start.
+    """Make the garbage collector run every 50,000 new objects, not 700.
+
+    Objects created by imports stay, and scanning them repeatedly takes a tenth of the start-up
+    time.
     """
     gc.set_threshold(50_000)
 
 
 def unnamed_file() -> IO[bytes]:
-    """An empty file without a name; in memory, if the system has such, and not in a folder."""
+    """Return an empty unnamed file, in memory if the system supports it."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("orders"), "w+b")
     return TemporaryFile()
 
 
 def is_in_background(terminal: int) -> bool:
-    """Whether the system would stop this process if it read from a terminal (a descriptor)."""
+    """Return whether the system would stop this process if it read from a terminal (descriptor)."""
     if not hasattr(os, "tcgetpgrp"):
         return False
     with suppress(OSError):  # not the terminal that controls this process
@@ -46,9 +48,9 @@ def start_with(
 ) -> "subprocess.Popen[bytes]":
     """Start a program that inherits a descriptor, in a session of its own.
 
-    No signal of a terminal reaches that. orders: what it reads. output: where it prints, instead of
-    where this process does. environment: instead of this process's. Raises PipelineError where a
-    descriptor cannot be inherited, as on Windows.
+    No signal of a terminal reaches that session. orders: its standard input. output: replaces this
+    process's standard output and error. environment: replaces this process's. Raises PipelineError
+    if a descriptor cannot be inherited, as on Windows.
     """
     if os.name != "posix":
         raise PipelineError(
@@ -67,7 +69,7 @@ def start_with(
 
 
 def release_output() -> None:
-    """Let go of the output of this process, so that whoever reads it does not wait for its end."""
+    """Release the output of this process, so that its reader does not wait for its end."""
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         stream.flush()
         with Path(os.devnull).open("wb") as nowhere:
@@ -75,13 +77,13 @@ def release_output() -> None:
 
 
 def kill_session(process: "subprocess.Popen[bytes]") -> None:
-    """End a program that was started in a session of its own, and all that it has started."""
+    """Kill a program that was started in a session of its own, and all that it has started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def program_of(process: int) -> str:
-    """The name of the program that a process runs, as far as this one may see it."""
+    """Return the name of the program that a process runs, or "a program" if it is not visible."""
     try:
         return Path(f"/proc/{process}/comm").read_text().strip()
     except OSError:
@@ -89,7 +91,7 @@ def program_of(process: int) -> str:
 
 
 def owner_of(process: int) -> str | None:
-    """Who runs a process; None where that is not told."""
+    """Return the user who runs a process; None if unknown."""
     try:
         return Path(f"/proc/{process}").owner()
     except (OSError, KeyError, NotImplementedError):

@@ -1,4 +1,4 @@
-"""Signals, as far as the system knows them."""
+"""Signals, as far as the system supports them."""
 
 import signal
 import sys
@@ -11,24 +11,27 @@ from typing import TypeAlias
 STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(
     signal.Signals[name]
     for name in ("SIGINT", "SIGTERM", "SIGHUP")
-    if hasattr(signal, name)  # a closed terminal sends Windows' programs none
+    if hasattr(signal, name)  # Windows has no SIGHUP for a closed terminal
 )
-"""By which a user, a service manager or a terminal asks a program to end."""
+"""Signals with which a user, a service manager or a terminal requests a program to end."""
 
 _AGAIN_SECONDS = 0.05
 
 Interrupter: TypeAlias = Callable[[], None]
-"""Has a KeyboardInterrupt raised in the main thread, after the time it was made for."""
+"""Function that schedules a KeyboardInterrupt in the main thread, after the interrupter's delay."""
 
 
 def interrupter(seconds: float) -> AbstractContextManager[Interrupter]:
-    """One for the block, which only the main thread may enter; nothing comes after the block."""
+    """Return an interrupter for a block, which only the main thread may enter.
+
+    No interrupt comes after the block. seconds: its delay.
+    """
     return _by_alarm(seconds) if hasattr(signal, "setitimer") else _by_thread(seconds)
 
 
 @contextmanager
 def _by_alarm(seconds: float) -> Generator[Interrupter]:
-    """Ends whatever call of the system the main thread waits in."""
+    """Yield an interrupter by SIGALRM, which ends any system call of the main thread."""
 
     def interrupt(_number: int, frame: FrameType | None) -> None:
         if _is_dropped(frame):
@@ -49,7 +52,10 @@ def _by_alarm(seconds: float) -> Generator[Interrupter]:
 
 @contextmanager
 def _by_thread(seconds: float) -> Generator[Interrupter]:
-    """By a Ctrl-C of its own, which whoever hears Ctrl-C does not see; nothing if nobody does."""
+    """Yield an interrupter by a Ctrl-C of its own, which other handlers of Ctrl-C do not receive.
+
+    It does nothing if Ctrl-C is not handled.
+    """
     before = signal.getsignal(signal.SIGINT)
     timers: list[threading.Timer] = []
     is_due = False
@@ -86,7 +92,7 @@ def _by_thread(seconds: float) -> Generator[Interrupter]:
 
 
 def _is_dropped(frame: FrameType | None) -> bool:
-    """Whether Python would drop what is raised there, in its hook for what it has dropped."""
+    """Return whether Python would drop an exception raised in a frame: within unraisablehook."""
     hook = getattr(sys.unraisablehook, "__code__", None)
     while frame is not None:
         if frame.f_code is hook:

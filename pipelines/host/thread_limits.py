@@ -1,4 +1,4 @@
-"""Threads and processes that the system refuses to start, however a library says so."""
+"""Detection of refused threads and processes, however a library reports them."""
 
 import errno
 
@@ -8,11 +8,14 @@ NO_MORE_THREADS = (
 )
 
 _SAID = ("can't start new thread", "pthread_create failed", "thread constructor failed")
-"""By CPython, ONNX Runtime and the standard library of C++."""
+"""Messages of CPython, ONNX Runtime and the standard library of C++."""
 
 
 def is_out_of_threads(error: BaseException) -> bool:
-    """Whether an error comes of a limit on threads or processes; memory must not be short."""
+    """Return whether an error was caused by a limit on threads or processes.
+
+    Rule out a lack of memory first.
+    """
     if isinstance(error, OSError):
-        return error.errno == errno.EAGAIN and error.filename is None  # as fork says it
+        return error.errno == errno.EAGAIN and error.filename is None  # raised by fork
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _SAID)

@@ -54,9 +54,9 @@ class Submission:
     """Jobs of a request, and the inputs that become none.
 
     jobs: one per study. skipped: paths that are no study, with reasons. refused: studies with a
-    blocking error, by name. identity: of the model. words: metadata of the model for the results.
-    established: how the model's reading was verified, in words. made: output channels of each
-    study. holds_files_only: as in a search.
+    blocking error, by name. identity: identity of the model. words: metadata of the model for the
+    results. established: how the model's reading was verified, in words. made: output channels of
+    each study. holds_files_only: as in a search.
     """
 
     jobs: tuple[StudyJob, ...]
@@ -185,7 +185,7 @@ class Arrivals:
             try:
                 marks = _marks(job)
             except OSError:
-                continue  # it went while we looked
+                continue  # it was removed meanwhile
             seen = self._seen.get(job.study)
             if seen is None or seen.marks != hash(marks):
                 self._seen[job.study] = _Seen(hash(marks), now)

@@ -1,4 +1,4 @@
-"""A batch of jobs as the report that `translate` makes of a run."""
+"""Report of a batch of jobs, in the form of `translate`'s report of a run."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace

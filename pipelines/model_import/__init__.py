@@ -1,4 +1,4 @@
-"""A training checkpoint becomes a model: what it tells, what is assumed, what must be said.
+"""Import of a training checkpoint as a model: facts found in it, assumptions, and open questions.
 
 May import engine's checkpoint and model. Must not ask the user itself.
 """

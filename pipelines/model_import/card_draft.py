@@ -1,4 +1,4 @@
-"""What a generator was trained for, which no checkpoint tells and only a person can say."""
+"""Draft of a model card: facts about the training data, which no checkpoint contains."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,13 +16,13 @@ SMALL_VOLUME_PADDING: SmallVolumePadding = "edge"
 
 @dataclass(frozen=True, slots=True)
 class CardDraft:
-    """What the training data were like; None is not said yet.
+    """Description of the training data; None is not stated yet.
 
     source, target: names of the input and output channels, in the network's order. axes, spacing,
-    patch: as in ModelCard; spacing "native" takes every scan at its own. name: of the model; by
-    default made of source and target. intensity_in, intensity_out, small_volume_padding, licence:
-    as in ModelCard and its Provenance. input_range, output_range: as in ModelCard.
-    output_range_told: whether that was said, and not read off the network.
+    patch: as in ModelCard; spacing "native" takes every scan at its own. name: name of the model;
+    by default formed from source and target. intensity_in, intensity_out, small_volume_padding,
+    licence: as in ModelCard and its Provenance. input_range, output_range: as in ModelCard.
+    output_range_told: whether the output range was stated, and not derived from the network.
     """
 
     source: tuple[str, ...] | None = None
@@ -40,11 +40,11 @@ class CardDraft:
     output_range_told: bool = False
 
     def with_network(self, patch: Triple | None, made: NetworkRange | None) -> "CardDraft":
-        """What was said, and what the network tells besides.
+        """Return the draft completed with facts from the network.
 
-        patch: the only one it takes; None if it takes others. made: range of what it makes, None if
-        its last layers do not tell. Only -1..1 tells which one goes in: many networks that make
-        another take 0..1, and many do not.
+        patch: the only patch it takes; None if it takes others. made: range of its output, None if
+        its last layers do not show it. Only an output of -1..1 determines the input range: of
+        networks with another one, many take 0..1, and many do not.
         """
         takes = USUAL_RANGE if made == USUAL_RANGE else None
         return replace(
@@ -56,11 +56,11 @@ class CardDraft:
         )
 
     def undecided(self) -> tuple[Question, ...]:
-        """What has not been said although a guess would spoil images without any error."""
+        """Return questions on unstated facts whose wrong guess would corrupt images silently."""
         return tuple(item for item in _QUESTIONS if getattr(self, item.field) is None)
 
     def assumed(self) -> Iterator[Fact]:
-        """What has not been said and is taken for granted."""
+        """Yield the assumptions about facts that were not stated."""
         if self.small_volume_padding is None:
             reason = (
                 "how a scan smaller than a patch grows; setting small-volume-padding changes it"
@@ -77,7 +77,7 @@ class CardDraft:
 
 
 def _without_ends(maps: ChannelMaps | None) -> NetworkRange | None:
-    """The range where no map of the data has ends that could be brought onto one."""
+    """Return "open" if no intensity map has ends that could be mapped onto a range, or None."""
     if maps is None:
         return None
     each = maps if isinstance(maps, tuple) else (maps,)
@@ -85,7 +85,7 @@ def _without_ends(maps: ChannelMaps | None) -> NetworkRange | None:
 
 
 def default_name(source: tuple[str, ...], target: tuple[str, ...]) -> str:
-    """T1 to CT, T1+FLAIR to CT."""
+    """Return a model's default name, such as "T1 to CT" or "T1+FLAIR to CT"."""
     return f"{'+'.join(source)} to {'+'.join(target)}"
 
 

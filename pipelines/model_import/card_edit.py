@@ -1,4 +1,4 @@
-"""A model's card edited, into another file; what the model computes stays as it is."""
+"""Editing of a model card into another file; the model's computation stays the same."""
 
 from dataclasses import dataclass, replace
 
@@ -9,10 +9,10 @@ from ..errors import SettingsError
 
 @dataclass(frozen=True, slots=True)
 class CardEdit:
-    """What the card is to say instead; None leaves a field as it is.
+    """New values for a model card; None leaves a field as it is.
 
-    name: of the model. licence: of the weights. source, target: names of the channels that go in
-    and come out.
+    name: name of the model. licence: licence of the weights. source, target: names of the input
+    and output channels.
     """
 
     name: str | None = None
@@ -22,9 +22,10 @@ class CardEdit:
 
 
 def edited_model(model: Model, edit: CardEdit) -> bytes:
-    """Bytes of a model file of the same identity; only results that tell its words become due.
+    """Return the bytes of a model file of the same identity with an edited model card.
 
-    Raises SettingsError if nothing is said, ModelFileError for what no card may hold.
+    Only results that contain its labels become pending. Raises SettingsError for an empty edit,
+    ModelFileError for values that no model card may have.
     """
     if edit == CardEdit():
         raise SettingsError(

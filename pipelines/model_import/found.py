@@ -1,4 +1,4 @@
-"""A generator as a file holds it: in a training checkpoint, or as an ONNX graph."""
+"""Generator found in a file: in a training checkpoint, or as an ONNX graph."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -28,12 +28,12 @@ _FILE = "the graph in the file"
 
 @dataclass(frozen=True, slots=True)
 class FoundNetwork:
-    """A generator, and all that is known of it.
+    """Generator, and all facts about it.
 
-    path, sha256: of its file. kind: of the file. layout: the naming of its layers. network: graph
-    and weights. architecture: as a card tells it. established: by what it is known how the network
-    computes; None if by nothing. told, assumed: facts. undecided: questions about the network.
-    recognised: what a checkpoint was recognised as; None for a graph.
+    path, sha256: path and hash of its file. kind: kind of the file. layout: naming scheme of its
+    layers. network: graph and weights. architecture: as in a model card. established: evidence that
+    verifies the network's computation; None if there is none. told, assumed: facts. undecided:
+    questions about the network. recognised: the recognised checkpoint; None for a graph.
     """
 
     path: Path
@@ -50,17 +50,17 @@ class FoundNetwork:
 
     @property
     def fixed_patch(self) -> Triple | None:
-        """The only patch that the network takes; None if it takes others too."""
+        """Only patch that the network takes; None if it takes others too."""
         return self.network.graph.patch
 
     @property
     def made_range(self) -> NetworkRange | None:
-        """The range of what the network makes, by its last layers; None if they do not tell."""
+        """Range of the network's output, by its last layers; None if they do not show it."""
         return _told_range(output_range(self.network))
 
 
 def find_network(path: Path, choices: NetworkChoices, patch: Triple | None = None) -> FoundNetwork:
-    """The generator in a file; patch: that it will be used with, None if nobody said yet.
+    """Return the generator in a file; patch: the patch it will be used with, None if unstated.
 
     Raises CheckpointError.
     """
@@ -70,9 +70,9 @@ def find_network(path: Path, choices: NetworkChoices, patch: Triple | None = Non
 
 
 def with_reference(found: FoundNetwork, reference: ReferencePair) -> FoundNetwork:
-    """A generator that computes a reference, which settles what a checkpoint leaves open.
+    """Return a generator verified with a reference, which resolves what a checkpoint leaves open.
 
-    Raises CheckpointError if it does not.
+    Raises CheckpointError if the generator does not reproduce the reference.
     """
     if found.recognised:
         return _of_checkpoint(resolve(found.recognised, *reference))
@@ -81,7 +81,7 @@ def with_reference(found: FoundNetwork, reference: ReferencePair) -> FoundNetwor
 
 
 def _of_checkpoint(recognised: Recognised) -> FoundNetwork:
-    """What was recognised in a training checkpoint."""
+    """Return the generator recognised in a training checkpoint."""
     return FoundNetwork(
         path=recognised.checkpoint.path,
         sha256=recognised.checkpoint.sha256,
@@ -98,7 +98,7 @@ def _of_checkpoint(recognised: Recognised) -> FoundNetwork:
 
 
 def of_onnx(file: OnnxFile, choices: NetworkChoices, patch: Triple | None = None) -> FoundNetwork:
-    """The network that a graph is; raises CheckpointError, which names what is not supported."""
+    """Return the network of an ONNX graph. Raises CheckpointError, naming unsupported parts."""
     if wrong := _meaningless(choices):
         raise meaningless(wrong)
     written = write_down(file, patch)
@@ -117,7 +117,7 @@ def of_onnx(file: OnnxFile, choices: NetworkChoices, patch: Triple | None = None
 
 
 def _meaningless(choices: NetworkChoices) -> str | None:
-    """A choice about the network, which a graph does not leave open."""
+    """Return the name of a choice about the network that has no meaning for a graph, or None."""
     said = ("code", "unproven", "direction", "generator")
     return next(iter(choices.said()), None) or next(
         (name for name in said if getattr(choices, name)), None
@@ -166,7 +166,7 @@ _NEAR = 1e-5
 
 
 def _told_range(ends: ValueRange) -> NetworkRange | None:
-    """The range whose ends these are, but for rounding; None if no range has such."""
+    """Return the range with these ends, up to rounding; None if no range has them."""
     for name, known in _RANGES:
         if all(isclose(a, b, abs_tol=_NEAR) for a, b in zip(ends, known, strict=True)):
             return name

@@ -1,4 +1,4 @@
-"""A checkpoint or graph becomes a model: what it tells, what is assumed, what must be said."""
+"""Import of a checkpoint or graph as a model: facts in it, assumptions, and open questions."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,10 +36,10 @@ _DECIDED = ("said with", "only this computes", "so computes", "written in")
 
 @dataclass(frozen=True, slots=True)
 class ImportRequest:
-    """A checkpoint and all that the user says about it.
+    """Checkpoint and all statements of the user about it.
 
-    reference: .npz or .pt file of a patch and what the training code made of it. choices: about the
-    architecture. draft: about the training data.
+    checkpoint: its file. reference: .npz or .pt file of a patch and the training code's output for
+    it. choices: choices about the architecture. draft: description of the training data.
     """
 
     checkpoint: Path
@@ -50,9 +50,10 @@ class ImportRequest:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A checkpoint held against the request; a model can be made once `undecided` is empty.
+    """Checkpoint compared with the request; a model can be made once `undecided` is empty.
 
-    found: the generator. draft: as far as it is known. reference: the pair, if one was given.
+    found: the generator. draft: model card as far as it is known. reference: the reference pair, if
+    any.
     """
 
     found: FoundNetwork
@@ -61,25 +62,25 @@ class Survey:
 
     @property
     def told(self) -> tuple[Fact, ...]:
-        """What the file, the reference or the user says about the network."""
+        """Facts about the network from the file, the reference or the user."""
         return self.found.told
 
     @property
     def assumed(self) -> tuple[Fact, ...]:
-        """What nobody said and what is taken for granted."""
+        """Assumptions about facts that were not stated."""
         return (*self.found.assumed, *self.draft.assumed())
 
     @property
     def undecided(self) -> tuple[Question, ...]:
-        """What only a person can answer: about the network first, then about its data."""
+        """Questions for the user: about the network first, then about its data."""
         return self.found.undecided + self.draft.undecided()
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A model as it comes back from the bytes of its file, and its proof.
+    """Model as decoded from the bytes of its file, and its verification.
 
-    content: those bytes. verification: that proof.
+    model: the model. content: those bytes. verification: comparison with the reference.
     """
 
     model: Model
@@ -88,9 +89,9 @@ class Imported:
 
 
 def survey(request: ImportRequest) -> Survey:
-    """Read a file and hold it against what was said about it; writes nothing.
+    """Read a file and compare it with the statements about it; writes nothing.
 
-    A reference settles what a checkpoint leaves open, and proves a graph. Raises EngineError or
+    A reference resolves what a checkpoint leaves open, and verifies a graph. Raises EngineError or
     SettingsError.
     """
     found = find_network(request.checkpoint, request.choices, request.draft.patch)
@@ -106,10 +107,10 @@ def survey(request: ImportRequest) -> Survey:
 
 
 def make_model(survey: Survey) -> Imported:
-    """The model of a survey with nothing undecided.
+    """Return the model of a survey with nothing undecided.
 
-    Without a reference from the training code this program makes its own. Raises ModelFileError
-    if what was said makes no model card.
+    Without a reference from the training code this program computes its own. Raises ModelFileError
+    if the statements do not form a valid model card.
     """
     network = survey.found.network
     pair = survey.reference or make_reference(network)
@@ -149,7 +150,8 @@ def _check_names(field: str, names: tuple[str, ...] | None, channels: int) -> No
 def _check_maps(
     field: str, maps: ChannelMaps | None, channels: int, end: str, onto: NetworkRange | None
 ) -> None:
-    """That there is one map for all channels, or one each, and that each has the ends it needs.
+    """Check that there is one map for all channels, or one each, and that each has the ends it
+    needs. Raises SettingsError.
 
     end: the setting of the network's range, `onto`, on the maps' side.
     """
@@ -213,7 +215,7 @@ def _card(survey: Survey, reference: Reference) -> ModelCard:
 
 
 def _provenance(survey: Survey) -> Provenance:
-    """Where the weights came from, with every decision that the weights do not force."""
+    """Return the origin of the weights, with every decision that the weights do not determine."""
     found = survey.found
     notes = [
         f"{finding.subject}: {finding.value} ({finding.reason})"

@@ -1,4 +1,4 @@
-"""What a file holds: a model with its card, a training checkpoint, or an ONNX network."""
+"""Inspection of a file: a model with its model card, a training checkpoint, or an ONNX network."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ from .found import FoundNetwork, find_network
 
 @dataclass(frozen=True, slots=True)
 class HeldNetwork:
-    """One network in a checkpoint; name: where it lies in the file, empty for the top.
+    """One network in a checkpoint; name: its path in the file, empty for the top level.
 
-    dimensions: 2 or 3, of its convolutions. tensors, parameters: how many.
+    dimensions: 2 or 3, of its convolutions. tensors, parameters: their numbers.
     """
 
     name: str
@@ -33,9 +33,9 @@ class HeldNetwork:
 
 @dataclass(frozen=True, slots=True)
 class HeldCheckpoint:
-    """A checkpoint's networks, and its generator or the reason why none can be imported.
+    """Checkpoint, and its generator or the reason why none can be imported.
 
-    obstacle: that reason.
+    checkpoint: the file as read. networks: all of its networks. obstacle: that reason.
     """
 
     checkpoint: Checkpoint
@@ -46,12 +46,12 @@ class HeldCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class NetworkFacts:
-    """What a network is and costs.
+    """Structure and cost of a network.
 
-    layers: how often each kind occurs. receptive_field: voxels along D, H and W that convolutions
-    reach. sees_whole_patch: whether norms make every voxel depend on all others besides. stride:
-    of which patches must be multiples. patch: (D, H, W), whose `flops` these are. parameters:
-    numbers that it learned.
+    layers: count of each kind. receptive_field: voxels along D, H and W that convolutions reach.
+    sees_whole_patch: whether norms also make every voxel depend on all others. stride: number of
+    voxels of which patches must be multiples. patch: (D, H, W), the patch to which `flops` applies.
+    parameters: number of learned parameters.
     """
 
     layers: dict[str, int]
@@ -64,7 +64,7 @@ class NetworkFacts:
 
 
 def network_facts(network: Network, patch: Triple | None = None) -> NetworkFacts:
-    """Facts of a network; patch: whose FLOPs are asked, by default that of a reference."""
+    """Return facts of a network; patch: the one to count FLOPs for, by default a reference's."""
     graph = network.graph
     patch = patch or reference_extents(graph)
     counts = Counter(kind_of(node.layer) for node in graph.nodes)
@@ -80,7 +80,7 @@ def network_facts(network: Network, patch: Triple | None = None) -> NetworkFacts
 
 
 def inspect(path: Path) -> Model | HeldCheckpoint | FoundNetwork:
-    """Read a file of any kind. Raises ModelFileError or CheckpointError if it is of none."""
+    """Read a file of any kind. Raises ModelFileError or CheckpointError if its kind is unknown."""
     if is_model_file(path):
         return load_model(path)
     if is_onnx(path):
@@ -103,5 +103,5 @@ def inspect(path: Path) -> Model | HeldCheckpoint | FoundNetwork:
 
 
 def parameter_count(network: Network) -> int:
-    """Numbers that it learned."""
+    """Return the number of learned parameters."""
     return sum(array.size for array in network.weights.values())

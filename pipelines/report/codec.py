@@ -43,7 +43,7 @@ from .report import BatchReport, Failure, FailureClass, StudyReport, StudyStatus
 JsonObject: TypeAlias = dict[str, Any]
 
 SCHEMA = "cuda-cyclegan/translate-report/1"
-"""Raised when a field changes its meaning or goes; new fields may come without it."""
+"""Schema version, raised when a field is removed or changes its meaning, not for new fields."""
 
 LIBRARIES = {
     **{name: (name,) for name in ("numpy", "onnxruntime", "SimpleITK", "nibabel", "pydicom")},
@@ -51,7 +51,7 @@ LIBRARIES = {
     "cuDNN": ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"),
     "cuDNN frontend": ("nvidia-cudnn-frontend",),
 }
-"""By name, the packages that may hold it."""
+"""Packages that may contain a library, by its name."""
 
 _RENAMED = {
     "drawn": "preview_drawn",
@@ -190,8 +190,8 @@ def _version(package: str) -> str | None:
 class Machine:
     """Machine that ran a batch.
 
-    host: its name. system: kernel and version. cores: that may be used. memory_bytes: in all; None
-    if the system does not say.
+    host: its name. system: kernel and version. cores: number of usable cores. memory_bytes: total
+    memory; None if the system does not report it.
     """
 
     host: str
@@ -206,10 +206,10 @@ def _this_machine() -> Machine:
 
 @dataclass(frozen=True, slots=True)
 class StoredReport:
-    """A report with what only its file says.
+    """Report with the data that only its file contains.
 
-    program: version of this program then. libraries: their versions, None if not installed. batch:
-    the report. machine: where it ran.
+    file: its path. program: version of this program then. libraries: their versions, None if not
+    installed. batch: the report. machine: machine that ran it.
     """
 
     file: Path
@@ -225,7 +225,7 @@ def as_stored(batch: BatchReport, name: Path) -> StoredReport:
 
 
 def read_report(file: Path) -> StoredReport:
-    """Read the report in a file; fields that this version does not know are passed over.
+    """Read the report in a file; fields unknown to this version are ignored.
 
     Raises ReportFileError for a file that is foreign, of a newer layout, or damaged.
     """
@@ -293,7 +293,7 @@ _BY_STAGE = frozenset({"stages", "when"})
 
 
 def _known_stages(found: Json) -> Json:
-    """Order values by stage; those of later versions go."""
+    """Order values by stage, and drop stages of later versions."""
     if not isinstance(found, dict):
         return found
     return {stage: found[stage] for stage in STAGES if stage in found}
@@ -433,7 +433,7 @@ def _default(item: Field[Any], default: Any) -> Any:
 
 
 def job_row(row: StudyReport) -> JsonObject:
-    """Encode a study's row as the queue stores it: without paths, which the job holds."""
+    """Encode a study's row as the queue stores it: without paths, which the job contains."""
     stored = asdict(row)
     del stored["source"], stored["output"], stored["name"]
     if row.failure:
@@ -444,9 +444,9 @@ def job_row(row: StudyReport) -> JsonObject:
 
 
 def row_of_job(stored: Mapping[str, Json], name: str, source: Path, output: Path) -> StudyReport:
-    """Decode what `job_row` gave; raises FieldError.
+    """Decode the output of `job_row`; raises FieldError.
 
-    Fields and stages of newer versions are passed over.
+    Fields and stages of newer versions are ignored.
     """
     stages = {name: _known_stages(stored.get(name, {})) for name in _BY_STAGE}
     known = decode(StudyReport, {**stored, **stages, "name": "", "source": "", "output": ""})

@@ -1,4 +1,4 @@
-"""Two reports: of runs of one batch joined into one, or of two batches compared."""
+"""Joining of the reports of several runs of one batch, and comparison of two batches."""
 
 import math
 import os
@@ -17,7 +17,7 @@ from .report import BatchReport, StudyReport, Use
 
 @dataclass(frozen=True, slots=True)
 class StudyPair:
-    """One study in both batches.
+    """Study that both batches translated.
 
     first, second: its row in each.
     """
@@ -30,8 +30,8 @@ class StudyPair:
 class Comparison:
     """Comparison of a second batch with a first, over the studies that both translated.
 
-    pairs: studies of one name and as many voxels. unmatched: how many of either have no partner.
-    differences: conditions that are not the same, by name.
+    first, second: both reports. pairs: studies with the same name and number of voxels. unmatched:
+    number of studies of either without a partner. differences: conditions that differ, by name.
     """
 
     first: StoredReport
@@ -42,7 +42,7 @@ class Comparison:
 
     @property
     def is_whole(self) -> bool:
-        """Whether each batch translated all that the other did, so that their times compare."""
+        """Whether both batches translated the same studies, so that their times are comparable."""
         return bool(self.pairs) and self.unmatched == (0, 0)
 
     @property
@@ -52,12 +52,12 @@ class Comparison:
 
     @property
     def speedup(self) -> float | None:
-        """How many times as fast the second was, by wall time; None unless `is_whole`."""
+        """Speedup of the second batch by wall time; None unless `is_whole`."""
         return _ratio(*self.wall) if self.is_whole else None
 
     @property
     def rate(self) -> float | None:
-        """How many times as many voxels the second translated in a second of wall time."""
+        """Ratio of the second batch's throughput, in voxels/s of wall time, to the first's."""
         rates = self.first.batch.voxels_per_second, self.second.batch.voxels_per_second
         return _ratio(rates[1] or 0.0, rates[0] or 0.0)
 
@@ -88,7 +88,7 @@ class Comparison:
 
 
 def compare(first: StoredReport, second: StoredReport) -> Comparison:
-    """Match the studies of two reports by name, or by scan where their results have other names."""
+    """Match the studies of two reports by name, or by scan if their results have other names."""
     ones = {row.name: row for row in first.batch.translated()}
     others = {row.name: row for row in second.batch.translated()}
     before, after = (_by_scan(rows.values()) for rows in (ones, others))
@@ -145,7 +145,7 @@ def conditions(stored: StoredReport) -> dict[str, str]:
 
 
 def _extras(batch: BatchReport) -> str:
-    """Return what else the batch made, which took time too."""
+    """Return the further outputs of the batch, which took time too."""
     made = batch.translated()
     previews = ["previews"] if any(row.preview for row in made) else []
     seams = ["seam scores"] if any(row.seams for row in made) else []
@@ -168,8 +168,8 @@ def report_so_far(
 ) -> BatchReport | None:
     """Return the stored report of earlier runs; None if there is no file, or an empty one.
 
-    A batch is all that one model with the same settings makes in one folder; model: its hash.
-    Raises ReportFileError for a file of something else, which nobody wants to lose.
+    A batch comprises all results of one model with the same settings in one folder; model: its
+    hash. Raises ReportFileError for a file with other content, which must not be lost.
     """
     if not file.exists() or not (file.is_dir() or file.stat().st_size):
         return None
@@ -202,8 +202,8 @@ def _absolute(path: Path) -> str:
 def joined(earlier: BatchReport, now: BatchReport, planned: Sequence[str]) -> BatchReport:
     """Return the report of both runs. planned: names of all studies of this run.
 
-    A study that this run kept, or did not come to, has its row of the earlier run if it was done
-    there, also if this run was not asked for it. Seconds are of both runs together.
+    A study that this run kept or did not reach has its row of the earlier run if it was done there,
+    also if it was not part of this run. Seconds are the sums of both runs.
     """
     before = {row.name: row for row in earlier.studies if row.is_done}
     own = {row.name: row for row in now.studies}

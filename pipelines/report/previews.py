@@ -1,4 +1,4 @@
-"""Previews on disk, made small for a page that shows many of them."""
+"""Previews on disk, reduced in size for a page that shows many of them."""
 
 from io import BytesIO
 from pathlib import Path
@@ -7,16 +7,16 @@ from .codec import StoredReport
 from .report import StudyReport
 
 LARGEST_FILE, LARGEST_EDGE = 4 << 20, 4096
-"""Bytes and pixels; a preview of this program has a tenth of the one and a quarter of the other."""
+"""Limits in bytes and pixels; this program's previews have a tenth and a quarter of them."""
 
 WIDTH, QUALITY = 800, 70
-"""Pixels across, and WebP's quality: letters and edges stay sharp, in a twentieth of the bytes."""
+"""Width in pixels, and WebP's quality: letters and edges stay sharp, in 1/20 of the bytes."""
 
 
 def small_preview(stored: StoredReport, row: StudyReport) -> bytes | None:
-    """A study's preview as WebP, or None if it is not there or no longer a PNG of reasonable size.
+    """Return a study's preview as WebP, or None if it is missing or not a PNG of reasonable size.
 
-    A relative path counts from the working directory, or else from the report's folder.
+    A relative path is resolved against the working directory, or else the report's folder.
     """
     if row.preview is None or not row.preview.name.endswith(".preview.png"):
         return None
@@ -30,7 +30,7 @@ def small_preview(stored: StoredReport, row: StudyReport) -> bytes | None:
 
 
 def small_webp(file: Path | BytesIO) -> bytes | None:
-    """A PNG as WebP, or None if it is too large; raises OSError for what is no picture."""
+    """Return a PNG as WebP, or None if it is too large; raises OSError if it is not a picture."""
     from PIL import Image
 
     with Image.open(file, formats=["PNG"]) as picture:

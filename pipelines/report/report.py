@@ -1,4 +1,4 @@
-"""What became of a study and of a batch, and the class of an exception that ended a study."""
+"""Reports of a study and of a batch, and the class of an exception that ended a study."""
 
 import math
 from collections.abc import Mapping
@@ -34,15 +34,15 @@ FailureClass: TypeAlias = Literal[
     "write",
     "internal",
 ]
-"""Whose fault it was: the scan's (the first three), the machine's, or, "internal", ours."""
+"""Cause of a failure: the scan (the first three), the machine, or this program ("internal")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a study has no result: the class, one line, and the stage in which it stopped.
+    """Failure of a study: the class, one line, and the stage in which it stopped.
 
-    kind: that class. reason: that line. passes: whether it may go well later with nothing about
-    the study changed, as when a disk has room again.
+    kind: that class. reason: that line. passes: whether the study may succeed later unchanged, such
+    as when a disk has free space again.
     """
 
     kind: FailureClass
@@ -53,10 +53,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a scan or a result consists of, by its bytes alone.
+    """Content of a scan or a result, by its bytes only.
 
-    files: how many. bytes: in all. sha256: of a single file, its hash; of several, the hash of the
-    sorted lines of their hashes, so that neither their names nor their order counts.
+    files: number of files. bytes: total size. sha256: hash of a single file; for several, the hash
+    of the sorted lines of their hashes, so that neither their names nor their order counts.
     """
 
     files: int
@@ -66,24 +66,23 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class StudyReport:
-    """One study's row.
+    """Row of one study.
 
-    name: its place below the output folder. due: why an older result was made anew, if there was
-    one. seconds: in which some stage worked on it; stages: the parts of it that were reached.
+    name: its path below the output folder. due: reason why an older result was made again, if there
+    was one. seconds: time in which some stage worked on it; stages: seconds of each stage reached.
     Reading includes hashing the input, writing includes hashing the output, finishing includes
-    preview, seam score and verification. when: first and last moment of each stage, in seconds from
-    the start of the batch, where that was recorded. voxels: of the source grid. peak_memory: while
-    it was under way, with whatever was worked on beside it. preview: the picture beside the result,
-    if one was asked for. notes: what a user should know about how the study was taken. source: the
-    file, or the first of several. output: path of the result, made or not. status: what became of
-    it. tiles: how many were translated. seams: their score, if it was asked for. verified: what a
-    second computation came to, if it was asked for. cycle: how near the result comes back to the
-    scan, where that is known. failure: why there is no result. drawn: whether
-    a preview was drawn of a result that was up to date. source_content, output_content: the bytes
-    of the scan and of the result, without its preview and its sidecars; None where they are not
-    known. maps, sidecars: those beside the result. spread: what it comes to, if it was measured.
-    volumes: how many of the source were translated one by one, into one result; voxels and tiles
-    are those of all.
+    preview, seam score and verification. when: start and end of each stage, in seconds from the
+    start of the batch, if recorded. voxels: voxels of the source grid. peak_memory: peak while it
+    was in flight, including concurrent work. preview: picture next to the result, if requested.
+    notes: notes for the user on how the study was read. source: the file, or the first of several.
+    output: path of the result, made or not. status: outcome. tiles: number of translated tiles.
+    seams: seam score, if requested. verified: outcome of a second computation, if requested. cycle:
+    cycle error between scan and reconstruction, if known. failure: reason why there is no result.
+    drawn: whether a preview was drawn of a result that was up to date. source_content,
+    output_content: contents of the scan and of the result, without its preview and its sidecars;
+    None if not known. maps, sidecars: paths of those next to the result. spread: TTA spread, if it
+    was measured. volumes: number of source volumes that were translated one by one, into one
+    result; voxels and tiles are those of all.
     """
 
     name: str
@@ -133,16 +132,16 @@ class StudyReport:
 
     @property
     def voxels_per_second(self) -> float | None:
-        """Source voxels by the study's seconds; None unless it was translated."""
+        """Source voxels per second of the study; None unless it was translated."""
         return _rate(self.voxels, self.seconds) if self.status == "translated" else None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """Which model a batch ran.
+    """Model that a batch ran.
 
-    name: of its card. path: of its file. sha256: of the file. established: by what it is known how
-    it computes, in words.
+    name: name in its model card. path: path of its file. sha256: hash of the file. established:
+    evidence that verifies its computation, in words.
     """
 
     name: str
@@ -152,16 +151,16 @@ class ModelName:
 
     @property
     def is_unproven(self) -> bool:
-        """Whether nothing but a user's word says that it computes what its training did."""
+        """Whether only the user states that it computes the same as its training code."""
         return self.established == "unproven"
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Something among the inputs that looks like a scan or was asked for, and is not a study.
+    """Input that looks like a scan or was requested, and is not a study.
 
-    missed: whether there may be scans behind it, so that what was asked for is not all done. path:
-    where it lies. reason: why, in words. kind: rule by which it is passed over; empty for all else.
+    missed: whether it may contain unread scans, so that the request is not completely done. path:
+    its path. reason: reason in words. kind: rule by which it is skipped; empty for all else.
     """
 
     path: Path
@@ -174,8 +173,9 @@ class Skip:
 class Use:
     """Use of the seconds of a batch.
 
-    wall: from the first work on any study to the last. busy: of all stages of all studies
-    together. computing: in which a device ran the network, of all devices together.
+    wall: from the first work on any study to the last. busy: sum over all stages of all studies.
+    computing: time in which a device ran the network, summed over all devices. devices: number of
+    devices.
     """
 
     wall: float
@@ -185,7 +185,7 @@ class Use:
 
     @property
     def overlap(self) -> float:
-        """Stages that were at work at a time, on average; 1 where nothing overlapped."""
+        """Average number of concurrent stages; 1 if nothing overlapped."""
         return self.busy / self.wall if self.wall else 0.0
 
     @property
@@ -196,16 +196,16 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """A batch's rows, and the conditions that they were made under.
+    """Rows of a batch, and the conditions under which they were made.
 
-    options: without a precision where that was left to several workers, each for its device.
-    started: ISO 8601 with zone. ignored: how many files of other kinds lay among the inputs.
-    not_reached: studies that the network had not begun with when the batch was interrupted. model:
-    that was run. device: in words. output: the folder. seconds: of wall time. use: of those
-    seconds. studies: their rows, in order. skipped: what is no study. runs: of the program that the
-    batch took so far; their seconds count together. command: the words that were typed for the last
-    of them, without passwords; none where no command line asked. energy: of the cards meanwhile,
-    None where that is not counted.
+    options: without a precision if several workers chose it, each for its device. started: ISO 8601
+    with zone. ignored: number of files of other kinds among the inputs. not_reached: number of
+    studies that the network had not begun with when the batch was interrupted. model: model that
+    was run. device: device in words. output: the folder. seconds: wall time. use: use of those
+    seconds. studies: their rows, in order. skipped: inputs that are no study. runs: number of
+    program runs of the batch so far; their seconds are summed. command: words of the command line
+    of the last run, without passwords; none without a command line. energy: energy of the GPUs
+    meanwhile, None if not measured.
     """
 
     model: ModelName
@@ -230,7 +230,7 @@ class BatchReport:
 
     @property
     def failures(self) -> tuple[StudyReport, ...]:
-        """The failed rows."""
+        """Failed rows."""
         return tuple(row for row in self.studies if row.status == "failed")
 
     def count(self, status: StudyStatus) -> int:
@@ -243,7 +243,7 @@ class BatchReport:
         return sum(row.drawn for row in self.studies)
 
     def translated(self) -> tuple[StudyReport, ...]:
-        """The rows that were made in this run."""
+        """Return the rows that were made in this run."""
         return tuple(row for row in self.studies if row.status == "translated")
 
     def by_start(self) -> list[tuple[tuple[float, float], StudyReport]]:
@@ -263,13 +263,13 @@ class BatchReport:
 
     @property
     def voxels_per_second(self) -> float | None:
-        """Source voxels of the translated studies by the wall time in which any was under way."""
+        """Source voxels of translated studies per second of wall time with any study in flight."""
         return _rate(sum(row.voxels for row in self.translated()), self.use.wall)
 
     def shared_joules(self) -> dict[str, float]:
         """Return the energy by study name, apportioned by time in the network.
 
-        Empty where it is not known.
+        Empty if it is not known.
         """
         spent = {row.name: row.stages["infer"] for row in self.studies if "infer" in row.stages}
         computing = sum(spent.values())
@@ -279,28 +279,28 @@ class BatchReport:
 
     @property
     def worst_seam(self) -> float | None:
-        """The largest seam score of any study."""
+        """Largest seam score of any study."""
         scores = [row.seams.worst for row in self.studies if row.seams]
         return max((score for score in scores if score is not None), default=None)
 
     @property
     def worst_verified(self) -> float | None:
-        """The largest error of any study that was verified."""
+        """Largest error of any study that was verified."""
         return max((row.verified.error for row in self.studies if row.verified), default=None)
 
     @property
     def cycles(self) -> tuple[CycleError, ...]:
-        """The cycle errors of all studies where they are known."""
+        """Cycle errors of all studies for which they are known."""
         return tuple(row.cycle for row in self.studies if row.cycle)
 
     @property
     def worst_spread(self) -> float | None:
-        """The largest mean deviation of any study whose spread was measured."""
+        """Largest mean deviation of any study whose TTA spread was measured."""
         return max((row.spread.deviation for row in self.studies if row.spread), default=None)
 
     @property
     def peak_memory(self) -> PeakMemory | None:
-        """The largest peak of any study."""
+        """Largest peak of any study."""
         peaks = [row.peak_memory for row in self.studies if row.peak_memory]
         return max(peaks, key=lambda peak: peak.bytes, default=None)
 
@@ -326,7 +326,7 @@ _PASSING = (DiskFullError, OutputFolderAwaitedError)
 def failure_of(error: Exception, stage: Stage | None, volume: str = "") -> Failure:
     """Return the class and message of an exception in this stage.
 
-    volume: of a series that was being made, in words; empty where there is but one.
+    volume: volume of a series that was in progress, in words; empty if there is only one.
     """
     kind = _class(error)
     reason = str(error)

@@ -1,4 +1,4 @@
-"""Results in an output folder: the manifest, what is due, and how a result gets onto disk.
+"""Results in an output folder: the manifest, the pending studies, and the storing of results.
 
-May import study and report. Must not know threads, processes or queues.
+May import study and report. Must not depend on threads, processes or queues.
 """

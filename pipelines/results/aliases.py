@@ -1,4 +1,4 @@
-"""Scans that are there under several names: computed once, stored for each name."""
+"""Scans that exist under several names: computed once, stored for each name."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
@@ -9,7 +9,7 @@ from .resume import PlannedStudy
 
 
 def with_aliases(planned: Iterable[PlannedStudy]) -> tuple[PlannedStudy, ...]:
-    """The studies to work on: of those that are due and are one scan, the first has the others."""
+    """Return the studies to process; pending studies of one scan become aliases of the first."""
     firsts: dict[Hashable, PlannedStudy] = {}
     for study in planned:
         key = source_of(study.study) if study.action == "translate" else study.study.name
@@ -19,5 +19,5 @@ def with_aliases(planned: Iterable[PlannedStudy]) -> tuple[PlannedStudy, ...]:
 
 
 def alias_note(study: Study) -> str:
-    """What the row of another name of a study says."""
+    """Return the note in the row of an alias of a study."""
     return f"it is the same scan as {study.name}, which was computed once"

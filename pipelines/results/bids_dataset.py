@@ -1,4 +1,4 @@
-"""What makes an output folder a BIDS derivative dataset: its description, and what BIDS ignores."""
+"""Files that make an output folder a BIDS derivative dataset: its description and .bidsignore."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from .manifest import load
 
 BIDS_VERSION: Final = "1.10.0"
 IGNORED: Final = ("*.preview.png", "*.map-*")
-"""Previews and maps, which have no place in BIDS."""
+"""Patterns of previews and maps, which have no place in BIDS."""
 
 _README = f"""{NOTICE}
 
@@ -36,8 +36,8 @@ datasets of these scans are.
 
 
 def check_layout(output: Path, options: TranslateOptions) -> None:
-    """Raise OutputFolderError where a folder holds results in another layout than is asked for, or
-    is a BIDS dataset that another program made.
+    """Raise OutputFolderError if a folder contains results in another layout than the requested
+    one, or is a BIDS dataset that another program made.
     """
     description = output / DATASET_DESCRIPTION
     is_there = os.path.lexists(description)
@@ -64,9 +64,10 @@ def check_layout(output: Path, options: TranslateOptions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BidsDataset:
-    """An output folder that is a dataset.
+    """Output folder that is a BIDS dataset.
 
-    output: the folder. card: of the model whose results go there. suffixes: of these.
+    output: the folder. card: model card of the model whose results go there. suffixes: BIDS
+    suffixes of these results.
     """
 
     output: Path
@@ -75,13 +76,13 @@ class BidsDataset:
 
     @classmethod
     def of(cls, output: Path, card: ModelCard, options: TranslateOptions) -> Self:
-        """The dataset of a run with layout=bids. Raises SettingsError."""
+        """Return the dataset of a run with layout=bids. Raises SettingsError."""
         return cls(output, card, bids_suffixes(card, options.bids_suffix))
 
     def describe(self, studies: Iterable[Study], model: str) -> None:
-        """Write or extend what describes the dataset, where it lacks something.
+        """Write or extend the description of the dataset if it lacks something.
 
-        studies: those whose results go there. model: hash of it. Raises OutputFolderError.
+        studies: studies whose results go there. model: hash of the model. Raises OutputFolderError.
         """
         scans = [scan.files[0] for study in studies for scan in study.channels]
         try:
@@ -115,7 +116,7 @@ class BidsDataset:
         }
 
     def _links(self, known: object, roots: set[Path]) -> dict[str, str]:
-        """How BIDS URIs call the datasets of scans, and the ways there."""
+        """Return the names of the scans' datasets in BIDS URIs, with their relative paths."""
         links = dict(cast("dict[str, str]", known)) if isinstance(known, dict) else {}
         for root in sorted(roots):
             name = link_name(root)
@@ -128,7 +129,7 @@ class BidsDataset:
         return links
 
     def _leads_elsewhere(self, way: str, root: Path) -> bool:
-        """Whether a link leads to another folder that is there; datasets may have been moved."""
+        """Return whether a link leads to another existing folder; datasets may have been moved."""
         old = self.output / unquote(str(way))
         return old.is_dir() and not old.samefile(root)
 
@@ -145,10 +146,10 @@ class BidsDataset:
 def generated_by(
     words: tuple[str, str, str], model: str, program: str | None = None
 ) -> dict[str, str]:
-    """This program and a model, as BIDS has it in GeneratedBy.
+    """Return an entry of the BIDS field GeneratedBy for this program and a model.
 
-    words: the model's, as of its card. model: SHA-256 of its file. program: another version than
-    this one.
+    words: labels of the model from its model card. model: SHA-256 of its file. program: another
+    version than this one.
     """
     name, source, target = words
     made = {
@@ -161,19 +162,19 @@ def generated_by(
 
 @cache
 def _code_url() -> str:
-    """Where the program's source code is, if its package names a place."""
+    """Return the URL of the program's source code, or "" if its package names none."""
     urls = metadata(PROGRAM).get_all("Project-URL") or []
     named = (url.partition(", ") for url in urls)
     return next((url for label, _, url in named if label in ("Source", "Repository")), "")
 
 
 def link_name(root: Path) -> str:
-    """How BIDS URIs of a dataset call the one in a folder."""
+    """Return the name of the dataset in a folder for BIDS URIs of another dataset."""
     return re.sub(r"[^A-Za-z0-9]+", "", root.name) or "source"
 
 
 def bids_uri(scan: Path) -> str:
-    """Where a scan lies in its dataset; the name alone of one that is in none."""
+    """Return the BIDS URI of a scan in its dataset, or only its name if it is in none."""
     if BidsName.of_scan(scan) is None:
         return scan.name
     root = dataset_root(scan)
@@ -189,7 +190,7 @@ def _is_ours(description: Mapping[str, Any]) -> bool:
 
 
 def _relative(root: Path, output: Path) -> str:
-    """The way from one folder to another, as a relative URI."""
+    """Return the path of a dataset relative to the output folder, as a URI."""
     try:
         way = os.path.relpath(os.path.realpath(root), os.path.realpath(output))
     except ValueError:  # on another drive of Windows

@@ -21,7 +21,7 @@ TARGETS = {
     "ct": ("ct",),
     "pet": ("pet",),
 }
-"""BIDS suffixes by words for a model's target, in small letters without what `_IDLE` lists."""
+"""BIDS suffixes with the names of a model's target, in lower case and without words of `_IDLE`."""
 
 _IDLE = {"mr", "mri", "weighted", "synthetic", "image", "scan", "contrast"}
 
@@ -31,7 +31,7 @@ SUFFIXES_OF_BIDS = frozenset(
         *("T1map", "T2map", "T2starmap", "PDmap", "R1map", "R2map", "R2starmap", "pet"),
     }
 )
-"""Those of a result that BIDS has a place for; files with others are listed in .bidsignore."""
+"""Suffixes of results that BIDS defines; files with other suffixes are listed in .bidsignore."""
 
 _OF_ANAT = "sub ses task acq ce rec run echo part space chunk res"
 _OF_PET = "sub ses task trc rec run space res"
@@ -40,14 +40,14 @@ _LONGEST_LABEL = 24
 
 
 def bids_suffix(target: str) -> str | None:
-    """The BIDS suffix of a contrast in words; None for one that is not known."""
+    """Return the BIDS suffix of a contrast described in words; None for an unknown contrast."""
     words = re.findall(r"[a-z0-9]+", target.lower().replace("*", "star"))
     told = "".join(word for word in words if word not in _IDLE)
     return next((suffix for suffix, known in TARGETS.items() if told in known), None)
 
 
 def bids_suffixes(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """The suffix of each result of a model; asked: what the user named, if anything.
+    """Return the suffix of each result of a model; asked: suffixes named by the user, if any.
 
     Raises SettingsError.
     """
@@ -78,15 +78,15 @@ def _known_suffix(target: str) -> str:
 
 
 def model_label(card: ModelCard) -> str:
-    """The model's short name as BIDS labels are: letters and digits."""
+    """Return the model's short name as a BIDS label: letters and digits."""
     words = re.findall(r"[A-Za-z0-9]+", in_a_name(card.name))
     return "".join(word[:1].upper() + word[1:] for word in words)[:_LONGEST_LABEL]
 
 
 def bids_names(study: Study, card: ModelCard, suffixes: Iterable[str], label: str) -> Study:
-    """The study with names of a BIDS dataset, or with the obstacle that its scan has no such name.
+    """Return the study with BIDS names, or with an obstacle if its scan has no BIDS name.
 
-    label: of the model, if its results must be told apart from another one's; else empty.
+    label: label of the model if its results must be distinguished from another model's, else empty.
     """
     if study.obstacle:
         return study

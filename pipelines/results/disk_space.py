@@ -1,4 +1,4 @@
-"""Whether the disk of an output folder takes another result, once it was too full for one."""
+"""Check whether the disk of an output folder has room again, once it was too full for a result."""
 
 import threading
 from collections.abc import Generator, Sequence
@@ -9,15 +9,16 @@ from ...io.errors import DiskFullError
 from ...io.files.disk import free_bytes
 
 PLENTY = 32
-"""Times a scan's bytes that its result takes by no means; with more of them free, the disk was full
-for a moment only, or of something else."""
+"""Multiple of a scan's size that its result never reaches; with more free, the disk was full only
+for a moment, or because of something else."""
 
 
 class DiskSpace:
-    """Asked before hours are spent on what could not be stored; any thread may ask.
+    """Check of free disk space before hours are spent on a result that could not be stored.
 
-    How large a result gets is known when it is there, as it may be packed. So a scan is turned away
-    that is as large as one whose result did not fit, until the disk has more room than it had then.
+    Any thread may call it. The size of a result is not known in advance, as it may be compressed.
+    So after a result did not fit, a scan of the same size or larger is rejected until the disk has
+    more room than it had then.
     """
 
     def __init__(self, output: Path) -> None:
@@ -28,7 +29,7 @@ class DiskSpace:
 
     @contextmanager
     def taken(self, scan: Sequence[Path]) -> Generator[None]:
-        """While the result of a scan in these files is stored; takes note if it does not fit."""
+        """Record a full disk if the result of a scan in these files does not fit in the block."""
         try:
             yield
         except DiskFullError:
@@ -60,6 +61,6 @@ class DiskSpace:
 def _bytes_of(files: Sequence[Path]) -> int:
     found = 0
     for file in files:
-        with suppress(OSError):  # who reads it tells
+        with suppress(OSError):  # reported when the file is read
             found += file.stat().st_size
     return found

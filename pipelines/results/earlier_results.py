@@ -1,4 +1,4 @@
-"""Studies below the inputs, without what a user leaves out and without results of the program."""
+"""Studies below the inputs, without those that a user excludes and without own results."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -20,11 +20,11 @@ def discover_scans(
     choice: Choice,
     known: KnownHeaders | None = None,
 ) -> Discovery:
-    """As `discover`, without scans whose paths `choice` leaves out, and without results.
+    """Run `discover` without scans whose paths `choice` excludes, and without results.
 
-    Results are known by the mark in their files, and by what the record of an output folder says
-    it holds; a file that was changed since counts as a scan. Those that were named have an
-    obstacle. Raises ScanError or NewerRecordError.
+    Results are recognised by the mark in their files, and by the record of an output folder; a
+    file that was changed since counts as a scan. Results that the user named get an obstacle.
+    Raises ScanError or NewerRecordError.
     """
     found = discover(inputs, output, choice, known)
     if choice.globs != ALL_PATHS:
@@ -40,8 +40,8 @@ def discover_scans(
 
 
 def with_mirrored_names(found: Discovery) -> Discovery:
-    """Results with the names that they would have if they mirrored their scans, by the records of
-    the output folders around them.
+    """Rename results as if they mirrored their scans, using the records of the output folders
+    around them.
     """
     entries = cache(_entries_or_none)
     studies = tuple(_with_mirrored_name(study, found.root, entries) for study in found.studies)
@@ -73,7 +73,10 @@ def _entries_or_none(folder: Path) -> dict[str, ManifestEntry]:
 
 
 def synthetic_checked(study: Study, takes: Collection[SkipKind]) -> Study:
-    """A study that was named, with an obstacle if it is marked as a result. takes: as of Choice."""
+    """Return a study that the user named, with an obstacle if it is marked as a result.
+
+    takes: see `Choice`.
+    """
     return judged(study, _synthetic, takes)
 
 
@@ -81,7 +84,7 @@ _SYNTHETIC = Doubt("it is a synthetic image, made by this program", "synthetic")
 
 
 def _synthetic(study: Study, known: KnownHeaders | None = None) -> Sequence[Doubt]:
-    """By marks in its files."""
+    """Return a doubt if marks in the study's files show that it is a result."""
     is_marked = any(is_result(scan) or _is_marked(scan, known) for scan in study.channels)
     return (_SYNTHETIC,) if is_marked else ()
 
@@ -93,7 +96,7 @@ def _is_marked(scan: Study, known: KnownHeaders | None) -> bool:
 
 
 def _globbed(found: Discovery, globs: PathGlobs) -> Discovery:
-    """The search without what `globs` leaves out."""
+    """Return the search results without those that `globs` excludes."""
 
     def excluded(study: Study) -> Sequence[Doubt]:
         slices = study.files if study.format == "dicom" else ()
@@ -110,13 +113,13 @@ def _globbed(found: Discovery, globs: PathGlobs) -> Discovery:
 
 
 def _place(path: Path, named: Collection[Path]) -> PurePath:
-    """A path below the input folder that it was found in; of an input itself, its name."""
+    """Return a path relative to the input folder it was found in; for an input, its name."""
     folder = next((each for each in path.parents if each in named), path.parent)
     return path.relative_to(folder)
 
 
 def _entries(folder: Path) -> dict[str, ManifestEntry]:
-    """By the place of each result; a study of several channels has several."""
+    """Return a folder's entries by the path of each result; several per multi-channel study."""
     found: dict[str, ManifestEntry] = {}
     try:
         known = load(folder)

@@ -1,4 +1,4 @@
-"""A study's files, which may not change while a study is made of them."""
+"""Input files of a study, which must not change while they are translated."""
 
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -13,37 +13,37 @@ from .manifest import FileState
 
 
 class InputFiles:
-    """The files of a study as they were when this was made. Any thread may call."""
+    """Files of a study as they were when this object was created. Any thread may call."""
 
     def __init__(self, study: Study) -> None:
-        """Raises ScanError."""
+        """Record the marks of the files. Raises ScanError."""
         self._study = study
         self._marks = self._marks_now()
 
     def states(self, go_on: Callable[[], None]) -> tuple[FileState, ...]:
-        """Their bytes by hash. Raises ScanError, also if they changed meanwhile.
+        """Return the files' states with hashes. Raises ScanError, also if they changed meanwhile.
 
-        go_on: called now and then, to be ended by what it raises.
+        go_on: called now and then; an exception that it raises ends the work.
         """
         with self.unchanged(), causes_named(self._study.files[0]):
             states = tuple(FileState.of(file, go_on=go_on) for file in self._study.files)
         for file, mark, state in zip(self._study.files, self._marks, states, strict=True):
-            # What has the size and the date of the file before it shows by this alone.
+            # Only this detects a replaced file with the same size and date.
             _require_unchanged(mark.st_ctime_ns == state.changed_ns, file)
         return states
 
     def confirmed(self, states: Sequence[FileState]) -> tuple[FileState, ...]:
-        """The states, which their bytes still have once all is read and hashed.
+        """Return the states, after checking that the files still have them once all is read.
 
-        A file that got another name, owner or right meanwhile is hashed again. Raises ScanError.
+        A file whose name, owner or permissions changed meanwhile is hashed again. Raises ScanError.
         """
         return states_again(self._study, states)
 
     @contextmanager
     def unchanged(self) -> Generator[None]:
-        """Make sure that at the end of the block they are still as they were.
+        """Check at the end of the block that the files are unchanged.
 
-        Raises UnreadableScanError if they are not, whatever ScanError that led to.
+        Raises UnreadableScanError if they changed, in place of any ScanError that this caused.
         """
         try:
             yield
@@ -63,9 +63,9 @@ class InputFiles:
 
 
 def states_again(study: Study, known: Iterable[FileState]) -> tuple[FileState, ...]:
-    """The states of a study's files now; known: earlier ones, also under other names.
+    """Return the current states of a study's files; known: earlier ones, also under other names.
 
-    A file whose marks differ is hashed again. Raises ScanError, also if one is not the same now.
+    A file whose marks differ is hashed again. Raises ScanError, also if the content of one changed.
     """
     with causes_named(study.files[0]):
         pairs = list(zip(study.files, known, strict=True))

@@ -1,8 +1,8 @@
-"""The manifest: what this program made in an output folder, from which bytes and with what.
+"""Manifest: the outputs of this program in an output folder, with their input bytes and recipe.
 
-One JSON object a line in `manifest.jsonl` of its record's folder; the newest line about an output
-counts. Lines are appended and synced, so that a kill at any moment loses at most the last one. What
-does not parse stays in the file, and is copied into one beside it when it is first met.
+One JSON object per line in `manifest.jsonl` of its record's folder; the newest line about an output
+counts. Lines are appended and synced, so that a kill at any moment loses at most the last one.
+Lines that do not parse stay in the file, and are copied to a file next to it when first found.
 """
 
 import errno
@@ -31,20 +31,21 @@ ASIDE = "manifest.unreadable"
 VERSION = 1
 
 _HASHED_BYTES = 1 << 20
-"""At once; hashlib.file_digest takes a quarter of it, and so waits more often for its turn among
-the threads of a batch."""
+"""Bytes hashed per step; hashlib.file_digest takes a quarter of it, and so waits for the GIL more
+often among the threads of a batch."""
 
 EntryStatus: TypeAlias = Literal["writing", "written", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """A file's bytes by hash, and the marks by which an untouched file is known without reading.
+    """Hash of a file, and the marks by which an untouched file is recognised without reading it.
 
     changed_ns is the inode's change time, which a copy that keeps dates cannot forge.
 
     name: without folder. size: bytes. modified_ns: time of modification, in nanoseconds since 1970.
-    sha256: of the bytes; "" of a file that was about to appear, whose name and date alone count.
+    sha256: hash of the bytes; "" for a file that was about to appear, for which only name, size and
+    date count.
     """
 
     name: str
@@ -57,9 +58,9 @@ class FileState:
     def of(
         cls, path: Path, sha256: str | None = None, go_on: Callable[[], None] = lambda: None
     ) -> Self:
-        """The state of a file; reads it whole unless its hash is known. Raises OSError.
+        """Return the state of a file; reads it whole unless its hash is known. Raises OSError.
 
-        go_on: called now and then while it is read, to be ended by what it raises.
+        go_on: called now and then during reading; an exception that it raises ends the reading.
         """
         with open_regular(path) as file:
             status = os.fstat(file.fileno())
@@ -68,18 +69,18 @@ class FileState:
 
     @classmethod
     def coming(cls, part: Path) -> Self:
-        """What will be known of a file once it was moved into place. Raises OSError."""
+        """Return the state that a part will have once it is moved into place. Raises OSError."""
         status = part.stat()
         return cls(part.name, status.st_size, status.st_mtime_ns, changed_ns=0, sha256="")
 
     def is_of(self, path: Path) -> bool:
-        """Whether a file has this name, size and date. Raises OSError."""
+        """Return whether a file has this name, size and date. Raises OSError."""
         status = path.stat()
         marks = path.name, status.st_size, status.st_mtime_ns
         return marks == (self.name, self.size, self.modified_ns)
 
     def again(self, path: Path) -> Self:
-        """The state now; reads the file only if its marks differ. Raises OSError."""
+        """Return the current state; reads the file only if its marks differ. Raises OSError."""
         status = path.stat()
         marks = status.st_size, status.st_mtime_ns, status.st_ctime_ns
         if path.name == self.name and marks == (self.size, self.modified_ns, self.changed_ns):
@@ -89,9 +90,9 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What an output is made with, besides its input: hashes of the model and of the settings.
+    """Recipe of an output, besides its input: hashes of the model and of the settings.
 
-    model: its identity.
+    model: identity of the model.
     """
 
     model: str
@@ -100,9 +101,9 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class MapRecord:
-    """A map beside an output.
+    """Map next to an output.
 
-    kind: as in `MapMark`. recipe: with what it was made besides what the output was made with.
+    kind: as in `MapMark`. recipe: settings of the map in addition to the output's recipe.
     files: states of its files; none while it is being written.
     """
 
@@ -113,20 +114,20 @@ class MapRecord:
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """One line: an output's place below the output folder, and how it came about.
+    """Line of the manifest: an output's path below the output folder, and its provenance.
 
-    "writing" stands before a file appears, and tells by which marks what a killed run left at that
-    place is known to be ours.
+    A line with status "writing" is stored before a file appears, and contains the marks by which
+    files that a killed run left at that path are recognised as the program's own.
 
-    status: how far it came. program: version that made it. recipe: what it was made with. inputs:
-    states of the files before they were read. outputs: of those that were written; of "writing",
-    those that may stand there. maps: beside the output; of "writing",
-    those that may stand there, with their files among the outputs. spread: what it came to, if it
-    was measured. cycle: how near the output comes back to the scan, if that was measured.
-    resampled: which scans of several were brought onto the grid of the first, in words. words: what
-    the output itself says of its model, as in `ModelCard`; none where it says nothing. mirrored:
-    what the output, and the results of further channels, would be if they mirrored the inputs; none
-    where they do. others: places of those further results, where they do not.
+    status: progress of the output. program: version that made it. recipe: model and settings.
+    inputs: states of the files before they were read. outputs: states of the written files; for
+    "writing", of those that may exist. maps: maps next to the output; for "writing", those that may
+    exist, with their files among the outputs. spread: measured TTA spread, if any. cycle: measured
+    cycle error between scan and reconstruction, if any. resampled: scans of several that were
+    resampled to the grid of the first, in words. words: labels of its model in the output itself,
+    as in `ModelCard`; none if it has none. mirrored: names that the output, and the results of
+    further channels, would have if they mirrored the inputs; none if they do. others: paths of
+    those further results, if they do not.
     """
 
     output: str
@@ -144,34 +145,34 @@ class ManifestEntry:
     others: tuple[str, ...] = ()
 
     def change_of(self, model: str, words: tuple[str, ...]) -> str | None:
-        """What is another about its model, or None.
+        """Return the difference of its model from the current one, or None.
 
-        model: identity of today's. words: what results are to say of it; none if unknown.
+        model: identity of the current model. words: labels for results; none if unknown.
         """
         if self.recipe.model != model:
             return "the model changed"
         return "the model's words changed" if self.says_other(words) else None
 
     def says_other(self, words: tuple[str, ...]) -> bool:
-        """Whether it says other words of its model, where both are known."""
+        """Return whether its labels of the model differ from `words`, if both are known."""
         return bool(words and self.words) and self.words != words
 
     @property
     def mirrored_name(self) -> str:
-        """What the output would be if it mirrored the inputs."""
+        """Name that the output would have if it mirrored the inputs."""
         return self.mirrored[0] if self.mirrored else self.output
 
     @property
     def files(self) -> tuple[FileState, ...]:
-        """All of the outputs and of the maps."""
+        """States of all files of the outputs and of the maps."""
         return *self.outputs, *(state for each in self.maps for state in each.files)
 
 
 def load(output: Path) -> dict[str, ManifestEntry]:
-    """The newest entry of every output; lines that cannot be understood are passed over.
+    """Return the newest entry of every output; lines that do not parse are skipped.
 
-    An output whose line is lost counts as foreign, which is the safe side.
-    Raises OutputFolderError if a manifest is there and cannot be read, or NewerRecordError.
+    An output whose line is lost counts as foreign, which is the safe choice.
+    Raises OutputFolderError if a manifest exists and cannot be read, or NewerRecordError.
     """
     record, content = _content(output)
     entries, _ = _parsed(record, content)
@@ -179,15 +180,15 @@ def load(output: Path) -> dict[str, ManifestEntry]:
 
 
 def has_named_results(output: Path) -> bool:
-    """Whether some results may have other names than their scans; reads no line.
+    """Return whether some results may have other names than their scans; parses no line.
 
-    Raises OutputFolderError if a manifest is there and cannot be read.
+    Raises OutputFolderError if a manifest exists and cannot be read.
     """
     return b'"mirrored": ' in _content(output)[1]
 
 
 def _content(output: Path) -> tuple[Path, bytes]:
-    """The folder of a record, and all lines of its manifest."""
+    """Return the folder of a record, and all lines of its manifest."""
     record = found_record(output)
     if record is None:
         return Path(), b""
@@ -201,7 +202,7 @@ def _content(output: Path) -> tuple[Path, bytes]:
 
 
 def check_usable(output: Path) -> None:
-    """Raise OutputFolderError where a run would find no place for results; leaves nothing there."""
+    """Raise OutputFolderError if a run could not write results; leaves no file behind."""
     try:
         check_writable(output)
     except OSError as error:
@@ -209,12 +210,12 @@ def check_usable(output: Path) -> None:
 
 
 class Manifest:
-    """An output folder's manifest, opened for one run and locked against all others.
+    """Manifest of an output folder, opened for one run and locked against all others.
 
-    shared: open it along with other sharers, such as the workers of a queue, but never along with
-    a run that wants it alone; `refresh` then shows what the others appended.
-    record: its folder, once it is open. entries: the newest of every output. kept_aside: how many
-    lines that do not parse were met for the first time when it was opened.
+    shared: open it together with other sharers, such as the workers of a queue, but never with a
+    run that needs it exclusively; `refresh` then returns the lines that the others appended.
+    record: its folder, once it is open. entries: newest entry of every output. kept_aside: number
+    of lines that do not parse and were first found when it was opened.
     """
 
     def __init__(self, output: Path, *, shared: bool = False) -> None:
@@ -255,8 +256,8 @@ class Manifest:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A thread that a stopped batch left behind may hang in here for ever; closed under its
-        # hands, the descriptor could become another file's.
+        # A thread that a stopped batch left behind may hang in here forever; if the descriptor
+        # were closed, its number could be reused for another file.
         if self._one_at_a_time.acquire(timeout=1):
             if self._flushing.acquire(timeout=1):
                 self._open_files.close()
@@ -266,7 +267,7 @@ class Manifest:
 
     @property
     def remark(self) -> str | None:
-        """What the user should know about the lines that were kept aside, if there are any."""
+        """Remark for the user about the lines that were kept aside, if any."""
         if not self.kept_aside:
             return None
         return (
@@ -276,7 +277,7 @@ class Manifest:
 
     @property
     def place(self) -> OutputPlace:
-        """Where this manifest stands; it must have been opened."""
+        """Output place of this manifest, which must be open."""
         if self._place is None:
             raise RuntimeError("a manifest that is not open stands nowhere")
         return self._place
@@ -286,7 +287,7 @@ class Manifest:
         fields = asdict(entry)
         for name in ("maps", "spread", "resampled", "cycle", "words", "mirrored", "others"):
             if not fields[name]:
-                del fields[name]  # which programs from before there were any do not understand
+                del fields[name]  # older programs do not understand these fields
         line = json.dumps({"version": VERSION, **fields}).encode() + b"\n"
         with self._one_at_a_time, self._alone():
             self._end_torn_line()
@@ -303,9 +304,10 @@ class Manifest:
         self.entries[entry.output] = entry
 
     def _flush(self, line: int) -> None:
-        """Have a line on disk: who waits while another flushes finds its own line flushed along.
+        """Group commit: one fsync covers all lines appended so far.
 
-        Or lost along: a system tells of what it could not write once, and flushes the rest next.
+        A failed one loses them all: a system reports a failed write only once, and the next fsync
+        succeeds.
         """
         with self._flushing:
             if self._on_disk < line <= self._lost:
@@ -320,7 +322,7 @@ class Manifest:
                 self._on_disk = covered
 
     def refresh(self) -> list[bytes]:
-        """Read the lines that were appended since the last time; those that do not parse.
+        """Read the lines appended since the last call, and return those that do not parse.
 
         Raises NewerRecordError.
         """
@@ -360,13 +362,13 @@ class Manifest:
             ) from error
 
     def _end_torn_line(self) -> None:
-        """What a killed run left of a line becomes a line of its own, and spoils no other."""
+        """End a partial line that a killed run left, so that it does not damage the next line."""
         size = os.fstat(self._descriptor).st_size
         if size and read_at(self._descriptor, 1, size - 1) != b"\n":
             os.write(self._descriptor, b"\n")
 
     def _keep_aside(self, lines: Iterable[bytes]) -> None:
-        """Copy lines into the file beside the manifest, unless they stand there already."""
+        """Copy lines into the file next to the manifest, unless it already contains them."""
         unread = dict.fromkeys(lines)
         if not unread:
             return
@@ -378,7 +380,7 @@ class Manifest:
         self.kept_aside = len(new)
 
     def _open(self, name: str) -> int:
-        """A file of this folder's record, to be read and appended to. Raises OSError."""
+        """Open a file of this folder's record for reading and appending. Raises OSError."""
         return open_own(self.record / name, os.O_RDWR | os.O_CREAT | os.O_APPEND, mode=0o666)
 
 
@@ -391,7 +393,7 @@ def _sha256(file: BufferedReader, go_on: Callable[[], None]) -> str:
 
 
 def _parsed(record: Path, content: bytes) -> tuple[dict[str, ManifestEntry], list[bytes]]:
-    """The newest entry of every output, and the lines that are none.
+    """Return the newest entry of every output, and the lines that do not parse.
 
     Raises NewerRecordError for a line of a newer version, whose result would count as foreign.
     """
@@ -429,7 +431,10 @@ def _unusable(error: OSError, path: Path | None = None) -> OutputFolderError:
 
 
 def content_of(states: Collection[FileState]) -> Content | None:
-    """What files consist of; None without any. docs/reports.md shows how to recompute the hash."""
+    """Return the content of files (count, bytes, hash), or None without any.
+
+    docs/reports.md shows how to recompute the hash.
+    """
     if not states:
         return None
     digests = sorted(state.sha256 for state in states)

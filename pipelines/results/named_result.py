@@ -1,4 +1,4 @@
-"""A result whose file the user named, in place of one named after its scan."""
+"""Result with a file name from the user instead of one after its scan."""
 
 import os
 from dataclasses import replace
@@ -12,14 +12,14 @@ from ..errors import SettingsError
 
 
 def is_result_file(output: Path) -> bool:
-    """Whether an output names a file of scans, and not a folder."""
+    """Return whether an output names a scan file, and not a folder."""
     return suffix_of(output) in SUFFIXES and not output.is_dir()
 
 
 def named_result(found: Discovery, target: Path) -> Discovery:
-    """The one study that was found, under the name of its result.
+    """Return the only study that was found, under the name of its result.
 
-    Raises SettingsError for several studies, for a suffix that cannot hold this one, and for the
+    Raises SettingsError for several studies, for a suffix that does not fit the study, and for the
     name of a map.
     """
     if not found.studies:
@@ -48,7 +48,7 @@ def _check_suffix(study: Study, target: Path) -> None:
         )
     own = suffix_of(study.files[0])
     is_pair = own.startswith(".hdr")
-    # A scan with header and voxels apart cannot become one file of its own format.
+    # A scan with separate header and voxel files cannot become one file of its own format.
     fitting = [each for each in RESULT_SUFFIXES if not (is_pair and SUFFIXES[each] == study.format)]
     if own in SUFFIXES and own not in fitting:
         fitting.append(own)

@@ -26,10 +26,10 @@ _Naming: TypeAlias = Callable[[Study], Study]
 def results_named(
     found: Discovery, model: Model, options: TranslateOptions, output: Path
 ) -> Discovery:
-    """The search with the names that options give results.
+    """Return the search results with the result names that the options define.
 
-    A scan of which the output folder has a result of this model keeps the name of that. Raises
-    SettingsError, or OutputFolderError for a manifest that cannot be read.
+    A scan with an existing result of this model in the output folder keeps that result's name.
+    Raises SettingsError, or OutputFolderError for a manifest that cannot be read.
     """
     check_layout(output, options)
     is_default = not options.result_name and options.layout == "mirror"
@@ -83,7 +83,7 @@ def _by_pattern(study: Study, card: ModelCard, pattern: NamePattern) -> Study:
 
 
 def _trouble(name: str, extension: str) -> str | None:
-    """Why no result may have a name, as the rest of a sentence."""
+    """Return the reason why no result may have a name, as the rest of a sentence, or None."""
     whole = name + extension
     if not name.strip() or name in (".", ".."):
         return "which is no name; add {stem} to it"
@@ -93,7 +93,7 @@ def _trouble(name: str, extension: str) -> str | None:
 
 
 class _Standing:
-    """Results of an output folder, by the scans that they were made of."""
+    """Existing results of an output folder, by their scans."""
 
     def __init__(self, entries: Mapping[str, ManifestEntry], model: Model, output: Path) -> None:
         self._model, self._output = model, output
@@ -106,17 +106,19 @@ class _Standing:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What tells results of the model from those of others: nothing unless there are such."""
+        """Labels that distinguish the model's results from others', in order of preference; first
+        none, for when no other model's result is in the way.
+        """
         label = model_label(self._model.card)
         return "", label, f"{label}{self._model.identity[:6]}"
 
     def is_free(self, study: Study) -> bool:
-        """Whether no result of another model has the study's place."""
+        """Return whether no result of another model has the study's path."""
         entry = self._entries.get(str(study.name))
         return entry is None or entry.recipe.model == self._model.identity
 
     def kept(self, study: Study, named: Study) -> Study:
-        """The study under the name of its result that is there already, or as it is named now."""
+        """Return the study under the name of its existing result, or as it is named now."""
         entry = self._by_scan.get(str(study.name))
         if study.obstacle or entry is None or entry.output == str(named.name):
             return named

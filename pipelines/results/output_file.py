@@ -1,4 +1,4 @@
-"""Files that the user names as an output: never over another one unasked, never half written."""
+"""Output files named by the user: never overwritten without consent, never half written."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from ..errors import OccupiedError
 
 
 def check_free(target: Path, *, replace: bool, sources: tuple[Path, ...]) -> None:
-    """Raise OccupiedError for a source, a file not to be replaced, and what is never written to."""
+    """Raise OccupiedError for a source, an existing file to keep, or a target never written to."""
     if obstacle := obstacle_to_document(target):
         raise OccupiedError(f"{target} {obstacle}.")
     if any(source.exists() and target.exists() and target.samefile(source) for source in sources):

@@ -1,14 +1,14 @@
-"""Where the record of an output folder lives: beside it, in the hidden `.NAME.cuda-cyclegan`.
+"""Location of an output folder's record: next to it, in the hidden `.NAME.cuda-cyclegan`.
 
-Who sends, validates or packs a folder of results takes every file in it, and dcmtk's storescu stops
-at the first that is no DICOM; so that folder holds results only. By its real path it is one folder,
-and has one record and one lock, however it is spelled or linked to. Inside it, as `.cuda-cyclegan`,
-the record stays where it is found there, and where none can live beside it: the parent cannot be
-written, or the folder is mounted by itself, as a container's volume is, so that what lies beside it
-is not there the next time.
+Programs that send, validate or archive a folder of results take every file in it, and dcmtk's
+storescu stops at the first that is not DICOM; so that folder contains results only. Its real path
+identifies it, and it has one record and one lock, however its path is spelled or linked. The record
+is inside it, as `.cuda-cyclegan`, if one exists there already, or if none can be next to it: the
+parent is not writable, or the folder is a mount point, such as a container's volume, so that files
+next to it are gone the next time.
 
-A folder may be moved or replaced without its record. Nothing is lost by that: an entry speaks of
-files with the hash or the marks that it tells, and whatever else stands there is somebody else's.
+A folder may be moved or replaced without its record. No file is lost by that: an entry applies only
+to files with its hash or marks, and all other files count as foreign.
 """
 
 import os
@@ -27,7 +27,7 @@ NAME = "manifest.jsonl"
 
 
 def found_record(output: Path) -> Path | None:
-    """The folder of an output folder's record; None if there is none yet."""
+    """Return the folder of an output folder's record; None if there is none yet."""
     named = _by_own_name(output)
     if os.path.lexists(named / RECORD):
         return _inside(output)
@@ -38,7 +38,7 @@ def found_record(output: Path) -> Path | None:
 
 
 def made_record(output: Path) -> Path:
-    """The same, of an output folder that is there; made if need be. Raises OSError."""
+    """Return an existing output folder's record folder, created if needed. Raises OSError."""
     if found := found_record(output):
         return found
     real = _real(output)
@@ -53,9 +53,10 @@ def made_record(output: Path) -> Path:
 
 
 def check_writable(output: Path) -> None:
-    """Raise OSError where no file can be made; a record beside the folder would not tell.
+    """Raise OSError if no file can be created in an output folder.
 
-    A folder that is not there yet is judged by the one that it would be made in.
+    The record next to the folder would not show this. A folder that does not exist yet is tested by
+    its nearest existing parent.
     """
     there = next(folder for folder in (output, *output.parents) if os.path.lexists(folder))
     prefix = f"{PREFIX}{secrets.token_hex(8)}-"
@@ -63,7 +64,7 @@ def check_writable(output: Path) -> None:
         with TemporaryFile(dir=there, prefix=prefix, suffix=SUFFIX):
             pass
     except OSError:
-        # FUSE renames a file that is removed while it is open; where it may not, the file stays.
+        # FUSE renames a file that is removed while it is open; if it cannot, the file stays.
         for left in there.glob(f"{prefix}*"):
             with suppress(OSError):
                 left.unlink()
@@ -71,13 +72,13 @@ def check_writable(output: Path) -> None:
 
 
 def is_inside(record: Path) -> bool:
-    """Whether a record's folder is one of those that stand among the results."""
+    """Return whether a record's folder is inside the output folder, among the results."""
     return record.name == RECORD
 
 
 @dataclass(frozen=True, slots=True)
 class OutputPlace:
-    """An output folder and its record while both are held open, and so are known again.
+    """Output folder and its record, both held open so that they can be identified again.
 
     output, record: the folders. held: device and inode of the output folder and of the manifest.
     """
@@ -87,7 +88,7 @@ class OutputPlace:
     held: tuple[tuple[int, int], tuple[int, int]]
 
     def check(self) -> None:
-        """Raise WriteError if either was moved, removed or replaced under the run."""
+        """Raise WriteError if either was moved, removed or replaced during the run."""
         with suppress(OSError):
             folder, manifest = os.stat(self.output), os.lstat(self.record / NAME)  # noqa: PTH116
             if (identity(folder), identity(manifest)) == self.held:
@@ -103,14 +104,14 @@ def _inside(output: Path) -> Path:
 
 
 def _beside(named: Path) -> Path | None:
-    """Of a folder by its own name; None for the root of a file system."""
+    """Return the record's folder next to a folder; None for the root of a file system."""
     return named.with_name(f".{named.name}{RECORD}") if named.name else None
 
 
 def _by_own_name(output: Path) -> Path:
-    """A path that ends in the folder's own name, and may have links before that.
+    """Return a path that ends in the folder's own name, and may have links before that.
 
-    Its real path takes a look at each folder on the way, which for all of a deep chain is long.
+    Resolving its real path reads each folder of the path, which is slow for a deep chain.
     """
     ends_elsewhere = output.name in ("", "..") or output.is_symlink()
     return _real(output) if ends_elsewhere else output

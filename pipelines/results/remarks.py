@@ -1,4 +1,4 @@
-"""What the owner of an output folder should know about it, before a batch."""
+"""Remarks for the user about an output folder, before a batch."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,10 @@ from .resume import PlannedStudy
 
 
 def remarks(manifest: Manifest, planned: Sequence[PlannedStudy]) -> Iterator[str]:
-    """One sentence each; manifest: open. planned: what is to be done in its folder."""
+    """Yield remarks of one sentence each.
+
+    manifest: manifest of the output folder, open. planned: studies planned in its folder.
+    """
     output, record = manifest.output, manifest.record
     if manifest.remark:
         yield manifest.remark
@@ -33,5 +36,5 @@ def remarks(manifest: Manifest, planned: Sequence[PlannedStudy]) -> Iterator[str
 
 
 def _is_occupied(planned: PlannedStudy) -> bool:
-    """Whether something stands in the way in the folder itself, and not among the inputs."""
+    """Return whether a study is refused because of the output folder, not because of its inputs."""
     return planned.action == "refuse" and planned.study.obstacle is None

@@ -1,4 +1,4 @@
-"""Which studies are due, which are up to date, and which have something foreign in their way."""
+"""Plan of a batch: pending studies, up-to-date ones, and those blocked by foreign files."""
 
 import hashlib
 import os
@@ -20,11 +20,14 @@ from .manifest import FileState, ManifestEntry, MapRecord, Recipe, content_of
 from .sidecar import SidecarMaker
 
 Action: TypeAlias = Literal["translate", "keep", "preview", "sidecar", "refuse"]
-"""Of what is kept, a preview that is asked for is drawn from the files if it is not there, or says
-other words of the model; a sidecar is written if it is not as it would be now. "preview" does both.
+"""Action for a study. "preview" and "sidecar" keep the result.
+
+"preview" draws a requested preview from the files if it is missing or shows other labels of the
+model, and writes missing sidecars as well; "sidecar" writes a sidecar that differs from what would
+be written now.
 """
 ADDS: tuple[Action, ...] = ("preview", "sidecar")
-"""Actions that keep a result and write something beside it."""
+"""Actions that keep a result and write another file next to it."""
 
 
 MOVED = "its earlier result has another name"
@@ -34,24 +37,24 @@ _Marks: TypeAlias = tuple[tuple[str, int, int], ...]
 
 
 def preview_of(target: Path) -> Path:
-    """Where the preview of a result stands: a name that is never taken for a scan."""
+    """Return the path of a result's preview, a name that is never taken for a scan."""
     return target.with_name(f"{target.name}.preview.png")
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedStudy:
-    """What a batch will do about one study.
+    """Planned work of a batch on one study.
 
-    reason: why an older result is made anew, or why the study is refused; None if there is nothing
-    to say. replaces: whether what stands at the target may be replaced. refreshed: the manifest's
-    entry with new marks, if files were touched or moved but hold the same bytes. stale: a preview
-    of the older result, which would not show the new one. stale_beside: maps and sidecars of the
-    older result that are not made again. aliases: the same scan under other names, for which the
-    result is stored again. study: its files. target: place of the result. action: what will be
-    done. earlier: of the files that are known to be ours. kept: what the manifest says of a result
-    that is up to date. picture: place of the preview; None where none is asked for, or its name is
-    too long. differs: whether a sound result of another model or of other settings is replaced.
-    sidecars: places of the JSON files beside the results; none where none are asked for.
+    reason: why an older result is made again, or why the study is refused; None if there is no
+    reason to state. replaces: whether existing files at the target may be replaced. refreshed: the
+    manifest's entry with new marks, if files were touched or moved but have the same bytes. stale:
+    preview of the older result, which would not show the new one. stale_beside: maps and sidecars
+    of the older result that are not made again. aliases: the same scan under other names, for which
+    the result is stored again. study: its files. target: path of the result. action: planned
+    action. earlier: states of files known to be the program's own. kept: manifest entry of an
+    up-to-date result. picture: path of the preview; None if none is requested, or its name is too
+    long. differs: whether a valid result of another model or of other settings is replaced.
+    sidecars: paths of the JSON files next to the results; none if none are requested.
     """
 
     study: Study
@@ -71,12 +74,12 @@ class PlannedStudy:
 
     @property
     def targets(self) -> tuple[Path, ...]:
-        """The places of the results of all channels."""
+        """Paths of the results of all channels."""
         return _targets(self.target, self.study)
 
     @property
     def refusal(self) -> Failure | None:
-        """The failure that a refused study is reported with."""
+        """Failure with which a refused study is reported."""
         if self.action != "refuse":
             return None
         kind = self.study.obstacle.kind if self.study.obstacle else "occupied"
@@ -84,7 +87,7 @@ class PlannedStudy:
 
     @property
     def opening_row(self) -> StudyReport:
-        """Its row before anything was done about it; the last one too, if nothing is due."""
+        """Row before any work on the study; also the final row if nothing is pending."""
         row = StudyReport(
             name=str(self.study.name),
             source=self.study.files[0],
@@ -108,20 +111,20 @@ class PlannedStudy:
         )
 
     def begun_again(self, why: str) -> "PlannedStudy":
-        """The same with a note on what ended its first try."""
+        """Return the planned study with a note on the reason why its first try ended."""
         notes = *self.study.notes, f"{why} It was begun again in another process."
         return replace(self, study=replace(self.study, notes=notes))
 
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Judges studies against an output folder and its manifest; changes nothing.
+    """Planner that compares studies with an output folder and its manifest; changes nothing.
 
-    output: the folder. entries: the newest of every output. recipe: what results are made with now.
-    overwrite: whether everything is made anew and foreign files are replaced. preview: whether each
-    result is to have one. cycle: by which each result is to have a cycle error; None if it need
-    not. maps: that each is to have beside it. words: what a result is to say of its model; none if
-    unknown. sidecars: makes the JSON files beside results; None if they need not have any.
+    output: the folder. entries: newest entry of every output. recipe: current recipe of results.
+    overwrite: whether everything is made again and foreign files are replaced. preview: whether
+    each result needs a preview. cycle: rule by which each result needs a cycle error; None if it
+    needs none. maps: maps that each result needs. words: labels of the model for results; none if
+    unknown. sidecars: maker of the JSON files next to results; None if they need none.
     """
 
     output: Path
@@ -135,20 +138,20 @@ class Planner:
     sidecars: SidecarMaker | None = None
 
     def plan(self, studies: Sequence[Study]) -> tuple[PlannedStudy, ...]:
-        """One plan a study, in their order."""
+        """Return one planned study per study, in their order."""
         sources = _identities(file for study in studies for file in self._inputs_of(study))
         moved = self._results_without(studies)
         planned = (self._sparing_links(self._plan(study, sources)) for study in studies)
         return tuple(self._told_of_moves(each, moved) for each in planned)
 
     def _inputs_of(self, study: Study) -> Iterator[Path]:
-        """Files that no result may replace."""
+        """Yield the files that no result may replace."""
         yield from study.files
         if self.sidecars:
             yield from (sidecar_of(scan.files[0]) for scan in study.channels)
 
     def _results_without(self, studies: Sequence[Study]) -> "dict[_Marks, str]":
-        """Results that are there of studies with other names than these, by the inputs' marks."""
+        """Return existing results of studies with other names than these, by the inputs' marks."""
         names = {str(study.mirrored_name) for study in studies}
         return {
             tuple(
@@ -159,7 +162,7 @@ class Planner:
         }
 
     def _sparing_links(self, planned: PlannedStudy) -> PlannedStudy:
-        """The same, refused if its files would replace a link, or what is no file at all."""
+        """Return the plan, refused if its files would replace a link or anything but a file."""
         match planned.action:
             case "translate":
                 coming = self._places(planned)
@@ -176,13 +179,13 @@ class Planner:
         return planned
 
     def _places(self, planned: PlannedStudy) -> list[Path]:
-        """Every file that may be made for a study."""
+        """Return every file that may be written for a study."""
         maps = map_places(planned.target, [mark.kind for mark in self.maps])
         pictures = [planned.picture] if planned.picture else []
         return [*files_of(planned), *maps, *planned.sidecars, *pictures]
 
     def _told_of_moves(self, planned: PlannedStudy, moved: "Mapping[_Marks, str]") -> PlannedStudy:
-        """The same, with a note if its result stands under the name that it had among others."""
+        """Return the plan, with a note if its result has a name from a run with other inputs."""
         study = planned.study
         if not moved or planned.action != "translate" or str(study.name) in self.entries:
             return planned
@@ -235,9 +238,7 @@ class Planner:
         return self._judge(ours, entry)
 
     def _named(self, study: Study) -> Study:
-        """The study, with an obstacle if the disk takes no name as long as that of a file of its
-        results.
-        """
+        """Return the study, with an obstacle if a result's file name is too long for the disk."""
         results = [self.output / name for name in study.results]
         maps = (map_beside(results[0], mark.kind) for mark in self.maps)
         made = [file for place in (*results, *maps) for file in places_made(place, study)]
@@ -248,7 +249,7 @@ class Planner:
         return study
 
     def _judge(self, ours: PlannedStudy, entry: ManifestEntry) -> PlannedStudy:
-        """A study whose result is there and was written by an earlier run."""
+        """Plan a study whose result exists and was written by an earlier run."""
         picture = preview_of(ours.target)
         pictures = tuple(state for state in entry.outputs if state.name == picture.name)
         if self.preview and not pictures and os.path.lexists(picture):
@@ -275,7 +276,7 @@ class Planner:
         try:
             inputs = _again(entry.inputs, ours.study.files)
         except OSError:
-            return ours  # reading it will say what is wrong
+            return ours  # reading the file will report the error
         if _hashes(inputs) != _hashes(entry.inputs):
             return replace(ours, reason="the input changed")
         cycle = entry.cycle
@@ -303,7 +304,7 @@ class Planner:
     def _is_described(
         self, ours: PlannedStudy, entry: ManifestEntry, sidecars: Mapping[str, FileState]
     ) -> bool:
-        """Whether a result has the sidecars that are asked for, as they would be written now."""
+        """Return whether a result has the requested sidecars, as they would be written now."""
         if self.sidecars is None:
             return True
         made = self.sidecars.made(ours.study, entry.program)
@@ -317,8 +318,8 @@ class Planner:
     def _judge_maps(
         self, ours: PlannedStudy, entry: ManifestEntry
     ) -> "PlannedStudy | tuple[MapRecord, ...]":
-        """The maps of a result that is up to date, those asked for with new marks; or what is to be
-        done if one of them is not as it should be.
+        """Return the maps of an up-to-date result, the requested ones with new marks; or the
+        planned study if one of them needs work.
         """
         known = {record.kind: record for record in entry.maps}
         for mark in self.maps:
@@ -341,8 +342,8 @@ class Planner:
         return tuple(known.values())
 
     def _stale_beside(self, target: Path, entry: ManifestEntry | None) -> tuple[Path, ...]:
-        """Maps and sidecars of an earlier run, unless this one replaces them or a user changed
-        them.
+        """Return the maps and sidecars of an earlier run that this one does not replace and no
+        user changed.
         """
         if entry is None:
             return ()
@@ -357,7 +358,9 @@ class Planner:
         )
 
     def _stale(self, target: Path, entry: ManifestEntry | None) -> Path | None:
-        """The preview of an earlier run, unless this one replaces it or a user changed it."""
+        """Return the preview of an earlier run if neither replaced by this one nor changed by a
+        user.
+        """
         picture = preview_of(target)
         if self.preview or entry is None:
             return None
@@ -369,7 +372,7 @@ class Planner:
 
 
 def map_places(target: Path, kinds: Iterable[str]) -> tuple[Path, ...]:
-    """Every file or folder that maps of these kinds may make beside a result."""
+    """Return every file or folder of maps of these kinds next to a result."""
     targets = (map_beside(target, cast("MapKind", kind)) for kind in kinds)
     return tuple(place for target in targets for place in places(target))
 
@@ -379,7 +382,7 @@ _CHANGED = "was changed after this program wrote it"
 
 
 def _foreign(standing: Iterable[Path], ours: Sequence[FileState]) -> Path | None:
-    """A file that no killed run put there, among those that stand in the place of a result."""
+    """Return a file at the path of a result that is not the program's own, or None."""
     for place in standing:
         for file in files_at(place) if place.is_dir() else [place]:
             if not any(_is_of(state, file) for state in ours):
@@ -395,7 +398,7 @@ def _is_of(state: FileState, file: Path) -> bool:
 
 
 def result_files(outputs: Iterable[FileState], targets: Iterable[Path]) -> tuple[FileState, ...]:
-    """The files of a study's results without its preview and its sidecars."""
+    """Return the files of a study's results without its preview and its sidecars."""
     beside = {place(target).name for target in targets for place in (preview_of, sidecar_of)}
     return tuple(state for state in outputs if state.name not in beside)
 
@@ -405,13 +408,13 @@ def _targets(target: Path, study: Study) -> tuple[Path, ...]:
 
 
 def _sidecars_of(planned: PlannedStudy, entry: ManifestEntry) -> dict[str, FileState]:
-    """What is known of the sidecars of an earlier result, by their names."""
+    """Return the recorded states of an earlier result's sidecars, by their names."""
     names = {sidecar_of(target).name for target in planned.targets}
     return {state.name: state for state in entry.outputs if state.name in names}
 
 
 def _edited(places: Iterable[Path], known: Mapping[str, FileState]) -> tuple[Path, str] | None:
-    """A sidecar that this program did not write as it is, and what is the matter with it."""
+    """Return a sidecar whose content this program did not write, and the problem with it."""
     for place in filter(os.path.lexists, places):
         state = known.get(place.name)
         if state is None:
@@ -430,12 +433,15 @@ def _refused(due: PlannedStudy, file: Path, trouble: str) -> PlannedStudy:
 
 
 def files_of(planned: PlannedStudy) -> tuple[Path, ...]:
-    """Every file that may be made as a result of a study; the first one comes first."""
+    """Return every file that may be written as a result of a study, in the order of channels."""
     return tuple(file for target in planned.targets for file in places(target))
 
 
 def _files_of(ours: PlannedStudy, recorded: Sequence[str]) -> list[Path]:
-    """The files of an earlier result, with all others that a result folder holds now."""
+    """Return the files of an earlier result, with all others now in a result folder.
+
+    Raises FileNotFoundError if a recorded file is missing from the folder.
+    """
     target = ours.target
     beside = [target.with_name(name) for name in recorded]
     if not target.is_dir():
@@ -458,13 +464,13 @@ def _hashes(states: Iterable[FileState]) -> list[str]:
 
 
 def _is_one_path(one: str, other: PurePath) -> bool:
-    """Whether the folders of two results may lead to one scan, from different inputs."""
+    """Return whether the folders of two results may lead to one scan, from different inputs."""
     short, long = sorted((PurePath(one).parent.parts, other.parent.parts), key=len)
     return long[len(long) - len(short) :] == short
 
 
 def _identities(files: Iterable[Path]) -> set[tuple[int, int]]:
-    """Device and inode of every file that is there, so that links do not hide a file."""
+    """Return device and inode of every existing file, so that links do not hide a file."""
     found: set[tuple[int, int]] = set()
     for file in files:
         try:

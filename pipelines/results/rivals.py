@@ -29,14 +29,14 @@ def rivals_refused(
     sidecars: bool = False,
     remedy: str = MOVE,
 ) -> Discovery:
-    """The search with an obstacle for each study that wants a place of another one's result.
+    """Return the search results with an obstacle for each study whose results collide with others.
 
-    Compared are all files and folders of results, of their maps, previews and sidecars below
-    `output`: the same place, or one inside the other. remedy: what the user may do about it. Each
-    rival is named after its own source and names the others, whatever their order, so that no two
-    studies have the same name afterwards.
-    Names that differ only in Unicode normalisation are one place, and those that differ only in
-    case are if the disk of `output` ignores it.
+    All files and folders of results, their maps, previews and sidecars below `output` are compared;
+    two collide if they have the same path, or one is inside the other. remedy: advice for the user.
+    Each rival is named after its own source and names the others, whatever their order, so that no
+    two studies have the same name afterwards.
+    Names that differ only in Unicode normalisation are the same path, and so are those that differ
+    only in case if the disk of `output` ignores case.
     """
     one_case = _ignores_case(output)
     owners: dict[str, set[int]] = defaultdict(set)
@@ -55,7 +55,7 @@ def rivals_refused(
 def _places(
     study: Study, marks: Sequence[MapMark], *, preview: bool, sidecars: bool
 ) -> Iterator[str]:
-    """Files and folders that may be made for a study, relative to the output folder."""
+    """Yield files and folders that may be made for a study, relative to the output folder."""
     for result in study.results:
         yield from (place.as_posix() for place in places_for(Path(result), study))
     for beside in (map_beside(Path(study.name), mark.kind) for mark in marks):
@@ -98,7 +98,7 @@ def _source(study: Study, root: Path) -> PurePosixPath:
 
 
 def _free_name(source: PurePosixPath, known: Iterable[PurePosixPath]) -> PurePosixPath:
-    """The source's own name; several studies may be in one DICOM file."""
+    """Return the source's own name, numbered if several studies share one DICOM file."""
     name, number = source, 1
     while name in known:
         number += 1
@@ -116,7 +116,7 @@ def _reason(source: PurePosixPath, others: Sequence[PurePosixPath]) -> str:
 
 
 def _ignores_case(output: Path) -> bool:
-    """Whether the disk of `output` takes A and a for the same name, judged by a name on it."""
+    """Return whether the disk of `output` ignores case, tested with an existing name on it."""
     place = Path(os.path.realpath(output))
     folder = next(path for path in (place, *place.parents) if is_folder(path))
     try:

@@ -1,4 +1,4 @@
-"""The JSON file beside a result: what made it, from what, and what of its scan's fields holds."""
+"""JSON sidecar of a result: its program and model, its sources, and valid fields of its scan."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ KEPT: dict[str, str] = {
     "SkullStripped": "the result shows what the scan shows",
     "SpatialReference": "the result has the scan's grid",
 }
-"""Fields of a scan's sidecar that hold for its result, and why. All others are left out."""
+"""Fields of a scan's sidecar that hold for its result, with the reason. All others are omitted."""
 
 DROPPED: dict[str, str] = {
     "EchoTime, RepetitionTime, InversionTime, FlipAngle, all else about the acquisition": (
@@ -42,17 +42,17 @@ DROPPED: dict[str, str] = {
     ),
     "any other": "nobody knows whether it holds",
 }
-"""Fields that are left out, and why, for people."""
+"""Fields that are omitted, with the reason, for readers."""
 
 _LONGEST_TEXT = 200
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarMaker:
-    """Makes the sidecars of a run's results.
+    """Maker of the sidecars of a run's results.
 
-    card, model_sha256: of the model. is_in_dataset: whether the results are a BIDS dataset, which
-    requires more.
+    card, model_sha256: model card and hash of the model. is_in_dataset: whether the results are a
+    BIDS dataset, which requires more.
     """
 
     card: ModelCard
@@ -63,13 +63,13 @@ class SidecarMaker:
     def of(
         cls, card: ModelCard, model_sha256: str, options: TranslateOptions
     ) -> "SidecarMaker | None":
-        """What makes the sidecars that options ask for; None if they ask for none."""
+        """Return the maker of the sidecars that the options request; None if they request none."""
         if not options.has_sidecars:
             return None
         return cls(card, model_sha256, options.layout == "bids")
 
     def made(self, study: Study, program: str) -> tuple[bytes, ...]:
-        """The sidecar of each result of a study; program: version that made them."""
+        """Return the sidecar of each result of a study; program: version that made the results."""
         sources = [_source(scan) for scan in study.channels]
         inherited = self._inherited(study.channels[0].files[0], sources[0])
         made = generated_by(self.card.words, self.model_sha256, program)
@@ -99,14 +99,12 @@ class SidecarMaker:
 
 
 def _source(scan: Study) -> str:
-    """A scan as a BIDS URI, or by its name alone."""
+    """Return a scan as a BIDS URI, or only its name."""
     return scan.mirrored_name.name if scan.format == "dicom" else bids_uri(scan.files[0])
 
 
 def kept_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a scan's sidecar that hold for its result, where they have the type that they
-    should.
-    """
+    """Return the fields of a scan's sidecar that hold for its result and have the right type."""
     return {
         key: value
         for key in KEPT
@@ -120,7 +118,7 @@ def _is_text(value: object) -> bool:
 
 
 def _moved(reference: str, source: str) -> str:
-    """A reference as it is right in another dataset: a URI, or the scan in place of a path."""
+    """Return a reference that is valid in another dataset: a URI, or the scan instead of a path."""
     if reference.startswith("bids::") and source.startswith("bids:"):
         return f"bids:{source.split(':')[1]}:{reference.removeprefix('bids::')}"
     is_elsewhere = reference.startswith(("http://", "https://", "doi:"))

@@ -1,4 +1,4 @@
-"""A result onto disk and onto the record, in an order that a kill at any moment leaves in order."""
+"""Storing of a result on disk and in the record, in an order that is safe to kill at any moment."""
 
 import hashlib
 import os
@@ -26,15 +26,15 @@ from .sidecar import SidecarMaker
 from .written_ahead import LEAST_BYTES, WrittenAhead, WrittenSeries
 
 Barrier: TypeAlias = Callable[[], AbstractContextManager[object]]
-"""Passed by each step that makes a part of a result appear, or appear whole."""
+"""Barrier passed by each step that makes a part of a result, or the whole result, visible."""
 
 
 class Record(Protocol):
-    """A manifest, or the way to one in another process."""
+    """Manifest, or a connection to one in another process."""
 
     @property
     def place(self) -> OutputPlace:
-        """Where the manifest stands."""
+        """Output place of the manifest."""
         ...
 
     def append(self, entry: ManifestEntry) -> None:
@@ -44,10 +44,10 @@ class Record(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where results are recorded, and what all of them are made with; card: the model's.
+    """Store that writes and records results; card: model card of the model.
 
-    record: the manifest. recipe: hashes of model and settings. sidecars: makes the JSON files
-    beside results; None where there are none.
+    record: the manifest. recipe: hashes of model and settings. sidecars: maker of the JSON files
+    next to results; None if there are none.
     """
 
     record: Record
@@ -66,10 +66,10 @@ class Store:
     ) -> tuple[FileState, ...]:
         """Write a result and record it; inputs: the states of the files before they were read.
 
-        ahead: what of it is written already.
+        ahead: results that are already partly written.
 
-        Returns those of the result's files. Raises WriteError, or OccupiedError if a file appeared
-        since the study was planned.
+        Returns the states of the result's files. Raises WriteError, or OccupiedError if a file
+        appeared since the study was planned.
         """
         is_told = planned.picture or is_series(planned.study.format, planned.target)
         entry = ManifestEntry(
@@ -105,7 +105,7 @@ class Store:
         finally:
             if not any(map(os.path.lexists, planned.targets)):
                 with suppress(OSError, WriteError):
-                    place.check()  # else the result may be there, where the folder is now
+                    place.check()  # otherwise the result may be in the folder's new location
                     for file in beside:
                         remove(file)
                     self.record.append(replace(entry, status="failed"))
@@ -113,7 +113,7 @@ class Store:
     def begin(
         self, planned: PlannedStudy, volume: Volume, barrier: Barrier = nullcontext
     ) -> WrittenAhead | None:
-        """Write a result whose voxels are still to come, where that pays, for `put` to name."""
+        """Begin to write a result whose voxels are still to come, if that pays; `put` names it."""
         target = planned.target
         is_large = volume.voxels.nbytes >= LEAST_BYTES
         if not is_large or len(planned.targets) > 1 or not is_written_in_order(volume, target):
@@ -124,8 +124,9 @@ class Store:
     def begin_series(
         self, planned: PlannedStudy, volumes: Sequence[Volume], barrier: Barrier = nullcontext
     ) -> tuple[WrittenSeries, ...]:
-        """Begin the result of each channel of a series, for `put` to name; volumes: the first of
-        each channel, which is written when it is added.
+        """Begin the result of each channel of a series, which `put` names.
+
+        volumes: the first volume of each channel, which is written when it is added.
         """
         gate = self._gate_of_parts(barrier)
         return tuple(
@@ -134,7 +135,7 @@ class Store:
         )
 
     def _gate_of_parts(self, barrier: Barrier) -> Gate:
-        """What is passed when the part of a result is made."""
+        """Return the gate that is passed when the part of a result is made."""
 
         @contextmanager
         def passed(_: Sequence[Path]) -> Generator[None]:
@@ -152,9 +153,9 @@ class Store:
         gate: Gate,
         ahead: Sequence[WrittenAhead],
     ) -> ManifestEntry:
-        """Write all files of a study, the result last, so that it never stands without the others.
+        """Write all files of a study, the result last, so that it never exists without the others.
 
-        Returns the entry as it is to be recorded. Raises WriteError and OSError.
+        Returns the entry to record. Raises WriteError and OSError.
         """
         target, derivation = planned.target, self._derivation(planned.study, entry.inputs, 0)
         for old in (*([planned.stale] if planned.stale else []), *planned.stale_beside):
@@ -189,7 +190,7 @@ class Store:
         derivation: Derivation,
         gate: Gate,
     ) -> MapRecord:
-        """Write a map beside its result; raises WriteError and OSError.
+        """Write a map next to its result; raises WriteError and OSError.
 
         said: the result's mark.
         """
@@ -202,8 +203,8 @@ class Store:
         return MapRecord(mark.kind, mark.recipe, states)
 
     def _gate(self, writing: ManifestEntry, place: OutputPlace, barrier: Barrier) -> Gate:
-        """What tells the record of files before they appear, and refuses an output folder that is
-        not the one of the run; writing: with the states of what may stand there already.
+        """Return the gate that records files before they appear, and rejects an output folder that
+        is not the run's; writing: entry with the states of files that may exist already.
         """
         known = list(writing.outputs)
 
@@ -221,11 +222,11 @@ class Store:
     def put_beside(
         self, planned: PlannedStudy, picture: bytes | None, barrier: Barrier = nullcontext
     ) -> None:
-        """Write what a result that is up to date lacks beside it, and record it.
+        """Write the files that an up-to-date result lacks next to it, and record them.
 
-        picture: its preview, if that is due. Recorded just before it appears, so that a killed run
-        leaves no file that nobody knows. Raises WriteError, or OccupiedError if a preview appeared
-        there.
+        picture: its preview, if that is pending. Each file is recorded just before it appears, so
+        that a killed run leaves no unrecorded file. Raises WriteError, or OccupiedError if a file
+        appeared there.
         """
         place, file, entry = self.record.place, planned.picture, planned.kept
         assert entry is not None
@@ -260,7 +261,7 @@ class Store:
             raise refused(f"{planned.target} got nothing beside it", error) from error
 
     def _sidecars(self, planned: PlannedStudy, program: str) -> dict[Path, bytes]:
-        """The JSON files that are due beside a study's results, by their places."""
+        """Return the pending JSON files next to a study's results, by their paths."""
         if self.sidecars is None or not planned.sidecars:
             return {}
         made = self.sidecars.made(planned.study, program)
@@ -271,7 +272,7 @@ class Store:
         hashes = [self.recipe.model, self.recipe.settings, *(state.sha256 for state in inputs)]
         model, source, target = self.card.words
         made_of = [program, model, source, target, *hashes]
-        if channel:  # as what is made of the same must still be told apart
+        if channel:  # results of the same inputs must still differ
             made_of.append(f"channel {channel}")
         if study.incomplete:
             made_of.append(study.incomplete)
@@ -293,5 +294,5 @@ def _save(place: Path, picture: bytes, gate: Gate) -> None:
 
 
 def _pictures(planned: PlannedStudy, made: Translated) -> dict[Path, bytes]:
-    """The preview by its place; nothing without one, or where it has no place."""
+    """Return the preview by its path; empty if there is no preview, or no path for one."""
     return {planned.picture: made.preview} if planned.picture and made.preview else {}

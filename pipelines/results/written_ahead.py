@@ -1,4 +1,4 @@
-"""A result that is written while it is made: its voxels as they come, its name last."""
+"""Results that are written while they are computed: voxels as they come, the file name last."""
 
 import threading
 from collections.abc import Generator, Iterator, Sequence
@@ -15,27 +15,29 @@ from ...io.writing import write
 from ..errors import PreparationError
 
 LEAST_BYTES = 64 << 20
-"""Of a volume for which this pays: a smaller one is written in less time than a thread disturbs."""
+"""Least size of a volume, in bytes, for which this pays: writing a smaller one takes less time than
+a thread costs.
+"""
 
 _PATIENCE = 1.0
-"""Seconds that who leaves a result waits for its part to be removed; a hung disk must not hold it.
+"""Seconds to wait for the part of a dropped result to be removed; a hung disk must not block.
 """
 
 
 class _LeftError(Exception):
-    """Nobody wants the result any more."""
+    """Raised if the result is no longer needed."""
 
 
 class WrittenAhead:
-    """Writes a volume beside its place in a thread of its own, as its slices become final.
+    """Writer of a volume next to its path, in a thread of its own, as its slices become final.
 
-    It begins with the first of them. Nothing appears under the result's name before `put`.
+    It begins with the first slice. No file appears under the result's name before `put`.
 
-    target: place of the result.
+    target: path of the result.
     """
 
     def __init__(self, volume: Volume, target: Path, parts: Gate) -> None:
-        """parts: what is passed when the part is made."""
+        """Start the thread. parts: gate that is passed when the part is made."""
         self.volume = volume
         self.target = target
         self._parts = parts
@@ -47,19 +49,19 @@ class WrittenAhead:
         self._thread.start()
 
     def on_rows(self, slices: int) -> None:
-        """So many slices, from the first on, are final."""
+        """Mark the first `slices` slices as final."""
         with self._changed:
             self._slices = slices
             self._changed.notify_all()
 
     def put(self, gate: Gate) -> dict[str, str]:
-        """Write what is left, pass the gate and put the result in its place, as `write` does."""
+        """Write the rest, pass the gate and move the result into place, as `write` does."""
         self.on_rows(self.volume.shape[2])
         self._gate.set_result(gate)
         return self._hashes.result()
 
     def leave(self) -> None:
-        """Remove what was written of a result that was not put."""
+        """Remove the written part of a result for which `put` was not called."""
         with self._changed:
             if self._is_left or self._gate.done():
                 return
@@ -94,18 +96,20 @@ class WrittenAhead:
 
 
 class WrittenSeries(WrittenAhead):
-    """Writes the volumes of a series, one behind the other, as they are made."""
+    """Writer of the volumes of a series, one after another, as they are computed."""
 
     def __init__(self, volume: Volume, target: Path, parts: Gate) -> None:
-        """volume: like all that come, the first of them included; its voxels are not kept."""
+        """Start the thread. volume: a volume like all that follow; its voxels are not kept."""
         self._next: Volume | None = None
         self._is_idle, self._is_complete = False, False
         blank = np.broadcast_to(np.zeros((), volume.voxels.dtype), volume.shape)
         super().__init__(replace(volume, voxels=blank), target, parts)
 
     def add(self, volume: Volume) -> None:
-        """Have the next volume written, once the one before it is. Raises what writing raised, and
-        PreparationError for a volume of another voxel type, which one file cannot hold.
+        """Write the next volume, once the previous one is written.
+
+        Raises the error of the writing thread, and PreparationError for a volume of another voxel
+        type, which one file cannot hold.
         """
         first = self.volume
         if _voxel_type(volume) != _voxel_type(first):
@@ -122,7 +126,7 @@ class WrittenSeries(WrittenAhead):
             self._changed.notify_all()
 
     def put(self, gate: Gate) -> dict[str, str]:
-        """Write what is left, pass the gate and put the result in its place, as `write` does."""
+        """Write the rest, pass the gate and move the result into place, as `write` does."""
         with self._changed:
             self._is_complete = True
             self._changed.notify_all()

@@ -1,5 +1,5 @@
-"""How studies are run: the threads that carry a study from file to file, the networks that are open
-on a device, and worker processes under a supervisor.
+"""Running of studies: the threads that process a study from file to file, the networks that are
+open on a device, and worker processes under a supervisor.
 
-May import study, results, progress and report. Must not know the queue's database.
+May import study, results, progress and report. Must not depend on the queue's database.
 """

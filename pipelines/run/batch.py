@@ -1,5 +1,5 @@
-"""A batch at work: by a worker in this process as long as its device works, or by worker processes,
-one a device, to which each study goes when there is room for it.
+"""Run of a batch, either by a worker in this process as long as its device works, or by worker
+processes, one per device. Each study goes to a process that has room for it.
 """
 
 import threading
@@ -37,17 +37,20 @@ from .supervisor import Restart, Supervisor
 from .worker import LAST_MOMENT, PATIENCE, Worker
 
 _MOST_IN_VAIN = TRIES + 2
-"""More than die of one study, at first with others in hand and then of it alone."""
+"""Workers of a device that may end in vain one after another.
+
+More than the workers that one study can crash, first together with others and then alone.
+"""
 
 
 def run_batch(
     planned: Sequence[PlannedStudy], batch: "BatchRun", listen: Listen
 ) -> tuple[StudyReport, ...]:
-    """Return the rows of all studies in their order, or what there is of them after a
+    """Return the rows of all studies in their order, or the available ones after a
     KeyboardInterrupt.
 
-    After a KeyboardInterrupt, what the network has done with is still stored if that is soon done;
-    another one ends that too.
+    After a KeyboardInterrupt, studies that the network has finished are still stored if that
+    takes little time; a second interrupt ends that too.
     """
     try:
         for event in batch.run():
@@ -68,7 +71,11 @@ def run_batch(
 
 @dataclass(slots=True)
 class _AtWork:
-    """What a device's process has in hand. finished: number of studies. trouble: its last words."""
+    """State of a device's process.
+
+    in_hand: its claimed studies by name. finished: number of studies. has_device: whether its
+    device has opened. trouble: the error it reported as its last message.
+    """
 
     in_hand: dict[str, PlannedStudy] = field(default_factory=dict[str, PlannedStudy])
     finished: int = 0
@@ -77,14 +84,15 @@ class _AtWork:
 
 
 class BatchRun:
-    """Owns the workers of a batch.
+    """Owner of the workers of a batch.
 
-    Studies of a process that dies go to another one, alone, to see which of them was the cause. The
-    process is replaced if its device had opened, unless too many die there one after another.
-    studies: what is to be done. processes: one for each device. manifest: of the output folder.
-    here: the worker of the only device in this process, and its source; the processes go on if it
-    loses the device. spares: the first process of a device, if one was started already; then this
-    process is a command, which may end before its workers have closed their GPUs.
+    Studies of a process that dies go to another one, alone, to find out which of them was the
+    cause. The process is replaced if its device had opened, unless too many die on that device one
+    after another. studies: studies to translate. processes: one for each device. manifest: manifest
+    of the output folder. here: the worker of the only device in this process, and its source; if
+    it loses the device, the processes take over. spares: the first process of a device, if one was
+    started already; then this process is a command, which may end before its workers have closed
+    their GPUs.
     """
 
     def __init__(
@@ -114,7 +122,7 @@ class BatchRun:
         self._thread = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
 
     def run(self) -> Iterator[Event]:
-        """Everything that happens until the last study is over."""
+        """Yield all events until the last study is over."""
         if self._here:
             worker, source = self._here
             try:
@@ -131,7 +139,7 @@ class BatchRun:
         yield from self._events.listen()
 
     def stop(self) -> None:
-        """Begin nothing more; what the networks have done with is still stored."""
+        """Start no more studies; those that the networks have finished are still stored."""
         self._is_stopped = True
         if self._here:
             self._here[0].stop()
@@ -139,11 +147,11 @@ class BatchRun:
             self._supervisor.post(lambda: self._end(StopWork()))
 
     def rest(self, seconds: float) -> Iterator[Event]:
-        """What still happens after a stop, for so long."""
+        """Yield the events that follow a stop, for at most `seconds`."""
         return self._here[0].rest(seconds) if self._here else self._events.listen(seconds)
 
     def abort(self) -> None:
-        """Store nothing more, end all processes, and remove what is being stored."""
+        """Store nothing more, end all processes, and remove partly written results."""
         if self._here:
             self._here[0].abort()
             return
@@ -169,7 +177,7 @@ class BatchRun:
         self._supervisor.kill_in(LAST_MOMENT)
 
     def _end(self, order: StopWork | StopStoring) -> None:
-        """Have all workers stop, also those that wait for what others might leave."""
+        """Stop all workers, including those that wait for studies that others may put back."""
         self._supervisor.stop(order)
         self._hand_out()
 
@@ -188,7 +196,7 @@ class BatchRun:
                 self._note(device, news)
 
     def _on_end(self, device: str, status: int, _seconds: float) -> Restart:
-        """Have others do what a process had in hand, unless a stop was the end of it."""
+        """Put the studies that a process had claimed back for others, unless the batch stops."""
         dead, self._at_work[device] = self._at_work[device], _AtWork()
         self._asking = deque(other for other in self._asking if other != device)
         self._trouble = dead.trouble or _death(device, status)
@@ -236,7 +244,10 @@ class BatchRun:
             self._hand_out()
 
     def _hand_out(self) -> None:
-        """Give waiting studies to workers that ask, and the end once nobody's can come back."""
+        """Send waiting studies to workers that request one.
+
+        Send the end of the batch once no claimed study is left that might be put back.
+        """
         if not self._is_stopped:
             self._asking = deque(
                 device for device in self._asking if not self._was_given_one(device)
@@ -258,7 +269,7 @@ class BatchRun:
             self._events.tell(StudyDone(row))
 
     def _give_up(self) -> None:
-        """Fail what still waits, as no worker is left."""
+        """Fail all waiting studies, as no worker is left."""
         if self._is_stopped or not self._studies.any_waiting:
             return
         if not self.outcomes.any_ended:

@@ -1,12 +1,16 @@
-"""Which study a dead worker is blamed on, and how often it is tried: in a batch as in the queue.
+"""Crash attribution: the study that counts as the cause of a worker's crash, and the number of
+tries per study, for batches and the queue.
 
-What a worker had in hand when it died is done again, each study alone on a worker.
+Studies that a worker had claimed when it died are repeated, each alone on a worker.
 """
 
 TRIES = 3
-"""Workers that may die of a study before it is given up; users of the queue say otherwise."""
+"""Worker crashes after which a study fails; users of the queue can set another number."""
 
 
 def is_blamed(in_hand: int) -> bool:
-    """Whether a worker died of a study, one of so many in hand; of several nobody can tell."""
+    """Return whether a crash counts against a study: only if it was the only one claimed.
+
+    in_hand: number of studies that the worker had claimed.
+    """
     return in_hand == 1

@@ -1,5 +1,5 @@
-"""What the threads of a batch share: a semaphore of bytes or places, the barrier that writers
-pass until a stopped batch shuts it, and background tasks of a study.
+"""Primitives shared by the threads of a batch: a semaphore of bytes or slots, the barrier that
+writers pass until a stopped batch closes it, and background tasks of a study.
 
 The thread that stops a batch may be interrupted while it does so. An interrupt that comes while a
 `Condition` or an `Event` takes its lock leaves that locked for good; one that comes while a `with`
@@ -14,9 +14,10 @@ from typing import TypeVar
 
 
 class WeightedSemaphore:
-    """So many places or bytes, for threads to acquire and release.
+    """Semaphore of a number of slots or bytes, for threads to acquire and release.
 
-    Who wants more than there is gets it when nobody else has any, so that nothing waits for ever.
+    A request for more than the total is granted when nothing else is acquired, so that no thread
+    waits forever.
     """
 
     def __init__(self, size: int) -> None:
@@ -27,26 +28,27 @@ class WeightedSemaphore:
         self._changed = threading.Condition(self._lock)
 
     def acquire(self, amount: int = 1) -> bool:
-        """Wait until so much is free, and take it; False once it is closed."""
+        """Wait until `amount` is free and take it; return False once the semaphore is closed."""
         with self._lock:
             self._changed.wait_for(lambda: self._closed or self._fits(amount))
             self._used += amount
             return not self._closed
 
     def release(self, amount: int = 1) -> None:
-        """Give so much back."""
+        """Release `amount`."""
         with self._lock:
             self._used -= amount
             self._changed.notify_all()
 
     def exchange(self, taken: int, needed: int) -> None:
-        """Have another amount than the one taken, without waiting for what is more: who waits with
-        something in hand, beside others who do, may wait for ever.
+        """Change an acquired amount from `taken` to `needed`, without waiting for any increase.
+
+        Threads that wait while they already hold some may deadlock.
         """
         self.release(taken - needed)
 
     def close(self) -> None:
-        """Let nobody wait any more; nothing is to be had from now on."""
+        """End all waits; every `acquire` fails from now on."""
         with self._lock:
             self._closed = True
             self._changed.notify_all()
@@ -56,13 +58,14 @@ class WeightedSemaphore:
 
 
 class StoppedError(BaseException):
-    """Ends a thread that nobody waits for any more."""
+    """Raised in a thread whose result is no longer needed, to end it."""
 
 
 class CommitBarrier:
-    """Any number of threads may be in it at a time; once it is shut, none is and none gets in.
+    """Barrier for commits: any number of threads may be inside at a time until it is closed.
 
-    Passed by each step that makes a part of a result appear, or appear whole.
+    Once it is closed, no thread is inside and none can enter. Each step passes it that makes a
+    part of a result, or the whole result, visible.
     """
 
     def __init__(self) -> None:
@@ -73,12 +76,12 @@ class CommitBarrier:
 
     @property
     def is_shut(self) -> bool:
-        """Whether whatever fails from now on may do so because of that."""
+        """Whether the barrier is closed, so that a failure from now on may be caused by that."""
         return self._is_shut
 
     @contextmanager
     def __call__(self) -> Generator[None]:
-        """Pass with a short step that is not to be halved. Raises StoppedError once it is shut."""
+        """Enter the barrier for a short atomic step. Raises StoppedError once it is closed."""
         with self._lock:
             if self._is_shut:
                 raise StoppedError
@@ -91,7 +94,7 @@ class CommitBarrier:
                 self._changed.notify_all()
 
     def shut(self) -> None:
-        """Let nobody in any more, and wait for those who are inside."""
+        """Close the barrier and wait for commits in progress."""
         with self._lock:
             self._is_shut = True
             self._changed.wait_for(lambda: not self._inside)
@@ -104,11 +107,12 @@ Made = TypeVar("Made")
 def running_in_background(
     work: Callable[[Callable[[], None]], Made],
 ) -> Generator[Callable[[], Made]]:
-    """Do `work` in a thread of its own, which may go on behind the block; what is handed out waits
-    for it, and tells what came of it. A block that fails ends the work, and waits for that.
+    """Run `work` in a thread of its own, which may continue after the block.
 
-    work: calls what it is given now and then, which raises StoppedError once the block has failed.
-    The thread is a daemon: who cannot wait for a disk that does not answer may leave.
+    Yields a function that waits for the work and returns its result or raises its error. A block
+    that fails ends the work, and waits for its end. work: receives a function that it should call
+    now and then, which raises StoppedError once the block has failed. The thread is a daemon, so
+    that a process need not wait for a disk that does not answer.
     """
     made: Future[Made] = Future()
     failed = threading.Event()

@@ -1,4 +1,4 @@
-"""Studies under way: what is known of each, and how it leaves, done or not."""
+"""Studies in flight: the state of each, and how each ends, successfully or not."""
 
 import traceback
 from collections.abc import Callable, Generator
@@ -23,13 +23,13 @@ Made = TypeVar("Made")
 
 @dataclass(slots=True)
 class StudyProgress:
-    """A study under way. inputs: its files before they were read. held: bytes that it was given.
+    """Study in flight. inputs: states of its files before they were read. held: acquired bytes.
 
-    planned: what is to be done. row: what is known of the outcome. watch: seconds of its stages.
-    hashed: waits until the files are hashed, and gives their states. ahead: what of its results is
-    written while they are made; series: the same of a series. volumes: by which its scans are read,
-    once that has begun. made: of the volumes of a series that are handed on to be written, the
-    first without its voxels, with the tiles of all.
+    planned: the planned work. row: report row so far. watch: timer of its stages, in seconds.
+    hashed: waits until the files are hashed, and returns their states. ahead: results that are
+    written while they are computed; series: the same for a series. volumes: reader of its scans,
+    once reading has begun. made: for a series with volumes passed on for writing, the first of
+    them without its voxels, with the tile count of all.
     """
 
     planned: PlannedStudy
@@ -46,12 +46,12 @@ class StudyProgress:
 
     @property
     def is_series(self) -> bool:
-        """Whether it has several volumes, which are translated one by one."""
+        """Whether the study has several volumes, which are translated one by one."""
         return self.volumes is not None and self.volumes.is_series
 
     @contextmanager
     def kept(self) -> Generator[None]:
-        """Keep what is written ahead of the result, unless the block fails."""
+        """Keep the results written ahead, unless the block fails."""
         try:
             yield
         except BaseException:
@@ -59,19 +59,19 @@ class StudyProgress:
             raise
 
     def leave_ahead(self) -> None:
-        """Remove what was written ahead of a result that will not be stored."""
+        """Remove what was written ahead for a result that will not be stored."""
         for ahead in self.ahead:
             ahead.leave()
         self.ahead = self.series = ()
 
     def take_inputs(self) -> None:
-        """Have the files' states. Raises ScanError, also if a file changed before it was hashed."""
+        """Wait for the files' states. Raises ScanError, also if a file changed before hashing."""
         self.watch.stage = "read"
         self.inputs = self.hashed()
         self.row = replace(self.row, source_content=content_of(self.inputs))
 
     def note(self, *notes: str) -> None:
-        """What a user should know of it, or of the volume that was read last."""
+        """Add notes for the user on the study, or on the volume that was read last."""
         if self.volumes is None or not self.volumes.is_series:
             self.row = replace(self.row, notes=(*self.row.notes, *notes))
             return
@@ -80,23 +80,23 @@ class StudyProgress:
         self.row = replace(self.row, notes=(*self.planned.opening_row.notes, *on_volumes))
 
     def timed(self, row: StudyReport) -> StudyReport:
-        """A row with the seconds so far."""
+        """Return a copy of a row with the timings so far, in seconds."""
         return replace(row, seconds=self.watch.total(), stages=dict(self.watch.seconds))
 
 
 class LeftError(Exception):
-    """A study is left where it stands, since nobody wants it any more."""
+    """Raised in a study that was cancelled, to end it where it is."""
 
 
 class DeviceLostError(BaseException):
-    """The device is of no more use to this process; what is under way is left to another."""
+    """Raised when this process can no longer use its device; another takes over its studies."""
 
 
 class StudiesUnderWay:
-    """Called by the threads of a pipeline, each study by one at a time.
+    """Studies in flight of a pipeline, whose threads work on each study one at a time.
 
-    memory: host bytes, which a study holds until it leaves. tell: what hears the events. commits:
-    what results pass.
+    memory: host bytes, which a study holds until it ends. tell: callback for events. commits:
+    barrier that results pass.
     """
 
     def __init__(
@@ -113,34 +113,34 @@ class StudiesUnderWay:
         self._left: set[str] = set()
 
     def stop(self) -> None:
-        """End all that is not stored yet at its next tile, or where it waits for memory."""
+        """End all unstored studies at their next tile, or while they wait for memory."""
         self._is_stopped = True
         self._memory.close()
 
     def leave(self, study: str) -> None:
-        """Let a study end, interrupted, at its next tile or stage."""
+        """Cancel a study, which ends as interrupted at its next tile or stage."""
         self._left.add(study)
 
     def want(self, study: str) -> None:
-        """Have a study again that was left when it was here before."""
+        """Accept a study again that was cancelled earlier."""
         self._left.discard(study)
 
     def begin(self, planned: PlannedStudy, row: StudyReport) -> StudyProgress:
-        """Start a study, of which a row is known so far."""
+        """Start a study with its report row so far."""
         self._peaks.enter(row.name)
         self._tell(StudyStarted(planned))
         return StudyProgress(planned, row, Stopwatch(row.name, self._record))
 
     def take_memory(self, progress: StudyProgress, foreseen: int) -> None:
-        """Wait until a study may have what its headers let expect. Raises StoppedError."""
+        """Wait for the memory estimated from a study's headers, in bytes. Raises StoppedError."""
         progress.held = foreseen
         if not self._memory.acquire(foreseen):
             raise StoppedError
 
     def settle_memory(self, progress: StudyProgress, needed: int) -> None:
-        """Have a study hold what it needs in the end, once it is read.
+        """Change a study's acquired memory to what it needs, in bytes, once it is read.
 
-        Raises LeftError, StoppedError, and PreparationError if there never will be so many bytes.
+        Raises LeftError, StoppedError, and PreparationError if there can never be so many bytes.
         """
         require_memory(needed)
         self._memory.exchange(progress.held, needed)
@@ -148,7 +148,7 @@ class StudiesUnderWay:
         self.check(progress)
 
     def check(self, progress: StudyProgress) -> None:
-        """Raise LeftError or StoppedError if a study is not to be gone on with."""
+        """Raise LeftError or StoppedError if a study should not continue."""
         self._check_wanted(progress)
         if self._is_stopped:
             raise StoppedError
@@ -156,9 +156,10 @@ class StudiesUnderWay:
     def stage(
         self, progress: StudyProgress, work: Callable[[], Made]
     ) -> tuple[StudyProgress, Made] | StudyDone:
-        """The one place that keeps a study's failure, of any kind, from the rest of the batch.
+        """Run a stage of a study and turn its failure, of any kind, into a report row.
 
-        Only text leaves it: the exception itself would keep the study's arrays alive.
+        The only place that isolates the rest of the batch from a study's failure. Only the text of
+        an exception is kept: the exception itself would keep the study's arrays alive.
         """
         try:
             with progress.kept():
@@ -177,7 +178,7 @@ class StudiesUnderWay:
         return self._done(progress, replace(progress.row, status="failed", failure=failure), trace)
 
     def over(self, last: tuple[StudyProgress, StudyReport] | StudyDone) -> StudyDone:
-        """A study behind its last stage, which gave its row."""
+        """Return the end of a study after its last stage, which returned its row."""
         return last if isinstance(last, StudyDone) else self._done(*last)
 
     def _check_wanted(self, progress: StudyProgress) -> None:

@@ -1,4 +1,4 @@
-"""What a supervisor and its worker processes say to each other over a shared batch."""
+"""Messages between a supervisor and its worker processes about a shared batch."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StopWork:
-    """To a worker: end at the next tile, but store what the network has done with."""
+    """Order to a worker: end at the next tile, but store what the network has finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopStoring:
-    """To a worker: store nothing more."""
+    """Order to a worker: store nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyWanted:
-    """To the supervisor: there is room to read a study."""
+    """Message to the supervisor: the worker has room to read a study."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyGiven:
-    """To a worker: a study, or None if there are no more.
+    """Message to a worker: its next study.
 
-    planned: that study.
+    planned: the study, or None if there are no more.
     """
 
     planned: "PlannedStudy | None"
@@ -36,21 +36,21 @@ class StudyGiven:
 
 @dataclass(frozen=True, slots=True)
 class ResultMade:
-    """To the supervisor: an entry for the manifest, which only it writes to."""
+    """Message to the supervisor: an entry for the manifest, which only the supervisor writes."""
 
     entry: "ManifestEntry"
 
 
 @dataclass(frozen=True, slots=True)
 class ResultRecorded:
-    """To a worker: the entry is on disk, unless there was an error."""
+    """Message to a worker: the entry is on disk, unless there was an error."""
 
     error: OSError | None
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """To the supervisor, as the last: trouble is one sentence if that is before its time."""
+    """Last message to the supervisor. trouble: one sentence if the worker ends prematurely."""
 
     trouble: str | None = None
 

@@ -1,4 +1,4 @@
-"""The networks that are open on a device, and the model on the CPU that checks their results."""
+"""Networks that are open on a device, and the model on the CPU that verifies their results."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -25,32 +25,37 @@ from ..settings import TranslateOptions
 from ..study.verify import StudyVerifier, study_verifier
 
 _MAPS_SHARE, _PINNED_SHARE = 4, 2
-"""Half of the free memory is for the arrays of studies; half of the rest for feature maps of a
-network on the CPU, which has further buffers, and all of it for maps that a GPU keeps in pinned
-memory.
+"""Divisors of the free host memory for feature maps on the CPU, and for pinned ones of a GPU.
+
+Half of the free memory is for the arrays of studies. Of the other half, feature maps of a network
+on the CPU, which has further buffers, get one half, and maps that a GPU keeps in pinned memory
+get all.
 """
 
 
 def maps_memory() -> int:
-    """Bytes of host memory that the feature maps of a volume may take now on the CPU."""
+    """Return the bytes of host memory that a volume's feature maps may take now on the CPU."""
     return available_memory() // _MAPS_SHARE
 
 
 def pinned_memory() -> int:
-    """Bytes of host memory that a GPU's feature maps may take now; no system swaps pinned ones."""
+    """Return the bytes of host memory that a GPU's feature maps may take now.
+
+    Pinned memory is never swapped.
+    """
     return available_memory() // _PINNED_SHARE
 
 
 def room_for_maps(device: Device) -> HostRoom:
-    """Host memory for the feature maps of whole-volume inference on a device."""
+    """Return the host memory budget for feature maps of whole-volume inference on a device."""
     return pinned_memory if device.kind == "cuda" else maps_memory
 
 
 OpenNetwork: TypeAlias = Callable[
     [Network, Device, Triple | None, Precision, Progress], AbstractContextManager[AnyGenerator]
 ]
-"""Opens a network on a device in a precision: for patches (D, H, W), or for whole volumes if None.
-The progress is that of the search for plans."""
+"""Function that opens a network on a device in a precision, for patches of a shape (D, H, W), or
+for whole volumes if None. The progress is that of the search for tactics."""
 
 
 def open_network(
@@ -68,10 +73,10 @@ def open_network(
 
 
 NetworkUse: TypeAlias = tuple[Model, TranslateOptions]
-"""A model, and the options of its studies, none of which is left open."""
+"""Model, and the options of its studies, all of them resolved."""
 
 _Key: TypeAlias = tuple[str, Triple | None]
-"""Hash of a model, and the patch that its network is opened for."""
+"""Hash of a model, and the patch shape that its network is opened for."""
 
 
 def _key(use: NetworkUse) -> _Key:
@@ -81,7 +86,7 @@ def _key(use: NetworkUse) -> _Key:
 
 @dataclass(frozen=True, slots=True)
 class _EarlyOpening:
-    """A network that opens before its first use."""
+    """Network that opens before its first use."""
 
     key: _Key
     precision: Precision
@@ -91,12 +96,11 @@ class _EarlyOpening:
 
 
 class Networks:
-    """The one owner of the networks that are open on a device, for threads to share; a context
-    manager.
+    """Only owner of the networks that are open on a device, shared by threads; a context manager.
 
     Each network is open in one precision at a time. keeps: whether networks stay open after their
     use, until other ones are used. is_halved: whether the device's memory limit is already that of
-    one of two networks. open_network: opens each of them.
+    one of two networks. open_network: function that opens each network.
     """
 
     def __init__(
@@ -129,8 +133,8 @@ class Networks:
     def open_early(self, model: Model, options: TranslateOptions) -> None:
         """Start to open a network in a thread, for the first use in the precision of the options.
 
-        A network that nothing has used by the end is closed if it is open by then. A network that
-        is still opening is left to the end of the process.
+        `close` closes the network if it is open but unused by then. A network that is still
+        opening is left to the end of the process.
         """
         self._early = _EarlyOpening(_key((model, options)), options.settings().precision)
         opening = partial(self._open_early, self._early, model)
@@ -142,8 +146,8 @@ class Networks:
     ) -> Generator[tuple[SharedGenerator, ...]]:
         """Own these networks during the block, and no other ones.
 
-        Each is opened by the first work that needs it. Two share the device's memory in halves.
-        progress: called with what opening reports from now on, and has reported so far.
+        Each is opened by the first work that needs it. Two get half of the device's memory each.
+        progress: called with the reports of opening so far, and those from now on.
         """
         self._report_to(progress)
         if self._keys != (keys := tuple(map(_key, wanted))):
@@ -160,9 +164,9 @@ class Networks:
                 self.close_networks()
 
     def verifier(self, model: Model) -> StudyVerifier:
-        """The model on the CPU that computes parts of results again; it opens when it first does.
+        """Return the verifier, which recomputes parts of results on the CPU and opens on first use.
 
-        It stays until another model's is asked for, or until `end_verifying`.
+        It stays open until a verifier of another model is requested, or until `end_verifying`.
         """
         if self._verifier is None or self._verifier[0] != model.sha256:
             self._close_verifier()
@@ -176,14 +180,15 @@ class Networks:
             self._close_verifier()
 
     def close_networks(self) -> None:
-        """Give back the memory of the device."""
+        """Close all networks, which frees their device memory."""
         self._keys = self._shared = ()
         self._opened.close()
 
     def close(self) -> None:
-        """Close what is kept, and what was opened early for nothing.
+        """Close kept networks, and a network that was opened early but never used.
 
-        Other networks end with their use, as a thread that hangs may still use them after a stop.
+        Other networks are closed at the end of their use, as a hanging thread may still use them
+        after a stop.
         """
         if self._keeps:
             self.close_networks()

@@ -1,4 +1,4 @@
-"""What became of the studies of a batch, and the way of its events to the thread that listens."""
+"""Outcomes of the studies of a batch, and the queue of its events to the listening thread."""
 
 import threading
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from ..stopwatch import Stage
 
 
 class Outcomes:
-    """What became of each study, as far as the events of a batch tell; any thread may ask."""
+    """Outcome of each study according to the events of a batch; any thread may read it."""
 
     def __init__(self) -> None:
         self._ended: dict[str, StudyReport] = {}
@@ -22,11 +22,11 @@ class Outcomes:
 
     @property
     def any_ended(self) -> bool:
-        """Whether a study has ended, in whatever way."""
+        """Whether any study has ended, whatever its status."""
         return bool(self._ended)
 
     def hear(self, event: Event) -> None:
-        """Take note of an event; those of one study must come from one thread at a time."""
+        """Handle an event; those of one study must come from one thread at a time."""
         match event:
             case StudyStarted(planned):
                 self._stages[str(planned.study.name)] = {}
@@ -41,7 +41,10 @@ class Outcomes:
                 pass
 
     def of(self, planned: PlannedStudy) -> StudyReport | None:
-        """A study's row: interrupted if the network began with it, and None if it did not."""
+        """Return a study's row.
+
+        A study that has not ended is interrupted if the network began with it, and None if not.
+        """
         name = str(planned.study.name)
         if name in self._ended or name not in self._begun:
             return self._ended.get(name)
@@ -51,14 +54,17 @@ class Outcomes:
 
 
 _DEAF_SECONDS = 0.5
-"""That a signal waits at most: the system may give it to another thread, which wakes none here."""
+"""Longest delay of a signal, in seconds: the system may deliver it to another thread, which does
+not wake the listening one.
+"""
 
 
 class BatchEvents:
-    """Events from the threads where they happen to the one that listens.
+    """Queue of events from the threads where they happen to the one that listens.
 
-    outcomes: hear each event where it happens, so that an interrupt of the thread that listens may
-    cost it an event, but no outcome. expected: errors that end a thread and not the batch.
+    outcomes: record each event in the thread where it happens, so that an interrupt of the
+    listening thread may lose an event, but no outcome. expected: errors that end a thread and not
+    the batch.
     """
 
     def __init__(self, outcomes: Outcomes, expected: tuple[type[BaseException], ...] = ()) -> None:
@@ -68,20 +74,20 @@ class BatchEvents:
         self._heard: SimpleQueue[Event | BaseException | None] = SimpleQueue()
 
     def tell(self, event: Event) -> None:
-        """Something happened."""
+        """Record an event and queue it for the listening thread."""
         self.outcomes.hear(event)
         self._heard.put(event)
 
     def fail(self, error: BaseException) -> None:
-        """A thread ended before its time."""
+        """Queue the error that ended a thread."""
         self._heard.put(error)
 
     def end(self) -> None:
-        """Nothing more will happen."""
+        """Mark the end: no event follows."""
         self._heard.put(None)
 
     def listen(self, seconds: float = threading.TIMEOUT_MAX) -> Iterator[Event]:
-        """What happens until the end, or for so long; raises an error that is not expected."""
+        """Yield events until the end, or for `seconds`; raise an error that is not expected."""
         end = monotonic() + seconds
         while not self.is_over and (left := end - monotonic()) > 0:
             try:

@@ -1,7 +1,7 @@
-"""A worker in a process of its own, whose jobs come through a pipe from the process of its batch.
+"""Worker in a process of its own, which receives its jobs through a pipe from the batch process.
 
-It asks for a study when it has room to read one, sends its events, and has its results recorded by
-the process that holds the manifest. When that process is gone, the worker ends.
+It requests a study when it has room to read one, sends its events, and has its results recorded by
+the process that owns the manifest. When that process is gone, the worker ends.
 """
 
 import os
@@ -43,9 +43,9 @@ from .worker import Worker
 
 
 class PipeSource:
-    """Jobs from the process that holds studies and manifest, for all threads of a worker.
+    """Source of jobs from the process that owns studies and manifest, for all threads of a worker.
 
-    place: of the manifest.
+    place: output place of the manifest.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class PipeSource:
 
     @property
     def record(self) -> "PipeSource":
-        """The way to the manifest."""
+        """Record of results: this source, which sends entries to the manifest's process."""
         return self
 
     def next_kind(self) -> JobKind | None:
@@ -68,7 +68,7 @@ class PipeSource:
         return next(self._kinds, None)
 
     def take(self) -> PlannedStudy | None:
-        """Ask for a study and wait for the answer."""
+        """Request a study and wait for the answer."""
         self._channel.send(StudyWanted())
         return self._given.get()
 
@@ -77,14 +77,14 @@ class PipeSource:
         return True
 
     def finish(self, _row: StudyReport) -> None:
-        """Do nothing: the event of the end goes through the pipe."""
+        """Do nothing: the StudyDone event goes through the pipe."""
 
     def put_back(self, why: str) -> None:
-        """Have the other process do what is in hand."""
+        """End with an error, after which the batch process puts the claimed studies back."""
         self._channel.send(Ended(why))
 
     def append(self, entry: ManifestEntry) -> None:
-        """Have an entry recorded, on disk before this returns. Raises OSError."""
+        """Send an entry to be recorded; it is on disk before this returns. Raises OSError."""
         with self._recording:
             self._channel.send(ResultMade(entry))
             error = self._answers.get()
@@ -92,7 +92,7 @@ class PipeSource:
             raise error
 
     def obey(self, worker: Worker) -> None:
-        """Do what the supervisor says; without one, end the process on the spot."""
+        """Follow the supervisor's orders; exit the process immediately when it is gone."""
         while True:
             try:
                 order = self._channel.receive()
@@ -111,11 +111,12 @@ class PipeSource:
 
 @dataclass(frozen=True, slots=True)
 class PipeWorker:
-    """What a worker process of a batch runs; picklable.
+    """Target of a worker process of a batch; picklable.
 
-    name: of the device, as the process counts that starts the worker. kind: of its jobs. device: as
-    the worker counts, with the memory limit of one network of two if there are two. place: of the
-    manifest. concurrency: this worker's part of the machine. open_network: opens its networks.
+    name: the device's name, numbered as in the process that starts the worker. kind: kind of its
+    jobs. device: the device, numbered as in the worker, with the memory limit of one of two
+    networks if there are two. place: output place of the manifest. concurrency: this worker's
+    share of the machine. open_network: function that opens its networks.
     """
 
     name: str
@@ -126,7 +127,7 @@ class PipeWorker:
     open_network: OpenNetwork = open_network
 
     def __call__(self, channel: Channel[BatchNews, BatchOrder]) -> None:
-        """Translate what is given out until there is no more."""
+        """Translate the studies received until there are no more."""
 
         @contextmanager
         def opened(

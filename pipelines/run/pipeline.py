@@ -1,4 +1,4 @@
-"""Studies through three stages at the same time: one is read, one translated, one stored."""
+"""Pipeline of three concurrent stages: one study is read, one translated, one stored."""
 
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -23,16 +23,16 @@ from .source import JobKind, JobSource
 from .stages import Finished, Inferred, Loaded, StudyStages
 
 _READ, _INFER, _WRITE = "read", "infer", "write"
-"""Names of the threads; several of a kind are numbered."""
+"""Names of the threads; several of one kind are numbered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """How much is under way at a time.
+    """Limits of what is in flight at a time.
 
-    host_bytes: what all studies may hold together; one that needs more is worked on alone.
-    readers, networks, writers: threads, each with one study at most. A card is kept busy by two
-    networks: one study's tiles are computed while the last rows of another are copied out.
+    host_bytes: memory of all studies together; a study that needs more is processed alone.
+    readers, networks, writers: threads, each with one study at most. Two network threads keep a GPU
+    busy: one study's tiles are computed while the last rows of another are copied to the host.
     """
 
     host_bytes: int
@@ -42,11 +42,11 @@ class Concurrency:
 
 
 def concurrency_of(device: Device, sharing: int = 1) -> Concurrency:
-    """How much of this machine goes to one of `sharing` devices.
+    """Return the share of this machine for one of `sharing` devices.
 
-    Half of the memory that is free, at most. In ONNX Runtime the network needs all
-    cores, so one study is read and one stored beside it. A card is fed by many threads, most of
-    them readers: one thread unpacks a file, several pack one.
+    Memory is at most half of what is free. In ONNX Runtime the network needs all cores, so one
+    study is read and one stored concurrently. A GPU needs many threads, most of them readers: one
+    thread decompresses a file, several compress one.
     """
     memory = available_memory() // (2 * sharing)
     if device.kind != "cuda":
@@ -57,11 +57,11 @@ def concurrency_of(device: Device, sharing: int = 1) -> Concurrency:
 
 
 class StudyPipeline:
-    """Threads that carry studies from file to file.
+    """Threads that process studies from file to file.
 
-    A study that fails travels on as its row, so rows come in the order of the studies as long as
-    there is one reader and one writer. The threads are daemons: who cannot wait for them may
-    leave, since under a result's name nothing but a whole file ever appears.
+    A failed study passes on as its row, so rows come in the order of the studies as long as there
+    is one reader and one writer. The threads are daemons, so that the process may exit without
+    them: only complete files ever appear under a result's name.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class StudyPipeline:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether all events have been delivered."""
         return self._events.is_over
 
     def start(self) -> None:
-        """Start all threads, whose events `rest` returns."""
+        """Start all threads, whose events `rest` yields."""
         for thread in self._threads:
             thread.start()
 
@@ -120,7 +120,7 @@ class StudyPipeline:
             thread.join()
 
     def stop(self) -> None:
-        """Begin nothing more; what the network has done with is still stored."""
+        """Start no more studies; those that the network has finished are still stored."""
         self._is_stopped = True
         self._events.expected = StoppedError, DeviceLostError
         self._stages.stop()
@@ -130,15 +130,15 @@ class StudyPipeline:
         self._end_writers()
 
     def leave(self, study: str) -> None:
-        """Let a study end, interrupted, at its next tile or stage; all others go on."""
+        """Cancel a study, which ends as interrupted at its next tile or stage; others continue."""
         self._stages.leave(study)
 
     def rest(self, seconds: float = threading.TIMEOUT_MAX) -> Iterator[Event]:
-        """What still happens, for so long; raises what ended a thread."""
+        """Yield the remaining events for at most `seconds`; raise the error that ended a thread."""
         return self._events.listen(seconds)
 
     def abort(self) -> None:
-        """Store nothing more, and remove what is being stored; no part appears from then on."""
+        """Store nothing more, and remove partly written results; no part appears from then on."""
         self._commits.shut()
         remove_parts_of_this_process(self._source.record.place.output)
 
@@ -149,7 +149,10 @@ class StudyPipeline:
         work: Callable[[], None],
         then: Callable[[], None] = lambda: None,
     ) -> Generator[threading.Thread]:
-        """then: called after the work, also when it failed and the batch was told so."""
+        """Yield the threads of a kind, not started.
+
+        then: called after the work, also when it failed and the error was reported.
+        """
 
         def run() -> None:
             try:
@@ -209,7 +212,7 @@ class StudyPipeline:
 
     @contextmanager
     def _loss_reported(self) -> Generator[None]:
-        """Tell of a lost device before it is closed, which then may take for ever."""
+        """Report a lost device before it is closed, as closing it may then never end."""
         try:
             yield
         except DeviceLostError as error:
@@ -230,16 +233,16 @@ class StudyPipeline:
             del inferred
 
     def _is_taken(self, inferred: Inferred) -> bool:
-        """Whether a writer, or the last one as it ends, takes a study."""
+        """Queue a study if a writer is left to take it, and return whether one is."""
         with self._counting:
             if self._storing:
                 self._inferred.put(inferred)
             return bool(self._storing)
 
     def _next_loaded(self, generator: SharedGenerator | None) -> Loaded | None:
-        """The next study; None once all readers are done, for each thread that asks.
+        """Return the next study; None for each caller once all readers are done.
 
-        The first volume to be translated at once is announced before it is read.
+        The first volume of whole-volume inference is announced before it is read.
         """
         while not self._is_stopped:
             loaded = self._loaded.get()
@@ -272,7 +275,7 @@ class StudyPipeline:
             self._events.end()
 
     def _drop_what_is_left(self) -> None:
-        """A stop ends writers by what they wait for, behind which a study may still have come."""
+        """Drop studies that were queued after the None with which a stop ends the writers."""
         while not self._inferred.empty():
             if (inferred := self._inferred.get()) is not None:
                 self._stages.drop(inferred)

@@ -1,4 +1,4 @@
-"""How a worker process is started, how it and its supervisor talk, and how it ended."""
+"""Start of a worker process, its connection to the supervisor, and its exit status."""
 
 import os
 import pickle
@@ -28,7 +28,7 @@ News = TypeVar("News")
 class Channel(Generic[Sent, Received]):
     """One end of the connection between a supervisor and one of its worker processes.
 
-    For all threads of a process; each message is a frozen dataclass.
+    Any thread of a process may send; each message is a frozen dataclass.
     """
 
     def __init__(self, connection: "Connection[Sent, Received]") -> None:
@@ -36,12 +36,15 @@ class Channel(Generic[Sent, Received]):
         self._sending = threading.Lock()
 
     def send(self, message: Sent) -> None:
-        """Tell the other end something; what nobody is there to hear is lost."""
+        """Send a message; it is lost if the other end is gone."""
         with self._sending, suppress(OSError):
             self._connection.send(message)
 
     def receive(self, seconds: float | None = None) -> Received:
-        """What the other end says next. Raises EOFError when it is gone, TimeoutError before."""
+        """Return the next message from the other end.
+
+        Raises EOFError when the other end is gone, and TimeoutError after `seconds` without one.
+        """
         if not self._connection.poll(seconds):
             raise TimeoutError
         try:
@@ -50,23 +53,26 @@ class Channel(Generic[Sent, Received]):
             raise EOFError from error
 
     def fileno(self) -> int:
-        """What becomes ready when the other end said something, or is gone."""
+        """Return the descriptor that becomes ready when a message has come or the peer is gone."""
         return self._connection.fileno()
 
     def close(self) -> None:
-        """Say and hear nothing more."""
+        """Close the connection."""
         self._connection.close()
 
 
 Target: TypeAlias = Callable[[Channel[News, Order]], int | None]
-"""What a worker runs, given its end of the connection: an exit status, or None for 0. Picklable."""
+"""Function that a worker runs with its end of the connection; picklable.
+
+It returns an exit status, or None for 0.
+"""
 
 _START = "from cuda_cyclegan.pipelines.run.process import main; main()"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkerProcess(Generic[Order, News]):
-    """A process that was started, and our end of the connection to it.
+    """Worker process that was started, and the supervisor's end of the connection to it.
 
     channel: that end.
     """
@@ -75,17 +81,17 @@ class WorkerProcess(Generic[Order, News]):
     process: "subprocess.Popen[bytes]"
 
     def reap(self) -> int:
-        """Wait for its end; the exit status, or a signal's number below zero."""
+        """Wait for its end; return the exit status, or a negative signal number."""
         self.channel.close()
         return self.process.wait()
 
     def let_go(self) -> None:
-        """Have nothing more to do with it; a thread waits for its end."""
+        """Close the connection and let a thread wait for the end of the process."""
         self.channel.close()
         threading.Thread(target=self.process.wait, name="ending", daemon=True).start()
 
     def kill(self) -> None:
-        """End it, and all that it has started."""
+        """Kill the process and all that it has started."""
         kill_session(self.process)
 
 
@@ -95,12 +101,13 @@ def launch(
     output: IO[bytes] | None = None,
     device: str = "cpu",
 ) -> WorkerProcess[Order, News]:
-    """Start this interpreter anew, with nothing of the working directory, to run a target.
+    """Start a new process of this interpreter, which imports nothing from the working directory,
+    to run a target.
 
-    It has a session of its own, which no signal of a terminal reaches. environment: instead of this
-    process's. output: where it prints, instead of where this process does. device: if that is a
-    card, the only one that the process sees, and of which it makes the context while it loads its
-    libraries. Raises PipelineError where the system cannot do so.
+    The process has a session of its own, which no signal of a terminal reaches. environment:
+    replaces this process's. output: replaces this process's standard output and error. device: if
+    that is a GPU, the only one that the process sees, and whose context it creates while it loads
+    its libraries. Raises PipelineError if the system cannot start it.
     """
     alone, variables = seen_alone(device)
     if variables:
@@ -119,15 +126,16 @@ def launch(
 
 
 def ending(status: int) -> str:
-    """How a process ended, in words."""
+    """Describe an exit status in words."""
     return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
 
 def main() -> None:
-    """The process; its argument is the descriptor of the connection, its input what `launch` wrote.
+    """Run the worker process.
 
-    Signals are the supervisor's business, which stops its workers in order or is gone: those of a
-    service manager, which reach every process, are passed over.
+    Its argument is the descriptor of the connection, and standard input is what `launch` wrote.
+    The process ignores stop signals, which a service manager sends to every process: the
+    supervisor stops its workers in order, or is gone.
     """
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Where a worker's jobs come from and where their outcomes go; the studies of a batch in memory."""
+"""Sources of a worker's jobs, which also take their outcomes; the studies of a batch in memory."""
 
 import threading
 from collections import Counter, deque
@@ -22,11 +22,11 @@ from .outcomes import Outcomes
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """What jobs have in common that a worker does together; can be sent to another process.
+    """Common properties of jobs that a worker runs together; can be sent to another process.
 
-    model: with its card. options: none left open. recipe: hashes of model and settings. back: the
-    reverse model; None without a cycle check. opens: whether the network opens; without, no study
-    is to be translated.
+    model: the model with its model card. options: options, all of them resolved. recipe: hashes of
+    model and settings. back: the reverse model; None without a cycle check. opens: whether the
+    network opens; if not, no study needs translation.
     """
 
     model: Model
@@ -54,20 +54,20 @@ class JobKind:
         return forward, (self.back, back_options(self.options, self.back))
 
     def store(self, record: Record) -> Store:
-        """Return the store of the results, which are recorded there."""
+        """Return the store of the results, which are recorded in `record`."""
         sidecars = SidecarMaker.of(self.model.card, self.model.sha256, self.options)
         return Store(record, self.recipe, self.model.card, sidecars)
 
 
 class JobSource(Protocol):
-    """Gives a worker its jobs, each a study with what is to be done about it.
+    """Source of a worker's jobs, each a planned study.
 
-    One thread at a time calls `take`, and the thread that runs the worker the others.
+    One thread at a time calls `take`; the thread that runs the worker calls the other methods.
     """
 
     @property
     def record(self) -> Record:
-        """Where results of the current kind are recorded."""
+        """Record of the results of the current kind."""
         ...
 
     def next_kind(self) -> JobKind | None:
@@ -75,7 +75,7 @@ class JobSource(Protocol):
         ...
 
     def take(self) -> PlannedStudy | None:
-        """Return the next job of that kind, in hand from then on; None if there are no more."""
+        """Return the next job of that kind, claimed from then on; None if there are no more."""
         ...
 
     def may_begin(self, study: str, /) -> bool:
@@ -83,19 +83,19 @@ class JobSource(Protocol):
         ...
 
     def finish(self, row: StudyReport, /) -> None:
-        """Take the row of a job that ended, or of another name of its study."""
+        """Accept the row of a job that ended, or of another name of its study."""
         ...
 
     def put_back(self, why: str) -> None:
-        """Take back the jobs in hand, as the worker lost its device; why: a sentence."""
+        """Take back the claimed jobs, as the worker lost its device; why: a sentence."""
         ...
 
 
 class BatchStudies:
-    """Studies of a batch: those that wait, and what became of the others.
+    """Studies of a batch: those that wait, and the outcomes of the others.
 
-    A crash counts against a study if it was the only suspect. Suspects are done again, each alone
-    on a worker, and fail after three crashes. recorded: names of results that workers recorded.
+    A crash counts against a study if it was the only suspect. Suspects are repeated, each alone on
+    a worker, and fail after three crashes. recorded: names of results that workers recorded.
     """
 
     def __init__(self, studies: Iterable[PlannedStudy]) -> None:
@@ -106,11 +106,14 @@ class BatchStudies:
 
     @property
     def any_waiting(self) -> bool:
-        """Whether a study waits."""
+        """Whether any study waits."""
         return bool(self._waiting)
 
     def take(self, in_hand: dict[str, PlannedStudy]) -> PlannedStudy | None:
-        """Move a study into a worker's hand and return it; None if there is none for it."""
+        """Claim a study for a worker and return it; None if there is none for it.
+
+        in_hand: the worker's claimed studies by name, to which the study is added.
+        """
         if any(name in self._crashes for name in in_hand):
             return None
         for planned in self._waiting:
@@ -129,10 +132,10 @@ class BatchStudies:
         *,
         counts: bool = True,
     ) -> list[PlannedStudy]:
-        """Have studies wait again, before all others; return those that have failed instead.
+        """Put studies back at the head of the queue; return those that have failed instead.
 
-        why: what ended their worker, a sentence. suspects: names of those that may have crashed it.
-        counts: whether a crash may count.
+        why: the reason their worker ended, a sentence. suspects: names of studies that may have
+        crashed it. counts: whether a crash may count.
         """
         failed = list[PlannedStudy]()
         for planned in reversed([*in_hand]):
@@ -148,19 +151,19 @@ class BatchStudies:
         return failed
 
     def give_up(self) -> list[PlannedStudy]:
-        """Return all that wait, which nothing will do."""
+        """Remove and return all waiting studies, which no worker will translate."""
         left = [*self._waiting]
         self._waiting.clear()
         return left
 
     def _replacing(self, planned: PlannedStudy) -> PlannedStudy:
-        """The study, which may replace what a worker recorded before it died."""
+        """Return the study with permission to replace a result recorded before its worker died."""
         is_recorded = str(planned.study.name) in self.recorded
         return replace(planned, replaces=planned.replaces or is_recorded)
 
 
 class ListSource:
-    """The studies of a batch for a worker in the process that holds their manifest.
+    """Source of a batch's studies for a worker in the process that owns their manifest.
 
     record: the manifest.
     """
@@ -178,7 +181,7 @@ class ListSource:
         return next(self._kinds, None)
 
     def take(self) -> PlannedStudy | None:
-        """Return the next study that waits."""
+        """Claim and return the next waiting study."""
         with self._lock:
             return self._studies.take(self._in_hand) if self._is_open else None
 
@@ -187,12 +190,12 @@ class ListSource:
         return True
 
     def finish(self, row: StudyReport) -> None:
-        """Let go of a study that ended."""
+        """Remove a study that ended from the claimed ones."""
         with self._lock:
             self._in_hand.pop(row.name, None)
 
     def put_back(self, why: str) -> None:
-        """Have all studies in hand wait again; those that the network began with are suspects."""
+        """Put all claimed studies back; those that the network began with are suspects."""
         with self._lock:
             self._is_open = False
             outcomes = self._studies.outcomes

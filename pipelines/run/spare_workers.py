@@ -1,5 +1,5 @@
-"""Worker processes that load libraries, read the model and make their card's context while the job
-is still looked into. Imports little, as whoever starts them has not loaded much yet.
+"""Prewarmed worker processes, which load libraries, read the model and create their GPU's context
+while the job is still being examined. Imports little, to start them early.
 """
 
 import io
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CardFound:
-    """To the supervisor: the one card that a spare worker sees, None where it cannot use one."""
+    """Message to the supervisor. card: the one GPU that a spare worker sees, None if unusable."""
 
     card: CudaDevice | None
 
 
 @dataclass(frozen=True, slots=True)
 class JobAssigned:
-    """To a spare worker: its job, without the weights of a model that it has read itself.
+    """Message to a spare worker: its job, without the model's weights, which it has read itself.
 
-    worker: pickled. sha256: of the model's file.
+    worker: pickled job. sha256: hash of the model's file.
     """
 
     worker: bytes
@@ -39,14 +39,14 @@ class JobAssigned:
 
 
 class SpareWorkers:
-    """Those that wait for a job, by device."""
+    """Prewarmed workers that wait for a job, by device."""
 
     def __init__(self, workers: Mapping[str, WorkerProcess[Any, Any]]) -> None:
         self._workers = dict(workers)
         self._found: dict[str, CudaDevice | None] = {}
 
     def cards(self) -> tuple[CudaDevice, ...]:
-        """The card of each worker, as this process counts them; none where one worker has none.
+        """Return the GPU of each worker, numbered as in this process; none if any worker has none.
 
         Waits until their drivers have started.
         """
@@ -55,16 +55,19 @@ class SpareWorkers:
         return known if len(known) == len(found) else ()
 
     def take(self, job: "PipeWorker") -> WorkerProcess[Any, Any] | None:
-        """Tell a device's worker its job; who takes it out answers for it from then on."""
+        """Send a device's worker its job and return the worker, which the caller owns from then on.
+
+        Returns None if the device has no spare worker.
+        """
         if job.name not in self._workers:
             return None
-        self._card(job.name)  # so that nobody else hears of it
+        self._card(job.name)  # receives CardFound, which the job's supervisor does not expect
         worker = self._workers.pop(job.name)
         worker.channel.send(JobAssigned(_without_weights(job), job.kind.model.sha256))
         return worker
 
     def end(self) -> None:
-        """End those that are left."""
+        """End the remaining workers."""
         for worker in self._workers.values():
             worker.kill()
         for worker in self._workers.values():
@@ -85,9 +88,9 @@ class SpareWorkers:
 
 @contextmanager
 def spare_workers(devices: Sequence[str], model: Path) -> Generator[SpareWorkers]:
-    """A process for each of these devices; those that nobody has taken by the end are ended.
+    """Start a process for each of these devices; end those not taken by the end of the block.
 
-    model: the file of the model that they will be told to use.
+    model: file of the model that their jobs will use.
     """
     task = partial(_work, model)
     spares = SpareWorkers({device: launch(task, device=device) for device in devices})
@@ -98,7 +101,7 @@ def spare_workers(devices: Sequence[str], model: Path) -> Generator[SpareWorkers
 
 
 _NOT_THE_MODEL = 1
-"""Exit status where the file is gone or is another by now; a successor is told all."""
+"""Exit status if the model's file has changed or is gone; a successor gets the whole job."""
 
 
 def _work(model: Path, channel: Channel[Any, Any]) -> int | None:
@@ -110,7 +113,7 @@ def _work(model: Path, channel: Channel[Any, Any]) -> int | None:
 
     try:
         assigned: JobAssigned = channel.receive()
-    except EOFError:  # nobody is left who could want it
+    except EOFError:  # the supervisor is gone
         return None
     try:
         read = read_model()
@@ -127,7 +130,7 @@ _WEIGHTS = "weights"
 
 
 def _without_weights(worker: "PipeWorker") -> bytes:
-    """For a process that has read the same model, which has them."""
+    """Pickle a worker without its weights, for a process that has read the same model."""
     pickled = io.BytesIO()
     _WithoutWeights(pickled, worker.kind.model.network.weights).dump(worker)
     return pickled.getvalue()

@@ -1,4 +1,4 @@
-"""What is done with one study at each stage of its way."""
+"""Work on one study at each stage of the pipeline."""
 
 import threading
 from collections.abc import Callable
@@ -41,16 +41,16 @@ from .in_flight import StudiesUnderWay, StudyProgress
 from .source import JobKind, JobSource
 
 Loaded: TypeAlias = tuple[StudyProgress, list[PreparedStudy]] | StudyDone
-"""The one in the list is taken out of it by what works on it, so that nobody else holds it."""
+"""The consumer removes the study from the list, so that no other reference keeps it alive."""
 Inferred: TypeAlias = tuple[StudyProgress, InferredStudy | BackTranslated] | StudyDone
 Finished: TypeAlias = tuple[StudyProgress, Translated] | StudyDone
 
 
 class StudyStages:
-    """Called by the threads of a pipeline, each study by one at a time.
+    """Stages of a pipeline, whose threads work on each study one at a time.
 
-    Everything returns a study that goes on, with its progress, or one that is over. memory: host
-    bytes. tell: what hears the events. commits: what results pass.
+    Each stage returns a study that continues, with its progress, or one that is over. memory:
+    semaphore of host bytes. tell: callback for events. commits: barrier that results pass.
     """
 
     def __init__(
@@ -74,15 +74,15 @@ class StudyStages:
         self._aliases: dict[str, tuple[PlannedStudy, ...]] = {}
 
     def stop(self) -> None:
-        """End all that is not stored yet at its next tile, or where it waits for memory."""
+        """End all unstored studies at their next tile, or while they wait for memory."""
         self._under_way.stop()
 
     def leave(self, study: str) -> None:
-        """Let a study end, interrupted, at its next tile or stage."""
+        """Cancel a study, which ends as interrupted at its next tile or stage."""
         self._under_way.leave(study)
 
     def load(self, planned: PlannedStudy) -> Loaded:
-        """Read and prepare a study, once there is memory for it; if nothing is due, it is over."""
+        """Read and prepare a study, once there is memory; it is over if nothing is pending."""
         row = planned.opening_row
         self._under_way.want(row.name)
         if planned.action == "keep":
@@ -96,7 +96,7 @@ class StudyStages:
         return self._under_way.stage(progress, lambda: [self._prepare(progress)])
 
     def _with_more_beside(self, planned: PlannedStudy, row: StudyReport) -> StudyDone:
-        """Write what a result that is up to date lacks; the network has no part in it."""
+        """Write the files that an up-to-date result lacks, without the network."""
         progress = self._under_way.begin(planned, row)
         done = self._under_way.stage(progress, lambda: self._put_beside(progress))
         return self._under_way.over(done)
@@ -115,16 +115,16 @@ class StudyStages:
         )
 
     def _picture(self, progress: StudyProgress) -> bytes:
-        """The preview of a result that is there, from its files."""
+        """Return the preview of an existing result, from its files."""
         self._take_memory(progress)
         planned, translator = progress.planned, self._translator(progress)
         return translator.preview_stored(planned.study, planned.targets, progress.row.warning)
 
     def make_ready(self, planned: PlannedStudy, generator: SharedGenerator | None) -> None:
-        """Let the network take the memory for a volume while that is read.
+        """Let the network allocate the memory for a volume while the volume is read.
 
-        What is in the way of it is told of the study itself, once it is read. The slices of a DICOM
-        series tell their grid no sooner.
+        Errors are ignored here; they are reported for the study itself, once it is read. Does
+        nothing for a DICOM series, whose grid is known only once its slices are read.
         """
         scan = planned.study.channels[0]
         if generator is None or scan.format == "dicom":
@@ -142,9 +142,9 @@ class StudyStages:
         verifier: StudyVerifier,
         back_translator: BackTranslator | None = None,
     ) -> Inferred:
-        """Run the network on a study, and on its result the one that translates it back, if any.
+        """Run the network on a study, and the reverse network, if any, on its result.
 
-        Of a series all volumes but the last are finished and handed on to be written as well.
+        For a series, all volumes but the last are also finished and passed on for writing.
         """
         if isinstance(loaded, StudyDone):
             return loaded
@@ -172,14 +172,14 @@ class StudyStages:
         return self._under_way.stage(progress, work)
 
     def finish(self, inferred: Inferred, verifier: StudyVerifier) -> Finished:
-        """Bring a study back onto its scan's grid."""
+        """Resample a study to its scan's grid."""
         if isinstance(inferred, StudyDone):
             return inferred
         progress, study = inferred
         return self._under_way.stage(progress, lambda: self._finish(progress, study, verifier))
 
     def store(self, finished: Finished) -> None:
-        """Write a study's result, and its row; before that, those of its aliases."""
+        """Write the results of a study and its aliases; report aliases first, then the study."""
         if isinstance(finished, StudyDone):
             last, aliases = finished, self._sharing_the_fate_of(finished.row)
         else:
@@ -187,12 +187,12 @@ class StudyStages:
             stored = self._under_way.stage(progress, lambda: self._store(progress, made))
             others = self._aliases.pop(progress.row.name, ())
             aliases = [self._store_again(progress, made, each) for each in others]
-            last = self._under_way.over(stored)  # behind them, as they still need its memory
+            last = self._under_way.over(stored)  # after them, as they still need its memory
         for done in (*aliases, last):
             self._tell(done)
 
     def _sharing_the_fate_of(self, row: StudyReport) -> list[StudyDone]:
-        """What becomes of the aliases of a study that has no new result."""
+        """Return the ends of the aliases of a study that has no new result."""
         return [
             StudyDone(replace(alias.opening_row, status=row.status, failure=row.failure))
             for alias in self._aliases.pop(row.name, ())
@@ -224,7 +224,7 @@ class StudyStages:
                 volumes = StudyVolumes(study, kind.options, self._arrays.empty, files.unchanged)
             progress.volumes = volumes
             prepared = self._prepare_next(progress, volumes)
-            # To hash takes longer than to read, and only what is stored needs it.
+            # Hashing takes longer than reading, and only storing needs the hashes.
             progress.hashed = lambda: files.confirmed(states())
         return prepared
 
@@ -232,7 +232,7 @@ class StudyStages:
         """Read and prepare the first volume of a study, or the next of a series."""
         with volumes.unchanged():
             scans = self._translator(progress).read(progress.planned.study, volumes)
-        translator = self._translator(progress)  # of the volume that was read
+        translator = self._translator(progress)  # for the volume that was read
         progress.note(*scans.notes)
         plan = translator.plan(scans)
         progress.note(*volumes.notes_of(scans.volumes[0], plan))
@@ -245,15 +245,16 @@ class StudyStages:
         return prepared
 
     def _translator(self, progress: StudyProgress) -> StudyTranslator:
-        """The steps of the volume at hand; only the first of a series has a preview."""
+        """Return the translator of the current volume; only a series' first has a preview."""
         kind, volumes = self._kind, progress.volumes
         is_later = volumes is not None and volumes.number > 0
         options = replace(kind.options, preview=False) if is_later else kind.options
         return StudyTranslator(kind.model, options, progress.watch, self._arrays.empty)
 
     def _take_memory(self, progress: StudyProgress) -> None:
-        """Wait for what a study needs by its headers; what is wrong with them is told when it is
-        read.
+        """Wait for the memory that a study needs according to its headers.
+
+        Faulty headers are reported when the study is read.
         """
         foreseen = 0
         with progress.watch.time("read"), suppress(ScanError, PreparationError, EngineError):
@@ -268,7 +269,7 @@ class StudyStages:
         back, options = self._kind.back, self._kind.options
         again = volume_again_bytes(plan, options.verify)
         if is_series:
-            again += plan.footprint.stored  # of the volume before, which is being written
+            again += plan.footprint.stored  # the previous volume, which is being written
         if back is None:
             return plan.footprint.peak + again
         return again + host_bytes(volume, plan, plan_back(volume, back, options), options)
@@ -295,7 +296,7 @@ class StudyStages:
         verifier: StudyVerifier,
         on_tiles: OnTiles,
     ) -> InferredStudy:
-        """As `_infer`, volume after volume, each in the memory of the one before."""
+        """Run `_infer` on each volume of a series in turn, in the memory of the previous one."""
         before = 0
         while True:
             study = ready.pop()
@@ -315,7 +316,7 @@ class StudyStages:
             ready.append(self._prepare_next(progress, volumes))
 
     def _hand_on(self, progress: StudyProgress, made: Translated) -> Translated:
-        """Have a volume of a series written; what is made so far, with voxels of this volume."""
+        """Write a volume of a series; return the series so far, with the voxels of this volume."""
         store, planned = self._results, progress.planned
         with progress.watch.time("write"), self._disk_space.taken(planned.study.files):
             if not progress.series:
@@ -335,7 +336,7 @@ class StudyStages:
     def _begin_to_store(self, progress: StudyProgress, made: Volume) -> Callable[[int], None]:
         if progress.is_series:
             return _unheard
-        progress.leave_ahead()  # of a try in another precision
+        progress.leave_ahead()  # left by a try in another precision
         begun = self._results.begin(progress.planned, made, self._commits)
         progress.ahead = (begun,) if begun else ()
         return begun.on_rows if begun else _unheard
@@ -348,7 +349,7 @@ class StudyStages:
         back_translator: BackTranslator,
         on_tiles: OnTiles,
     ) -> BackTranslated:
-        """As `_infer`, with the result finished and translated back; the rest takes no network."""
+        """Run `_infer`, finish the result and translate it back; later steps need no network."""
         returning = back_translator.plan(study).steps
 
         def on_forward(done: int, total: int) -> None:
@@ -364,7 +365,7 @@ class StudyStages:
         return made
 
     def _compared(self, progress: StudyProgress, made: BackTranslated) -> InferredStudy:
-        """A study with its cycle error in the row."""
+        """Add the cycle error to the study's row and return the study."""
         checked = made.compared(progress.watch, self._arrays.empty)
         progress.note(*filter(None, [checked.error.note]))
         progress.row = replace(progress.row, cycle=checked.error)
@@ -418,7 +419,7 @@ class StudyStages:
         )
 
     def drop(self, inferred: Inferred | Finished) -> None:
-        """Leave a study that will not be stored any more."""
+        """Drop a study that will not be stored, and remove what was written ahead for it."""
         if not isinstance(inferred, StudyDone):
             inferred[0].leave_ahead()
 

@@ -1,4 +1,4 @@
-"""Keeps a worker process for each device at work, and a successor for each that dies."""
+"""Supervisor that runs a worker process for each device and replaces each that dies."""
 
 import time
 from collections import deque
@@ -15,13 +15,14 @@ Order = TypeVar("Order")
 News = TypeVar("News")
 
 Restart: TypeAlias = Literal["none", "at once", "in vain"]
-"""What follows a worker: nothing, a successor, or one unless too many came to nothing."""
+"""What follows a worker: nothing, a successor, or a successor unless too many ended in vain."""
 
 
 @dataclass(slots=True)
 class _Place(Generic[Order, News]):
-    """A device. due: when its next worker starts, None if none is to. in_vain: how many workers
-    ended in vain one after another.
+    """Device and its current worker. due: start time of its next worker, None if there is none.
+
+    in_vain: number of workers that ended in vain one after another.
     """
 
     device: str
@@ -34,13 +35,13 @@ class _Place(Generic[Order, News]):
 
 
 class Supervisor(Generic[Order, News]):
-    """Runs in one thread; all but `run` and `post` is for that thread alone.
+    """Supervisor of worker processes; all methods but `run` and `post` are for `run`'s thread only.
 
-    launches: what starts a worker of each device. hear: told what a device's worker says. on_end:
-    told that it ended, with its exit status, or a signal's number below zero, and after how many
-    seconds; decides what follows. most: workers of a device that may end in vain one after another,
-    None for any number. first, longest: seconds before the second successor of such a worker, which
-    double from the one to the other.
+    launches: function that starts a worker, for each device. hear: callback for messages of a
+    device's worker. on_end: callback for the end of a worker, with its exit status or a negative
+    signal number, and its run time in seconds; returns what follows. most: workers of a device that
+    may end in vain one after another, None for any number. first, longest: delay in seconds before
+    the second successor of such a worker, which doubles from `first` up to `longest`.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Supervisor(Generic[Order, News]):
         self._is_stopping = False
 
     def run(self) -> None:
-        """Until no worker is left, and none is to come."""
+        """Run until no worker is left and none is due."""
         while any(place.worker or place.due is not None for place in self._places):
             for place in self._places:
                 self._start_if_due(place)
@@ -74,20 +75,20 @@ class Supervisor(Generic[Order, News]):
                 self._kill()
 
     def post(self, action: Callable[[], None]) -> None:
-        """Have something done by the thread that runs; for other threads and signals' handlers."""
+        """Schedule an action in the thread of `run`; for other threads and signal handlers."""
         self._posted.append(action)
         self._wake.send_bytes(b"!")
 
     def tell(self, device: str, order: Order) -> None:
-        """Say something to a device's worker."""
+        """Send an order to a device's worker."""
         for place in self._places:
             if place.device == device and place.worker:
                 place.worker.channel.send(order)
 
     def let_go(self, device: str) -> None:
-        """A device's worker has said its last, and only its process is still to end: do not wait.
+        """Stop waiting for a device's worker that has sent its last message.
 
-        That is what it takes a driver to close a card, a fifth of a second and more.
+        Its process still needs the time that the driver takes to close a GPU, 0.2 s or more.
         """
         for place in self._places:
             if place.device == device and place.worker:
@@ -95,7 +96,7 @@ class Supervisor(Generic[Order, News]):
                 self._replace(place, 0)
 
     def stop(self, order: Order) -> None:
-        """Say something to all workers, and start none from now on."""
+        """Send an order to all workers, and start none from now on."""
         self._is_stopping = True
         for place in self._places:
             place.due = None
@@ -103,7 +104,7 @@ class Supervisor(Generic[Order, News]):
                 place.worker.channel.send(order)
 
     def kill_in(self, seconds: float) -> None:
-        """End the workers that are left then."""
+        """Kill the workers that are left after `seconds`."""
         self._deadline = time.monotonic() + seconds
 
     def _start_if_due(self, place: _Place[Order, News]) -> None:
@@ -112,7 +113,7 @@ class Supervisor(Generic[Order, News]):
             place.began = time.monotonic()
 
     def _wait(self) -> None:
-        """Hear whoever has something to say, or until something is due."""
+        """Handle the messages that are ready; wait for one, or until something is due."""
         workers = {place.worker.channel.fileno(): place for place in self._places if place.worker}
         moments = [self._deadline, *(place.due for place in self._places)]
         soonest = min((moment for moment in moments if moment is not None), default=None)

@@ -1,4 +1,4 @@
-"""A worker: does the jobs of a source on one device."""
+"""Worker that runs the jobs of a source on one device."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,20 +12,21 @@ from .pipeline import Concurrency, StudyPipeline
 from .source import JobSource
 
 PATIENCE = 3.0
-"""Seconds that a stopped worker gives results to get stored; a hung disk must not hold it."""
+"""Seconds that a stopped worker waits for results to be stored; a hung disk must not block it."""
 
 LAST_MOMENT = 1.0
-"""Seconds that results that are in place then have to get recorded."""
+"""Seconds that results already in place then have to be recorded."""
 
 TICK_SECONDS = 0.2
 
 
 class Worker:
-    """Does jobs in the thread that runs it and in those that it starts.
+    """Worker that runs jobs in the calling thread and in those that it starts.
 
-    Jobs of one kind travel on one pipeline, which takes the next one when it has room to read it,
-    and ends when there are no more of that kind. networks: of the device. concurrency: called
-    before each pipeline. outcomes: of the jobs, if the caller keeps them.
+    Jobs of one kind share one pipeline, which takes the next job when it has room to read it, and
+    ends when there are no more of that kind. networks: networks of the device. source: source of
+    the jobs. concurrency: called before each pipeline. outcomes: outcomes of the jobs, if the
+    caller keeps them.
     """
 
     def __init__(
@@ -44,9 +45,10 @@ class Worker:
         self._is_stopped = self._stops_at_once = False
 
     def run(self) -> Iterator[Event]:
-        """Everything that happens until the source has no more jobs.
+        """Yield all events until the source has no more jobs.
 
-        Raises DeviceLostError and whatever else ended a thread; the caller then stops the worker.
+        Raises DeviceLostError and any other error that ended a thread; the caller then stops the
+        worker.
         """
         while not self._is_stopped and (kind := self._source.next_kind()) is not None:
             output = self._source.record.place.output
@@ -73,7 +75,7 @@ class Worker:
             self._pipeline = None
 
     def stop(self) -> None:
-        """Begin nothing more; what the network has done with is still stored."""
+        """Start no more studies; those that the network has finished are still stored."""
         self._is_stopped = True
         if pipeline := self._pipeline:
             pipeline.stop()
@@ -83,12 +85,12 @@ class Worker:
         self._is_stopped = self._stops_at_once = True
 
     def leave(self, study: str) -> None:
-        """Let a study end, interrupted, at its next tile or stage; all others go on."""
+        """Cancel a study, which ends as interrupted at its next tile or stage; others continue."""
         if pipeline := self._pipeline:
             pipeline.leave(study)
 
     def rest(self, seconds: float = TIMEOUT_MAX) -> Iterator[Event]:
-        """What still happens, for so long; raises what ended a thread."""
+        """Yield the remaining events for at most `seconds`; raise the error that ended a thread."""
         if pipeline := self._pipeline:
             for event in pipeline.rest(seconds):
                 if isinstance(event, StudyDone):
@@ -96,6 +98,6 @@ class Worker:
                 yield event
 
     def abort(self) -> None:
-        """Store nothing more, and remove what is being stored."""
+        """Store nothing more, and remove partly written results."""
         if pipeline := self._pipeline:
             pipeline.abort()

@@ -143,7 +143,7 @@ class Resampling:
 
     @property
     def inverse(self) -> "Resampling":
-        """From the output grid back onto the input grid."""
+        """Resampling from the output grid back onto the input grid."""
         return Resampling(self.target, self.extents, triple(1 / step for step in self.steps))
 
     def rows(self, read: ResampledRows, start: int, stop: int) -> FloatArray:

@@ -26,7 +26,7 @@ DEFER_SECONDS = 60.0
 """Delay of a job that waits for a passing hindrance, such as a full disk."""
 
 SLACK_SECONDS = 60.0
-"""How far the database's clock may be set back before waiting jobs count as due."""
+"""Seconds by which the database's clock may be set back before waiting jobs count as due."""
 
 
 class Claims:

@@ -45,8 +45,8 @@ class BatchCount:
 class OpenJobs:
     """Number of open jobs of one state and scheduling class.
 
-    count: number of jobs. state: their state. window: of the day in which they may start; "" is any
-    time. until: earliest start, in seconds since 1970; None if they do not wait.
+    count: number of jobs. state: their state. window: window of the day in which they may start; ""
+    is any time. until: earliest start, in seconds since 1970; None if they do not wait.
     """
 
     count: int
@@ -66,7 +66,7 @@ class JobRow:
     job: `<batch>/<number>`. state: waiting, running or ended. scheduling: priority and time window.
     tries: as in `Claim`. worker: the last one that claimed it. submitted, started, ended: None
     before. not_before: None for any time. payload: the job as JSON. result:
-    what the worker recorded, as `study_row.to_json` makes it; empty until the job ended.
+    record of the worker, in the form of `study_row.to_json`; empty until the job ended.
     established: how the model's reading was verified. passages: intervals in which a node received
     the files and sent the result. deferred: why it was last deferred; "" if it was not.
     """
@@ -301,7 +301,7 @@ class StudyJob:
 
     @property
     def mirrored_name(self) -> str:
-        """What `study` would be if the results mirrored the inputs."""
+        """Value that `study` would have if the results mirrored the inputs."""
         return self.mirrored[0] if self.mirrored else self.study
 
     @property

@@ -34,7 +34,7 @@ _COUNT = (
 class ServerLocks:
     """Advisory locks of a server, and the connection that holds them; a context manager.
 
-    url: of the server. Methods raise QueueLostError while it does not answer.
+    url: URL of the server. Methods raise QueueLostError while it does not answer.
     """
 
     def __init__(self, url: str) -> None:

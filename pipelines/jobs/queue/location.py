@@ -27,7 +27,7 @@ _URL = re.compile(
     r"(?P<host>\[[^][/?@]+\]|[^][:/?@]*)(?::(?P<port>[0-9]+))?"
     r"/(?P<database>[^/?@]+)(?:\?(?P<query>[^?@]*))?"
 )
-"""Accepted URLs, fewer than SQLAlchemy and libpq accept: given a stray `/`, `?` or `@` in a
+"""Accepted URLs, fewer than SQLAlchemy and libpq accept: with a stray `/`, `?` or `@` in a
 password, each divides the URL in its own way, and then shows a piece of the password as the server.
 """
 
@@ -45,7 +45,7 @@ _ADDRESS = re.compile(
 class QueuePlace:
     """Address of a queue; file: of an embedded queue, None for a server.
 
-    url: as SQLAlchemy and libpq take it. It may hold a password: show `str(place)` instead.
+    url: as SQLAlchemy and libpq accept it. It may contain a password: show `str(place)` instead.
     """
 
     url: str = field(repr=False)

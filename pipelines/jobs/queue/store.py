@@ -79,7 +79,7 @@ SCHEMA = "dbos"
 
 _MOST_CONNECTIONS = 5
 _BUSY_MS, _IDLE_MS = 30_000, 60_000
-"""How long SQLite waits for another writer, and a server for a host that froze in a transaction."""
+"""Milliseconds that SQLite waits for another writer, and a server for a frozen transaction."""
 
 APPLICATION = "cuda-cyclegan"
 PAUSED = "paused"

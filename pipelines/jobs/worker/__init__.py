@@ -1,4 +1,4 @@
-"""Processes that do the jobs of the queue, as `translate` does its studies.
+"""Worker processes that run the jobs of the queue, as `translate` runs its studies.
 
 May import queue and execution. Must not write tables itself.
 """

@@ -1,4 +1,4 @@
-"""Where a worker gets its jobs and hands them in."""
+"""Client of the queue, by which a worker claims and acknowledges jobs."""
 
 import threading
 import time
@@ -17,14 +17,14 @@ from ..queue.schedule import SchedulingClass, StartWindow
 from .messages import JobEnded, JobPutOff, JobStarted, Tell, Waiting, WorkerSettings
 
 PAUSE_SECONDS = 1.0
-"""Between two questions to a queue that has no job, or does not answer."""
+"""Pause between two requests to a queue that has no job, or does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakenJob:
-    """A job that was taken, and what it asks for.
+    """Claimed job.
 
-    claim: by which it is ours.
+    claim: this worker's claim on it. job: the decoded job.
     """
 
     claim: Claim
@@ -32,9 +32,9 @@ class TakenJob:
 
 
 class Outage:
-    """Tells that the queue does not answer, once until it does again; any thread may call.
+    """Outage of the queue, reported once until the queue answers again; any thread may call.
 
-    failures: how often it did not answer.
+    failures: number of requests without an answer.
     """
 
     def __init__(self, tell: Tell) -> None:
@@ -44,7 +44,7 @@ class Outage:
         self._lock = threading.Lock()
 
     def wait(self, error: QueueLostError) -> None:
-        """Pause, for the queue did not answer."""
+        """Report the outage unless that was done, and pause."""
         with self._lock:
             self.failures += 1
             if not self._is_told:
@@ -53,16 +53,20 @@ class Outage:
         time.sleep(PAUSE_SECONDS)
 
     def end(self, failures: int) -> None:
-        """The queue answered what was asked after so many failures, if there was none since."""
+        """End the outage, unless it failed again since the answered request.
+
+        failures: number of failures when that request was made.
+        """
         with self._lock:
             self._is_told = self._is_told and failures != self.failures
 
 
 class JobClient:
-    """Jobs in hand are those that were taken and whose end is not recorded; any thread may call.
+    """Client of one worker, with its claimed jobs whose end is not recorded; any thread may call.
 
-    A job that was taken away and came back is there twice, under two tokens.
-    hindrance: why no job may start now, whatever the queue holds, or None. outage: of the queue.
+    A job that was reclaimed and claimed again is there twice, under two tokens.
+    hindrance: returns why no job may start now, whatever the queue contains, or None. outage:
+    outage of the queue.
     """
 
     def __init__(
@@ -87,27 +91,27 @@ class JobClient:
         self.is_open = False
 
     def in_hand(self) -> tuple[TakenJob, ...]:
-        """The jobs at work, and any that waits for them."""
+        """Return the claimed jobs: those in flight, and any that waits for them."""
         with self._changed:
             return tuple(self._in_hand.values())
 
     def wait_for_a_change(self) -> None:
-        """Wait until a job is handed in, but not for long."""
+        """Wait until a job is acknowledged, at most PAUSE_SECONDS."""
         with self._changed:
             self._changed.wait(PAUSE_SECONDS)
 
     def left(self) -> tuple[OpenJobs, ...]:
-        """What has not ended of all that this worker may take. Raises QueueLostError."""
+        """Return the open jobs that this worker may take. Raises QueueLostError."""
         return self._claims.open_jobs()
 
     def is_paused(self) -> bool:
-        """Whether no job of any batch may start. Raises QueueLostError."""
+        """Return whether no job of any batch may start. Raises QueueLostError."""
         return self._claims.is_paused()
 
     def take(self) -> TakenJob | None:
-        """The most urgent job that may start now, in hand from then on. Raises QueueLostError.
+        """Claim and return the most urgent job that may start now. Raises QueueLostError.
 
-        Jobs that cannot be read, or that too many workers died of, end on the way.
+        Jobs that cannot be read, or that crashed too many workers, are ended on the way.
         """
         while (claim := self._claim()) is not None:
             if claim.tries > self._tries:
@@ -127,7 +131,7 @@ class JobClient:
         return None
 
     def may_start(self, taken: TakenJob) -> bool:
-        """Whether a job that was taken a while ago may still start."""
+        """Return whether a job that was claimed earlier may still start."""
         if not self.is_open or self.hindrance():
             return False
         try:
@@ -136,16 +140,16 @@ class JobClient:
             return _is_open(taken.claim.scheduling)
 
     def hand_in(self, taken: TakenJob, row: StudyReport) -> None:
-        """Record how a job ended.
+        """Acknowledge a job with its row.
 
-        An interrupted one goes back to its place in the queue, and one that failed of what may pass
-        by itself waits for that.
+        An interrupted job goes back to its place in the queue, and one that failed for a passing
+        reason is deferred.
         """
         self._end(taken.claim, row)
         self._let_go(taken)
 
     def retry_alone(self, jobs: Sequence[TakenJob]) -> None:
-        """Put jobs back, one of which has harmed the device; each will be done alone."""
+        """Put jobs back, one of which has harmed the device; each will run alone."""
         tokens = [taken.claim.token for taken in jobs]
         self._record(lambda: self._claims.reclaim(tokens))
         for taken in jobs:
@@ -190,7 +194,7 @@ class JobClient:
         self._tell(JobPutOff(claim.job, claim.study, "" if is_known else why))
 
     def _record(self, step: Callable[[], object]) -> None:
-        """Tell the queue what became of a job, for as long as it takes."""
+        """Record the end of a job in the queue, retrying until the queue answers."""
         while True:
             failures = self.outage.failures
             try:
@@ -205,4 +209,4 @@ def _is_open(scheduling: SchedulingClass) -> bool:
     try:
         return not scheduling.window or StartWindow.parse(scheduling.window).is_open(datetime.now())
     except SettingsError:
-        return False  # made by a program that knows other windows
+        return False  # made by a program with other kinds of windows

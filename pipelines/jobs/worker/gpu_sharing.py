@@ -1,4 +1,4 @@
-"""Other programs on a GPU, to which a worker may give way."""
+"""Other programs on a GPU, to which a worker may yield."""
 
 import os
 from collections.abc import Iterable
@@ -14,10 +14,10 @@ pynvml: Any = _pynvml  # the package ships no types
 
 
 class OtherPrograms:
-    """The other processes on one card.
+    """Other processes on one GPU.
 
-    device: as CUDA counts, `cuda:N`. The driver must show this process under its own id, which it
-    does not in a container without the host's ids.
+    device: in CUDA's numbering, `cuda:N`. The driver must show this process under its own id, which
+    it does not in a container without the host's ids.
     """
 
     def __init__(self, device: str, yield_limits: YieldLimits) -> None:
@@ -33,7 +33,7 @@ class OtherPrograms:
         self._seen_until = 0
 
     def hindrance(self) -> str | None:
-        """Why no job should start now, or None."""
+        """Return why no job should start now, or None."""
         try:
             memory, load = self._memory(), self._load()
         except pynvml.NVMLError as error:
@@ -57,7 +57,7 @@ class OtherPrograms:
         try:
             samples = pynvml.nvmlDeviceGetProcessUtilization(self._card, self._seen_until)
         except (pynvml.NVMLError_NotFound, pynvml.NVMLError_NotSupported):
-            return 0  # nothing new, or a part of a card: there only memory counts
+            return 0  # no new sample, or a part of a GPU, for which only memory counts
         self._seen_until = max((sample.timeStamp for sample in samples), default=self._seen_until)
         return _sum_of_newest(sample for sample in samples if sample.pid not in (0, os.getpid()))
 
@@ -68,7 +68,7 @@ def _sum_of_newest(samples: Iterable[Any]) -> int:
 
 
 def _card(device: str) -> Any:
-    """The driver's handle; CUDA_VISIBLE_DEVICES renumbers cards for CUDA only."""
+    """Return the driver's handle; CUDA_VISIBLE_DEVICES renumbers GPUs for CUDA only."""
     name = visible_name(int(device.partition(":")[2] or 0))
     if name.isdecimal():
         return pynvml.nvmlDeviceGetHandleByIndex(int(name))

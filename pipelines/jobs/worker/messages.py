@@ -1,4 +1,4 @@
-"""How a worker is told to work, and what it tells; imports nothing heavy."""
+"""Settings of a worker, and messages from and to it; imports nothing heavy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from ...report.report import StudyReport
 
 WorkerEnd: TypeAlias = Literal["stopped", "empty", "restart"]
-"""Why a worker ended: it was told to, there is nothing left, or a failure may have harmed it."""
+"""Reason why a worker ended: it was stopped, no job is left, or a failure may have harmed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class YieldLimits:
-    """How much of a GPU others may use before a worker starts no job.
+    """Use of a GPU by other programs up to which a worker starts jobs.
 
     memory: bytes. load: percent of the time in which their kernels run.
     """
@@ -30,13 +30,13 @@ class YieldLimits:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """How a worker goes about it.
+    """Settings of a worker.
 
     until_empty: end when no job may start and none runs elsewhere, instead of waiting for more.
-    waits: and not before those have run that may start later. only: the batch to do jobs of, ""
-    for all. tries: workers that may die of a job before it is given up. yield_limits: how much of
-    the GPU other programs may use; None takes no notice of them. limits: of what this program may
-    take there. sharing: workers that were started together, among which the machine is divided.
+    waits: also wait for jobs scheduled for later. only: batch to take jobs from, "" for all.
+    tries: worker crashes after which a job is dead-lettered. yield_limits: use of the GPU by other
+    programs up to which jobs start; None ignores it. limits: limits on this program's use of a GPU.
+    sharing: number of workers that were started together, among which the machine is divided.
     """
 
     until_empty: bool = False
@@ -50,7 +50,7 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class JobStarted:
-    """A job was taken. study: place of its result; "" if that cannot be read."""
+    """A job was claimed. job: its name. study: path of its result; "" if that cannot be read."""
 
     job: str
     study: str
@@ -58,7 +58,9 @@ class JobStarted:
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """A job is over. study: place of its result. row: of the study, None if it was given up."""
+    """A job ended. job: its name. study: path of its result. row: row of the study, None if it was
+    dead-lettered.
+    """
 
     job: str
     study: str
@@ -67,9 +69,10 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class JobPutOff:
-    """A job waits for something to pass, and the queued ones of its batch with it.
+    """A job was deferred, and the queued ones of its batch with it.
 
-    study: place of its result. why: one sentence; "" if the same was told of its batch already.
+    job: its name. study: path of its result. why: reason in one sentence; "" if it was already
+    reported for its batch.
     """
 
     job: str
@@ -79,9 +82,9 @@ class JobPutOff:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """No job starts for now. reason: in words, None if there simply is none.
+    """No job starts for now. reason: in words, None if the queue has no job.
 
-    left: jobs that may start later, and those of other workers. is_paused: whether all are held.
+    left: jobs that may start later, and those of other workers. is_paused: whether work is paused.
     """
 
     reason: str | None
@@ -91,14 +94,14 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class TuningBegan:
-    """The device tries plans, which may take as long as its worker was allowed."""
+    """The device tries tactics, within the time limit of its worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class TuningEnded:
-    """So many seconds later a plan is known for each of so many convolutions, and kept.
+    """The search for tactics ended, and its results are kept.
 
-    plans: convolutions with a plan.
+    seconds: its duration. plans: number of convolutions with a tactic.
     """
 
     seconds: float
@@ -107,7 +110,7 @@ class TuningEnded:
 
 @dataclass(frozen=True, slots=True)
 class NothingLeft:
-    """No job is left that may start now, and the worker ends. left, is_paused: as of `Waiting`."""
+    """No job is left that may start now, and the worker ends. left, is_paused: as in `Waiting`."""
 
     left: tuple[OpenJobs, ...]
     is_paused: bool
@@ -115,7 +118,7 @@ class NothingLeft:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailed:
-    """The worker ends before its time. why: one sentence."""
+    """The worker ends with an error. why: reason in one sentence."""
 
     why: str
 
@@ -135,14 +138,14 @@ WorkerEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """To a worker, which may have been started in advance: the device that it works on."""
+    """Order to a worker, which may have been prewarmed. device: the device that it uses."""
 
     device: str
 
 
 @dataclass(frozen=True, slots=True)
 class FinishJobs:
-    """To a worker: take nothing more, and end after what is at hand."""
+    """Order to a worker: claim no more jobs, and end after the claimed ones."""
 
 
 QueueOrder: TypeAlias = Begin | FinishJobs | StopWork

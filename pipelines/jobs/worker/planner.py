@@ -1,4 +1,4 @@
-"""What is to be done about a job of the queue: its study found again, its folder and its models."""
+"""Planning of a job of the queue: finds its study again, and opens its folder and its models."""
 
 import os
 import platform
@@ -43,8 +43,8 @@ from .messages import Tell
 
 @dataclass(frozen=True, slots=True)
 class _Models:
-    """The model of a job with the patch that it is opened for, None for volumes, and its reverse
-    model, if a cycle check is asked for.
+    """Model of a job with the patch that it is opened for, None for volumes, and its reverse model,
+    if a cycle check is requested.
     """
 
     path: str
@@ -57,16 +57,16 @@ class _Models:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Identity and card of a model; empty if its file cannot be read."""
+    """Identity and model card of a model; empty if its file cannot be read."""
 
     identity: str = ""
     card: ModelCard | None = None
 
 
 class JobPlanner:
-    """Keeps the models of the last job and its output folder; a context manager.
+    """Planner that keeps the models of the last job and its output folder; a context manager.
 
-    name: of the device, "cpu" or "cuda:N". networks: that are open on the device.
+    name: name of the device, "cpu" or "cuda:N". networks: networks that are open on the device.
     """
 
     def __init__(self, name: str, device: Device, networks: Networks, tell: Tell) -> None:
@@ -87,9 +87,9 @@ class JobPlanner:
         self.close_folder()
 
     def close_folder(self) -> None:
-        """Let go of the output folder, so that other programs may have it.
+        """Close the output folder, so that other programs can use it.
 
-        What workers beside this one left there when they were killed goes first.
+        First remove files that other workers left there when they were killed.
         """
         if self._manifest:
             with suppress(OSError):
@@ -98,7 +98,7 @@ class JobPlanner:
         self._folder_stack.close()
 
     def plan(self, job: StudyJob) -> PlannedStudy:
-        """What is to be done about a job's study.
+        """Return the planned work on a job's study.
 
         Raises ScanError, OutputFolderError or SettingsError; an OSError is about the output folder.
         """
@@ -129,12 +129,12 @@ class JobPlanner:
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest of the output folder of the last job."""
+        """Manifest of the output folder of the last job."""
         assert self._manifest
         return self._manifest
 
     def kind(self, job: StudyJob) -> JobKind:
-        """Return what a job and those that are `like` it have in common, with the model open.
+        """Return the kind of a job and of those that are `like` it, with the model open.
 
         Raises EngineError, OutputFolderError or SettingsError.
         """
@@ -144,7 +144,7 @@ class JobPlanner:
         recipe = Recipe(models.model.identity, options.settings().sha256())
         kind = JobKind(models.model, options, recipe, models.back)
         with self._networks.use(*kind.uses) as (network, *_):
-            network.open(kind.precision)  # what it raises is about this job
+            network.open(kind.precision)  # an error here concerns this job
         return kind
 
     def _options(self, job: StudyJob) -> TranslateOptions:
@@ -162,7 +162,7 @@ class JobPlanner:
         return self._manifest
 
     def _known_of(self, job: StudyJob) -> _Known:
-        """What is known of the job's model."""
+        """Return identity and model card of the job's model."""
         if job.model_sha256 not in self._known:
             try:
                 model = self._load(job)
@@ -172,7 +172,7 @@ class JobPlanner:
         return self._known[job.model_sha256]
 
     def _load(self, job: StudyJob) -> Model:
-        """The model that was meant when the job was submitted. Raises ModelFileError."""
+        """Load the model with which the job was submitted. Raises ModelFileError."""
         model = load_model(Path(job.model))
         if model.sha256 != job.model_sha256:
             raise ModelFileError(
@@ -182,7 +182,7 @@ class JobPlanner:
         return model
 
     def _models_of(self, job: StudyJob, options: TranslateOptions) -> _Models:
-        """The models of a job, which may be those of the job before. Raises EngineError."""
+        """Return the models of a job, reusing those of the previous one. Raises EngineError."""
         known = self._models
         wanted = job.model, job.model_sha256, options.settings().opened_for, job.options.cycle_check
         if known and (known.path, known.sha256, known.patch, known.cycle_check) == wanted:
@@ -198,9 +198,10 @@ class JobPlanner:
         return self._models
 
     def _cycle_rule(self, job: StudyJob, card: ModelCard | None) -> CycleRule | None:
-        """By which a job's result is to have a cycle error, if it is.
+        """Return the rule for the cycle error of a job's result, or None if it needs none.
 
-        Without a model's file it is one that no result fits, so that the study is due, and fails.
+        If a model's file is missing, no result fits the rule, so that the study is pending, and
+        fails.
         """
         asked = job.options.cycle_check
         if asked is None:
@@ -217,10 +218,10 @@ class JobPlanner:
 
 
 def find_study(job: StudyJob, card: ModelCard | None) -> Study:
-    """The study of a job, found again among its files, which stand in the order of the channels.
+    """Find the study of a job again among its files, which are in the order of the channels.
 
-    card: of its model, if that can be read. Raises ScanError, also for a series that has grown
-    since it was submitted.
+    card: model card of its model, if that can be read. Raises ScanError, also for a series that has
+    grown since it was submitted.
     """
     for file in job.files:
         _check_there(file)
@@ -246,7 +247,9 @@ def find_study(job: StudyJob, card: ModelCard | None) -> Study:
 
 
 def _as_listed(study: Study, job: StudyJob) -> Study:
-    """The study as its folders were when it was submitted; a part of it is no study."""
+    """Return the study with its folders as submitted. Raises UnreadableScanError if images were
+    added since, as part of a series is no study.
+    """
     if not job.listed:
         return study
     from ....io.dicom.series import came_since
@@ -282,10 +285,10 @@ def _check_there(file: str) -> None:
 
 
 def _study_of(scans: Sequence[Study], job: StudyJob, card: ModelCard | None) -> Study | None:
-    """The one scan that has all files of a job, or the study of several scans that have.
+    """Return the scan that has all files of a job, or the study of several scans that have them.
 
-    Jobs of older programs do not say which images are meant; if several scans have the same files,
-    the name of the result does.
+    Jobs of older programs do not contain hashes of their images; if several scans have the same
+    files, the name of the result decides.
     """
     names = card.input_channels if card else ("",) * max(len(job.images), 1)
     if job.images:
@@ -314,14 +317,14 @@ def _is_named(job: StudyJob, scan: Study, card: ModelCard | None) -> bool:
 
 
 def row_of(job: StudyJob) -> StudyReport:
-    """The row of a job about which nothing else is known."""
+    """Return the row of a job about which nothing else is known."""
     return StudyReport(
         name=job.study, source=Path(job.files[0]), output=job.target, status="up to date"
     )
 
 
 def failed(job: StudyJob, error: Exception) -> StudyReport:
-    """The row of a job that could not be begun with."""
+    """Return the row of a job that could not start."""
     if isinstance(error, OSError):
         error = refused(f"{error.filename or 'A file'} cannot be used", error)
     return replace(row_of(job), status="failed", failure=failure_of(error, None))

@@ -1,4 +1,4 @@
-"""All that one worker process needs, opened and closed in order, and what it watches meanwhile."""
+"""Resources of a worker process, opened and closed in order, and its watch thread."""
 
 import threading
 import time
@@ -31,7 +31,7 @@ from .tuning import tuning_reported
 
 WATCH_SECONDS = 1.0
 STRAY_SECONDS = 5.0
-"""How long a job may be ours and not in hand, as it is for a moment while it is taken."""
+"""Seconds for which a claimed job may be missing in the client, as while a claim is in progress."""
 
 
 def work(
@@ -41,7 +41,7 @@ def work(
     tell: Tell,
     ready: Callable[["QueueWorker"], None] = lambda _: None,
 ) -> WorkerEnd:
-    """Do the jobs of a queue on one device; ready: called with what can be stopped from then on.
+    """Run the jobs of a queue on one device; ready: called with the worker, to be able to stop it.
 
     Waits for a queue that does not answer. Raises QueueError or DeviceUnavailableError.
     """
@@ -62,7 +62,7 @@ def work(
 
 
 class QueueWorker:
-    """A worker whose jobs come from the queue; other threads may stop it."""
+    """Worker whose jobs come from the queue; other threads may stop it."""
 
     def __init__(self, source: QueueSource, worker: Worker) -> None:
         self.jobs = source.jobs
@@ -74,17 +74,17 @@ class QueueWorker:
         self._source.close()
 
     def stop_at_once(self) -> None:
-        """Put back what is not almost done, and end."""
+        """Put jobs back that are not almost done, and end."""
         self._worker.stop_at_once()
         self.stop()
 
     def restart(self) -> None:
-        """Stop at once, to be replaced."""
+        """Stop immediately, to be replaced."""
         self._source.needs_restart = True
         self.stop_at_once()
 
     def leave(self, taken: TakenJob) -> None:
-        """Let go of one job that is not ours any more; called repeatedly until it is gone."""
+        """Cancel one job whose claim was lost; called repeatedly until it is gone."""
         if self._source.has_at_work(taken):
             self._worker.leave(taken.job.study)
 
@@ -98,7 +98,7 @@ class QueueWorker:
             self._source.put_back(str(error))
         except RuntimeError as error:
             self._abort()
-            if is_out_of_threads(error):  # which another process may find otherwise
+            if is_out_of_threads(error):  # another process may be able to start them
                 self._source.hand_back()
             raise
         if self._source.is_empty:
@@ -112,7 +112,7 @@ class QueueWorker:
 
 
 def _reported(tell: Tell) -> OpenNetwork:
-    """Open networks with messages on the search for plans."""
+    """Return a function that opens networks and reports the search for tactics."""
 
     @contextmanager
     def opened(
@@ -143,10 +143,10 @@ def _joined(
 
 @contextmanager
 def _joined_once(place: QueuePlace, device: str, only: str) -> Generator[tuple[Claims, Membership]]:
-    """A queue's jobs for one worker, under a name of its own."""
+    """Open a queue's claims for one worker, under a name of its own."""
     with open_tables(place, create=True) as tables, membership(place, device) as member:
         claims = Claims(tables, member.name, only)
-        # The name is ours now, so whoever held jobs under it is dead.
+        # This process holds the name now, so a worker that claimed jobs under it is dead.
         claims.reclaim(claims.in_flight().get(member.name, ()))
         claims.wake()  # before it is asked whether anything is left
         yield claims, member
@@ -161,11 +161,11 @@ def _hindrance(device: str, settings: WorkerSettings) -> Callable[[], str | None
 
 
 class Watch:
-    """A context manager that owns the thread.
+    """Watch thread of a worker; a context manager that owns the thread.
 
-    It renews the worker's membership, takes over from dead workers, wakes jobs whose time has come,
-    lets the worker leave jobs that were cancelled or taken over, puts back those that it was given
-    in an answer which never came, and stops it when its name is another worker's.
+    It renews the worker's membership, reclaims jobs of dead workers, wakes jobs that are due, makes
+    the worker cancel jobs that were cancelled or reclaimed, puts back jobs whose claim was recorded
+    but never received, and stops the worker when another worker has its name.
     """
 
     def __init__(self, claims: Claims, membership: Membership, worker: QueueWorker) -> None:
@@ -210,7 +210,10 @@ class Watch:
                 self._claims.reclaim(tokens)
 
     def _put_back_strays(self, held: Collection[str]) -> None:
-        """held: the tokens of all jobs that are ours by what the queue says."""
+        """Put back claimed jobs that the client has not received for STRAY_SECONDS.
+
+        held: tokens of all jobs that this worker has claimed according to the queue.
+        """
         in_hand = {taken.claim.token for taken in self._worker.jobs.in_hand()}
         now = time.monotonic()
         self._strays = {token: self._strays.get(token, now) for token in set(held) - in_hand}

@@ -1,4 +1,4 @@
-"""Jobs of the queue for a worker: taken, planned, and handed in as they end."""
+"""Source of a worker's jobs from the queue: claimed, planned, and acknowledged as they end."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -17,13 +17,13 @@ from .messages import NothingLeft, Tell, Waiting, WorkerSettings
 from .planner import JobPlanner, failed, row_of
 
 _FAULTS = (ScanError, EngineError, OutputFolderError, SettingsError, OSError)
-"""Errors that end one job before it is begun, and no other."""
+"""Errors that end only one job, before it starts."""
 
 
 class QueueSource:
-    """A source of jobs that differ in their study only, as long as such jobs follow each other.
+    """Source of jobs that differ in their study only, as long as such jobs follow each other.
 
-    A job that may have crashed a worker goes alone. needs_restart: whether a failure may have
+    A job that may have crashed a worker runs alone. needs_restart: whether a failure may have
     harmed the process. is_empty: whether the worker ended because nothing is left.
     """
 
@@ -44,7 +44,7 @@ class QueueSource:
 
     @property
     def record(self) -> Manifest:
-        """The manifest of the output folder of the current jobs."""
+        """Manifest of the output folder of the current jobs."""
         return self._planner.manifest
 
     def close(self) -> None:
@@ -53,11 +53,11 @@ class QueueSource:
         self._stopped.put(None)
 
     def has_at_work(self, taken: TakenJob) -> bool:
-        """Return whether the worker does a job that was taken."""
+        """Return whether a claimed job is in flight in this worker."""
         return self._at_work.get(taken.job.study) is taken
 
     def next_kind(self) -> JobKind | None:
-        """Wait for a job that can be begun; None once closed, or if nothing is left to wait for.
+        """Wait for a job that can start; None once closed, or if nothing is left to wait for.
 
         Raises QueueError or DeviceUnavailableError.
         """
@@ -96,7 +96,7 @@ class QueueSource:
         return self.jobs.may_start(self._at_work[study])
 
     def finish(self, row: StudyReport) -> None:
-        """Hand a job in."""
+        """Acknowledge a job with its row."""
         self.jobs.hand_in(self._at_work.pop(row.name), row)
         if row.failure and row.failure.stage == "infer" and not row.failure.passes:
             self._end_for_restart()
@@ -114,7 +114,7 @@ class QueueSource:
             self.jobs.hand_in(blamed, row)
 
     def hand_back(self) -> None:
-        """Hand in all jobs as interrupted, as none of them is to blame."""
+        """Acknowledge all jobs as interrupted, as none of them is the cause."""
         for taken in self.jobs.in_hand():
             self.jobs.hand_in(taken, _interrupted(taken))
 
@@ -154,7 +154,7 @@ class QueueSource:
             return None
 
     def _planned(self, taken: TakenJob) -> PlannedStudy | None:
-        """Return what is to be done about a job on a pipeline; None if it has ended without one."""
+        """Return the planned work on a job in a pipeline; None if it has ended without one."""
         try:
             planned = self._planner.plan(taken.job)
         except _FAULTS as error:

@@ -1,4 +1,4 @@
-"""The worker processes of a queue, one a device; each finds its jobs in the database itself."""
+"""Worker processes of a queue, one per device; each claims its jobs from the database itself."""
 
 import os
 import threading
@@ -26,19 +26,21 @@ if TYPE_CHECKING:
     from .process import QueueWorker
 
 _RESTART = 75
-"""Exit status of a worker that only wants to begin afresh."""
+"""Exit status of a worker that only needs a restart."""
 
 HEALTHY_SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 60.0
-"""Seconds before the second successor of a worker that ended early, which double."""
+"""Shortest and longest delay in seconds before the second and later successors of a worker that
+ended early; the delay doubles each time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueTask:
-    """What each process runs.
+    """Target of each worker process.
 
-    verdict: the exit status for an error that ends a worker, and a sentence; picklable. place: of
-    the queue. settings: how to work.
+    verdict: returns the exit status for an error that ends a worker, and a sentence; picklable.
+    place: address of the queue. settings: settings of the worker.
     """
 
     place: "QueuePlace"
@@ -46,8 +48,8 @@ class QueueTask:
     verdict: Callable[[Exception], tuple[int, str]]
 
     def __call__(self, channel: Channel[WorkerEvent, QueueOrder]) -> int:
-        """Do the jobs of the queue on the device that the supervisor names, and see no other."""
-        from .process import work  # here, so that a process started in advance has it
+        """Run the jobs of the queue on the device that the supervisor names; see no other."""
+        from .process import work  # here, so that a prewarmed process has imported it
 
         try:
             first = channel.receive()
@@ -66,7 +68,7 @@ class QueueTask:
 
 
 class _Control:
-    """Has a worker do what the supervisor says; it finishes when that is gone."""
+    """Control of a worker by the supervisor's orders; it ends when the supervisor is gone."""
 
     def __init__(self, channel: Channel[WorkerEvent, QueueOrder]) -> None:
         self._channel = channel
@@ -74,7 +76,7 @@ class _Control:
         threading.Thread(target=self._obey, name="control", daemon=True).start()
 
     def serve(self, worker: "QueueWorker") -> None:
-        """The worker from now on; until there is one, the process may end on the spot."""
+        """Control this worker from now on; until there is one, the process may exit immediately."""
         self._worker = worker
 
     def _obey(self) -> None:
@@ -95,10 +97,11 @@ class _Control:
 
 
 class QueueWorkers:
-    """Keeps a worker for each device until it ended for good.
+    """Workers of a queue, one for each device, replaced until they end for good.
 
-    final: exit statuses after which a worker is not replaced. heard: told what a device's worker
-    tells. died: told how one ended that is replaced. stopping: told of the signal that stops all.
+    final: exit statuses after which a worker is not replaced. heard: callback for events of a
+    device's worker. died: callback for the end of a worker that is replaced. stopping: callback for
+    the signal that stops all.
     """
 
     def __init__(
@@ -123,7 +126,7 @@ class QueueWorkers:
         )
 
     def run(self) -> int:
-        """Until all workers ended for good; the worst exit status."""
+        """Run until all workers ended for good; return the worst exit status."""
         try:
             self._supervisor.run()
         finally:
@@ -133,7 +136,7 @@ class QueueWorkers:
         return self._status
 
     def stop(self, number: int) -> None:
-        """Let all workers end after their jobs; asked again, at once. For a signal's handler."""
+        """End all workers after their jobs; on a second call, immediately. For signal handlers."""
         self._supervisor.post(lambda: self._pass_on(number))
 
     def _start(self, device: str) -> WorkerProcess[QueueOrder, WorkerEvent]:
@@ -142,9 +145,9 @@ class QueueWorkers:
         return process
 
     def _hear(self, device: str, news: WorkerEvent) -> None:
-        """Once a worker is at work, have its successor import what it needs."""
+        """Handle a worker's event; once a worker runs, start a spare process that imports ahead."""
         if not (self._spare or self._is_stopping):
-            with suppress(OSError):  # it can be done without
+            with suppress(OSError):  # the spare process is optional
                 self._spare = launch(self._task)
         self._heard(device, news)
 

@@ -1,4 +1,4 @@
-"""What a worker tells of the search for plans: when it begins, and what it came to."""
+"""Reports of a worker on the search for tactics: its start and its outcome."""
 
 import time
 from collections.abc import Generator
@@ -11,7 +11,7 @@ from .messages import Tell, TuningBegan, TuningEnded
 
 @contextmanager
 def tuning_reported(tell: Tell) -> Generator[Progress]:
-    """Progress to open one generator with; a search that fails is told by what it raises."""
+    """Yield a progress callback for opening one generator; a failed search raises its error."""
     began = ended = 0.0
     plans = 0
 
