@@ -69,7 +69,7 @@ def _numbers(text: str) -> tuple[float, ...] | None:
 
 
 def parsed_names(text: str | None, hint: str) -> tuple[str, ...] | None:
-    """Names of channels, separated by commas, each given once."""
+    """Parse channel names separated by commas, without duplicates."""
     if text is None:
         return None
     names = tuple(name.strip() for name in text.split(","))

@@ -16,7 +16,7 @@ from .values import wrong_value
 def _warn_of_password(
     context: typer.Context, option: typer.CallbackParam, queue: str | None
 ) -> str | None:
-    """What is typed stands in the list of processes, which all users of a machine see."""
+    """Warn of a typed password, which all users of a machine can read in its process list."""
     from ...pipelines.jobs.queue.location import has_password
 
     source = context.get_parameter_source(option.name or "")

@@ -1,4 +1,4 @@
-"""Routes of a node from `[route.TITLE]` tables: options of `submit`, and what only routes have."""
+"""Routes of a node from `[route.TITLE]` tables: options of `submit` and of routes alone."""
 
 import re
 from collections.abc import Mapping, Set

@@ -1,4 +1,4 @@
-"""What model files and checkpoints hold, as text and as JSON for scripts."""
+"""Contents of model files and checkpoints, as text and as JSON for scripts."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -89,7 +89,7 @@ def proof(found: Verification) -> str:
 
 
 def model_lines(model: Model, columns: int | None) -> Iterator[str]:
-    """Describe a model's card."""
+    """Describe a model card."""
     card = model.card
     yield f"Model {printable(card.name)}"
     yield ""
