@@ -74,8 +74,8 @@ def main() -> None:
 
 
 def _leave_at_once(leaving: SystemExit, output: LastingStream) -> NoReturn:
-    """End the process without unloading libraries one by one, which takes 0.1 s, and without waiting
-    for threads of a stopped batch, which may be in the middle of anything.
+    """End the process without unloading libraries one by one, which takes 0.1 s, and without
+    waiting for threads of a stopped batch, which may be in the middle of anything.
     """
     status = leaving.code if isinstance(leaving.code, int) else leaving.code is not None
     output.flush()

@@ -52,7 +52,7 @@ def errors_reported(*, verbose: bool) -> Generator[None]:
 
 
 def _is_interruption(error: Exception) -> bool:
-    """Whether Ctrl-C interrupted Python while it acquired or released a lock."""
+    """Return whether Ctrl-C interrupted Python while it acquired or released a lock."""
     before: BaseException | None = error if isinstance(error, RuntimeError) else None
     while before is not None and not isinstance(before, KeyboardInterrupt):
         before = before.__context__
@@ -60,7 +60,7 @@ def _is_interruption(error: Exception) -> bool:
 
 
 def status(error: Exception) -> Exit:
-    """The exit status of an error that ends the whole command."""
+    """Return the exit status of an error that ends the whole command."""
     if not isinstance(error, FOR_THE_USER) and (
         is_out_of_memory(error) or is_out_of_threads(error)
     ):
@@ -75,7 +75,7 @@ def status(error: Exception) -> Exit:
 
 
 def sentence(error: Exception) -> str:
-    """The error in one sentence."""
+    """Return the error in one sentence."""
     if isinstance(error, FOR_THE_USER):
         return str(error)
     if is_out_of_memory(error):

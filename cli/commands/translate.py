@@ -129,7 +129,7 @@ def translate(
 
 
 def _is_all_due(study: StudyOptions) -> bool:
-    """Whether GPUs may start before the search is done, as all studies will be translated.
+    """Return whether GPUs may start before the search is done, as all studies will be translated.
 
     With a cycle check they wait: its two networks divide the GPU memory that is free beforehand.
     """

@@ -29,7 +29,7 @@ _LIKE_TRANSLATE = ("plan", "submit", "watch")
 
 
 def config_defaults(context: typer.Context, named: Path | None) -> Defaults:
-    """The defaults of all commands, as a context takes them. Raises ConfigError.
+    """Return the defaults of all commands, as a context takes them. Raises ConfigError.
 
     The folder's file is named on stderr if the command takes a default from it.
     """
@@ -133,7 +133,7 @@ class ConfigValues:
 
 
 def named_config(context: typer.Context) -> Path | None:
-    """The file of --config; typer makes a path of its name only for the function that it calls."""
+    """Return the file of --config; typer converts it to a path only for the function it calls."""
     named: str | None = context.find_root().params.get("config")
     return Path(named) if named else None
 

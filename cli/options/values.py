@@ -35,7 +35,7 @@ def checked_device(text: str) -> str:
 
 
 def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, int] | None:
-    """Extents D,H,W, each at least 1."""
+    """Return extents D,H,W, each at least 1."""
     if text is None:
         return None
     found = _PATCH.fullmatch(text)
@@ -70,7 +70,7 @@ def checked_flips(count: int) -> int:
 
 
 def checked_name(pattern: str) -> str:
-    """A pattern for names of results; "" is none. Raises BadParameter."""
+    """Return a pattern for names of results; "" is none. Raises BadParameter."""
     try:
         if pattern:
             NamePattern.parse(pattern)
@@ -88,7 +88,7 @@ def parsed_suffixes(text: str) -> tuple[str, ...]:
 
 
 def parsed_size(option: str, text: str | None) -> int | None:
-    """Bytes of a size such as 4GiB or 800 MB."""
+    """Return bytes of a size such as 4GiB or 800 MB."""
     if text is None:
         return None
     found = _SIZE.fullmatch(text)

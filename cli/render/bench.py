@@ -251,7 +251,7 @@ def sweep_line(row: Tried, scan: Scan) -> str:
 
 
 def sweep_table(rows: Sequence[Tried], scan: Scan, columns: int | None) -> Iterator[str]:
-    """All settings; columns: of the terminal, None for no limit. Some of them ran."""
+    """Yield all settings; columns: of the terminal, None for no limit. Some of them ran."""
     ran = [row for row in rows if row.measured]
     highest = max(row.voxels_per_second(scan) for row in ran)
     head = ["ms a run", "patches/s", "tiles", "ms a scan", "memory", "voxels/s", ""]
@@ -324,7 +324,7 @@ def of_measurement(bench: Bench, measured: Measured, results: Sequence[RivalResu
 
 
 def of_sweep(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) -> JsonObject:
-    """All settings that were tried."""
+    """Return all settings that were tried."""
     assert fastest.measured is not None  # only what ran is fastest
     return {
         **_head(bench, fastest.measured.device),

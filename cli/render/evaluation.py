@@ -202,7 +202,7 @@ def comparison_lines(rows: _Rows, columns: int | None) -> Iterator[str]:
 
 
 def comparison_reasons(rows: _Rows) -> Iterator[str]:
-    """Why studies could not be compared."""
+    """Yield why studies could not be compared."""
     for name, row in rows:
         if isinstance(row, Failure):
             yield f"not compared: {printable(name)}: {failure_text(row)}"

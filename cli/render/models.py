@@ -311,7 +311,7 @@ def _spelled_maps(maps: ChannelMaps) -> str:
 
 
 def spelled(intensity: IntensityMap) -> str:
-    """An intensity map as the options of `model import` take it."""
+    """Return an intensity map as the options of `model import` take it."""
     match intensity:
         case Window(low, high):
             return f"window:{_plain(low)},{_plain(high)}"

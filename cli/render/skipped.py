@@ -20,7 +20,7 @@ def passed_over(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
 
 
 def nothing_found(inputs: Iterable[Path], skipped: "Iterable[Skip | Skipped]") -> str:
-    """Why no study was found, in a sentence."""
+    """Return why no study was found, in a sentence."""
     why, rows = "; name scan files, or folders that hold some", list(skipped)
     for row in rows[:1]:
         others = f" ({len(rows) - 1} more are skipped)" if len(rows) > 1 else ""

@@ -1,4 +1,4 @@
-"""How names, numbers, bars and settings read in a terminal."""
+"""Text of names, numbers, bars and settings in a terminal."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -55,7 +55,7 @@ def memory(value: int) -> str:
 
 
 def file_size(value: int) -> str:
-    """Bytes of a file: 950 B, 45.6 kB, 1.23 MB."""
+    """Return bytes of a file: 950 B, 45.6 kB, 1.23 MB."""
     return quantity(value, "B")
 
 
