@@ -40,7 +40,7 @@ START_BYTES = 4096
 class Discovery:
     """Result of a search, sorted by path.
 
-    skipped: files asked for by name, files that look like scans, DICOM series without a volume to
+    skipped: named files, files that look like scans, DICOM series without a volume to
     translate, and folders that did not open. ignored: how many other files the folders hold.
     series: every DICOM series, taken or not, by label. studies: those to translate, or with a
     blocking error. root: the folder to which the names of studies are relative. named: the inputs.

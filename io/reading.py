@@ -37,7 +37,7 @@ def read(study: Study, volume_index: int | None = None, empty: Empty = np.empty)
 
 
 def read_each(study: Study, empty: Empty = np.empty) -> Iterator[Volume]:
-    """Yield all volumes of a study, in the order of their numbers, each read when it is asked for.
+    """Yield all volumes of a study, in the order of their numbers, each read on demand.
 
     Raises what `read` raises, for a file that is cut off once its end is reached. A DICOM series
     of several is refused.
@@ -218,8 +218,8 @@ class UnreadScan:
 def look_at(
     study: Study, volume_index: int | None = None, *, every_volume: bool = False
 ) -> UnreadScan:
-    """Return the grid of a scan that `read` would read. For a DICOM series only the first and last
-    headers are read; the other slices may make it larger.
+    """Return the scan that `read` would read, without its voxels. For a DICOM series only the first
+    and last headers are read; the other slices may change its grid or type.
 
     every_volume: whether all volumes are to be read, as by `read_each`. Raises ScanError.
     """

@@ -56,9 +56,9 @@ class FileSearch:
     output: the real path of the folder whose files are results, not scans, if there is one. rule:
     which links are followed. takes_maps: whether maps beside results are scans. globs: which
     folders below a named one are searched. unnamed: files whose names say no kind, as those of
-    DICOM often do. by_name: those of them that were asked for. unopened: those that cannot be
+    DICOM often do. by_name: those of them that were named. unopened: those that cannot be
     opened. closed: folders that cannot. ignored: how many files are no scans. files: those that may
-    be scans. skipped: those that were asked for and are none. listed: the folders that were
+    be scans. skipped: those that were named and are none. listed: the folders that were
     searched, each with the time of its last change before that, in nanoseconds since 1970.
     """
 

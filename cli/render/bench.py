@@ -1,17 +1,17 @@
-"""Benchmarks as text and as JSON, whose fields are a promise to scripts.
+"""Benchmarks as text and as JSON, whose fields are a stable interface for scripts.
 
 schema      this layout's name and version
 program     version of cuda-cyclegan
 date        ISO 8601 with offset
 device      in words, with the versions of the libraries that computed
-driver      of the card, or null
+driver      of the GPU, or null
 network     in words
 setting     patch [D, H, W], batch, precision
-measured    batch (fewer than asked for where memory was short), latency and call: each median, p5,
+measured    batch (fewer than requested if memory was short), latency and call: each median, p5,
             p95 (seconds) and runs, of a run on the device, and of one from host memory and back;
             patches_per_second, voxels_per_second, flops of a run; memory: planned (null where
             nothing is) and taken, bytes; ceilings: flops and bandwidth a second, or null;
-            joules_per_patch and average_watts of the card during the runs of latency, or null;
+            joules_per_patch and average_watts of the GPU during the runs of latency, or null;
             error of bf16 on the CPU from fp32 (relative L2), else null
 layers      in order, each with layer, operation, plan (null: there is no choice), seconds, flops
             and bytes (null: not known)

@@ -73,7 +73,7 @@ def with_shared_values(header: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def _decoded(element: Any, encoding: str | tuple[str, ...]) -> Any:
-    """Return an element of one or more values; None if its type depends on other elements."""
+    """Return an element with decoded values; None for a sequence or an ambiguous type."""
     own = element.tag == tag_of("SpecificCharacterSet")
     text = "iso8859" if own else encoding if isinstance(encoding, str) else list(encoding)
     found = pydicom.dataelem.convert_raw_data_element(element, encoding=text)
@@ -288,7 +288,7 @@ def _read(source: "BinaryIO | _Source", stop_when: StopWhen | None, **options: A
 
 
 def _promised(header: Any) -> int:
-    """Return bytes of pixels by the header. Raises ValueError, TypeError."""
+    """Return the number of bytes of pixels that the header states. Raises ValueError, TypeError."""
     numbers = ("Rows", "Columns", "BitsAllocated", "SamplesPerPixel", "NumberOfFrames")
     promised = 1
     for name in numbers:

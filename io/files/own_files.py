@@ -105,7 +105,7 @@ def folder_of_user(find: Callable[..., Path]) -> Path | None:
 
 
 def is_trusted_owner(status: os.stat_result) -> bool:
-    """Return whether this user or the system's owns a file; True if there are no user IDs."""
+    """Return whether this user or root owns a file; True if there are no user IDs."""
     return this_user() is None or status.st_uid in (this_user(), 0)
 
 

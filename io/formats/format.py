@@ -78,7 +78,7 @@ class Format(ABC):
 
     @abstractmethod
     def read_each(self, study: Study, empty: Empty) -> Iterator[Volume]:
-        """Read all volumes, each when it is asked for; raises what `read` raises."""
+        """Read all volumes, each on demand; raises what `read` raises."""
 
     def joined(self, volumes: Sequence[Volume]) -> tuple[Volume, ...]:
         """Return the scans of one study; the first refers to the others if the format can."""

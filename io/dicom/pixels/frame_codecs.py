@@ -120,7 +120,7 @@ def _limit(memory: int | None, seconds: float) -> None:
 
 
 def _mapped() -> int:
-    """Return bytes of the addresses that the process uses. Raises OSError if unknown."""
+    """Return the mapped memory of the process in bytes. Raises OSError if unknown."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
