@@ -64,7 +64,7 @@ def _options(  # pyright: ignore[reportUnusedFunction]
 
 
 def main() -> None:
-    """Run the command line; `__main__` has seen to Ctrl-C before it is heard here."""
+    """Run the command line. Until this handles Ctrl-C, `__main__` does."""
     collect_seldom()
     output = settle()
     try:
@@ -74,8 +74,8 @@ def main() -> None:
 
 
 def _leave_at_once(leaving: SystemExit, output: LastingStream) -> NoReturn:
-    """Without taking the libraries down one by one, which takes a tenth of a second, nor waiting
-    for threads of a stopped batch, which may be in the middle of anything.
+    """End the process without unloading libraries one by one, which takes 0.1 s, and without
+    waiting for threads of a stopped batch, which may be in the middle of anything.
     """
     status = leaving.code if isinstance(leaving.code, int) else leaving.code is not None
     output.flush()

@@ -7,9 +7,9 @@ from ..pipelines.jobs.queue.location import has_password, queue_place
 
 
 def command_line(words: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The words, in which the address of a queue stands without its password.
+    """Return the command line with the password removed from a queue's address.
 
-    words: behind the program's name; those of this process unless given.
+    words: arguments after the program's name; by default those of this process.
     """
     return ("cuda-cyclegan", *map(_without_password, sys.argv[1:] if words is None else words))
 

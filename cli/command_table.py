@@ -1,4 +1,4 @@
-"""The commands by name, each loaded when it is asked for: one needs nothing of the others."""
+"""Commands by name, each loaded on first use, so that one does not import the others."""
 
 from collections import UserDict
 from functools import cache
@@ -27,7 +27,7 @@ _MODULES = {
     "doctor": "doctor",
     "bench": "bench.bench",
 }
-"""Of `commands`: each has a function of the command's name, or the `app` of a group."""
+"""Modules of `commands` by command: each has a function of that name, or the `app` of a group."""
 
 _WITH_PANELS = {"translate", "plan", "submit", "watch", "node"}
 
@@ -40,8 +40,8 @@ class CommandTable(TyperGroup):
         self.commands = _LoadedCommands(_MODULES)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was named. What the system says of a path, even where a command only
-        asks whether that is there, is told in one sentence.
+        """Run the named command. An OSError about a path, even from a mere check that the path
+        exists, is reported in one sentence.
         """
         try:
             return super().invoke(ctx)

@@ -1,4 +1,4 @@
-"""From an exception to one sentence on stderr and an exit status."""
+"""Conversion of an exception to one sentence on stderr and an exit status."""
 
 import sys
 import traceback
@@ -18,7 +18,7 @@ from .render.text import flagged, memory, printable, printable_lines
 
 
 class Exit(IntEnum):
-    """What the command tells the shell; a signal adds 128, as shells do."""
+    """Exit status of a command; 128 is added for a signal, as shells do."""
 
     DONE = 0
     SOME_FAILED = 1
@@ -36,7 +36,7 @@ FOR_THE_USER = EngineError, ScanError, PipelineError
 
 @contextmanager
 def errors_reported(*, verbose: bool) -> Generator[None]:
-    """Run a command's work; whatever it raises is reported to the user and ends the program."""
+    """Run a command's work; any exception is reported to the user and ends the program."""
     try:
         check_address_space()
         yield
@@ -52,7 +52,7 @@ def errors_reported(*, verbose: bool) -> Generator[None]:
 
 
 def _is_interruption(error: Exception) -> bool:
-    """Whether a Ctrl-C hit a lock of Python's while it was taken or given back."""
+    """Return whether Ctrl-C interrupted Python while it acquired or released a lock."""
     before: BaseException | None = error if isinstance(error, RuntimeError) else None
     while before is not None and not isinstance(before, KeyboardInterrupt):
         before = before.__context__
@@ -60,7 +60,7 @@ def _is_interruption(error: Exception) -> bool:
 
 
 def status(error: Exception) -> Exit:
-    """The exit status of an error that ends the whole command."""
+    """Return the exit status of an error that ends the whole command."""
     if not isinstance(error, FOR_THE_USER) and (
         is_out_of_memory(error) or is_out_of_threads(error)
     ):
@@ -75,7 +75,7 @@ def status(error: Exception) -> Exit:
 
 
 def sentence(error: Exception) -> str:
-    """The error in one sentence."""
+    """Return the error in one sentence."""
     if isinstance(error, FOR_THE_USER):
         return str(error)
     if is_out_of_memory(error):

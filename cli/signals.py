@@ -17,14 +17,14 @@ from .render.terminal import say
 _STATUS = {"SIGINT": Exit.INTERRUPTED, "SIGTERM": Exit.TERMINATED, "SIGHUP": Exit.HUNG_UP}
 
 AGAIN_SECONDS = 0.05
-"""After which a stop is asked for again that came where Python passes nothing on."""
+"""Delay before a stop is raised again if Python dropped it in a finalizer or callback."""
 
 PATIENCE_SECONDS = 5.0
-"""That cleaning up may take before who asks for a stop once more gets it at once."""
+"""Time for cleaning up, after which a further stop signal ends the program immediately."""
 
 
 class Stop:
-    """Hears the stop signals: the first one interrupts, the others let it clean up in peace.
+    """Handler of stop signals: the first one interrupts, further ones let cleaning up finish.
 
     status: the exit status of the signal that came; Ctrl-C's until then.
     """
@@ -35,7 +35,7 @@ class Stop:
         self._may_interrupt_again = False
 
     def hear(self, number: int, _frame: FrameType | None) -> None:
-        """The handler. Raises KeyboardInterrupt, or ends the program if it has hung for long."""
+        """Handle a signal: raise KeyboardInterrupt, or end the program if it has hung for long."""
         if self._since is None:
             self._since = time.monotonic()
         elif self._may_interrupt_again:
@@ -48,18 +48,18 @@ class Stop:
         raise KeyboardInterrupt
 
     def check(self) -> None:
-        """Raise the KeyboardInterrupt again of a signal that came, and was lost in some library."""
+        """Raise KeyboardInterrupt again if a signal arrived but was lost in some library."""
         if self._since is not None:
             raise KeyboardInterrupt
 
     def end(self) -> None:
-        """Let no signal interrupt any more."""
+        """Ignore all further signals."""
         self._since = self._since or time.monotonic()
         self._may_interrupt_again = False
 
     @contextmanager
     def again(self) -> Generator[None]:
-        """In the block, which handles a KeyboardInterrupt, a second signal raises another one."""
+        """Let one more signal raise KeyboardInterrupt in the block, which handles the first one."""
         self._may_interrupt_again = True
         try:
             yield
@@ -69,7 +69,7 @@ class Stop:
 
 @contextmanager
 def stop_signals_heard_by(hear: Callable[[int, FrameType | None], object]) -> Generator[None]:
-    """Each of them calls `hear` in the block.
+    """Call `hear` for each stop signal during the block.
 
     A signal that the caller of the program ignores, as nohup does, stays ignored.
     """
@@ -86,7 +86,7 @@ def stop_signals_heard_by(hear: Callable[[int, FrameType | None], object]) -> Ge
 
 @contextmanager
 def stop_signals() -> Generator[Stop]:
-    """Any of them raises KeyboardInterrupt in the block; one that nobody takes ends the program."""
+    """Raise KeyboardInterrupt in the block on a stop signal; uncaught, it ends the program."""
     stop = Stop()
     with stop_signals_heard_by(stop.hear):
         try:

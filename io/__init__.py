@@ -1,4 +1,4 @@
-"""Scan files to volumes and back, with their geometry kept exactly.
+"""Conversion of scan files to volumes and back, with their geometry kept exactly.
 
-Knows formats and geometry. Must never know networks, devices, batches or the command line.
+Handles formats and geometry. Must not depend on networks, devices, batches or the command line.
 """

@@ -60,7 +60,7 @@ class ChannelName:
         return (series.patient, series.study, series.reference) if is_one else None
 
     def _is_named(self, word: str) -> bool:
-        """Whether a word names this channel, also as a suffix of BIDS: T1w names T1."""
+        """Return whether a word names this channel, also as a suffix of BIDS: T1w names T1."""
         named, wanted = (text.lower().removesuffix("w") for text in (word, self.name))
         return named == wanted
 
@@ -73,11 +73,11 @@ class ChannelName:
 def in_channels(
     found: Discovery, channels: Sequence[ChannelName], results: Sequence[str]
 ) -> Discovery:
-    """A search whose scans are joined to studies of so many channels, in their order.
+    """Return a search whose scans are joined to studies of so many channels, in their order.
 
-    results: names of the channels that come out; of several each has a result of its own. A study
-    that lacks a channel, or has two scans for one, has that as its obstacle; what fits no channel
-    is skipped. Studies of one channel without a pattern are those that were found.
+    results: names of the output channels; if there are several, each has a result of its own. A
+    study that lacks a channel, or has two scans for one, has that as its blocking error; a scan
+    that fits no channel is skipped. Studies of one channel without a pattern stay as found.
     """
     studies, skipped = list(found.studies), list(found.skipped)
     if len(channels) > 1 or channels[0].pattern:
@@ -88,7 +88,7 @@ def in_channels(
 
 
 def joined(scans: Sequence[Study], channels: Sequence[str]) -> Study:
-    """One study of several scans, which is named after the first; channels: that they are for."""
+    """Return one study of several scans, named after the first; channels: one for each scan."""
     parts = tuple(replace(scan, channel=name) for scan, name in zip(scans, channels, strict=True))
     names = ", ".join(f"{part.channel} {part.name}" for part in parts)
     notes = [f"{part.channel}: {note}" for part in parts for note in part.notes]
@@ -105,7 +105,7 @@ def joined(scans: Sequence[Study], channels: Sequence[str]) -> Study:
 
 
 def with_results(study: Study, channels: Sequence[str]) -> Study:
-    """The study with a result for each channel that comes out: beside each other, if several."""
+    """Return the study with a result for each output channel, in one folder if several."""
     if len(channels) == 1:
         return study
     first = _with_word(study.name, words_of(channels)[0])
@@ -119,7 +119,7 @@ def other_results(first: PurePosixPath, channels: Sequence[str]) -> tuple[PurePo
 
 
 def without_channel(first: PurePosixPath, channels: Sequence[str]) -> PurePosixPath:
-    """The name of the first result without the word that `with_results` gave it."""
+    """Return the name of the first result without the word that `with_results` gave it."""
     if len(channels) == 1:
         return first
     stem, suffix = name_parts(first)
@@ -132,7 +132,7 @@ def _with_word(name: PurePosixPath, word: str) -> PurePosixPath:
 
 
 def name_parts(name: PurePosixPath) -> tuple[str, str]:
-    """A result's name without the suffix of a file of scans, and that; a series has none."""
+    """Return a result's name without the suffix of a file of scans, and that; a series has none."""
     stem = scan_stem(name)
     return stem, name.name[len(stem) :]
 
@@ -175,7 +175,7 @@ def _study_of(scans: Mapping[str, Sequence[Study]], channels: Sequence[ChannelNa
 
 
 def _distinct_names(scans: Sequence[Study]) -> list[str]:
-    """The scans' names, or those of their files if the results of two would have one name."""
+    """Return the scans' names, or their files' names if two results would share a name."""
     names = [str(scan.name) for scan in scans]
     return names if len({*names}) == len(names) else [scan.files[0].name for scan in scans]
 
@@ -188,7 +188,7 @@ _PLACELESS = (
 
 
 def _is_in_one_space(study: Study) -> bool:
-    """Whether its scans say so; files have nothing but their affines to say it with."""
+    """Return whether its scans share one space; files only have their affines to compare."""
     if study.format != "dicom":
         return True
     from .dicom.series import Series
@@ -225,7 +225,7 @@ def _named(channel: str, obstacle: Obstacle) -> Obstacle:
 
 
 def words_of(channels: Sequence[str]) -> tuple[str, ...]:
-    """A word for each channel that may stand in a file's name, no two alike."""
+    """Return a word for each channel that may stand in a file's name, no two alike."""
     found: list[str] = []
     for number, channel in enumerate(channels, 1):
         word = re.sub(r"[^A-Za-z0-9.+-]+", "-", channel).strip("-.")

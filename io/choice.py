@@ -15,20 +15,20 @@ class PathGlobs:
     """Patterns of the paths to take, relative to the input folder that they were found in.
 
     A pattern without a slash is compared with the names of the file and of each folder around it,
-    one with a slash with the whole path. * and ? stay within a name, ** is any number of folders. A
-    folder that fits stands for all that it holds. include: patterns of what is taken; none takes
-    all. exclude: patterns of what is left out all the same.
+    one with a slash with the whole path. * and ? stay within a name, ** matches any number of
+    folders. A folder that matches selects everything in it. include: patterns of paths to take;
+    none takes all. exclude: patterns of paths to leave out all the same.
     """
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
     def excludes(self, place: PurePath) -> bool:
-        """Whether a file, or a folder with all that it holds, is left out by `exclude`."""
+        """Return whether a file, or a folder with all that it holds, is left out by `exclude`."""
         return any(_fits(pattern, place) for pattern in self.exclude)
 
     def refusal(self, place: PurePath, slices: Sequence[PurePath] = ()) -> str | None:
-        """Why what has this path is left out, in words; None if it is taken.
+        """Return why this path is left out, in words; None if it is taken.
 
         slices: the files of a series; a pattern that fits all of them fits the series, too.
         """
@@ -49,7 +49,7 @@ NOT_INCLUDED = "setting include leaves it out"
 
 
 def _fits(pattern: str, place: PurePath) -> bool:
-    """Whether the pattern fits the path, or that of a folder around it."""
+    """Return whether the pattern fits the path, or that of a folder around it."""
     words = [word for word in pattern.split("/") if word not in ("", ".")]
     is_anywhere = "/" not in pattern.rstrip("/")
     return _fit(["**", *words] if is_anywhere else words, place.parts)
@@ -69,7 +69,7 @@ def _fit(words: Sequence[str], parts: Sequence[str]) -> bool:
 OutputFormat: TypeAlias = Literal["same", "nifti", "nrrd", "mha", "dicom"]
 
 SkipKind: TypeAlias = Literal["", "excluded", "synthetic", "mask", "contrast", "modality"]
-"""Rule by which a scan is passed over unless asked for; empty for all else that is skipped."""
+"""Rule by which a scan is skipped unless requested; empty for anything else that is skipped."""
 
 FEWEST_SLICES = 8
 """Default for the fewest slices of a DICOM volume; localizers have fewer in each direction."""
@@ -77,7 +77,7 @@ FEWEST_SLICES = 8
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Filters of DICOM series, and what becomes of the studies that are found.
+    """Filters of DICOM series, and options for the studies that are found.
 
     modalities: those taken, in capitals; empty takes all. series: searched for in a series'
     description and label. fewest_slices: of a volume. allow_uneven: whether stacks with gaps,
@@ -85,7 +85,7 @@ class Choice:
     is shown. format: of the results. keep_private: whether private elements of
     a DICOM source go into its result. links: which of those below the inputs are followed.
     takes: kinds of scans that are taken although they are passed over otherwise. take_maps: whether
-    the maps beside results are. channels: name and pattern of those of a model that are not
+    maps stored next to results are. channels: name and pattern of those of a model that are not
     recognised by suffixes as in BIDS. globs: patterns of paths.
     """
 
@@ -103,7 +103,7 @@ class Choice:
     globs: PathGlobs = ALL_PATHS
 
     def refusal(self, modality: str, description: str, label: str) -> str | None:
-        """Why the filters leave a series out; None if they do not."""
+        """Return why the filters leave a series out; None if they do not."""
         if self.modalities and modality.upper() not in self.modalities:
             return "setting modality leaves it out"
         if self.series and not (self.series.search(description) or self.series.search(label)):

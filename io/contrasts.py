@@ -1,4 +1,4 @@
-"""Contrasts named by words: of a model card, a file's name, the JSON beside it, and of DICOM."""
+"""Contrasts named by words in model cards, file names, JSON sidecars and DICOM."""
 
 import re
 from dataclasses import dataclass, field
@@ -33,8 +33,8 @@ DARK_FLUID = re.compile(r"dark[^a-z0-9]?fluid|da[^a-z0-9]fl(?![a-z0-9])", re.IGN
 class Contrasts:
     """Modalities and weightings that some words name.
 
-    modalities: in DICOM's terms; none if no word is known. weightings: contrasts of these; none if
-    the words leave that open.
+    modalities: in DICOM's terms; none if no word is recognised. weightings: contrasts of these;
+    none if the words leave that open.
     """
 
     modalities: frozenset[str] = field(default_factory=frozenset[str])
@@ -56,7 +56,7 @@ class Contrasts:
         return next(iter(self.modalities)) if len(self.modalities) == 1 else None
 
     def contradicts(self, other: Self) -> bool:
-        """Whether both name something, and nothing that could be the same."""
+        """Return whether both name something, and nothing that could be the same."""
         if self.modalities and other.modalities and not self.modalities & other.modalities:
             return True
         return bool(self.weightings and other.weightings) and not (
@@ -64,6 +64,6 @@ class Contrasts:
         )
 
     def is_met_by(self, other: Self) -> bool:
-        """Whether the other names what this does, as T1 is named where MR is asked for."""
+        """Return whether the other names at least what this names: T1 meets a request for MR."""
         has_weighting = not self.weightings or bool(self.weightings & other.weightings)
         return bool(self.modalities & other.modalities) and has_weighting

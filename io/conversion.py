@@ -28,12 +28,12 @@ AnyScan: TypeAlias = Union[Volume, "SpatialImage", "Image", str, PathLike[str]]
 
 
 def read_scan(path: str | PathLike[str]) -> Volume:
-    """The one volume of a file or folder. Raises ScanError."""
+    """Return the one volume of a file or folder. Raises ScanError."""
     return read(find_scan(Path(path)))
 
 
 def as_volume(scan: AnyScan) -> Volume:
-    """The volume of a scan in memory, or of the one scan of a file or folder. Raises ScanError."""
+    """Return the volume of a scan in memory, a file or a folder of one scan. Raises ScanError."""
     given: Any = scan
     if isinstance(given, Volume):
         sound = volume_of(given.voxels, given.affine)
@@ -55,7 +55,7 @@ def as_volume(scan: AnyScan) -> Volume:
 
 
 def volume_of(voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
-    """A volume of an array, which it shares where it can.
+    """Return a volume of an array, which it shares where it can.
 
     voxels: [i, j, k], whole or floating-point numbers. affine: (4, 4), from (i, j, k, 1) to
     millimetres in RAS+. Raises UnsupportedScanError for other shapes and types.
@@ -93,7 +93,7 @@ def volume_of(voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
 
 
 def from_nibabel(image: "SpatialImage | AnyPath") -> Volume:
-    """The volume of a 3D image that nibabel has opened or made, its voxels as they are stored.
+    """Return the volume of a 3D image that nibabel opened or created, with its stored voxels.
 
     image: or the path of a scan, which is read as `translate_file` reads it. Raises ScanError
     unless it is one volume of plain numbers with an affine.
@@ -124,12 +124,12 @@ def from_nibabel(image: "SpatialImage | AnyPath") -> Volume:
 
 
 def _one_volume(voxels: AnyArray) -> AnyArray:
-    """Without axes of one element behind the third, such as a time that has one moment."""
+    """Remove axes of one element after the third, such as a time axis of one time point."""
     return voxels if np.prod(voxels.shape[3:]) != 1 else voxels.reshape(voxels.shape[:3])
 
 
 def to_nibabel(volume: AnyScan) -> "Nifti1Image":
-    """The volume as a NIfTI image in memory, in the header of its file where that was NIfTI.
+    """Return the volume as a NIfTI image in memory, in the header of its file where that was NIfTI.
 
     volume: or an image, or a path. The image's voxels are those stored, or float32 values where a
     slope or intercept belongs to them. Raises ScanError for what is no scan.
@@ -155,7 +155,7 @@ def to_nibabel(volume: AnyScan) -> "Nifti1Image":
 
 
 def from_simpleitk(image: "Image | AnyPath") -> Volume:
-    """The volume of a 3D image of SimpleITK, with a copy of its voxels.
+    """Return the volume of a 3D image of SimpleITK, with a copy of its voxels.
 
     image: or the path of a scan, which is read as `translate_file` reads it. Raises ScanError
     unless it has three axes and one plain number a voxel.
@@ -179,7 +179,7 @@ def from_simpleitk(image: "Image | AnyPath") -> Volume:
 
 
 def to_simpleitk(volume: AnyScan) -> "Image":
-    """The volume as an image of SimpleITK, whose axes are x, y, z for [i, j, k], in LPS.
+    """Return the volume as an image of SimpleITK, whose axes are x, y, z for [i, j, k], in LPS.
 
     volume: or an image, or a path. The image's voxels are those stored, or float32 values where a
     slope or intercept belongs to them. Raises ScanError for what is no scan.
@@ -202,7 +202,7 @@ def to_simpleitk(volume: AnyScan) -> "Image":
 
 
 def _unscaled(volume: Volume) -> AnyArray:
-    """Its values: the stored voxels themselves where those are the values."""
+    """Return its values: the stored voxels themselves if slope is 1 and intercept is 0."""
     if (volume.slope, volume.intercept) == (1.0, 0.0):
         return volume.voxels
     return volume.values()

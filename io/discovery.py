@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 DIRECTORY = "DICOMDIR"
 START_BYTES = 4096
-"""Bytes of a file that should be DICOM, by which it is recognised as something else."""
+"""Bytes read to recognise a supposed DICOM file as something else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
     """Result of a search, sorted by path.
 
-    skipped: files asked for by name, files that look like scans, DICOM series without a volume to
+    skipped: named files, files that look like scans, DICOM series without a volume to
     translate, and folders that did not open. ignored: how many other files the folders hold.
-    series: every DICOM series, taken or not, by label. studies: what can be translated, or has an
-    obstacle. root: the folder to which the names of studies are relative. named: the inputs.
+    series: every DICOM series, taken or not, by label. studies: those to translate, or with a
+    blocking error. root: the folder to which the names of studies are relative. named: the inputs.
     """
 
     studies: tuple[Study, ...]
@@ -68,11 +68,11 @@ def discover(
     """Find all studies in `inputs`, files or folders, which are searched to any depth.
 
     Results are named relative to the one input folder, or to the folder that all inputs share.
-    A DICOMDIR stands for the folder it lies in. Links that `choice` allows are followed, but no
-    real file is listed twice; links that it does not are skipped as `missed`. Unfinished files and
-    what lies in the folder `output` are left out. A study whose result cannot have the format that
-    is chosen has that as its obstacle. known: what earlier searches of the same inputs read of
-    DICOM files.
+    A DICOMDIR represents its folder. Links that `choice` allows are followed, but no
+    real file is listed twice; others are skipped as `missed`. Unfinished files and the contents
+    of the folder `output` are left out. A study whose result cannot have the chosen format has that
+    as its blocking error. known: DICOM headers read by earlier searches of the same
+    inputs.
     Raises ScanError for an input that is missing, an output over its own source, and one with a
     zero byte in its name.
     """
@@ -174,7 +174,7 @@ def in_format(studies: Iterable[Study], wanted: OutputFormat) -> list[Study]:
 
 
 def _in_format(study: Study, wanted: Format) -> Study:
-    """The study with a result in a format, under its source's name if it has that already."""
+    """Return the study with a result in a format, keeping the source's name if it fits."""
     if study.format == wanted.name:
         return study
     if not wanted.result_suffixes:
@@ -185,9 +185,9 @@ def _in_format(study: Study, wanted: Format) -> Study:
 
 
 def source_of(study: Study) -> Hashable:
-    """Equal for studies of the same files, on the disk, whose results hold the same.
+    """Return a key that is equal for studies of the same files on disk with equal results.
 
-    A study with a file that cannot be looked at is like no other.
+    A study with an inaccessible file equals no other.
     """
     try:
         states = [file.stat() for file in study.files]
@@ -211,7 +211,7 @@ def place_of(scan: Study) -> Path:
 
 
 def is_result(scan: Study) -> bool:
-    """Whether this program made a DICOM series."""
+    """Return whether this program wrote a DICOM series."""
     series = _series_of(scan)
     return series is not None and series.is_result
 
@@ -231,7 +231,7 @@ def _series_of(scan: Study) -> "Series | None":
 
 
 def find_series(search: FileSearch, choice: Choice, known: KnownHeaders | None) -> "list[Series]":
-    """All DICOM series among the files without a telling name; all others are accounted for."""
+    """Find all DICOM series among files of unknown type; the rest are skipped or ignored."""
     headers = scan(sorted(search.unnamed), known)
     namings = _namings(headers) if headers.others or search.unopened else frozenset[str]()
     unreadable = [each for each in headers.unreadable if each.may_be_slice]
@@ -293,9 +293,9 @@ def _content_of(path: Path) -> str:
 def dicom_studies(
     series: "Iterable[Series]", root: Path, listed: Mapping[Path, int]
 ) -> list[Study]:
-    """A study for each series that is or should be a volume; reading it shows what is wrong.
+    """Return a study for each series that is or should be a volume; faults show on reading.
 
-    Its result is a folder beside where the series' files lie together. listed: as of FileSearch.
+    Its result is a folder next to the common folder of the series' files. listed: as of FileSearch.
     """
     return [
         Study(
@@ -316,7 +316,7 @@ def dicom_studies(
 
 
 def without_directory(path: Path) -> Path:
-    """The folder that a DICOMDIR indexes, as its files are searched for themselves."""
+    """Return the folder that a DICOMDIR indexes, as its files are searched for themselves."""
     return path.parent if path.name.upper() == DIRECTORY and path.is_file() else path
 
 
@@ -327,12 +327,12 @@ def _skipped(series: "Series") -> Skipped:
 
 
 def find_scan(path: Path, choice: Choice = EVERYTHING) -> Study:
-    """The one scan of a file or folder. Raises ScanError."""
+    """Return the one scan of a file or folder. Raises ScanError."""
     return only_study(path, discover([path], None, choice))
 
 
 def only_study(path: Path, found: Discovery) -> Study:
-    """The one study that a search of `path` found. Raises ScanError."""
+    """Return the one study that a search of `path` found. Raises ScanError."""
     if len(found.studies) == 1:
         return sound(found.studies[0], path)
     if found.studies:
@@ -345,7 +345,7 @@ def only_study(path: Path, found: Discovery) -> Study:
 
 
 def sound(study: Study, path: Path) -> Study:
-    """A study without an obstacle; path: what errors call it by. Raises ScanError."""
+    """Return a study without a blocking error; path: name in errors. Raises ScanError."""
     if study.obstacle is None:
         return study
     kind = UnsupportedScanError if study.obstacle.kind == "unsupported" else UnreadableScanError

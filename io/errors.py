@@ -2,17 +2,17 @@
 
 ScanError
 ├── UnreadableScanError   missing, truncated, damaged, hostile or forbidden
-├── UnsupportedScanError  a sound file of a kind that this program does not translate
+├── UnsupportedScanError  an intact file of a kind that this program does not translate
 └── WriteError            the result could not be stored
-    └── DiskFullError     for want of room
+    └── DiskFullError     no space left
 """
 
 
 class ScanError(Exception):
-    """This scan fails and the batch goes on; the message says what, where and what to do."""
+    """Error of one scan; the batch continues. The message gives cause, place and remedy."""
 
     def __str__(self) -> str:
-        """The message on one line, also where a path in it holds newlines or is not UTF-8."""
+        """Return the message on one line, even if a path in it has newlines or is not UTF-8."""
         message = super().__str__()
         return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in message)
 
@@ -30,4 +30,4 @@ class WriteError(ScanError):
 
 
 class DiskFullError(WriteError):
-    """The disk, or what this user may have of it, is full."""
+    """Error of a full disk or an exhausted quota."""

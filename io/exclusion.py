@@ -1,4 +1,4 @@
-"""Scans that are no input unless asked for: found they are passed over, named they are refused."""
+"""Scans that are input only on request: found ones are passed over, named ones refused."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +20,9 @@ _TAKEN_BY: dict[SkipKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A reason why a user may not have meant a scan as input.
+    """Reason why a user may not have meant a scan as input.
 
-    words: what it is. kind: of the rule by which it is no input; empty if that is a note only.
+    words: description. kind: of the rule by which it is no input; empty if that is a note only.
     """
 
     words: str

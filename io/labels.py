@@ -16,7 +16,7 @@ _WORDS = {
     *("mask", "masks", "brainmask", "brainmasks", "seg", "segs", "dseg", "probseg", "aseg"),
     *("segmentation", "segmentations", "label", "labels", "labelmap", "labelmaps"),
 }
-"""Last words of a name, besides numbers, that mean it."""
+"""Last words of a name, apart from numbers, that mark it as a mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ def read_mark(file: Path) -> SyntheticMark | None:
 
 
 def labels_of(file: Path, known: KnownHeaders | None = None) -> FileLabels:
-    """Return `read_labels` of a file, or what it gave before if the file has not changed since."""
+    """Return `read_labels` of a file, or its earlier result if the file is unchanged."""
     return known.once(file, read_labels) if known else read_labels(file)
 
 
 def mask_reason(file: Path, known: KnownHeaders | None = None) -> str | None:
-    """Return what marks a file as a mask or the like, in words; None if nothing does.
+    """Return why a file counts as a mask or the like, in words; None if it does not.
 
     file: with the header. known: files that were read before.
     """
@@ -69,7 +69,7 @@ def mask_reason(file: Path, known: KnownHeaders | None = None) -> str | None:
 
 
 def takes_masks(words: Iterable[str]) -> bool:
-    """Whether a model's channels, in words, are masks or segmentations."""
+    """Return whether a model's channels, in words, are masks or segmentations."""
     return any(word in _WORDS for text in words for word in re.split(r"[^a-z0-9]+", text.lower()))
 
 

@@ -9,7 +9,7 @@ from typing import Literal, Self, TypeAlias
 Links: TypeAlias = Literal["inside", "all", "none"]
 
 SYSTEM_FOLDERS = tuple(map(Path, ("/proc", "/sys", "/dev")))
-"""They show processes and devices as files; no link is followed into them."""
+"""Folders that show processes and devices as files; no link is followed into them."""
 
 MOST_LINKS = 40
 """Limit of links in one path, as in Linux."""
@@ -29,11 +29,11 @@ class LinkRule:
 
     @classmethod
     def among(cls, links: Links, inputs: Sequence[Path]) -> Self:
-        """The rule for these inputs, which may be links themselves."""
+        """Return the rule for these inputs, which may be links themselves."""
         return cls(links, tuple(Path(os.path.realpath(path)) for path in inputs))
 
     def refusal(self, link: Path) -> str | None:
-        """Why a link that was met on a search is not followed; None if it is."""
+        """Return why a link that was met on a search is not followed; None if it is."""
         if leads_into_system(link) and not _is_inside(link, filter(is_of_system, self.roots)):
             return "it is a link into a folder of the system, and is not followed"
         if self.links == "none":
@@ -41,7 +41,7 @@ class LinkRule:
         return None if self.links == "all" or _is_inside(link, self.roots) else LEADS_OUT
 
     def admits(self, file: Path, header: Path) -> bool:
-        """Whether the file that a header names for its voxels may be read with it."""
+        """Return whether the file that a header names for its voxels may be read with it."""
         if self.links == "all":
             return not leads_into_system(file)
         if self.links == "none" and file.is_symlink():
@@ -56,18 +56,18 @@ def _is_inside(path: Path, roots: Iterable[Path]) -> bool:
 
 
 def leads_into_system(path: Path) -> bool:
-    """Whether links lead from a path into a folder of the system, if only on their way."""
+    """Return whether links lead from a path into a folder of the system, if only on their way."""
     _, *places = resolutions(path)
     return any(is_of_system(place) for place in places)
 
 
 def is_of_system(place: Path) -> bool:
-    """Whether a path without links is one of the system's folders, or lies in one."""
+    """Return whether a path without links is one of the system's folders, or inside one."""
     return any(place.is_relative_to(folder) for folder in SYSTEM_FOLDERS)
 
 
 def resolutions(path: Path) -> Iterator[Path]:
-    """A path, and what it becomes as its links are replaced one after the other."""
+    """Yield a path, then the paths that result as its links are resolved one by one."""
     yield path
     for _ in range(MOST_LINKS):
         link = first_link(path)
@@ -78,5 +78,5 @@ def resolutions(path: Path) -> Iterator[Path]:
 
 
 def first_link(path: Path) -> Path | None:
-    """The uppermost link on the way to a path; None if there is none."""
+    """Return the uppermost link on the way to a path; None if there is none."""
     return next((each for each in (*reversed(path.parents), path) if each.is_symlink()), None)

@@ -1,4 +1,4 @@
-"""Maps: volumes about a result that stand beside it, such as how far it may be off."""
+"""Maps: volumes about a result, stored next to it, such as its uncertainty."""
 
 import re
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ _MARK = ".map-"
 _NAME = re.compile(r".+\.map-[a-z]+(-[a-z]+)*(\.[a-z]+){0,2}", re.IGNORECASE)
 
 IS_MAP = "its name is that of a map beside a result; rename it if it is a scan"
-"""Why a path is not searched for scans."""
+"""Reason why a path is not searched for scans."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapMark:
-    """Kind of a map, and what determines it besides the result.
+    """Kind of a map, and its parameters in addition to the result's.
 
     kind: of map. words: what its values are, for a series description. recipe: the same text for
     the same choices, another for others.
@@ -28,10 +28,10 @@ class MapMark:
 
 
 def is_map_name(name: str) -> bool:
-    """Whether a file or folder of this name is a map, which is no scan and no result."""
+    """Return whether a file or folder of this name is a map, which is no scan and no result."""
     return bool(_NAME.fullmatch(name))
 
 
 def map_name(stem: str, kind: MapKind, suffix: str) -> str:
-    """The name of a map beside the result that is called `stem` and `suffix`."""
+    """Return the name of a map of the result with this stem and suffix."""
     return f"{stem}{_MARK}{kind}{suffix}"

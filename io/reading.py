@@ -24,12 +24,12 @@ nibabel: Any = _nibabel  # typed only in part
 
 
 def read(study: Study, volume_index: int | None = None, empty: Empty = np.empty) -> Volume:
-    """The study's volume, its voxels in their stored type.
+    """Return the study's volume, its voxels in their stored type.
 
     volume_index: which volume, from 0, of a file that holds several; a file of one ignores it.
-    empty: where the memory of the voxels comes from.
+    empty: allocates the memory of the voxels.
     Raises UnreadableScanError for a missing, forbidden, empty, truncated, damaged or hostile file,
-    and UnsupportedScanError for a sound one that is not a single 3D volume of plain numbers.
+    and UnsupportedScanError for an intact one that is not a single 3D volume of plain numbers.
     """
     with causes_named(study.files[0]):
         _check_starts(study)
@@ -37,7 +37,7 @@ def read(study: Study, volume_index: int | None = None, empty: Empty = np.empty)
 
 
 def read_each(study: Study, empty: Empty = np.empty) -> Iterator[Volume]:
-    """All volumes of a study, in the order of their numbers, each read when it is asked for.
+    """Yield all volumes of a study, in the order of their numbers, each read on demand.
 
     Raises what `read` raises, for a file that is cut off once its end is reached. A DICOM series
     of several is refused.
@@ -53,7 +53,7 @@ def _check_starts(study: Study) -> None:
 
 
 def as_one_study(volumes: Sequence[Volume]) -> tuple[Volume, ...]:
-    """The scans that results are made of; the first, as which they are written, may refer to the
+    """Return the source scans; the first, in whose format results are written, may refer to the
     others.
     """
     return format_named(volumes[0].format).joined(volumes)
@@ -61,7 +61,7 @@ def as_one_study(volumes: Sequence[Volume]) -> tuple[Volume, ...]:
 
 @contextmanager
 def causes_named(path: Path) -> Generator[None]:
-    """Name the cause behind what the file system, isal and nibabel raise."""
+    """Convert errors of the file system, isal and nibabel to ones that name the cause."""
     try:
         yield
     except EOFError as error:
@@ -107,11 +107,11 @@ def _refusal(path: Path, error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """A look at a scan file.
+    """Summary of a scan file's header.
 
     extents: i, j, k. spacing: along them, in millimetres. volumes: how many it holds. unreadable,
-    unsupported: why it would fail; None for each that is not so. notes: what of its geometry has to
-    be believed.
+    unsupported: why it would fail; None for each that does not apply. notes: assumptions about its
+    geometry.
     """
 
     extents: tuple[int, ...] = ()
@@ -188,7 +188,7 @@ def differing_counts(volumes: Sequence[int]) -> str | None:
 
 
 def read_grid(study: Study, volume_index: int | None = None, *, every_volume: bool = False) -> Grid:
-    """Read where the voxels of a study lie, without the voxels. Raises ScanError.
+    """Read the grid of a study, without the voxels. Raises ScanError.
 
     every_volume: whether all of its volumes are to be read, one by one.
     """
@@ -218,8 +218,8 @@ class UnreadScan:
 def look_at(
     study: Study, volume_index: int | None = None, *, every_volume: bool = False
 ) -> UnreadScan:
-    """A scan that `read` would read. Slices of a DICOM series whose headers are not looked at, all
-    but the first and the last, may make more of it.
+    """Return the scan that `read` would read, without its voxels. For a DICOM series only the first
+    and last headers are read; the other slices may change its grid or type.
 
     every_volume: whether all volumes are to be read, as by `read_each`. Raises ScanError.
     """

@@ -39,8 +39,8 @@ _Place: TypeAlias = tuple[int, int]
 class Skipped:
     """A path that is not translated, and why, in words for the report.
 
-    missed: whether there may be scans behind it, so that what was asked for is not all done.
-    reason: those words. kind: of the rule by which it is passed over, if it is a scan.
+    missed: whether it may contain scans that are left unread. reason: those words. kind: of the
+    rule by which it is passed over, if it is a scan.
     """
 
     path: Path
@@ -51,14 +51,14 @@ class Skipped:
 
 @dataclass
 class FileSearch:
-    """A search, and the files that it has met so far.
+    """Search with the files found so far.
 
     output: the real path of the folder whose files are results, not scans, if there is one. rule:
     which links are followed. takes_maps: whether maps beside results are scans. globs: which
     folders below a named one are searched. unnamed: files whose names say no kind, as those of
-    DICOM often do. by_name: those of them that were asked for. unopened: those that cannot be
+    DICOM often do. by_name: those of them that were named. unopened: those that cannot be
     opened. closed: folders that cannot. ignored: how many files are no scans. files: those that may
-    be scans. skipped: those that were asked for and are none. listed: the folders that were
+    be scans. skipped: those that were named and are none. listed: the folders that were
     searched, each with the time of its last change before that, in nanoseconds since 1970.
     """
 
@@ -79,7 +79,7 @@ class FileSearch:
     _repeated: int = 0
 
     def meet(self, named: Path) -> None:
-        """Take a file that was asked for by name, or all scans below a folder."""
+        """Take a named file, or all scans below a folder."""
         if leads_into_system(named):
             self._skip(named, "it leads into a folder of the system", missed=True)
             return
@@ -97,9 +97,9 @@ class FileSearch:
             self._meet_scan(named, self.unnamed)
 
     def _walk(self, root: Path) -> None:
-        """Links last, so that a folder is known by its own name before it is by that of a link.
+        """Search a folder, links last, so that a folder is found by its own name before a link's.
 
-        Each folder goes with the folders around it, by which a link that leads in a circle shows.
+        Each folder is kept with its parents, which reveal circular links.
         """
         guarded = not self._is_result(root)
         in_system = is_of_system(root)
@@ -165,7 +165,7 @@ class FileSearch:
         return folders, linked
 
     def _is_followed(self, link: Path, guarded: bool) -> bool:
-        """Whether to go on to where a link leads; a broken one is reported there."""
+        """Return whether to follow a link; a broken one is reported at its target."""
         if guarded and self._is_result(link):
             return False
         refusal = self.rule.refusal(link) if is_there(link) else None
@@ -206,7 +206,7 @@ class FileSearch:
                 self._pass(path, kind, NOT_REGULAR, missed=False)
 
     def _pass(self, path: Path, kind: list[Path], reason: str, *, missed: bool) -> None:
-        """Note what cannot be opened; missed: whether it may be a scan if its name says no kind."""
+        """Record an unopened path; missed: whether it may be a scan if its name is of no kind."""
         if kind is self.files:
             self._skip(path, reason, missed=True)
         else:
@@ -216,7 +216,7 @@ class FileSearch:
         return bool(self.output) and Path(os.path.realpath(path)).is_relative_to(self.output)
 
     def _is_output(self, folder: Path) -> bool:
-        """Whether a folder in one that holds no results is the output folder itself.
+        """Return whether a folder in one that holds no results is the output folder itself.
 
         The real path of each folder of a deep chain would take long.
         """
@@ -230,7 +230,7 @@ class FileSearch:
 
 
 def _is_own(name: str) -> bool:
-    """Whether this program keeps something there that is neither a scan nor a result."""
+    """Return whether this program keeps something there that is neither a scan nor a result."""
     return is_part(name) or is_record(name)
 
 

@@ -1,4 +1,4 @@
-"""JSON files beside scans, as BIDS and dcm2niix write them, and the names that BIDS has."""
+"""JSON sidecars as BIDS and dcm2niix write them, and BIDS file names."""
 
 import json
 import os
@@ -28,7 +28,7 @@ _OF_OTHER_THINGS = {"pd", "pt"}
 class BidsName:
     """A file name as BIDS has it, such as sub-01_ses-2_T1w, without its extension.
 
-    entities: labels by key, in the name's order. suffix: the word behind the last underscore.
+    entities: labels by key, in the name's order. suffix: the word after the last underscore.
     """
 
     entities: Mapping[str, str]
@@ -36,7 +36,7 @@ class BidsName:
 
     @classmethod
     def parse(cls, stem: str) -> Self | None:
-        """The parts of a name; None for a name of another form."""
+        """Return the parts of a name; None for a name of another form."""
         *entities, suffix = stem.split("_")
         found = [_ENTITY.fullmatch(entity) for entity in entities]
         labels: dict[str, str] = {match[1]: match[2] for match in found if match}
@@ -46,7 +46,7 @@ class BidsName:
 
     @classmethod
     def of_scan(cls, file: Path) -> Self | None:
-        """The parts of a scan's name; None unless it names its subject."""
+        """Return the parts of a scan's name; None unless it names its subject."""
         name = cls.parse(scan_stem(file))
         return name if name and "sub" in name.entities else None
 
@@ -57,7 +57,7 @@ def sidecar_of(scan: Path) -> Path:
 
 
 def read_sidecar(sidecar: Path) -> dict[str, Any]:
-    """The fields of a JSON file; none of one that is missing, is a link, or is damaged."""
+    """Return the fields of a JSON file; none of one that is missing, is a link, or is damaged."""
     try:
         status = sidecar.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_SIDECAR_BYTES:
@@ -85,10 +85,10 @@ def fields_of(scan: Path) -> dict[str, Any]:
 
 
 def dataset_root(scan: Path) -> Path:
-    """The folder of a scan's BIDS dataset.
+    """Return the folder of a scan's BIDS dataset.
 
-    That with a dataset_description.json, or else the folder that holds the subject's, or else the
-    scan's own.
+    It has a dataset_description.json; otherwise it is the parent of the subject's folder, or else
+    the scan's own.
     """
     for folder in scan.parents:
         if os.path.lexists(folder / DATASET_DESCRIPTION):
@@ -98,7 +98,7 @@ def dataset_root(scan: Path) -> Path:
 
 
 def _applicable(scan: Path, name: BidsName) -> Iterator[Path]:
-    """The least specific first: of a folder one, or all that a user left there."""
+    """Yield the least specific first: of a folder one, or all that a user left there."""
     root, own = dataset_root(scan), sidecar_of(scan)
     folders = [folder for folder in reversed(scan.parents) if folder.is_relative_to(root)]
     for folder in folders:
@@ -131,7 +131,7 @@ class ContrastHint:
 
 
 def contrast_hints(study: Study) -> Iterator[ContrastHint]:
-    """Yield what the JSON beside a file says, as of BIDS and dcm2niix, and its name."""
+    """Yield contrast hints from a file's JSON sidecar, as of BIDS and dcm2niix, and its name."""
     file = study.files[0]
     sidecar = read_sidecar(sidecar_of(file))
     for key in ("Modality", "SeriesDescription"):

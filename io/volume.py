@@ -1,4 +1,4 @@
-"""The volume: voxels, where they lie in the patient, and what its writer must keep."""
+"""Volume: voxels, their place in the patient, and the header data its writer must keep."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ def spacing_of(affine: Affine) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why a study that was found cannot be translated as asked.
+    """Blocking error: why a study cannot be translated as requested.
 
     kind: another study has its place, its result cannot have the format or the model does not take
     it, a part of it cannot be read, or its result cannot be written. reason: in words.
@@ -48,16 +48,16 @@ class Study:
 
     name: where its result goes below the output folder, mirroring the input tree; unique within a
     request, so that it stands for the study in rows, events and records. files: every file it is
-    stored in, the one to open first. series: what the search learnt about a DICOM series;
-    opaque to all but its reader. notes: what a user should know about how it is taken. obstacle:
-    None if it can be translated along with the others. text: its own description, where that may be
+    stored in, the one to open first. series: search result of a DICOM series; opaque to
+    all but its reader. notes: remarks for the user on how it is interpreted. obstacle:
+    None if it can be translated along with the others. text: its own description, if that may be
     shown. format: of its files. modality: as DICOM has it, such as MR; "" if unknown.
     scans: of several, each as it was found by itself, in the order of a model's channels; `files`
     are those of all, and all else is as of the first. channel: of a model, that one of several
     scans is for. other_results: where the results of further channels go, as `name`. listed: the
     folders of a DICOM series, each with the time of its last change before it was searched, in
     nanoseconds since 1970; none where files were named one by one. incomplete: that its files are
-    not the whole scan, in words for its result; empty if nothing is known to be missing.
+    not the whole scan, in words for its result; empty if none is known to be missing.
     mirrored: what `results` would be if they mirrored the inputs; none where they do.
     """
 
@@ -78,7 +78,7 @@ class Study:
 
     @property
     def channels(self) -> "tuple[Study, ...]":
-        """Its scans, one by one: itself where it is one."""
+        """Scans of the study, in order; the study itself if it is a single one."""
         return self.scans or (self,)
 
     @property
@@ -94,12 +94,12 @@ class Study:
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """How a result came about, for the formats that record it.
+    """Provenance of a result, for the formats that record it.
 
     source, target: contrasts in words. fingerprint: equal for equal input bytes, model, words of
-    its card, settings and program, and for nothing else. newest_source: when the last of the files
-    that it is made of was stored, in seconds since 1970. shows: what a map is; None for the result
-    itself. channel: which of a study's results, counted from 0. incomplete: as of a `Study`.
+    its card, settings and program, and for nothing else. newest_source: modification time of the
+    newest source file, in seconds since 1970. shows: kind of a map; None for the result itself.
+    channel: which of a study's results, counted from 0. incomplete: as of a `Study`.
     """
 
     model: str
@@ -137,7 +137,7 @@ class Grid:
     extents: along all axes, those of space first. affine: (4, 4), RAS+, millimetres. notes: what of
     it is unverified. voxel_type: of the voxels as they are read. reading_bytes: held at most
     while one of its volumes is read, that included. slope, intercept: as of a volume. is_series:
-    whether its volumes are stored one behind the other, so that all can be read.
+    whether its volumes are stored in sequence, so that all can be read.
     """
 
     extents: tuple[int, ...]
@@ -162,12 +162,12 @@ class Volume:
     voxels: stored values, indexed [i, j, k] as the affine's columns, in the file's voxel type.
     affine: (4, 4), maps (i, j, k, 1) to millimetres in RAS+ (nibabel's convention).
     slope, intercept: a voxel's value is ``stored * slope + intercept``.
-    header: what the format's writer needs to write the same file again; opaque to all others.
+    header: data that the format's writer requires to rewrite the file; opaque to all others.
     keeps_unit: whether its values are in the unit of those that were read, so that a range of them
-    that the header gives still holds. notes: what a user should know about how it was read. mark:
-    what its file is to say of a result; None of a scan. further: extents of the file's axes behind
-    k, where it is one of a series of volumes that are all read, and so of a result of as many; none
-    where it is read alone.
+    that the header gives is still valid. notes: remarks for the user on how it was read. mark:
+    of a result, for its file; None for a scan. further: extents of the file's axes after k, if
+    it is one of a series of volumes that are all read, and so of a result of as many; none if it
+    is read alone.
     """
 
     voxels: AnyArray
@@ -209,5 +209,5 @@ class Volume:
         *,
         keeps_unit: bool = False,
     ) -> "Volume":
-        """The same grid and header around other stored values."""
+        """Return the same grid and header around other stored values."""
         return replace(self, voxels=voxels, slope=slope, intercept=intercept, keeps_unit=keeps_unit)

@@ -22,11 +22,11 @@ def write(
     arrival: Arrival = all_there,
     series: Iterable[AnyArray] | None = None,
 ) -> dict[str, str]:
-    """Store `volume` at `target` in its source's format and header; the suffix says which variant.
+    """Store `volume` at `target` in its source's format and header; the suffix selects the variant.
 
-    A DICOM series becomes a folder, which records the derivation; a scan of another format than the
-    suffix says is converted to that.
-    Changed in the header is only what the voxels change: their type, slope and intercept, the
+    A DICOM series becomes a folder, which records the derivation; a scan of another format than
+    that of the suffix is converted.
+    In the header only what depends on the voxels changes: their type, slope and intercept, the
     number of volumes, and if they are in another unit the display range and the intent. Raises
     WriteError and then leaves nothing behind.
 
@@ -42,7 +42,7 @@ def write(
 
 
 def as_at(target: Path, volume: Volume) -> Volume:
-    """The volume in the format of its target, in a new header if that is another one."""
+    """Return the volume in the format of its target, in a new header if that is another one."""
     source, wanted = format_named(volume.format), result_format(volume.format, target)
     if wanted is source:
         return volume
@@ -75,7 +75,7 @@ def check_voxel_type(volume: Volume, dtype: "np.dtype[Any]") -> None:
 
 
 def files_at(target: Path) -> list[Path]:
-    """The files of a result that is there: those of its folder, or those beside each other."""
+    """Return the files of an existing result: those in its folder, or its header and voxels."""
     if target.is_dir():
         return sorted(path for path in target.rglob("*") if not path.is_dir())
     # Path.exists raises where a name is too long.

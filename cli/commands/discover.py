@@ -1,4 +1,4 @@
-"""`cuda-cyclegan discover`: what lies in files and folders, and what of it would be translated."""
+"""`cuda-cyclegan discover`: scans in files and folders, and which would be translated."""
 
 import sys
 from pathlib import Path

@@ -119,7 +119,7 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What to write and to say."""
+    """Outputs to write, and how much to print."""
 
     json: Path | None
     csv: Path | None
@@ -158,7 +158,7 @@ class _Wanted:
 
 
 def _protocol(name: str, data_range: str | None, mask: Path | None) -> "Protocol":
-    """The rules that were asked for. Raises BadParameter."""
+    """Return the requested protocol. Raises BadParameter."""
     from ...pipelines.evaluation.protocols import SYNTHRAD2025, general
 
     if name == "general":

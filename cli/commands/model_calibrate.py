@@ -168,7 +168,7 @@ def _calibrated(
 
 
 def _compare(model: "Model", found: "Discovery", device: str) -> None:
-    """Show what it would change to translate the scans the other way."""
+    """Show how results differ between patch and whole-volume inference."""
     from ...engine.options import NO_LIMITS
     from ...pipelines.calibration import compare_inference
     from ...pipelines.decisions import check_model, decided

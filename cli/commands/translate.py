@@ -129,9 +129,9 @@ def translate(
 
 
 def _is_all_due(study: StudyOptions) -> bool:
-    """Whether cards may begin before the studies are known, as all of them will be translated.
+    """Return whether GPUs may start before the search is done, as all studies will be translated.
 
-    Those of a cycle check wait: its two networks share out what a card has free before.
+    With a cycle check they wait: its two networks divide the GPU memory that is free beforehand.
     """
     # Path.exists raises where a name is too long.
     is_there = os.path.exists(study.output)  # noqa: PTH110
@@ -141,10 +141,10 @@ def _is_all_due(study: StudyOptions) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """What begins before libraries are loaded.
+    """Work started before libraries are loaded.
 
-    spares: workers of several cards. read_model: waits for the model, and returns or raises what
-    reading it came to.
+    spares: workers of several GPUs. read_model: waits for the model and returns it, or raises the
+    error of reading it.
     """
 
     spares: "SpareWorkers | None"
@@ -153,7 +153,7 @@ class _Begun:
 
 @contextmanager
 def _begun(study: StudyOptions, on: DeviceOptions, *, begins: bool) -> "Generator[_Begun | None]":
-    """Begin with the cards and the model, if they may begin."""
+    """Start the GPUs and the reading of the model, if they may start."""
     if not begins:
         yield None
         return
@@ -164,7 +164,7 @@ def _begun(study: StudyOptions, on: DeviceOptions, *, begins: bool) -> "Generato
 
 
 def _cards(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | None]":
-    """What cards begin with while libraries load: a context, or each of several a worker."""
+    """Start GPU work while libraries load: a context, or for several GPUs a worker on each."""
     from ...engine.startup import early_card_context, several_cards
 
     if several := several_cards(asked):
@@ -175,7 +175,7 @@ def _cards(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | No
 
 
 def opened(request: "Request", context: typer.Context, *, quiet: bool = False) -> "Job":
-    """The job of a request, with a sign of life while its studies are looked for.
+    """Return the job of a request; show a spinner while its studies are searched for.
 
     context: of the command. Raises BadParameter for an option that applies to nothing found.
     """
@@ -191,7 +191,7 @@ def opened(request: "Request", context: typer.Context, *, quiet: bool = False) -
 def _begun_job(
     request: "Request", context: typer.Context, begun: _Begun | None, *, quiet: bool
 ) -> "Generator[Job]":
-    """As `opened`, with a network that opens meanwhile if cards have begun."""
+    """Open the job as `opened` does; if GPUs have started, its network opens meanwhile."""
     if begun is None:
         yield opened(request, context, quiet=quiet)
         return
@@ -206,7 +206,7 @@ def _begun_job(
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What the user wants to see."""
+    """Requested outputs and verbosity."""
 
     report: Path | None
     trace: Path | None
@@ -215,7 +215,7 @@ class _View:
 
     @contextmanager
     def progress(self) -> "Generator[Listen]":
-        """A listener for the batch's events: bars on a terminal, lines elsewhere."""
+        """Yield a listener for the batch's events: bars on a terminal, lines elsewhere."""
         if self.quiet or (console := _console()) is None:
             from ..render.progress_lines import PlainLines
 
@@ -228,7 +228,7 @@ class _View:
 
 
 def _console() -> "Console | None":
-    """A terminal that can show bars; None where nobody would see them move."""
+    """Return a terminal that can show progress bars, else None."""
     if not sys.stderr.isatty():
         return None
     from rich.console import Console
@@ -263,7 +263,7 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
 
 
 def _confirm_replacing() -> None:
-    """Ask whether the results that were named may be replaced, if somebody can answer."""
+    """Ask whether the listed results may be replaced, if a user is at the terminal."""
     from ...pipelines.host.processes import is_in_background
 
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
@@ -277,7 +277,7 @@ def _confirm_replacing() -> None:
 
 
 def _report_so_far(job: "Job", file: Path | None) -> "BatchReport | None":
-    """What the report's file tells of earlier runs. Raises ReportFileError for another's."""
+    """Return the report of earlier runs in the file. Raises ReportFileError for another's."""
     if file is None or file == STDOUT:
         return None
     from ...pipelines.report.comparison import report_so_far
@@ -286,7 +286,7 @@ def _report_so_far(job: "Job", file: Path | None) -> "BatchReport | None":
 
 
 def _whole(earlier: "BatchReport | None", report: "BatchReport", job: "Job") -> "BatchReport":
-    """The report of the whole batch, with what earlier runs did of it."""
+    """Return the report of the whole batch, including the studies of earlier runs."""
     report = replace(report, command=command_line())
     if earlier is None:
         return report
@@ -345,7 +345,7 @@ def _nothing_found(job: "Job") -> Exit:
 def dry_run_shown(job: "Job", *, strict: bool = False) -> Exit:
     """Show what would be done, and return the exit status.
 
-    strict: whether that is 1 if some study would fail or something could not be read.
+    strict: whether the status is 1 if some study would fail or something could not be read.
     """
     from ...pipelines.dry_run import dry_run
     from ...pipelines.translate import new_device_note

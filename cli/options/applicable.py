@@ -1,4 +1,4 @@
-"""Options that can do nothing for what was found, so that a mistake would go unnoticed."""
+"""Check for options that have no effect on the scans found, which may be a mistake."""
 
 import typer
 
@@ -7,10 +7,10 @@ from .values import wrong_value
 
 
 def check_applicable(context: typer.Context, *, holds_files_only: bool) -> None:
-    """Raise BadParameter for an option of DICOM series that was typed where none was found.
+    """Raise BadParameter for an option of DICOM series that was typed although none was found.
 
-    holds_files_only: whether scans were found, and none of DICOM. A config file may well say what
-    is for other folders.
+    holds_files_only: whether scans were found, and none of DICOM. A config file may contain options
+    meant for other folders.
     """
     declared = declared_of(context.command) if holds_files_only else {}
     for name in (name for name, option in declared.items() if option.rules.of_series):

@@ -1,8 +1,8 @@
 """Defaults of options from `cuda-cyclegan.toml`.
 
-A table a command, a key a long option of it: `[worker]` with `until-empty = true`. `[translate]`
-also stands for the same options of `plan`, `submit` and `watch`, and `queue` at the top for that of
-all commands. What is typed comes first, then the environment, then the files.
+One table per command, one key per long option: `[worker]` with `until-empty = true`. `[translate]`
+also sets the same options of `plan`, `submit` and `watch`, and `queue` at the top sets that of all
+commands. The command line takes precedence, then the environment, then the files.
 """
 
 import sys
@@ -29,7 +29,7 @@ _LIKE_TRANSLATE = ("plan", "submit", "watch")
 
 
 def config_defaults(context: typer.Context, named: Path | None) -> Defaults:
-    """The defaults of all commands, as a context takes them. Raises ConfigError.
+    """Return the defaults of all commands, as a context takes them. Raises ConfigError.
 
     The folder's file is named on stderr if the command takes a default from it.
     """
@@ -51,7 +51,7 @@ def config_defaults(context: typer.Context, named: Path | None) -> Defaults:
 
 
 def _warn_of_password(path: Path, tables: Mapping[str, Any]) -> None:
-    """A queue's URL may hold one, which nobody else should read."""
+    """Warn if a file that others can read contains a password in a queue's URL."""
     from ...pipelines.config import is_readable_by_others
     from ...pipelines.jobs.queue.location import has_password
 
@@ -67,7 +67,7 @@ def _warn_of_password(path: Path, tables: Mapping[str, Any]) -> None:
 
 
 def _take(context: typer.Context, path: Path, tables: dict[str, Any], defaults: Defaults) -> None:
-    """Put what a file says over what files before it said."""
+    """Override the defaults from earlier files with those of this file."""
     root = cast("TyperGroup", context.command)
     if "queue" in tables:
         _set_for_all(ConfigValues(context, f"{path}: "), root, tables.pop("queue"), defaults)
@@ -93,18 +93,18 @@ def _tell_use(context: typer.Context, path: Path, tables: Mapping[str, Any]) -> 
 
 
 class ConfigValues:
-    """Where values come from, and how they are checked."""
+    """Checks of values from one place in a config file, which errors name."""
 
     def __init__(self, context: typer.Context, place: str) -> None:
         self._context = context
         self._place = place
 
     def value(self, key: str, option: TyperOption, stated: Any) -> Any:
-        """A value that the option takes. Raises ConfigError, which names the key."""
+        """Return a value that the option accepts. Raises ConfigError, which names the key."""
         return self._checked(key, option, stated)[0]
 
     def taken(self, key: str, option: TyperOption, stated: Any) -> Any:
-        """What the option makes of a value. Raises ConfigError, which names the key."""
+        """Return the option's parsed value. Raises ConfigError, which names the key."""
         return self._checked(key, option, stated)[1]
 
     def _checked(self, key: str, option: TyperOption, stated: Any) -> tuple[Any, Any]:
@@ -116,7 +116,7 @@ class ConfigValues:
         return value, taken
 
     def _as_typed(self, key: str, option: TyperOption, stated: Any) -> Any:
-        """The value in the words of a command line, where 1.5 is no whole number, nor is true."""
+        """Return the value as typed on a command line: neither 1.5 nor true is a whole number."""
         if option.is_flag:
             if not isinstance(stated, bool):
                 raise ConfigError(f"{self._place}{key} must be true or false.")
@@ -133,7 +133,7 @@ class ConfigValues:
 
 
 def named_config(context: typer.Context) -> Path | None:
-    """The file of --config; typer makes a path of its name only for the function that it calls."""
+    """Return the file of --config; typer converts it to a path only for the function it calls."""
     named: str | None = context.find_root().params.get("config")
     return Path(named) if named else None
 
@@ -177,7 +177,7 @@ def _set_for_all(source: ConfigValues, group: TyperGroup, queue: Any, defaults: 
 
 
 def options_of(command: Any) -> dict[str, TyperOption]:
-    """A command's options by what a file calls them: the first long name without its dashes."""
+    """Return a command's options by config key: the first long name without its dashes."""
     return {
         option.opts[0].removeprefix("--"): option
         for option in command.params
@@ -186,6 +186,6 @@ def options_of(command: Any) -> dict[str, TyperOption]:
 
 
 def effects_in(command: Any) -> dict[str, Effect]:
-    """What each option of a command could do in the file of a folder, by what a file calls it."""
+    """Return, by config key, the effect of each option of a command in a folder's config file."""
     effects = effects_of(command)
     return {key: effects[str(option.name)] for key, option in options_of(command).items()}

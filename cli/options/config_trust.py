@@ -1,7 +1,7 @@
-"""What the file of a folder may set.
+"""Options that a config file in a folder may set.
 
-A folder may come from anyone: unpacked, cloned, on a shared disk. What its file may set changes how
-scans are translated and what is printed, and nothing else.
+A folder may come from anyone: unpacked, cloned, on a shared disk. Its config file may only change
+how scans are translated and what is printed.
 """
 
 from collections.abc import Mapping

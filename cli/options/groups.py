@@ -24,7 +24,7 @@ from .values import cuda_limits, wrong_value
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """Where scans are looked for."""
+    """Options for the inputs searched for scans."""
 
     inputs: Annotated[
         list[Path] | None,
@@ -41,7 +41,7 @@ class InputOptions:
     follow_links: FollowLinks = False
 
     def paths(self) -> list[Path]:
-        """Those given as arguments and as options. Raises BadParameter if there is none."""
+        """Return the inputs from arguments and options. Raises BadParameter if there is none."""
         paths = [*(self.inputs or ()), *(self.more or ())]
         if not paths:
             raise wrong_value("INPUT...", "name scan files or folders.")
@@ -49,13 +49,13 @@ class InputOptions:
 
     @property
     def links(self) -> Links:
-        """Which of those below the inputs are followed."""
+        """Links below the inputs that are followed."""
         return links_of(follow=self.follow_links)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
-    """What computes, for those commands that compute themselves."""
+    """Options for the device, in commands that compute themselves."""
 
     device: DeviceName = "auto"
     vram_limit: VramLimit = None
@@ -65,5 +65,5 @@ class DeviceOptions:
     tune_seconds: TuneSeconds = TUNING_SECONDS
 
     def limits(self) -> CudaLimits:
-        """What a program on a device may take. Raises BadParameter."""
+        """Return the limits of a program on a device. Raises BadParameter."""
         return cuda_limits(self.vram_limit, self.tune, self.tune_seconds, self.batch, self.threads)

@@ -1,4 +1,4 @@
-"""The manual page of a command with many options: in panels, what is rarely used last."""
+"""Help of a command with many options, in panels, with rarely used options last."""
 
 from typing import Any, get_args
 

@@ -24,7 +24,7 @@ FORMS = "window:LOW,HIGH, percentile:LOW,HIGH, zscore[:SPREAD], minmax or identi
 
 
 def parsed_intensity(text: str | None, hint: str) -> "IntensityMap | None":
-    """The map; raises BadParameter for the option `hint`."""
+    """Return the map; raises BadParameter for the option `hint`."""
     if text is None:
         return None
     from ...engine.model.model_card import Identity, MinMax, Percentiles, Window, ZScore
@@ -69,7 +69,7 @@ def _numbers(text: str) -> tuple[float, ...] | None:
 
 
 def parsed_names(text: str | None, hint: str) -> tuple[str, ...] | None:
-    """Names of channels, separated by commas, each given once."""
+    """Parse channel names separated by commas, without duplicates."""
     if text is None:
         return None
     names = tuple(name.strip() for name in text.split(","))

@@ -1,4 +1,4 @@
-"""What a command prints: options that commands of every kind take."""
+"""Options for the output of a command, shared by commands of every kind."""
 
 from typing import Annotated, TypeAlias
 

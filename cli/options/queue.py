@@ -16,7 +16,7 @@ from .values import wrong_value
 def _warn_of_password(
     context: typer.Context, option: typer.CallbackParam, queue: str | None
 ) -> str | None:
-    """What is typed stands in the list of processes, which all users of a machine see."""
+    """Warn of a typed password, which all users of a machine can read in its process list."""
     from ...pipelines.jobs.queue.location import has_password
 
     source = context.get_parameter_source(option.name or "")
@@ -74,14 +74,14 @@ BatchName: TypeAlias = Annotated[
 
 
 def checked_batch(text: str) -> str:
-    """A batch's name, or "" for all; others are not printed again, as an address might be meant."""
+    """Return a batch's name, or "" for all. Others are never printed: one may be an address."""
     if text and not BATCH.fullmatch(text):
         raise wrong_value("--only", "it is no batch's name as 'submit' prints it.")
     return text
 
 
 def scheduling_of(priority: Priority, window: str | None) -> SchedulingClass:
-    """The scheduling class of these options. Raises SettingsError."""
+    """Return the scheduling class of these options. Raises SettingsError."""
     from ...pipelines.jobs.queue.schedule import StartWindow
 
     return SchedulingClass(priority, str(StartWindow.parse(window)) if window else "")

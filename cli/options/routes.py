@@ -1,4 +1,4 @@
-"""Routes of a node from `[route.TITLE]` tables: options of `submit`, and what only routes have."""
+"""Routes of a node from `[route.TITLE]` tables: options of `submit` and of routes alone."""
 
 import re
 from collections.abc import Mapping, Set
@@ -24,7 +24,7 @@ _OWN = ("callers", "destination", "tls", *_TIMES)
 
 
 def routes_of(context: typer.Context, named: Path | None) -> "dict[str, Route]":
-    """The routes of the config files that count, by AE title. Raises ConfigError."""
+    """Return the routes of the config files that count, by AE title. Raises ConfigError."""
     from ...pipelines.config import config_files, read_config
 
     found: dict[str, Route] = {}

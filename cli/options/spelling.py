@@ -59,8 +59,8 @@ def declared_of(command: Any) -> dict[str, Option]:
 
 
 def effects_of(command: Any) -> dict[str, Effect]:
-    """Effect of each option of a command, by parameter: the declared one, or the one beside an
-    option of typer's own.
+    """Effect of each option of a command, by parameter: the declared one, or the one in the
+    metadata of an option of typer's own.
     """
     effects: dict[str, Effect] = {}
     for name, metadata in _metadata_of(command):

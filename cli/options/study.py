@@ -1,4 +1,4 @@
-"""Options of `translate` and of all that queue its work: which studies become what."""
+"""Options of `translate` and of commands that queue its jobs: studies and their results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StudyOptions:
-    """Which studies become what: the same for a batch now and for jobs of a queue."""
+    """Options for studies and their results, shared by batches and queued jobs."""
 
     model: Annotated[
         Path,
@@ -61,7 +61,7 @@ class StudyOptions:
         show_phi: bool = False,
         links: Links = "inside",
     ) -> "Request":
-        """What the options ask for; on: None leaves the device to a worker. Raises BadParameter."""
+        """Return the request; on: None leaves the device to a worker. Raises BadParameter."""
         globs = parsed_globs(self.include, self.exclude)
         filters = parsed_choice(self.modality, self.series, self.channel, globs, show_phi=show_phi)
         options = self.settings.options(links)
@@ -84,7 +84,7 @@ class StudyOptions:
 
 @dataclass(frozen=True, slots=True)
 class ArrivingStudyOptions(StudyOptions):
-    """The same for studies of which more may come: their results have a folder, and no file."""
+    """Options for studies that keep arriving: results go to a folder, never to a single file."""
 
     output: Annotated[
         Path,

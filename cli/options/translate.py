@@ -12,7 +12,7 @@ from ...pipelines.settings import OPTIONS
 from .values import VolumeChoice, parsed_volume, wrong_value
 
 DEVICES = ("auto", "cpu", "gpu", "cuda", "cuda:0")
-"""What a shell completes; there may be more cards."""
+"""Shell completions; there may be more GPUs."""
 
 DeviceName: TypeAlias = Annotated[
     str,
@@ -146,7 +146,7 @@ def parsed_choice(
     *,
     show_phi: bool,
 ) -> Choice:
-    """Which scans are taken, and which as which channel. Raises BadParameter."""
+    """Return the filters of scans and the patterns of channels. Raises BadParameter."""
     if modality and not _MODALITIES.fullmatch(modality):
         raise wrong_value("--modality", f"{modality!r} is no list of modalities such as CT,MR.")
     return Choice(
@@ -159,7 +159,7 @@ def parsed_choice(
 
 
 def parsed_globs(include: Sequence[str] | None, exclude: Sequence[str] | None) -> PathGlobs:
-    """Which paths are taken. Raises BadParameter."""
+    """Return the patterns of paths to take. Raises BadParameter."""
     for option, patterns in (("--include", include), ("--exclude", exclude)):
         if any(not pattern.strip("./") for pattern in patterns or ()):
             raise wrong_value(option, "a pattern is empty; name paths such as 'sub-*/anat'.")
@@ -183,5 +183,5 @@ def _channel(text: str) -> tuple[str, str]:
 
 
 def links_of(*, follow: bool) -> Links:
-    """What --follow-links means."""
+    """Return the rule for links that --follow-links sets."""
     return "all" if follow else "inside"

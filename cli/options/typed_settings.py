@@ -27,7 +27,7 @@ _UNLIKE_FIELD: dict[str, tuple[Any, Any]] = {
     "cycle_check": (Path | None, None),
     "cycle_map": (bool, False),
 }
-"""Type and default of parameters whose value is not what their field holds, but is converted."""
+"""Type and default of parameters whose typed value is converted to that of their field."""
 
 _FIELDS = {
     option.shown.name.replace("-", "_"): field for field, option in options_in(TranslateOptions)

@@ -22,12 +22,12 @@ _PATCH = re.compile(r"(\d{1,5}),(\d{1,5}),(\d{1,5})")
 
 
 def wrong_value(option: str, why: str) -> typer.BadParameter:
-    """The refusal of what was given as an option."""
+    """Return the error for a rejected value of an option."""
     return typer.BadParameter(why, param_hint=f"'{option}'")
 
 
 def checked_device(text: str) -> str:
-    """A device's name, as `device_name` makes it of what people type. Raises BadParameter."""
+    """Return the device name that `device_name` parses. Raises BadParameter."""
     try:
         return device_name(text)
     except ValueError as error:
@@ -35,7 +35,7 @@ def checked_device(text: str) -> str:
 
 
 def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, int] | None:
-    """Extents D,H,W, each at least 1."""
+    """Return extents D,H,W, each at least 1."""
     if text is None:
         return None
     found = _PATCH.fullmatch(text)
@@ -54,7 +54,7 @@ class VolumeChoice:
 
 
 def parsed_volume(text: str) -> VolumeChoice:
-    """What --volume says. Raises BadParameter."""
+    """Parse --volume. Raises BadParameter."""
     if text == "all":
         return VolumeChoice(every=True)
     if not _VOLUME.fullmatch(text):
@@ -63,14 +63,14 @@ def parsed_volume(text: str) -> VolumeChoice:
 
 
 def checked_flips(count: int) -> int:
-    """Over how many flips a spread is measured; none, or at least as many as differ."""
+    """Return the number of flips of a TTA spread: 0, or at least FEWEST_FLIPS."""
     if 0 < count < FEWEST_FLIPS:
         raise wrong_value("--spread", f"the spread of {count} is 0; take {FEWEST_FLIPS} or more.")
     return count
 
 
 def checked_name(pattern: str) -> str:
-    """A pattern for names of results; "" is none. Raises BadParameter."""
+    """Return a pattern for names of results; "" is none. Raises BadParameter."""
     try:
         if pattern:
             NamePattern.parse(pattern)
@@ -88,7 +88,7 @@ def parsed_suffixes(text: str) -> tuple[str, ...]:
 
 
 def parsed_size(option: str, text: str | None) -> int | None:
-    """Bytes of a size such as 4GiB or 800 MB."""
+    """Return bytes of a size such as 4GiB or 800 MB."""
     if text is None:
         return None
     found = _SIZE.fullmatch(text)
@@ -104,7 +104,7 @@ def cuda_limits(
     batch: str,
     threads: int | None = None,
 ) -> CudaLimits:
-    """What --vram-limit, --tune, --tune-seconds, --batch and --threads ask for together."""
+    """Combine --vram-limit, --tune, --tune-seconds, --batch and --threads."""
     size, patches = parsed_size("--vram-limit", vram), _parsed_batch(batch)
     return CudaLimits(size, tune, tune_seconds, patches, threads)
 
@@ -118,14 +118,14 @@ def _parsed_batch(text: str) -> int | None:
 
 
 def checked_value(option: str, value: float | None) -> float | None:
-    """A scan's value, which 32-bit floats must hold."""
+    """Return a scan's value, which must fit a 32-bit float."""
     if value is not None and not abs(value) <= _LARGEST_VALUE:
         raise wrong_value(option, f"{value:g} is no value of a scan.")
     return value
 
 
 def checked_file(option: str, path: Path | None) -> Path | None:
-    """A place in a folder that is there, to which a document can be written."""
+    """Return the path if a document can be written there, in an existing folder."""
     if path and not takes_name(path):
         raise wrong_value(option, f"{str(path)!r} is a name that is too long for its disk.")
     if path and (path.is_dir() or not path.parent.is_dir()):

@@ -1,4 +1,4 @@
-"""What people and scripts see: terminal streams, tables, progress and JSON texts.
+"""Output for people and scripts: terminal streams, tables, progress and JSON texts.
 
-May import the records it shows. Must not start work, nor know which command asked.
+May import the records it shows. Must not start work, nor depend on the calling command.
 """

@@ -40,7 +40,7 @@ def unproven(report: BatchReport) -> str:
 def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]:
     """Return the outcome of the batch in a few sentences.
 
-    not_reached: what the studies without a row are called.
+    not_reached: how studies without a row are described.
     """
     if report.model.is_unproven:
         yield f"note: {unproven(report)}"
@@ -185,5 +185,5 @@ def spread_text(deviation: float | None) -> str:
 
 
 def peak_text(peak: PeakMemory | None) -> str:
-    """Nothing where it is not known."""
+    """Return the peak memory as text, empty if unknown."""
     return memory(peak.bytes) if peak else ""

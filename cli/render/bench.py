@@ -1,17 +1,17 @@
-"""Benchmarks as text and as JSON, whose fields are a promise to scripts.
+"""Benchmarks as text and as JSON, whose fields are a stable interface for scripts.
 
 schema      this layout's name and version
 program     version of cuda-cyclegan
 date        ISO 8601 with offset
 device      in words, with the versions of the libraries that computed
-driver      of the card, or null
+driver      of the GPU, or null
 network     in words
 setting     patch [D, H, W], batch, precision
-measured    batch (fewer than asked for where memory was short), latency and call: each median, p5,
+measured    batch (fewer than requested if memory was short), latency and call: each median, p5,
             p95 (seconds) and runs, of a run on the device, and of one from host memory and back;
             patches_per_second, voxels_per_second, flops of a run; memory: planned (null where
             nothing is) and taken, bytes; ceilings: flops and bandwidth a second, or null;
-            joules_per_patch and average_watts of the card during the runs of latency, or null;
+            joules_per_patch and average_watts of the GPU during the runs of latency, or null;
             error of bf16 on the CPU from fp32 (relative L2), else null
 layers      in order, each with layer, operation, plan (null: there is no choice), seconds, flops
             and bytes (null: not known)
@@ -251,7 +251,7 @@ def sweep_line(row: Tried, scan: Scan) -> str:
 
 
 def sweep_table(rows: Sequence[Tried], scan: Scan, columns: int | None) -> Iterator[str]:
-    """All settings; columns: of the terminal, None for no limit. Some of them ran."""
+    """Yield all settings; columns: of the terminal, None for no limit. Some of them ran."""
     ran = [row for row in rows if row.measured]
     highest = max(row.voxels_per_second(scan) for row in ran)
     head = ["ms a run", "patches/s", "tiles", "ms a scan", "memory", "voxels/s", ""]
@@ -324,7 +324,7 @@ def of_measurement(bench: Bench, measured: Measured, results: Sequence[RivalResu
 
 
 def of_sweep(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) -> JsonObject:
-    """All settings that were tried."""
+    """Return all settings that were tried."""
     assert fastest.measured is not None  # only what ran is fastest
     return {
         **_head(bench, fastest.measured.device),

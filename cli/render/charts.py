@@ -177,7 +177,7 @@ _RADIUS = 4.0
 _HIGHEST = 100.0
 """Height of a stack of dots, above which they overlap."""
 _BOX = 9
-"""Height of the bar of the middle half, which lies between dots and axis."""
+"""Height of the bar for the middle half, drawn between dots and axis."""
 
 
 @dataclass(frozen=True, slots=True)

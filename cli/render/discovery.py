@@ -1,4 +1,4 @@
-"""What a search found, as tables and as JSON, whose fields are a promise to scripts."""
+"""Search results as tables and as JSON, whose fields are a stable interface for scripts."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Found:
     """Search result with the header of each study that is no DICOM series.
 
-    search: what was found. headers: of each such study. show_phi: whether descriptions and
+    search: result of the search. headers: of each such study. show_phi: whether descriptions and
     identifiers are shown. volume_index: which volume of a series of several is to be taken.
     """
 
@@ -35,7 +35,7 @@ class Found:
 
     @property
     def series(self) -> "tuple[Series, ...]":
-        """All series, with what is said of the studies that they are."""
+        """All series, with the notes and errors of their studies."""
         studies = {
             id(scan.series): study for study in self.search.studies for scan in study.channels
         }
@@ -112,7 +112,7 @@ def lines(found: Found, columns: int | None) -> Iterator[str]:
 
 
 def reasons(found: Found) -> Iterator[str]:
-    """Why something is refused or left out, and what all comes to."""
+    """Return the reasons why scans are refused or left out, then the totals."""
     search = found.search
     for series in sorted(found.series, key=_name):
         if series.verdict == "refused":
@@ -124,7 +124,7 @@ def reasons(found: Found) -> Iterator[str]:
             yield f"{verb}: {printable(str(study.files[0]))}: {printable(flagged(header.refusal))}"
     for skip in search.skipped:
         if skip.missed or skip.kind:
-            continue  # told as a failure, or with those like it
+            continue  # reported as a failure, or in a group
         yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
     yield from passed_over(search.skipped)
     yield from alike_lines("note", _notes(found), "series or files")

@@ -1,4 +1,4 @@
-"""JSON and HTML documents, and where they go."""
+"""JSON and HTML documents, and their destinations."""
 
 import json
 import sys
@@ -35,7 +35,7 @@ def screen(report: Path | None) -> TextIO:
 
 
 def written(target: Path, size: int) -> str:
-    """Return the message that a file was made. size: its bytes."""
+    """Return the message that a file was written. size: its bytes."""
     return f"Written: {printable(str(target))}, {file_size(size)}"
 
 
@@ -111,7 +111,7 @@ class View:
     plot: Path | None
 
     def progress(self, sentence: str) -> None:
-        """Show what is being done."""
+        """Show the current task."""
         tell([sentence], sys.stderr)
 
     @property
@@ -131,6 +131,6 @@ class View:
             tell(sentences, sys.stdout)
 
     def store(self, content: dict[str, Any]) -> None:
-        """Write the JSON if it was asked for. Raises WriteError."""
+        """Write the JSON if it was requested. Raises WriteError."""
         if self.json:
             write_json(content, self.json)

@@ -122,7 +122,7 @@ PICTURES = 60
 
 
 def page(evaluation: Evaluation) -> str:
-    """Return the page; what has no figures comes first."""
+    """Return the page; studies without figures come first."""
     worst_first = sorted(evaluation.rows, key=_by_error)
     named = [(metric, evaluation.values(metric)) for metric in METRICS]
     return rendered(
@@ -180,7 +180,7 @@ def _figures_of(row: PairRow) -> str:
 
 
 _Rows: TypeAlias = Sequence[tuple[str, ComparedStudy | Failure]]
-"""Names of studies, and what came of each."""
+"""Names of studies with the result or failure of each."""
 
 
 def comparison_lines(rows: _Rows, columns: int | None) -> Iterator[str]:
@@ -202,7 +202,7 @@ def comparison_lines(rows: _Rows, columns: int | None) -> Iterator[str]:
 
 
 def comparison_reasons(rows: _Rows) -> Iterator[str]:
-    """Why studies could not be compared."""
+    """Yield why studies could not be compared."""
     for name, row in rows:
         if isinstance(row, Failure):
             yield f"not compared: {printable(name)}: {failure_text(row)}"

@@ -1,4 +1,4 @@
-"""What model files and checkpoints hold, as text and as JSON for scripts."""
+"""Contents of model files and checkpoints, as text and as JSON for scripts."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -89,7 +89,7 @@ def proof(found: Verification) -> str:
 
 
 def model_lines(model: Model, columns: int | None) -> Iterator[str]:
-    """Describe a model's card."""
+    """Describe a model card."""
     card = model.card
     yield f"Model {printable(card.name)}"
     yield ""
@@ -311,7 +311,7 @@ def _spelled_maps(maps: ChannelMaps) -> str:
 
 
 def spelled(intensity: IntensityMap) -> str:
-    """An intensity map as the options of `model import` take it."""
+    """Return an intensity map as the options of `model import` take it."""
     match intensity:
         case Window(low, high):
             return f"window:{_plain(low)},{_plain(high)}"

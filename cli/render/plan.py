@@ -1,4 +1,4 @@
-"""What `plan` shows."""
+"""Output of `plan`."""
 
 from collections.abc import Iterator, Sequence
 
@@ -44,10 +44,10 @@ def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
 
 
 def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str) -> Iterator[str]:
-    """Why studies would fail and files are skipped, and what a run would come to.
+    """Return why studies would fail and files are skipped, and the memory a run would use.
 
-    Skips behind which scans may be missed are told elsewhere, as failures. no_card: why no GPU is
-    used, "" if that need not be said.
+    Skipped paths that may contain unread scans are reported elsewhere, as failures. no_card: why no
+    GPU is used, "" if that need not be reported.
     """
     rows = plan.rows
     failed = [row for row in rows if row.failure]

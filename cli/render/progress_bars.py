@@ -23,7 +23,7 @@ from .text import duration, printable, printable_lines, scaled
 
 WIDEST = 120
 ECHO = "^C"
-"""What a terminal adds behind the bars; on a full line it would push them up, out of reach."""
+"""Text that a terminal adds after the bars; on a full line it would scroll them out of reach."""
 
 
 class LiveProgress:
@@ -130,7 +130,7 @@ class LiveProgress:
         self._progress.console.print(Text(text))
 
     def _tell(self, sentence: str) -> None:
-        """Above the bars, as wide as the terminal, which they need not be."""
+        """Print above the bars, over the full width of the terminal."""
         for line in broken(sentence, self._console.width - len(ECHO)):
             self._progress.console.print(Text(line), soft_wrap=True)
 

@@ -1,4 +1,4 @@
-"""Progress as plain lines, one a study, for logs and pipes; and what --quiet leaves of them."""
+"""Progress as plain lines, one per study, for logs and pipes; fewer with --quiet."""
 
 import sys
 from collections import Counter
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PlainLines:
-    """Tells a batch's events on stderr."""
+    """Listener that prints a batch's events on stderr."""
 
     def __init__(self, *, quiet: bool, verbose: bool) -> None:
         self._quiet = quiet
@@ -52,7 +52,7 @@ class PlainLines:
 
 
 def device_line(device: str, note: str | None) -> str:
-    """Name the device that computes, and why if nobody chose it."""
+    """Name the device that computes, with the reason if it was chosen automatically."""
     return f"Device: {device}" + (f" ({note})" if note else "")
 
 
@@ -64,7 +64,7 @@ def tuning_line(share: float) -> str:
 
 
 def opening_line(planned: "tuple[PlannedStudy, ...]") -> str:
-    """Count studies that are made, remade with the reason, kept, or refused."""
+    """Count studies that are translated, translated again with the reason, kept, or refused."""
     due = [plan for plan in planned if plan.action == "translate"]
     again = Counter(plan.reason for plan in due if plan.reason)
     parts = [f"{len(due)} to translate"]

@@ -1,4 +1,4 @@
-"""What past batches came to, alone or compared, as text and as a page."""
+"""Reports of past batches, alone or compared, as text and as a page."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ BAR = 30
 """Columns of a stage that takes all the time."""
 
 MOST_IN_TIMELINE = 40
-"""Studies whose time is shown line by line."""
+"""Maximum number of studies with a line of their own in the timeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _stage_bars(one: StoredReport) -> Iterator[str]:
 
 
 def _timeline(batch: BatchReport, columns: int | None) -> Iterator[str]:
-    """Studies below each other over one time, so that those at work together are seen."""
+    """Draw studies below each other on one time axis, so that overlapping ones show."""
     rows = batch.by_start()
     if not rows:
         return
@@ -240,7 +240,7 @@ class _Batch:
 
 
 def page(stored: Sequence[StoredReport]) -> str:
-    """Return the page; what failed comes first in each batch."""
+    """Return the page; failures come first in each batch."""
     title = " and ".join(one.file.name for one in stored[:2])
     return rendered(
         "batch.html.j2",

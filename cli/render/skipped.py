@@ -1,4 +1,4 @@
-"""Inputs that are no study: what was passed over, left out or not found."""
+"""Inputs that are no study: passed over, left out or not found."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def passed_over(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
-    """Lines about scans that were found and are no input unless asked for."""
+    """Return lines about scans that were found but are no input unless requested."""
     rows = ((str(row.path), flagged(row.reason)) for row in skipped if row.kind)
     told = ((printable(path), printable(reason)) for path, reason in rows)
     return alike_lines("passed over", told, "files or series")
 
 
 def nothing_found(inputs: Iterable[Path], skipped: "Iterable[Skip | Skipped]") -> str:
-    """Why no study was found, in a sentence."""
+    """Return why no study was found, in a sentence."""
     why, rows = "; name scan files, or folders that hold some", list(skipped)
     for row in rows[:1]:
         others = f" ({len(rows) - 1} more are skipped)" if len(rows) > 1 else ""

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 GAP = "  "
 WIDEST_CELL = 30
-"""Columns of a cell in the middle of a listing, so that the words behind it have room."""
+"""Maximum columns of a cell in the middle of a listing, so that later cells fit."""
 _NARROWEST_CELL = 16
 
 
@@ -18,7 +18,7 @@ _NARROWEST_CELL = 16
 class Row:
     """Study and its figures; the last figure is a word, aligned left.
 
-    name: what the row is about.
+    name: subject of the row.
     """
 
     name: str
@@ -39,8 +39,8 @@ class TextTable:
     def lines(self, columns: int | None) -> Iterator[str]:
         """Return the table as lines.
 
-        columns: width of the terminal, or None for no limit. Of a name that leaves its figures no
-        room the middle goes; where that is not enough, figures go, those before the last first.
+        columns: width of the terminal, or None for no limit. If a line is too long, the middle of
+        its name is cut; if that is not enough, figures are dropped, those before the last first.
         """
         if not self.rows:
             return
@@ -66,7 +66,7 @@ class TextTable:
 
     @property
     def figures_width(self) -> int:
-        """Columns that everything behind the name takes."""
+        """Return the number of columns used after the name."""
         widths = self._figure_widths()
         return sum(widths) + len(GAP) * len(widths)
 
@@ -92,7 +92,7 @@ def _line(row: Row, name_width: int, widths: Sequence[int]) -> str:
 
 
 def listing(rows: Sequence[Sequence[str]], columns: int | None) -> Iterator[str]:
-    """Facts as lines: a subject, and cells of words behind it that are broken to fit.
+    """Return facts as lines: a subject, then cells of words that are wrapped to fit.
 
     columns: width of the terminal, or None for no limit.
     """
@@ -117,7 +117,7 @@ def _wrapped(cell: str, width: int) -> list[str]:
 
 GONE = "…"
 NARROWEST = 12
-"""Columns below which a name is not told from others."""
+"""Columns below which names cannot be distinguished."""
 
 
 def shortened(text: str, width: int) -> str:
@@ -129,7 +129,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def told_apart(names: Sequence[str], width: int) -> list[str]:
-    """Each as `shortened`, but with what tells it from those that would look the same."""
+    """Shorten each name as `shortened` does, keeping the part that makes it unique."""
     short = [shortened(name, width) for name in names]
     alike: dict[str, set[str]] = {}
     for name, shown in zip(names, short, strict=True):

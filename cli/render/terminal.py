@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 _PLAIN = {"─": "-", "█": "#", "·": ".", "…": "."} | dict.fromkeys("▏▎▍▌▋▊▉", "#")
-"""What stands for the characters that tables and bars are drawn with."""
+"""ASCII replacements for the characters that tables and bars are drawn with."""
 
 
 def _replaced(error: UnicodeError) -> tuple[str, int]:
-    """Replace for a narrow encoding: plain drawings, and escapes for all else."""
+    """Replace characters missing in the encoding: drawings by ASCII, all others by escapes."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lost = error.object[error.start : error.end]
@@ -35,9 +35,10 @@ def _replaced(error: UnicodeError) -> tuple[str, int]:
 class LastingStream(io.TextIOWrapper):
     """Standard output or error, to which writing never fails.
 
-    A batch goes on when the reader of its log is gone: the studies matter more. From then on the
-    stream leads nowhere. What a full disk does not take is lost alone, for a service may run for
-    months after it. lost: why something is missing that somebody still reads; None if nothing is.
+    A batch goes on when the reader of its log has closed it: the studies matter more. From then on
+    output is discarded. After a full disk only the affected output is lost, as a service may run
+    for months after it. lost: why output is missing although its reader is there; None if none
+    is.
     """
 
     lost: OSError | None = None
@@ -99,7 +100,7 @@ def _settled(stream: TextIO | None) -> LastingStream:
 
 
 def say(line: str, stream: TextIO) -> None:
-    """Print a line at once."""
+    """Print a line and flush it."""
     stream.write(f"{line}\n")  # in one go, for others may write to the same log
     stream.flush()
 
@@ -110,7 +111,7 @@ def log(text: str) -> None:
 
 
 def tell(sentences: Iterable[str], stream: TextIO) -> None:
-    """Say sentences, on a terminal broken between words with their further lines indented."""
+    """Print sentences, on a terminal wrapped between words with further lines indented."""
     columns = columns_of(stream)
     for sentence in sentences:
         lines = [sentence] if columns is None else broken(sentence, columns)
@@ -141,14 +142,14 @@ def broken(sentence: str, columns: int) -> list[str]:
 
 
 PATIENCE = 1.0
-"""Seconds until it appears; what is done sooner needs none."""
+"""Seconds before the spinner appears; shorter tasks show none."""
 
 SEARCHING = "Looking for studies"
 
 
 @contextmanager
 def spinner(what: str) -> Generator[Callable[[str], None]]:
-    """Show on stderr what is done and for how long, until the block ends; yields what renames it.
+    """Show the task and its elapsed time on stderr during the block; yield a function to rename it.
 
     Only a terminal is shown anything. The block prints nothing on stdout.
     """

@@ -1,4 +1,4 @@
-"""How names, numbers, bars and settings read in a terminal."""
+"""Text of names, numbers, bars and settings in a terminal."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -47,7 +47,7 @@ def scaled(value: float) -> str:
 
 
 def memory(value: int) -> str:
-    """Bytes of memory in MiB, in GiB from 1000 MiB on, and in KiB where there is no whole MiB."""
+    """Return bytes in MiB, in GiB from 1000 MiB on, and in KiB below 1 MiB."""
     mebibytes = value / 2**20
     if 0 < mebibytes < 1:
         return f"{mebibytes * 1024:.0f} KiB"
@@ -55,7 +55,7 @@ def memory(value: int) -> str:
 
 
 def file_size(value: int) -> str:
-    """Bytes of a file: 950 B, 45.6 kB, 1.23 MB."""
+    """Return bytes of a file: 950 B, 45.6 kB, 1.23 MB."""
     return quantity(value, "B")
 
 
@@ -99,7 +99,7 @@ _OF_COMMANDS = (
 @cache
 def known_settings() -> frozenset[str]:
     """Return the options that messages of the engine and the pipelines name, as "setting NAME" or
-    "setting NAME=VALUE"; these layers do not know how a command line spells them.
+    "setting NAME=VALUE"; these layers are independent of the spelling on a command line.
     """
     from ...pipelines.settings import OPTIONS
 
@@ -126,13 +126,13 @@ def option(setting: str) -> str:
 
 
 MOST_ALIKE = 3
-"""Of names with the same words that have a line each."""
+"""Maximum number of names with the same words that are listed one per line."""
 
 
 def alike_lines(kind: str, told: Iterable[tuple[str, str]], what: str = "studies") -> Iterator[str]:
-    """`KIND: NAME: WORDS` for each name and words, in the order in which the words first come.
+    """Return `KIND: NAME: WORDS` for each pair, in the order in which the words first occur.
 
-    what: the names are of.
+    what: kind of the named things.
     """
     alike: dict[str, list[str]] = {}
     for name, words in told:

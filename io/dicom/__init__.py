@@ -1,4 +1,4 @@
-"""DICOM series: files joined to series, each of which is one grid, or the reason why it is none.
+"""DICOM series: files grouped into series, each with one grid or the reason why it has none.
 
-May import files, choices and the volume. Must not know other formats, the search, nor networks.
+May import files, choices and the volume. Must not depend on other formats, the search or networks.
 """

@@ -54,7 +54,7 @@ class Acceptance:
 def accepted(
     frames: Sequence[Frame], trouble: str | None, choice: Choice, *, is_whole: bool
 ) -> Acceptance:
-    """The verdict on images that show the same in one orientation, sorted by their depth.
+    """Return the acceptance of images of one kind and orientation, sorted by depth.
 
     trouble: why it is unknown which volume they are; None mostly. is_whole: whether their
     SeriesInstanceUID has no other images.
@@ -127,7 +127,7 @@ def _numbering_notes(volumes: Sequence[Stack]) -> Iterator[str]:
 
 
 def _on_grid(volumes: tuple[Stack, ...], notes: tuple[str, ...], choice: Choice) -> Acceptance:
-    """Volumes with their grid, or refused because of it."""
+    """Return volumes with their grid, or refused because of it."""
     grids = [grid_of(volume) for volume in volumes]
     first = volumes[0][0]
     taken = Acceptance(
@@ -150,7 +150,7 @@ def _on_grid(volumes: tuple[Stack, ...], notes: tuple[str, ...], choice: Choice)
 
 
 def _places(part: Sequence[Frame]) -> list[list[Frame]]:
-    """Frames, sorted by depth, at each place; those at one place in the order they were made."""
+    """Return the frames at each place by depth; those at one place in order of acquisition."""
     normal = normal_of(part[0])
     depths = np.array([depth_of(frame, normal) for frame in part])
     starts = [0, *map(int, np.flatnonzero(np.diff(depths) > SAME_PLACE_MM) + 1)]
@@ -175,7 +175,7 @@ def _sizes_in_words(part: Iterable[Frame]) -> str:
 
 
 def _volumes_of(places: Sequence[Sequence[Frame]]) -> tuple[Stack, ...] | None:
-    """Volumes of one slice a place, in the order they were made; None if headers do not say.
+    """Return volumes of one slice per place, by acquisition order; None if headers do not give it.
 
     places: the frames at each place, equally many, along the stack.
     """
@@ -189,7 +189,7 @@ def _volumes_of(places: Sequence[Sequence[Frame]]) -> tuple[Stack, ...] | None:
 
 
 def _by_signs(places: Sequence[Sequence[Frame]], signs: Sequence[str]) -> tuple[Stack, ...] | None:
-    """Volumes whose slices share these signs, if each then has one slice a place."""
+    """Return volumes whose slices share these signs, if each then has one slice a place."""
     values = attrgetter(*signs)
     groups: dict[Any, list[Frame]] = defaultdict(list)
     for place in places:
@@ -206,7 +206,7 @@ def _by_signs(places: Sequence[Sequence[Frame]], signs: Sequence[str]) -> tuple[
 
 
 def _by_number(places: Sequence[Sequence[Frame]]) -> tuple[Stack, ...] | None:
-    """Volumes by instance numbers that run through volume after volume, or place after place."""
+    """Return volumes by instance numbers that run volume by volume or place by place."""
     ranked = [sorted(place, key=lambda frame: frame.image) for place in places]
     volumes = tuple(zip(*ranked, strict=True))
     spans = [[frame.image for frame in volume] for volume in volumes]

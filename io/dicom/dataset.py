@@ -1,7 +1,7 @@
 """DICOM data sets: pydicom, kept quiet and within bounds, and values of elements.
 
-What pydicom says about a bad value may quote a patient's data, and no file may take far more memory
-than its bytes.
+pydicom's message about a bad value may quote a patient's data, and no file may take far more memory
+than its size.
 """
 
 import io
@@ -43,7 +43,7 @@ logging.getLogger("pydicom").propagate = False
 
 @cache
 def tag_of(keyword: str) -> Any:
-    """The number of an element."""
+    """Return the number of an element."""
     return pydicom.tag.Tag(keyword)
 
 
@@ -52,7 +52,7 @@ _SHARED_BYTES = 128
 
 
 def with_shared_values(header: Any) -> Any:
-    """A header that was read, with its short elements decoded; not to be written to a file.
+    """Return a header that was read, with its short elements decoded; not to be written to a file.
 
     The images of a series repeat most of their header: a value that many files hold is decoded once
     and kept once. What cannot be decoded stays as it was stored.
@@ -73,7 +73,7 @@ def with_shared_values(header: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def _decoded(element: Any, encoding: str | tuple[str, ...]) -> Any:
-    """An element of one value or several; None of those that other elements have a say in."""
+    """Return an element with decoded values; None for a sequence or an ambiguous type."""
     own = element.tag == tag_of("SpecificCharacterSet")
     text = "iso8859" if own else encoding if isinstance(encoding, str) else list(encoding)
     found = pydicom.dataelem.convert_raw_data_element(element, encoding=text)
@@ -81,7 +81,7 @@ def _decoded(element: Any, encoding: str | tuple[str, ...]) -> Any:
 
 
 def encoded(dataset: Any, *, is_implicit: bool) -> bytes:
-    """The elements alone, in little endian."""
+    """Return the elements alone, in little endian."""
     buffer = pydicom.filebase.DicomBytesIO()
     buffer.is_little_endian, buffer.is_implicit_VR = True, is_implicit
     pydicom.filewriter.write_dataset(buffer, dataset)
@@ -99,7 +99,7 @@ class Template:
         self._encoded = pydicom.dcmread(buffer)
 
     def copy(self) -> Any:
-        """A data set of its own with these elements, to be stored in explicit little endian."""
+        """Return a new data set of these elements, to be stored in explicit little endian."""
         encoded = self._encoded
         dataset = pydicom.Dataset({tag: encoded.get_item(tag) for tag in encoded.keys()})  # noqa: SIM118
         dataset.set_original_encoding(False, True, encoded.original_character_set)
@@ -116,11 +116,11 @@ def _meta() -> Any:
 DataSet: TypeAlias = Any
 """A pydicom data set; its elements have no static types."""
 _MOMENT = re.compile(r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d(?:\.\d+)?)", re.ASCII)
-"""Start of a date-time, or of a date with a time behind it; an offset from UTC may follow."""
+"""Start of a date-time, or of a date followed by a time; an offset from UTC may follow."""
 
 
 def numbers(dataset: DataSet, keyword: str, count: int) -> tuple[float, ...]:
-    """The element's values if they are `count` finite numbers, else nothing."""
+    """Return the element's values if they are `count` finite numbers, else nothing."""
     value = _value(dataset, keyword)
     values = [value] if isinstance(value, int | float) else value
     try:
@@ -137,13 +137,13 @@ def places(dataset: DataSet, keyword: str, count: int) -> tuple[float, ...]:
 
 
 def number(dataset: DataSet, keyword: str, default: float = 0.0) -> float:
-    """The element's first value if it is a finite number, else the default."""
+    """Return the element's first value if it is a finite number, else the default."""
     found = numbers(dataset, keyword, 1)
     return found[0] if found else default
 
 
 def is_no_number(dataset: DataSet, keyword: str) -> bool:
-    """Whether the element holds something, and that is not one finite number."""
+    """Return whether the element holds something, and that is not one finite number."""
     element = dataset.get_item(tag_of(keyword))
     raw = b"" if element is None or element.value is None else element.value
     stored = raw.strip(b" \0") if isinstance(raw, bytes) else str(raw)
@@ -151,7 +151,7 @@ def is_no_number(dataset: DataSet, keyword: str) -> bool:
 
 
 def words(dataset: DataSet, keyword: str) -> tuple[str, ...]:
-    """The element's values as text, without padding."""
+    """Return the element's values as text, without padding."""
     value = _value(dataset, keyword)
     if value is None or value == "":
         return ()
@@ -161,19 +161,19 @@ def words(dataset: DataSet, keyword: str) -> tuple[str, ...]:
 
 
 def word(dataset: DataSet, keyword: str) -> str:
-    """The element's first value as text, or nothing."""
+    """Return the element's first value as text, or nothing."""
     found = words(dataset, keyword)
     return found[0] if found else ""
 
 
 def items(dataset: DataSet, keyword: str) -> tuple[DataSet, ...]:
-    """The items of a sequence, or none."""
+    """Return the items of a sequence, or none."""
     value = _value(dataset, keyword)
     return tuple(value) if value is not None and not isinstance(value, str | bytes) else ()
 
 
 def seconds(*texts: str) -> float:
-    """A DICOM date-time, or date and time, in seconds since year 1; 0 if it is incomplete."""
+    """Return a DICOM date-time, or date and time, in seconds since year 1; 0 if incomplete."""
     found = _MOMENT.match("".join(texts).replace(":", ""))
     if found is None:
         return 0.0
@@ -186,7 +186,7 @@ def seconds(*texts: str) -> float:
 
 
 def _value(dataset: DataSet, keyword: str) -> Any:
-    """An element's value; None where it is missing or its text is no value of its kind."""
+    """Return an element's value; None where it is missing or its text is no value of its kind."""
     try:
         element = dataset.get(tag_of(keyword))  # which takes half as long as by the keyword
     except PARSING_ERRORS:
@@ -203,7 +203,7 @@ _TAGS_OF_PIXELS = b"\xe0\x7f\x10\0", b"\x7f\xe0\0\x10"
 _LONG_VALUE = 1024
 _TAG_AND_LENGTH = 8
 _MOST_BYTES_OF_A_HEADER = 64 << 20
-"""Limit of a deflated data set, besides its pixels."""
+"""Limit of a deflated data set, without its pixels."""
 _AT_ONCE = 1 << 16
 _PIXELS = frozenset(tag_of(f"{kind}PixelData") for kind in ("", "Float", "DoubleFloat"))
 
@@ -262,7 +262,7 @@ def read_partial(file: BinaryIO, stop_when: StopWhen | None = None, **options: A
 
 
 def is_of_pixels(tag: int, _kind: str | None, _length: int) -> bool:
-    """Whether an element holds pixels."""
+    """Return whether an element holds pixels."""
     return tag in _PIXELS
 
 
@@ -288,7 +288,7 @@ def _read(source: "BinaryIO | _Source", stop_when: StopWhen | None, **options: A
 
 
 def _promised(header: Any) -> int:
-    """Bytes of pixels by the header. Raises ValueError, TypeError."""
+    """Return the number of bytes of pixels that the header states. Raises ValueError, TypeError."""
     numbers = ("Rows", "Columns", "BitsAllocated", "SamplesPerPixel", "NumberOfFrames")
     promised = 1
     for name in numbers:
@@ -301,7 +301,7 @@ class _DeflatedError(Exception):
 
 
 class _Source:
-    """A file as pydicom reads it. All of the rest at once it asks for to unpack that."""
+    """File interface for pydicom, which reads all of the rest in one call to unpack it."""
 
     def __init__(self, file: "BinaryIO | _Inflated") -> None:
         self._read = file.read
@@ -312,7 +312,7 @@ class _Source:
         self.trouble: Exception | None = None
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes; what it raises is kept as `trouble`."""
+        """Return the next bytes; an error raised is kept as `trouble`."""
         try:
             return self._next(size)
         except Exception as error:
@@ -337,9 +337,9 @@ class _Source:
 
 
 class _Inflated:
-    """A file whose data set is unpacked as far as it is read.
+    """File whose deflated data set is unpacked as it is read.
 
-    start: where the file begins. packed_at: where its packed data set does. most: bytes of it all.
+    start: offset of the file. packed_at: offset of its packed data set. most: bytes of it all.
     """
 
     def __init__(self, file: BinaryIO, start: int, packed_at: int) -> None:
@@ -362,7 +362,7 @@ class _Inflated:
         return self._at
 
     def read(self, size: int) -> bytes:
-        """The next bytes. Raises EOFError, TooLargeError and zlib.error."""
+        """Return the next bytes. Raises EOFError, TooLargeError and zlib.error."""
         while len(self._known) < self._at + size and not self._inflater.eof:
             packed = self._inflater.unconsumed_tail or self._file.read(_AT_ONCE)
             if not packed:

@@ -1,4 +1,4 @@
-"""Frames of enhanced multi-frame objects, whose geometry lies in functional groups."""
+"""Frames of enhanced multi-frame objects, with geometry in functional groups."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +17,11 @@ _NOTHING: DataSet = pydicom.Dataset()
 """Stand-in for a group that is missing; never changed."""
 _AGENTS = "ContrastBolusUsageSequence"
 _OF_PLACES = {tag_of("StackID"), tag_of("InStackPositionNumber"), tag_of("ImagePositionPatient")}
-"""Dimensions that say where a frame lies, which its position says better."""
+"""Dimensions that give the place of a frame, for which its position is more exact."""
 
 
 def enhanced_frames(path: Path, uid: str, dataset: DataSet) -> Iterator[Frame]:
-    """The frames of one file; none at all if any of them does not say where it lies."""
+    """Yield the frames of one file; none at all if the position of any is missing."""
     reference, modality = word(dataset, "FrameOfReferenceUID"), modality_in(dataset)
     dimensions, series = _other_dimensions(dataset), int(number(dataset, "SeriesNumber"))
     component = word(dataset, "ComplexImageComponent")
@@ -61,13 +61,13 @@ class FrameGroups:
         self.shared = shared
 
     def __call__(self, keyword: str) -> DataSet:
-        """The one item of a group, or an empty data set."""
+        """Return the one item of a group, or an empty data set."""
         found = items(self.own, keyword) or items(self.shared, keyword)
         return found[0] if found else _NOTHING
 
 
 def frame_groups(dataset: DataSet) -> Iterator[FrameGroups]:
-    """The groups of every frame, in the file's order."""
+    """Yield the groups of every frame, in the file's order."""
     shared = items(dataset, SHARED)
     for own in items(dataset, PER_FRAME):
         yield FrameGroups(own, shared[0] if shared else pydicom.Dataset())

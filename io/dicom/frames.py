@@ -1,4 +1,4 @@
-"""Records of a DICOM file and of its frames, as far as they are known before a pixel is read."""
+"""Records of a DICOM file and its frames, from headers alone."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Values that may distinguish frames at one place; zeros where the header says nothing.
+    """Values that may distinguish frames at one place; zeros if the header has none.
 
     temporal: position in time, from 1. trigger: milliseconds from the heart beat. acquisition: its
     number. diffusion: b-value and direction of the gradient. index: of an enhanced frame, in the
@@ -42,7 +42,7 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class Technique:
-    """How a frame was acquired; zeros and empty text where the header says nothing.
+    """Acquisition parameters of a frame; zeros and empty text if the header has none.
 
     voltage: of the X-ray tube, in kV. kernel: ConvolutionKernel. inversion: time in milliseconds.
     flip: angle in degrees. agent: ContrastBolusAgent, free text that is never shown. series:
@@ -62,10 +62,10 @@ class Technique:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One 2D image: where it is stored, and where it lies in the patient (LPS+, millimetres).
+    """One 2D image: its file, and its place in the patient (LPS+, millimetres).
 
     number: which frame of the file, from 0. spacing: between rows, then between columns.
-    orientation: cosines along a row, then along a column. position: of the first pixel's centre.
+    orientation: cosines along a row, then along a column. position: centre of the first pixel.
     reference: the frame of reference of these. image: its instance number, or its
     place in a multi-frame file. contrast: what the frames of one volume share besides geometry,
     such as their echo. instance: its SOPInstanceUID. rows, columns: of pixels. moment: when it was

@@ -1,7 +1,7 @@
 """The grid that a stack of slices forms, from their own positions and orientations alone.
 
 DICOM PS3.3 C.7.6.2.1.1 gives the place of a slice's pixels; slice thickness, slice location and
-instance numbers are never asked.
+instance numbers are never used.
 """
 
 from collections import Counter
@@ -19,10 +19,10 @@ from .frames import Frame
 Vector: TypeAlias = npt.NDArray[np.float64]
 
 SAME_PLACE_MM = 1e-3
-"""Slices closer than this along their normal lie at one place."""
+"""Slices closer than this along their normal count as one place."""
 UNEVEN_SHARE, UNEVEN_MM = 0.05, 0.1
-"""How far a slice may lie from its place in an even stack: a share of the spacing, and at most so
-many millimetres. Rounded positions in headers stay well below."""
+"""Tolerance of a slice's place in an even stack: a share of the spacing, and at most so many
+millimetres. Rounded positions in headers stay well below."""
 GAP_FROM = 1.5
 """Spacings of the stack between two slices from which on a slice is missing there."""
 SHIFT_NOISE_MM = 0.01
@@ -39,7 +39,7 @@ class SliceGrid:
 
     affine: (4, 4), RAS+, of voxels indexed [column, row, slice]. depths: each slice's place along
     the normal, in millimetres from the first. origins: (slices, 3), first pixels in LPS+.
-    trouble: what keeps the stack from being an even, upright grid, with the figures; or None.
+    trouble: why the stack is no even, upright grid, with the figures; or None.
     curable: whether resampling helps against that.
     """
 
@@ -63,7 +63,7 @@ def depth_of(frame: Frame, normal: Vector) -> float:
 
 
 def bad_frames(frames: Iterable[Frame]) -> str | None:
-    """Return what keeps these slices from any geometry, in words; None if nothing does."""
+    """Return why these slices have no common geometry, in words; None if they have one."""
     for orientation in {frame.orientation for frame in frames}:
         row, column = np.reshape(orientation, (2, 3))
         if trouble := _bad_axes(row, column):
@@ -75,7 +75,7 @@ def bad_frames(frames: Iterable[Frame]) -> str | None:
 
 
 def grid_of(frames: Sequence[Frame]) -> SliceGrid:
-    """The grid of at least two slices, sorted by depth, that share size and orientation."""
+    """Return the grid of at least two slices, sorted by depth, that share size and orientation."""
     first = frames[0]
     normal = normal_of(first)
     origins = np.array([frame.position for frame in frames], dtype=np.float64)
@@ -97,7 +97,7 @@ def grid_of(frames: Sequence[Frame]) -> SliceGrid:
 
 
 def fill_a_grid(frames: Sequence[Frame]) -> bool:
-    """Whether these images are even stacks of one size, with equally many at each place."""
+    """Return whether these images are even stacks of one size, with equally many at each place."""
     sizes = {(frame.rows, frame.columns) for frame in frames}
     places = Counter(places_of(frames))
     if len(sizes) > 1 or len(set(places.values())) > 1 or len(places) < 2:
@@ -107,7 +107,7 @@ def fill_a_grid(frames: Sequence[Frame]) -> bool:
 
 
 def are_disjoint(stacks: Sequence[Sequence[Frame]]) -> bool:
-    """Whether no two stacks have an image at the same place."""
+    """Return whether no two stacks have an image at the same place."""
     places = places_of([*chain.from_iterable(stacks)])
     taken: dict[int, int] = {}
     owners = [at for at, stack in enumerate(stacks) for _ in stack]
@@ -117,7 +117,7 @@ def are_disjoint(stacks: Sequence[Sequence[Frame]]) -> bool:
 
 
 def cover_one_range(stacks: Sequence[Sequence[Frame]]) -> bool:
-    """Whether each even stack reaches from one end of all of them to the other."""
+    """Return whether each even stack reaches from one end of all of them to the other."""
     spans = _spans(stacks)
     first, last = min(start for start, _ in spans), max(end for _, end in spans)
     reach = [_NEARLY * slice_distance(stack) for stack in stacks]
@@ -128,7 +128,7 @@ def cover_one_range(stacks: Sequence[Sequence[Frame]]) -> bool:
 
 
 def overlap(stacks: Sequence[Sequence[Frame]]) -> bool:
-    """Whether any two stacks share a part of their range."""
+    """Return whether any two stacks share a part of their range."""
     return all(
         max(one[0], other[0]) < min(one[1], other[1])
         for one, other in combinations(_spans(stacks), 2)
@@ -185,7 +185,7 @@ def _unevenness(depths: Vector) -> str | None:
 
 
 def are_even(depths: Sequence[float]) -> bool:
-    """Whether slices at these sorted places lie evenly."""
+    """Return whether slices at these sorted places are evenly spaced."""
     distances = np.diff(depths)
     return _is_even(distances, float(distances.mean()))
 

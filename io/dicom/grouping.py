@@ -43,7 +43,7 @@ class Parameter:
     stacks that lie between the slices of each other are volumes of their own, also if "touching"
     requires that the slices of each leave no gap for those of the others. slabs: whether stacks
     that follow each other on one grid are. others: whether groups that form no even stack together
-    are, whatever they look like. unit: behind each value. is_shown: whether the values are; free
+    are, whatever they look like. unit: after each value. is_shown: whether the values are; free
     text may name a patient.
     """
 
@@ -57,14 +57,14 @@ class Parameter:
     is_shown: bool = True
 
     def groups(self, frames: Sequence[Frame]) -> list[list[Frame]]:
-        """The frames by their value, in the order in which the values occur."""
+        """Return the frames by their value, in the order in which the values occur."""
         found: dict[Hashable, list[Frame]] = defaultdict(list)
         for frame, value in zip(frames, self.values(frames), strict=True):
             found[value].append(frame)
         return list(found.values())
 
     def is_apart(self, groups: _Groups) -> bool:
-        """Whether the groups are volumes of their own: each one an even, complete stack."""
+        """Return whether the groups are volumes of their own: each one an even, complete stack."""
         are_grids = all(map(fill_a_grid, groups))
         if not fill_a_grid([*chain.from_iterable(groups)]):
             is_repeated = self.repeats or are_disjoint(groups)
@@ -77,17 +77,17 @@ class Parameter:
         return self.slabs
 
     def _may_interleave(self, groups: _Groups) -> bool:
-        """Whether even stacks may be volumes although slices of others lie between theirs."""
+        """Return whether even stacks may be volumes although others interleave with them."""
         return self.interleaved == "apart" or (
             self.interleaved == "touching" and all(map(_leaves_no_gap, groups))
         )
 
     def is_worth_a_note(self, groups: _Groups) -> bool:
-        """Whether a user should know that the groups were taken as one volume."""
+        """Return whether a user should know that the groups were taken as one volume."""
         return self.repeats or are_disjoint(groups)
 
     def described(self, frames: Sequence[Frame]) -> str:
-        """The parameter with the values that it has."""
+        """Return the parameter with the values that it has."""
         values = list(dict.fromkeys(self.values(frames)))
         if not self.is_shown:
             return f"{self.words} ({len(values)} different)"
@@ -157,7 +157,7 @@ def _runs(frames: Sequence[Frame]) -> _Values:
 
 
 def _leaves_no_gap(frames: Sequence[Frame]) -> bool:
-    """Whether slices are as thick as they lie apart, by what their headers say."""
+    """Return whether slices are as thick as their spacing, according to their headers."""
     spacing = slice_distance(frames)
     return all(spacing <= 1.05 * frame.technique.thickness <= 2 * spacing for frame in frames)
 
@@ -196,7 +196,7 @@ PARAMETERS = (*SETTINGS, STACK, *PASSES, ADD_ONS)
 
 
 def differing(frames: Sequence[Frame]) -> Iterator[tuple[Parameter, list[list[Frame]]]]:
-    """The parameters that these frames differ in, with the frames by value."""
+    """Yield the parameters that these frames differ in, with the frames by value."""
     for parameter in PARAMETERS:
         groups = parameter.groups(frames)
         if len(groups) > 1:
@@ -206,7 +206,7 @@ def differing(frames: Sequence[Frame]) -> Iterator[tuple[Parameter, list[list[Fr
 def names_of(firsts: Sequence[Frame], known: Sequence[Hashable]) -> list[tuple[str, ...]]:
     """Return the parameters that distinguish one frame of each volume from the others.
 
-    known: what distinguishes them already; parameters that add nothing to it are left out.
+    known: words that already distinguish them; parameters that add nothing are left out.
     """
     distinct: list[tuple[Hashable, ...]] = [(each,) for each in known]
     named: list[tuple[str, ...]] = [() for _ in firsts]
@@ -243,7 +243,7 @@ COMPONENTS = {
     "REAL": "real part",
     "IMAGINARY": "imaginary part",
 }
-"""Values of ComplexImageComponent that say what one image shows, in words; MIXED says nothing."""
+"""Words for the values of ComplexImageComponent that describe one image; MIXED does not."""
 
 _QUANTITIES = {
     **dict.fromkeys(("M", "MAGNITUDE"), "magnitude"),
@@ -274,7 +274,7 @@ class Part:
     """Images of one series that may be a volume.
 
     frames: its images. kind: what distinguishes it from the other parts of the series, in words.
-    notes: what a user should know of how it came about. trouble: why it is unknown which volume
+    notes: remarks on the grouping for the user. trouble: why it is unknown which volume
     they are; None mostly.
     """
 
@@ -285,7 +285,7 @@ class Part:
 
 
 def parts_of(frames: Iterable[Frame], fewest_slices: int) -> list[Part]:
-    """Images apart by what they show and their orientation, in the order in which they were made.
+    """Return images grouped by contents and orientation, in the order of acquisition.
 
     Images that differ in a parameter of their acquisition besides are several parts if those of
     each value are a complete, even stack, and one part otherwise. If parts that show different
@@ -301,7 +301,7 @@ def parts_of(frames: Iterable[Frame], fewest_slices: int) -> list[Part]:
 
 
 def when_made(frame: Frame) -> tuple[float, float, str]:
-    """A key that sorts images by when they were acquired, as far as their headers say."""
+    """Return a sort key for the order of acquisition, as far as headers give it."""
     return frame.moment.acquisition, frame.image, str(frame.file)
 
 
@@ -334,7 +334,7 @@ def _by_image_type(contrast: Contrast) -> str:
 
 
 def _alike(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
-    """Images together that show the same in one orientation, whatever they differ in besides."""
+    """Yield groups of images with the same contents and orientation, whatever else differs."""
     echoes = _echoes(frames)
     classes: dict[object, list[Frame]] = defaultdict(list)
     for frame in frames:
@@ -349,7 +349,7 @@ def _alike(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
 
 
 def _settled(frames: Sequence[Frame]) -> list[Part]:
-    """One part for each value of a parameter by which these images are several volumes, or one."""
+    """Return a part for each value of a parameter that separates volumes, else one part."""
     found = list(differing(frames))
     for parameter, groups in found:
         if parameter.is_apart(groups):
@@ -399,7 +399,7 @@ def _by_plane(parts: Sequence[Part]) -> Iterable[list[Part]]:
 
 
 def _grouped(all_of_them: Iterable[_T], is_like: Callable[[_T, _T], bool]) -> list[list[_T]]:
-    """Each with the first group whose first it is like."""
+    """Group elements, each with the first group whose first element it is like."""
     groups: list[list[_T]] = []
     for one in all_of_them:
         for group in groups:
@@ -449,7 +449,7 @@ def _differences(parts: Sequence[Part]) -> str:
 
 
 def _named(parts: list[Part]) -> list[Part]:
-    """Return the parts with what distinguishes them, or what the only one shows."""
+    """Return the parts named by what distinguishes them, or by the contents of a single one."""
     if len(parts) == 1:
         shown = quantity_of(parts[0].frames[0].contrast)
         is_plain = shown == "magnitude" or parts[0].trouble
@@ -473,7 +473,7 @@ def _named(parts: list[Part]) -> list[Part]:
 
 
 def _words(frame: Frame) -> tuple[str, ...]:
-    """Return what may distinguish the part of an image; only what differs is shown."""
+    """Return the words that may distinguish an image's part; only differing ones are shown."""
     contrast = frame.contrast
     shown = quantity_of(contrast)
     return (
@@ -507,7 +507,7 @@ def _interleave(one: Part, other: Part) -> bool:
 
 
 def _angle(one: Frame, other: Frame) -> float:
-    """Between the rows, or the columns, of two images; the larger, in degrees."""
+    """Return the larger of the angles between rows and between columns, in degrees."""
     pairs = [(one.orientation[at : at + 3], other.orientation[at : at + 3]) for at in (0, 3)]
     chords = [sqrt(sum((a - b) ** 2 for a, b in zip(*pair, strict=True))) for pair in pairs]
     return degrees(max(chords))  # which for small angles are the angles

@@ -52,19 +52,19 @@ class Unreadable:
 
 
 def has_preamble(start: bytes) -> bool:
-    """Whether a file begins as DICOM files do."""
+    """Return whether a file begins as DICOM files do."""
     return start[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] == _MAGIC
 
 
 def is_data_set(start: bytes) -> bool:
-    """Whether a file begins as data sets did before there was a preamble."""
+    """Return whether a file begins as data sets did before there was a preamble."""
     if start[:2] in _FIRST_GROUPS and start[4:6] in _FIRST_KINDS:
         return True
     return _is_implicit_data_set(start)
 
 
 def _is_implicit_data_set(start: bytes) -> bool:
-    """Whether a file begins as a data set in implicit VR: by its first two elements."""
+    """Return whether a file begins as a data set in implicit VR: by its first two elements."""
     if len(start) < 2 * _IMPLICIT.size:
         return False
     group, element, length = _IMPLICIT.unpack_from(start)
@@ -76,7 +76,7 @@ def _is_implicit_data_set(start: bytes) -> bool:
 
 
 def not_dicom(path: Path, start: bytes) -> Unreadable | None:
-    """Return what is wrong with a file that should be DICOM; None if it need not be."""
+    """Return the fault of a file that should be DICOM; None if it need not be DICOM."""
     if _is_packed(start):
         return Unreadable(path, "it is DICOM packed with gzip; unpack it (gunzip) first")
     if _MAGIC in start[:_MAGIC_AT]:
@@ -87,7 +87,7 @@ def not_dicom(path: Path, start: bytes) -> Unreadable | None:
 
 
 def has_dicom_suffix(path: Path) -> bool:
-    """Whether a name by itself says that a file is DICOM."""
+    """Return whether a file's name alone marks it as DICOM."""
     return path.name.lower().endswith(DICOM_SUFFIXES)
 
 
@@ -102,7 +102,7 @@ def _is_packed(start: bytes) -> bool:
 
 
 def content_of(start: bytes) -> str:
-    """Return what a file that should be DICOM holds instead, by its first bytes."""
+    """Return what a supposed DICOM file contains instead, judged by its first bytes."""
     if not start:
         return "it is empty; copy it again"
     if start.lstrip().startswith(b"<"):
@@ -113,7 +113,7 @@ def content_of(start: bytes) -> str:
 
 
 def naming(path: Path) -> str:
-    """How a file is named, which it has in common with the other slices of its series."""
+    """Return the pattern of a file's name, which the slices of a series share."""
     name = path.name.lower()
     for pattern, mark in ((_UID, "uid"), (_RANDOM, "random"), (_DIGITS, "#")):
         name = pattern.sub(mark, name)
@@ -121,9 +121,9 @@ def naming(path: Path) -> str:
 
 
 SCANNING_THREADS = 4
-"""They hide the latency of network disks; parsing itself shares the interpreter."""
+"""Threads to hide the latency of network disks; parsing itself shares the interpreter."""
 _AT_ONCE = 16
-"""Files that a thread takes at a time: to hand over one costs a tenth of what it is to read it."""
+"""Files per thread task: passing a file to a thread costs a tenth of reading it."""
 _MOST_HEADERS_BYTES = 1 << 15
 """Bytes that nearly always hold all that is read of a header."""
 
@@ -181,10 +181,10 @@ class KnownHeaders:
         return _each(files, lambda file: self._found(before.get(file), file))
 
     def once(self, file: Path, look: Callable[[Path], _Look]) -> _Look:
-        """Return what a look at a file of another format gives.
+        """Return the result of reading a file of another format, cached.
 
-        A file that has not changed since this search or the one before had the same look at it is
-        not opened again.
+        A file that is unchanged since this search or the previous one read it is not opened
+        again.
         """
         marks, key = _marks(file), (file, look)
         known = self._looks.get(key) or self._looks_before.get(key)
@@ -225,7 +225,7 @@ def _each(files: Sequence[Path], read: Callable[[Path], _Found]) -> list[_Found]
 
 
 def scan(files: Sequence[Path], known_headers: KnownHeaders | None = None) -> Headers:
-    """Read the headers of those files that are DICOM, in their order, unless they are known."""
+    """Read the headers of the DICOM files in order, except those already read."""
     found = known_headers.read(files) if known_headers else _each(files, _read)
     known = [each for each in found if each is not None]
     unreadable = tuple(each for each in known if isinstance(each, Unreadable))

@@ -56,7 +56,7 @@ _TAGS = (
 )
 _TAG_NUMBERS = [tag_of(keyword) for keyword in _TAGS]
 _LAST_GROUP = 0x0028
-"""Everything about a single image stands before it; behind it, private groups can be vast."""
+"""Last group to read; later ones do not describe single images, and private ones can be vast."""
 _MOST_PARTS = 0xFFFF
 """Limit of a concatenation, by the elements' VR, US; a damaged header may give any number."""
 _LAST_OF_FRAMES = 0x7FDF
@@ -77,7 +77,7 @@ _UNPACKED = (ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian
 def read_header(
     path: Path, file: BinaryIO, start: bytes, old: bool
 ) -> Instance | Directory | Unreadable | None:
-    """Return what a file's header says; None for what is no DICOM after all.
+    """Return the parsed header of a file; None if it is no DICOM after all.
 
     start: its first bytes. old: whether it has no preamble. Raises OSError and MemoryError.
     """
@@ -123,7 +123,7 @@ def _whole_series_uid(dataset: DataSet) -> str:
 
 
 def _unfinished(dataset: DataSet, *, is_whole: bool) -> str | None:
-    """Return what is wrong with an incomplete header; is_whole: whether more follows it.
+    """Return the fault of an incomplete header; is_whole: whether more follows it.
 
     A cut takes the end of a header away, so one with other elements of its image, but without its
     rows, was made without them.
@@ -137,7 +137,7 @@ def _unfinished(dataset: DataSet, *, is_whole: bool) -> str | None:
 
 
 def _cut(dataset: DataSet, there: int) -> str | None:
-    """How much is missing if so many bytes are there for the pixels and what follows; or None."""
+    """Return how much is missing, given the bytes from the pixels to the end; or None."""
     syntax = word(dataset.file_meta, "TransferSyntaxUID")
     if syntax not in _UNPACKED:
         return None
@@ -190,7 +190,7 @@ def _header(
 
 
 def _instance(path: Path, dataset: DataSet) -> Instance | None:
-    """Return what the header says; None if it does not even name its series."""
+    """Return the instance of a header; None if it does not name its series."""
     sop_class, uid = word(dataset, "SOPClassUID"), word(dataset, "SOPInstanceUID")
     study, series = word(dataset, "StudyInstanceUID"), word(dataset, "SeriesInstanceUID")
     if not (sop_class and uid and study and series):
@@ -221,7 +221,7 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
 
 
 PROMISES = ("NumberOfSlices", "ImagesInAcquisition")
-"""Elements that say how many images there are, which makers and archives often fill in wrong."""
+"""Elements for the number of images, which vendors and archives often set wrongly."""
 
 
 def _concatenation(dataset: DataSet) -> Concatenation | None:

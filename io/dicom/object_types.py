@@ -4,7 +4,7 @@ from ..volume import PROGRAM
 from .dataset import DataSet, number, pydicom, word, words
 
 MAP_TYPE, OTHER_MODALITY = "MAP", "OT"
-"""Marks of a map beside a result: a value of ImageType, and Modality's word for others."""
+"""Marks of a map stored next to a result: a value of ImageType, and Modality OT (other)."""
 
 IS_MAP = "it is a map beside a result"
 
@@ -61,39 +61,39 @@ _DIRECTORY = "1.2.840.10008.1.3.10"
 
 
 def is_enhanced(dataset: DataSet) -> bool:
-    """Whether a class of multi-frame objects describes its frames in functional groups."""
+    """Return whether a class of multi-frame objects describes its frames in functional groups."""
     return word(dataset, "SOPClassUID") in _ENHANCED
 
 
 def modality_in(dataset: DataSet) -> str:
-    """The object's Modality, or else that of its class; nothing if neither is known."""
+    """Return the object's Modality, or else that of its class; empty if neither is known."""
     return word(dataset, "Modality") or SCANS.get(word(dataset, "SOPClassUID"), "")
 
 
 def is_directory(sop_class: str) -> bool:
-    """Whether the file is a DICOMDIR, an index of files that are searched for themselves."""
+    """Return whether the file is a DICOMDIR, an index of files that are searched for themselves."""
     return sop_class == _DIRECTORY
 
 
 def is_result(dataset: DataSet) -> bool:
-    """Whether this program made the object."""
+    """Return whether this program wrote the object."""
     return word(dataset, "Manufacturer") == PROGRAM
 
 
 def is_map(dataset: DataSet) -> bool:
-    """Whether this program made the object as a map beside a result."""
+    """Return whether this program wrote the object as a map of a result."""
     return is_result(dataset) and MAP_TYPE in words(dataset, "ImageType")
 
 
 def no_image(dataset: DataSet) -> str | None:
-    """Why this object holds no image of a scan, by its kind alone; None if it may hold one."""
+    """Return why an object of this kind is no image of a scan; None if it may be one."""
     modality, sop_class = word(dataset, "Modality").upper(), word(dataset, "SOPClassUID")
     by_class = next((why for uid, why in _DOCUMENTS.items() if sop_class.startswith(uid)), None)
     return _NOT_IMAGES.get(modality) or by_class
 
 
 def obstacle(dataset: DataSet) -> str | None:
-    """Why this object cannot be part of a volume; None if it may."""
+    """Return why this object cannot be part of a volume; None if it may."""
     if why_not := no_image(dataset):
         return why_not
     modality = word(dataset, "Modality").upper()

@@ -30,13 +30,13 @@ MOST_NAMED = 3
 class Series:
     """Images of one SeriesInstanceUID that show the same in one orientation.
 
-    label: a name without a word about the patient. verdict: whether it is translated, left out, or
+    label: a name without patient data. verdict: whether it is translated, left out, or
     wrong, with the reason. volumes: the slices of each volume, sorted along their normal; several
     where slices repeat, as over time. duplicates: how many copies of its images were left out.
     extents: along columns, rows and slices. spacing: along them, in millimetres. uneven: what is
     wrong with its grid, if it is taken all the same and resampled. notes: what a user should know
     of it. text: its description, if that may be shown. study_numbers: of all series of its study.
-    keep_private: whether its private elements go into the result. kind: what distinguishes it from
+    keep_private: whether its private elements go into the result. kind: its difference from
     other images of its SeriesInstanceUID, in words. is_incomplete: whether some of its images
     cannot be read. incomplete: that images are missing and it is taken without, in words for its
     result. uid: its SeriesInstanceUID. study: its StudyInstanceUID. number: SeriesNumber. modality:
@@ -77,7 +77,7 @@ class Series:
         return Path(os.path.commonpath([file.parent for file in self.files]))
 
     def volume(self, place: Path, index: int | None) -> Stack:
-        """The slices of one of its volumes; place: what errors call it by.
+        """Return the slices of one of its volumes; place: what errors call it by.
 
         Raises UnsupportedScanError if it has several and none is chosen.
         """
@@ -96,21 +96,21 @@ class Series:
 
     @property
     def images_sha256(self) -> str:
-        """Equal for the same images in the same files, whatever else is found beside them.
+        """Hash that is equal for the same images in the same files, whatever else is found.
 
-        Two series may be stored in one file, which then does not say which of them is meant.
+        Two series may be stored in one file, which then does not determine the series.
         """
         images = [[(str(each.file), each.number) for each in volume] for volume in self.volumes]
         return sha256(repr((list(map(str, self.files)), images)).encode()).hexdigest()
 
     @property
     def explanation(self) -> str:
-        """The reason, behind the series' own text where that may be shown."""
+        """Reason, preceded by the series' own text if that may be shown."""
         return f'"{self.text}": {self.reason}' if self.text else self.reason or ""
 
 
 def assemble(found: Iterable[Members], choice: Choice) -> list[Series]:
-    """All series, sorted by label; what no volume can be made of has a row of its own."""
+    """Return all series, sorted by label; images that form no volume have rows of their own."""
     members = list(found)
     numbers: dict[str, set[int]] = defaultdict(set)
     owners: dict[str, set[Owner]] = defaultdict(set)
@@ -132,10 +132,10 @@ def assemble(found: Iterable[Members], choice: Choice) -> list[Series]:
 
 
 def _named_apart(rows: Sequence[Series]) -> Iterator[Series]:
-    """The rows, with the owner in labels that would give two results one name.
+    """Yield the rows, with the owner in labels that would give two results one name.
 
-    Files of one series lie in several folders, and its parts in some of them, where parts of
-    another patient's series with the same identifier may lie, too.
+    Files of one series may be in several folders, and so may parts of another patient's series
+    with the same identifier.
     """
     names = Counter((row.folder, row.label) for row in rows if row.verdict != "skipped")
     for row in rows:
@@ -179,7 +179,7 @@ def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
 
 
 def _number_notes(members: Members, choice: Choice) -> Iterator[str]:
-    """Images that seem to be missing, by numbers that may be wrong or that a user passes over."""
+    """Yield notes on images that seem missing, by counts that are wrong or that a user ignores."""
     if members.absent and choice.allow_uneven:
         yield f"{_absent_named(members)}; what is there is taken"
     images = len(members.instances)
@@ -327,7 +327,7 @@ def _first(names: Sequence[str]) -> str:
 def _part(
     row: Series, part: Part, missing: str | None, choice: Choice, *, is_whole: bool
 ) -> Series:
-    """The row of some images.
+    """Return the row of some images.
 
     missing: which others of them cannot be read, in words. is_whole: whether their
     SeriesInstanceUID has no others.
@@ -355,9 +355,9 @@ def _part(
 
 
 def came_since(study: Study) -> tuple[Path, ...]:
-    """Images of a study's series in its folders that were not there when these were searched.
+    """Return images of a study's series that were added to its folders after the search.
 
-    Headers are read of what is new alone. Raises OSError.
+    Only headers of new files are read. Raises OSError.
     """
     known = {*study.files}
     new = [
@@ -372,7 +372,7 @@ def came_since(study: Study) -> tuple[Path, ...]:
 
 
 def _changed_since(folder: Path, moment: int) -> Iterator[Path]:
-    """Files by the times that their own file system gives them, not by this machine's clock."""
+    """Yield files by the times of their own file system, not of this machine's clock."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_file() and entry.stat().st_ctime_ns >= moment:

@@ -47,7 +47,7 @@ class Directory:
     series: Mapping[str, tuple[ListedImage, ...]]
 
     def absent(self, series: str, found: frozenset[str]) -> tuple[ListedImage, ...]:
-        """Images of a series that are neither among the found ones nor where they should lie."""
+        """Return images of a series that were not found and are not where they should be."""
         return tuple(
             image
             for image in self.series.get(series, ())
@@ -56,7 +56,7 @@ class Directory:
 
 
 def read_directory(path: Path, file: BinaryIO) -> Directory:
-    """Read what a DICOMDIR lists. Raises OSError and MemoryError."""
+    """Read the contents of a DICOMDIR. Raises OSError and MemoryError."""
     file.seek(0)
     try:
         dataset = read_partial(file, specific_tags=[tag_of(_RECORDS), tag_of(_FIRST)])
@@ -113,7 +113,7 @@ class Members:
 
     @cached_property
     def folders(self) -> frozenset[Path]:
-        """The folders that its files lie in."""
+        """Folders of its files."""
         return frozenset(each.file.parent for each in self.instances)
 
     @cached_property
@@ -128,7 +128,7 @@ class Members:
 
 
 def asked_for(instances: Iterable[Instance], choice: Choice) -> list[Instance]:
-    """The images; those of maps beside results are no slices, unless they are asked for."""
+    """Return the images; those of maps stored with results are no slices, unless requested."""
     return [
         replace(instance, obstacle=IS_MAP, frames=())
         if instance.is_map and not instance.obstacle and not choice.take_maps
@@ -140,7 +140,7 @@ def asked_for(instances: Iterable[Instance], choice: Choice) -> list[Instance]:
 def members_of(
     instances: Iterable[Instance], unreadable: Sequence[Unreadable], closed: Sequence[Unreadable]
 ) -> list[Members]:
-    """The images by patient, study and series, each once, with what is lost of them.
+    """Return the images by patient, study and series, each once, with unreadable and missing ones.
 
     A folder with all of a series is that series, whatever other folders hold of it.
     unreadable: files. closed: folders that cannot be opened.
@@ -161,7 +161,7 @@ def members_of(
 def note_absent(found: Sequence[Members], directories: Sequence[Directory]) -> None:
     """Compare series with what each DICOMDIR in a folder around them lists.
 
-    A series of which nothing is there is none; a part of an export may well be all that is wanted.
+    A series without any file is not reported: a part of an export may be all that is wanted.
     """
     uids = frozenset(each.uid for members in found for each in members.instances)
     for members in found:
@@ -177,7 +177,7 @@ def _lies_below(members: Members, directory: Directory) -> bool:
 
 
 def _places(same: Sequence[Instance]) -> Iterator[Members]:
-    """One for each folder that holds all images, or one for all folders together."""
+    """Yield one for each folder that holds all images, or one for all folders together."""
     images = {_image(each): each for each in reversed(same)}
     if len(images) == len(same):
         yield Members(list(same))
@@ -208,7 +208,7 @@ def _image(instance: Instance) -> Hashable:
 
 
 def _without_copies(members: Members, found: Sequence[Instance]) -> Members:
-    """The same, with count of those of the found images that are taken from another file."""
+    """Return the same, with count of those of the found images that are taken from another file."""
     taken = {_image(each): each.file for each in members.instances}
     copies = [each.file for each in found if each.file != taken[_image(each)]]
     unlike = [each for each in found if not _is_same_file(each.file, taken[_image(each)])]
@@ -225,8 +225,8 @@ def _is_same_file(one: Path, other: Path) -> bool:
 
 
 def _by_folder(same: Sequence[Instance]) -> list[list[Instance]]:
-    """Images by the folder, directly below the one that all share, in which or below which they
-    lie; those of that one itself together too. None if there is only one group.
+    """Return images grouped by subfolder of the folder that all share, at any depth; those directly
+    in it are a group too. No groups if there is only one.
     """
     shared = len(Path(os.path.commonpath([each.file.parent for each in same])).parts)
     held: dict[str, list[Instance]] = defaultdict(list)
@@ -237,7 +237,7 @@ def _by_folder(same: Sequence[Instance]) -> list[list[Instance]]:
 
 
 def _losers(lost: Unreadable, found: Sequence[Members]) -> Iterator[Members]:
-    """The series of which a file may be a slice: by what it says, its name and its place."""
+    """Yield the series of which a file may be a slice, by its contents, name and place."""
     if lost.series and (named := [one for one in found if one.first.series == lost.series]):
         nearest = [one for one in named if lost.file.is_relative_to(one.folder)]
         yield from nearest or named
@@ -248,7 +248,7 @@ def _losers(lost: Unreadable, found: Sequence[Members]) -> Iterator[Members]:
 
 
 def _around(lost: Unreadable, found: Sequence[Members]) -> list[Members]:
-    """The series with files beside this one, or with files in several folders around it."""
+    """Return the series with files in the same folder, or in several folders around it."""
     folder = lost.file.parent
     beside = [one for one in found if folder in one.folders]
     return beside or [
@@ -257,7 +257,7 @@ def _around(lost: Unreadable, found: Sequence[Members]) -> list[Members]:
 
 
 def _may_hold(members: Members, file: Path) -> bool:
-    """Whether a DICOM file of another name may be a slice of a series."""
+    """Return whether a DICOM file of another name may be a slice of a series."""
     suffixes = {each.file.suffix.lower() for each in members.instances}
     own = file.suffix.lower()
     return len(members.namings) > 1 or (own in DICOM_SUFFIXES and own in suffixes)

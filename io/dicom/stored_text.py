@@ -1,8 +1,8 @@
-"""Text as a file stores it: its bytes go on as they are, whatever character set is declared.
+"""Text as a file stores it: bytes are passed on unchanged, whatever character set is declared.
 
-pydicom decodes text and encodes it again. What is not as declared, as Latin letters where UTF-8 is
-promised, comes out with other characters, so that two patients may get one identifier; and what is
-may come out with other escape sequences.
+pydicom decodes text and encodes it again. Text in another character set than declared, such as
+Latin letters declared as UTF-8, changes, so that two patients may get one identifier; correct text
+may get other escape sequences.
 """
 
 import re
@@ -29,7 +29,7 @@ replacement for a character that cannot be decoded.
 
 
 class StoredText(DataElement):
-    """An element of text that is not plain ASCII, beside the bytes of its file.
+    """Element of text that is not plain ASCII, with the bytes of its file.
 
     stored: those bytes, without padding. is_sound: whether they are text in the character set that
     is declared; if not, the value has a character for each byte, so that no two texts are alike.
@@ -43,11 +43,11 @@ class StoredText(DataElement):
         super().__init__(decoded.tag, decoded.VR, value, validation_mode=IGNORE)
 
     def as_stored(self) -> DataElement:
-        """The element with its bytes as its value, which are written as they are."""
+        """Return the element with its bytes as its value, which are written as they are."""
         return _of_bytes(self, self.stored)
 
     def with_text(self, text: Any) -> DataElement:
-        """The element with another text, in the character set of this one."""
+        """Return the element with another text, in the character set of this one."""
         values = [text] if isinstance(text, str | PersonName) else list(text)
         return _of_bytes(self, b"\\".join(self._encoded(str(value)) for value in values))
 
@@ -59,7 +59,7 @@ class StoredText(DataElement):
 def keep_stored_text(dataset: Any) -> Any:
     """The data set, just read, whose elements of text that is not plain ASCII are `StoredText`.
 
-    Not of the items of its sequences, which are read when they are asked for.
+    Items of its sequences are excluded, as they are read on demand.
     """
     encodings, are_known = _encodings(dataset)
     for tag in _not_plain(dataset, any_text=not are_known):
@@ -75,7 +75,7 @@ def keep_stored_text(dataset: Any) -> Any:
 
 
 def as_stored(element: Any) -> Any:
-    """An element to be written elsewhere, and all within it, with text as it was stored."""
+    """Return an element to be written elsewhere, and all within it, with text as it was stored."""
     if isinstance(element, StoredText):
         return element.as_stored()
     if element.VR == "SQ":
@@ -85,7 +85,7 @@ def as_stored(element: Any) -> Any:
 
 
 def all_as_stored(dataset: Any) -> Any:
-    """The data set, just read, with text as it was stored at any depth."""
+    """Return the data set, just read, with text as it was stored at any depth."""
     keep_stored_text(dataset)
     for tag in list(dataset.keys()):
         with suppress(*PARSING_ERRORS):
@@ -121,7 +121,7 @@ def _of_bytes(element: DataElement, stored: bytes) -> DataElement:
 def _encodings(dataset: Any) -> tuple[list[str], bool]:
     """Return Python's names of encodings, and whether they are DICOM's; the default if not.
 
-    pydicom takes any name that Python knows, such as UTF-16, in which ASCII has other bytes.
+    pydicom accepts any name of a Python encoding, such as UTF-16, in which ASCII has other bytes.
     """
     declared = dataset.original_character_set or default_encoding
     encodings = [declared] if isinstance(declared, str) else list(declared)
@@ -149,8 +149,8 @@ def _may_be_text(raw: Any) -> bool:
 
 
 def _is_sound(stored: bytes, encodings: Sequence[str]) -> bool:
-    """Whether bytes are text in an encoding. Without a declaration, or after one that DICOM does
-    not know, that is ASCII. No character set has letters among the control characters from 0x80.
+    """Return whether bytes are text in an encoding. Without a declaration, or with one unknown to
+    DICOM, that is ASCII. No character set has letters among the control characters from 0x80.
     """
     first = "ascii" if encodings[0] == default_encoding else encodings[0]
     try:

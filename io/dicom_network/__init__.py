@@ -1,4 +1,4 @@
-"""DICOM over the network: associations accepted and made, objects stored and sent.
+"""DICOM over the network: associations accepted and requested, objects stored and sent.
 
-May import DICOM's own readers and errors. Must not know routes, jobs or models.
+May import DICOM's own readers and errors. Must not depend on routes, jobs or models.
 """

@@ -1,7 +1,7 @@
-"""One association that a peer asked for: its messages in their order, each answered.
+"""Association requested by a peer: its messages are handled and answered in order.
 
 pynetdicom's own acceptor is not used: it reads a PDU of any length into memory, waits for its end
-without limit, and looks a thousand times a second at each connection.
+without limit, and polls each connection a thousand times a second.
 """
 
 import errno
@@ -37,19 +37,19 @@ from .objects import (
 from .storage_commitment import Commitment, Referenced, asked_for, report_of
 
 _LEAST_PDU = 70
-"""Bytes of a PDU that every peer is taken to have room for, whatever it says."""
+"""PDU size in bytes that every peer is assumed to accept, whatever it states."""
 
 
 class Session(Protocol):
     """Destination of the objects of one association."""
 
     def place(self) -> Path | Refusal:
-        """A path for an object that is offered, or why it is refused."""
+        """Return a path for an object that is offered, or why it is refused."""
         ...
 
     def claim(self, size: int) -> bool:
-        """Whether objects that are coming may take so many bytes more, which are theirs then; of
-        less than none, they take less.
+        """Return whether incoming objects may reserve so many more bytes; a negative size frees
+        them.
         """
         ...
 
@@ -58,7 +58,7 @@ class Session(Protocol):
         ...
 
     def refused(self, instance: str, study: str, reason: str) -> None:
-        """An image was not taken.
+        """Note that an image was not accepted.
 
         instance: its SOPInstanceUID. study: its StudyInstanceUID, empty if it cannot be read.
         reason: of the refusal; empty if the association broke off within the image.
@@ -66,18 +66,18 @@ class Session(Protocol):
         ...
 
     def commit(self, asked: Commitment) -> Sequence[Referenced] | Refusal:
-        """Those of the objects that are safe here, or why it is not said.
+        """Return the objects that are stored safely here, or why the request is refused.
 
-        Asking completes their studies.
+        The request marks their studies as complete.
         """
         ...
 
     def reported(self, transaction: str) -> None:
-        """The peer has taken the report of what it asked for so."""
+        """Note that the peer accepted the report for this transaction."""
         ...
 
     def end(self, reason: str) -> None:
-        """The association is over. reason: "" after an orderly release."""
+        """Note the end of the association. reason: "" after an orderly release."""
         ...
 
 
@@ -107,7 +107,7 @@ class _Message:
 class Association:
     """Serves a peer until it leaves, breaks a rule or a limit, or `close` is called.
 
-    connection: whose first PDU, the request, was read.
+    connection: its first PDU, the request, has been read.
     """
 
     def __init__(self, connection: Connection, limits: Limits) -> None:
@@ -121,7 +121,7 @@ class Association:
         self._objects = self._bytes = self._sent = 0
 
     def serve(self, request: AssociationRequest, session: Session) -> None:
-        """Accept, and do what the peer asks for; raises nothing of the network."""
+        """Accept, and handle the peer's requests; raises no network errors."""
         self._session = session
         reason = ""
         try:
@@ -257,7 +257,7 @@ class Association:
             case Field.EVENT_REPORT_ANSWER:
                 self._note_reported(message.request)
             case found if found & commands.ANSWER:
-                pass  # to nothing that was asked
+                pass  # without a request
             case _:
                 self._answer(message, _UNRECOGNISED)
 
@@ -283,7 +283,7 @@ class Association:
         return None
 
     def _commit(self, message: _Message) -> None:
-        """Answer a request for storage commitment, and then report at once."""
+        """Answer a request for storage commitment, and then report immediately."""
         assert message.request is not None
         context = self._contexts[message.context]
         if context.sop_class != COMMITMENT:

@@ -58,7 +58,7 @@ class DimseStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why something that a peer asked for is not done.
+    """Refusal of a peer's request.
 
     status: of the answer. reason: in ASCII, without patient data; its first 64 characters are the
     answer's ErrorComment.
@@ -72,7 +72,7 @@ LONGEST_COMMENT = 64
 
 
 def is_success(status: int) -> bool:
-    """Whether an object was stored: warnings say that it was, with something changed."""
+    """Return whether an object was stored: a warning means that it was, with changes."""
     return status == DimseStatus.SUCCESS or status & 0xF000 == 0xB000 or status in (0x0001, 0x0107)
 
 
@@ -80,7 +80,7 @@ Elements: TypeAlias = Mapping[int, bytes]
 
 
 def parsed(data: bytes) -> Elements:
-    """The elements of a command. Raises ProtocolError."""
+    """Return the elements of a command. Raises ProtocolError."""
     found: dict[int, bytes] = {}
     place = 0
     while place < len(data):
@@ -96,7 +96,7 @@ def parsed(data: bytes) -> Elements:
 
 
 def number(command: Elements, element: int) -> int:
-    """A whole number of a command. Raises ProtocolError if it is not there."""
+    """Return a whole number of a command. Raises ProtocolError if it is not there."""
     value = command.get(element, b"")
     if len(value) != _SHORT.size:
         raise ProtocolError("a command lacks a number")
@@ -104,7 +104,7 @@ def number(command: Elements, element: int) -> int:
 
 
 def uid(command: Elements, element: int) -> str:
-    """A UID of a command, well-formed or not, as `word` reads it; "" if it is not there."""
+    """Return a UID of a command, well-formed or not, as `word` reads it; "" if it is not there."""
     return _text(command, element).partition("\\")[0].strip(" \0")
 
 
@@ -113,7 +113,7 @@ def _text(command: Elements, element: int) -> str:
 
 
 def encoded(elements: Mapping[int, int | str]) -> bytes:
-    """A command with its group's length before it."""
+    """Return a command with its group's length before it."""
     body = b"".join(_element(key, elements[key]) for key in sorted(elements))
     return _ELEMENT.pack(0, GROUP_LENGTH, 4) + struct.pack("<L", len(body)) + body
 
@@ -125,7 +125,7 @@ def _element(key: int, value: int | str) -> bytes:
 
 
 def answer(request: Elements, refusal: Refusal | None = None) -> bytes:
-    """The answer to a request, without a data set. Raises ProtocolError."""
+    """Return the answer to a request, without a data set. Raises ProtocolError."""
     elements: dict[int, int | str] = {
         FIELD: number(request, FIELD) | ANSWER,
         ANSWERED: number(request, MESSAGE),

@@ -32,10 +32,10 @@ _KNOWN = frozenset(Pdu)
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A piece of a message.
+    """Fragment of a message.
 
     context: number of its presentation context. is_command: whether it is of the command, or else
-    of the data set. is_last: of its kind. data: good until the next PDU is read.
+    of the data set. is_last: of its kind. data: valid until the next PDU is read.
     """
 
     context: int
@@ -65,14 +65,14 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Any thread may call this."""
+        """Close the connection; any thread may call this."""
         cut(self._link)
 
     def read(self, idle_seconds: float, pdu_seconds: float | None = None) -> tuple[Pdu, memoryview]:
-        """The next PDU without its header; what was read before is overwritten.
+        """Return the next PDU without its header; it overwrites the previous one.
 
-        pdu_seconds: from its first byte to its last, if not as usual. Raises ConnectionLostError or
-        ProtocolError.
+        pdu_seconds: limit from first byte to last, if not the default. Raises ConnectionLostError
+        or ProtocolError.
         """
         header = self._buffer[: _HEADER.size]
         self._fill(header[:1], idle_seconds)
@@ -105,7 +105,7 @@ class Connection:
     ) -> None:
         """Send a command, or else a data set, in pieces. Raises ConnectionLostError.
 
-        most: bytes of a PDU that the peer takes.
+        most: bytes of a PDU that the peer accepts.
         """
         room = most - _ITEM.size
         for start in range(0, len(data), room):
@@ -138,7 +138,7 @@ class Connection:
 
 
 def cut(link: socket.socket) -> None:
-    """Close a connection, which lets the peer know, and wait for nothing."""
+    """Close a connection, which the peer notices, without waiting."""
     with suppress(OSError):
         link.shutdown(socket.SHUT_RDWR)
     with suppress(OSError):
@@ -146,7 +146,7 @@ def cut(link: socket.socket) -> None:
 
 
 def fragments(body: memoryview) -> Iterator[Fragment]:
-    """The pieces of messages that a DATA PDU holds. Raises ProtocolError."""
+    """Yield the pieces of messages that a DATA PDU holds. Raises ProtocolError."""
     while body:
         if len(body) < _ITEM.size:
             raise ProtocolError("a PDU ends within an item")

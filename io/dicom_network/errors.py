@@ -1,8 +1,8 @@
-"""Errors of associations, each in words that name no patient.
+"""Errors of associations, with messages that contain no patient data.
 
 NetworkError
 ├── ConnectionLostError   the peer closed, was silent too long, or cannot be reached
-├── CertificateError      files of TLS are not there, or are none
+├── CertificateError      TLS files are missing or invalid
 ├── ProtocolError         it sent what DICOM does not allow, or more than it may
 └── RefusedError          it refuses the association, or everything that it was offered
 """
@@ -25,4 +25,4 @@ class ProtocolError(NetworkError):
 
 
 class RefusedError(NetworkError):
-    """The peer does not want this association."""
+    """Refusal of an association by the peer."""

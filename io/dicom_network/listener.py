@@ -1,4 +1,4 @@
-"""A port that peers connect to: a thread a connection, none of which can hold up the others."""
+"""Port that peers connect to: one thread per connection, none of which can block the others."""
 
 import socket
 import ssl
@@ -20,9 +20,9 @@ _STOP_SECONDS = 10.0
 class Listener:
     """Accepts connections in a thread of its own; a context manager.
 
-    address, port: to listen at; port 0 takes a free one. policy: who may do what. turned_away:
+    address, port: to listen at; port 0 takes a free one. policy: rules for peers. turned_away:
     called with the address of each connection without an association, the reason, and the AE
-    titles that it gave if they are the reason. tls: a server's context, or None.
+    titles in the request if they are the reason. tls: a server's context, or None.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class Listener:
         self.close()
 
     def use_tls(self, context: ssl.SSLContext | None) -> None:
-        """Have connections from now on use other certificates."""
+        """Use other certificates for new connections."""
         self._tls = context
 
     def close(self, patience: float = _STOP_SECONDS) -> None:
-        """Take no more connections; those that are under way end, or are cut after a while."""
+        """Stop accepting connections; open ones end, or are closed after a while."""
         self._is_open = False
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -113,7 +113,7 @@ class Listener:
                 self._negotiate(number, connection, address)
         except (NetworkError, OSError) as error:
             self._turned_away(address, _reason(error), "")
-        except Exception as error:  # its own words may quote what came
+        except Exception as error:  # its message may quote received data
             reason = f"what came could not be handled ({type(error).__name__})"
             self._turned_away(address, reason, "")
         finally:
@@ -159,7 +159,7 @@ class Listener:
         Association(connection, self._limits).serve(request, session)
 
     def _serves(self, number: int, connection: Connection) -> bool:
-        """Whether one more association is allowed, which is this one then."""
+        """Return whether one more association is allowed, which is this one then."""
         with self._lock:
             self._waiting.pop(number, None)
             if len(self._serving) >= self._limits.associations:

@@ -51,7 +51,7 @@ pdu: Any = _pdu
 primitives: Any = _primitives
 presentation: Any = _presentation
 
-# What it logs quotes what strangers send.
+# Its log messages quote data from unknown peers.
 logging.getLogger("pynetdicom").addHandler(logging.NullHandler())
 logging.getLogger("pynetdicom").propagate = False
 
@@ -74,10 +74,10 @@ class PresentationContext:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why there is no association.
+    """Rejection of an association.
 
-    result, source, diagnostic: as PS3.8 section 9.3.4 has them. reason: in words. titles: that were
-    given, where they are the reason.
+    result, source, diagnostic: as PS3.8 section 9.3.4 has them. reason: in words. titles: those in
+    the request, if they are the reason.
     """
 
     result: int
@@ -105,12 +105,12 @@ class AssociationRequest:
             self.calling = str(self._asked.calling_ae_title).strip()
             self.longest = _longest(self._asked)
             self._offered = list(self._asked.presentation_context_definition_list)
-        except Exception:  # it quotes what came
+        except Exception:  # it quotes received data
             raise ProtocolError("its request for an association is malformed") from None
         self._results: Any = []
 
     def agreed(self) -> Mapping[int, PresentationContext]:
-        """The contexts that this program can use, by number."""
+        """Return the contexts that this program can use, by number."""
         self._results, _ = presentation.negotiate_as_acceptor(self._offered, _supported())
         return {
             each.context_id: PresentationContext(
@@ -121,7 +121,7 @@ class AssociationRequest:
         }
 
     def acceptance(self, longest: int) -> bytes:
-        """The PDU that answers, after `agreed`; longest: bytes of a PDU that we take."""
+        """Return the PDU that answers, after `agreed`; longest: bytes of a PDU that we take."""
         answer = primitives.A_ASSOCIATE()
         answer.application_context_name = APPLICATION_CONTEXT
         answer.calling_ae_title = self._asked.calling_ae_title
@@ -133,21 +133,21 @@ class AssociationRequest:
 
 
 def rejection(why: Rejection) -> bytes:
-    """The PDU that rejects an association."""
+    """Return the PDU that rejects an association."""
     return bytes([3, 0, 0, 0, 0, 4, 0, why.result, why.source, why.diagnostic])
 
 
 def abortion(source: int = 2) -> bytes:
-    """The PDU that ends an association at once. source: 0 the user of the service, 2 itself."""
+    """Return the PDU that aborts an association. source: 0 the user of the service, 2 itself."""
     return bytes([7, 0, 0, 0, 0, 4, 0, 0, source, 0])
 
 
 def association_request(
     calling: str, called: str, classes: Iterable[str], longest: int, *, as_provider: bool = False
 ) -> bytes:
-    """The PDU that asks a peer for an association.
+    """Return the PDU that requests an association.
 
-    as_provider: of the service of these classes, which the peer uses.
+    as_provider: whether this program provides the service of these classes and the peer uses it.
     """
     request = primitives.A_ASSOCIATE()
     request.application_context_name = APPLICATION_CONTEXT
@@ -163,9 +163,9 @@ def association_request(
 
 
 def accepted(body: bytes, asked: bytes) -> tuple[Mapping[str, PresentationContext], int]:
-    """The contexts by SOP class, and the longest PDU, that the peer's answer grants.
+    """Return the contexts by SOP class, and the longest PDU, that the peer's answer grants.
 
-    asked: the PDU that was answered. Raises ProtocolError.
+    asked: the request PDU. Raises ProtocolError.
     """
     try:
         answer = pdu.A_ASSOCIATE_AC()
@@ -235,7 +235,7 @@ def _provider_of(sop_class: str) -> Any:
 
 
 def _longest(primitive: Any) -> int:
-    """0 in a PDU stands for no limit."""
+    """Return the longest PDU; 0 in a PDU means no limit."""
     found = [
         item.maximum_length_received
         for item in primitive.user_information

@@ -50,10 +50,11 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedObject:
-    """An object that is whole on disk, in a file of DICOM's part 10.
+    """Received object that is complete on disk, in a DICOM Part 10 file.
 
-    path: of the file, for whom takes it over. offer: under which it came. study: its UID. digest:
-    SHA-256 of its data set as it came. size: bytes of the file.
+    path: of the file, which the recipient of this record owns. offer: presentation under which it
+    was received. study: its UID. digest: SHA-256 of its data set as received. size: bytes of the
+    file.
     """
 
     path: Path
@@ -72,10 +73,10 @@ class NotUnderstoodError(Exception):
 
 
 class ObjectFile:
-    """A file that is being received; gone again unless `finish` succeeded.
+    """File that is being received; removed unless `finish` succeeds.
 
-    offer: what was promised. claim: whether the file may grow by so many bytes; called with a
-    negative number when it is gone. All methods but `discard` raise OSError.
+    offer: what the peer announced. claim: whether the file may grow by so many bytes; called with a
+    negative number when it is removed. All methods but `discard` raise OSError.
     """
 
     def __init__(self, path: Path, offer: Offer, claim: Callable[[int], bool]) -> None:
@@ -104,7 +105,7 @@ class ObjectFile:
         self._size += self._write(data)
 
     def finish(self) -> ReceivedObject:
-        """Have the whole object on disk. Raises NotUnderstoodError too."""
+        """Flush the complete object to disk. Raises NotUnderstoodError too."""
         study = self._study()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -190,14 +191,14 @@ def _file_meta(offer: Offer) -> bytes:
 
 
 _HOW_IT_WAS_PACKED = tag_of("DerivationDescription")
-"""Element in which dcmtk, and so Orthanc, says by what method and how well."""
+"""Element in which dcmtk, and so Orthanc, records the compression method and its quality."""
 
 
 def is_same_object(one: Path, other: Path) -> bool:
-    """Whether headers are equal, and the pixels too where they are in one transfer syntax.
+    """Return whether headers are equal, and the pixels too if both use one transfer syntax.
 
-    In two, they are not looked at: whoever changes an image gives it another UID (PS3.3,
-    C.12.1.1), and decoders are not for a process that listens to strangers. Raises OSError.
+    With two syntaxes pixels are not compared: a changed image gets a new UID (PS3.3, C.12.1.1), and
+    a process that accepts data from unknown peers should run no decoders. Raises OSError.
     """
     try:
         (syntax, header, start), (syntax_of_other, header_of_other, start_of_other) = (
@@ -211,7 +212,7 @@ def is_same_object(one: Path, other: Path) -> bool:
 
 
 def _header(path: Path) -> tuple[str, bytes, int]:
-    """Transfer syntax, header in one encoding for all, and where all else begins in the file."""
+    """Return transfer syntax, header in one encoding for all, and offset of the pixels."""
     with open_regular(path) as file:
         dataset = read_partial(file, is_of_pixels)
         start = file.tell()
@@ -229,7 +230,7 @@ def _from(path: Path, start: int) -> bytes:
 
 
 def _set_length(_dataset: Any, element: Any) -> None:
-    """Give a sequence and its items a length, which may have an end mark in its place."""
+    """Set explicit lengths for a sequence and its items, which may have delimiters instead."""
     if element.VR == "SQ":
         element.is_undefined_length = False
         for item in element.value:

@@ -1,9 +1,9 @@
 """Objects, and reports about objects, sent to a peer, each confirmed by it before the next.
 
 pynetdicom's own requestor is not used. It sent 500 CT slices in 13 s or more in place of about 2 s,
-and lost the answer to one of them in some runs on a busy machine, as both of its threads take
+and lost the answer to one of them in some runs on a busy machine, as both of its threads read
 answers (`node_measures sending` among the benchmarks). With shorter delays it was faster, but lost
-one in 5 of 12 runs. Why a connection failed stands only in its log.
+one in 5 of 12 runs. Its log alone has the cause of a failed connection.
 """
 
 import socket
@@ -46,7 +46,7 @@ _MEDIUM = 1
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """An application entity. title: its AE title. host, port: where it listens."""
+    """Application entity. title: its AE title. host, port: address that it listens on."""
 
     title: str
     host: str
@@ -57,7 +57,7 @@ class Peer:
 
 
 class Transmission:
-    """An association that was made, from `sending_to` or `reporting_to`."""
+    """Open association, from `sending_to` or `reporting_to`."""
 
     def __init__(
         self, connection: Connection, contexts: Mapping[str, PresentationContext], longest: int
@@ -68,7 +68,7 @@ class Transmission:
         self._sent = 0
 
     def echo(self) -> None:
-        """Have the peer answer. Raises NetworkError."""
+        """Send C-ECHO and wait for the answer. Raises NetworkError."""
         context = self._context(VERIFICATION)
         status = self._exchange(context, self._command(Field.ECHO, VERIFICATION), b"")
         if status:
@@ -89,9 +89,9 @@ class Transmission:
             raise RefusedError(f"it answers C-STORE with status {status:04X}")
 
     def report(self, asked: Commitment, safe: Sequence[Referenced]) -> None:
-        """Report to a peer which of the objects that it asked about are safe.
+        """Report to a peer which of the requested objects are stored safely.
 
-        Raises NetworkError, or RefusedError if it does not want to know.
+        Raises NetworkError, or RefusedError if it rejects the report.
         """
         context = self._context(COMMITMENT)
         command, data = report_of(asked, safe, context.syntax, self._next_message())
@@ -123,7 +123,7 @@ class Transmission:
     def _exchange(
         self, context: PresentationContext, request: bytes, data: bytes | memoryview
     ) -> int:
-        """The status of the answer. Raises NetworkError."""
+        """Return the status of the answer. Raises NetworkError."""
         self._connection.send_message(context.number, request, self._most, is_command=True)
         self._connection.send_message(context.number, data, self._most, is_command=False)
         answer = self._answer()
@@ -166,9 +166,9 @@ def sending_to(
 def reporting_to(
     peer: Peer, calling: str, tls: ssl.SSLContext | None = None
 ) -> AbstractContextManager[Transmission]:
-    """An association for reports of storage commitment, for the block.
+    """Return an association for reports of storage commitment, for the block.
 
-    calling: the AE title of ours that was asked. Raises NetworkError.
+    calling: our AE title that received the request. Raises NetworkError.
     """
     asked = association_request(
         calling, peer.title, (COMMITMENT,), LONGEST_REQUEST, as_provider=True
@@ -235,7 +235,7 @@ def _identity(meta: DataSet) -> tuple[str, str]:
 
 
 def _contents(file: Path) -> tuple[str, str, memoryview]:
-    """SOP class, instance and the encoded data set, which is all behind the file meta."""
+    """Return SOP class, instance and the encoded data set, all after the file meta."""
     with _readable(file):
         content = read_regular(file)
         stream = BytesIO(content)  # of the same memory
@@ -247,7 +247,7 @@ def _contents(file: Path) -> tuple[str, str, memoryview]:
 
 
 def _has_pixels(content: bytes, at: int) -> bool:
-    """Whether the element there, in explicit VR, is that of the pixels and is all there."""
+    """Return whether the element there, in explicit VR, is that of the pixels and is all there."""
     if len(content) < at + _PIXELS.size:
         return False
     group, element, _, length = _PIXELS.unpack_from(content, at)

@@ -1,4 +1,4 @@
-"""Storage commitment: which objects a peer asks about, and the report of those that are safe."""
+"""Storage commitment: objects that a peer asks for, and the report of those stored safely."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -24,9 +24,9 @@ class Referenced:
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """A peer's request.
+    """Storage commitment request of a peer.
 
-    transaction: UID under which it expects the report. referenced: the objects that it asks about.
+    transaction: UID under which it expects the report. referenced: the requested objects.
     """
 
     transaction: str
@@ -53,7 +53,7 @@ def asked_for(data: bytes, syntax: str) -> Commitment | None:
 def report_of(
     asked: Commitment, safe: Sequence[Referenced], syntax: str, message: int
 ) -> tuple[bytes, bytes]:
-    """The command and the data set of the report; all others are reported as missing.
+    """Return the command and the data set of the report; all others are reported as missing.
 
     message: its number on the association.
     """

@@ -39,7 +39,7 @@ class Certificates:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         with _failures_named(f"{self.own} with the key {self.key}"):
             _refuse_pipes(self.own, self.key)
-            # Else OpenSSL asks for a password, which no service has anybody to type.
+            # Otherwise OpenSSL prompts for a password, which nobody can type for a service.
             context.load_cert_chain(self.own, self.key, password="")
         with _failures_named(str(self.trusted)):
             _refuse_pipes(self.trusted)
@@ -48,7 +48,7 @@ class Certificates:
 
 
 def _refuse_pipes(*files: Path) -> None:
-    """Raise OSError for what OpenSSL would wait for."""
+    """Raise OSError for pipes and devices, on which OpenSSL would block."""
     for file in files:
         open_regular(file).close()
 

@@ -1,4 +1,4 @@
-"""Results appear whole or not at all: written beside their place, flushed to disk, then renamed."""
+"""Atomic writing of results: written next to their target, flushed to disk, then renamed."""
 
 import errno
 import os
@@ -19,8 +19,8 @@ FLUSHING_THREADS = 16
 def whole_file(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
     """Yield the path of an empty file, in a `.part` folder, that becomes `target` at the end.
 
-    Missing parent folders are made. If the body raises, the part is removed and an existing target
-    stays as it was. Raises WriteError for whatever the file system refuses, also in the body.
+    Missing parent folders are created. If the body raises, the part is removed and an existing
+    target stays as it was. Raises WriteError for any file system error, also in the body.
     """
     with whole_files(target, gate) as part:
         part.touch()
@@ -32,7 +32,7 @@ def whole_files(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
     """Store a result of several files, such as a header and its voxels, as `whole_file` does.
 
     Yield a path named as `target` in an empty `.part` folder. All files that the body writes in
-    that folder move beside `target`, and the one named as `target` moves last.
+    that folder move next to `target`, and the one named as `target` moves last.
     """
     with _failures_named(target), part_beside(target, gate) as folder:
         yield folder / target.name
@@ -51,7 +51,7 @@ def whole_files(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
 def whole_folder(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
     """Store a folder as `whole_file` does a file: yield an empty folder in a `.part` folder.
 
-    A folder that stands at `target` moves aside first and is removed when the new one is in place;
+    An existing folder at `target` moves aside first and is removed when the new one is in place;
     a kill between the two renames leaves no folder there, never half of one.
     """
     with _failures_named(target), part_beside(target, gate) as part:
@@ -77,7 +77,7 @@ def whole_folder(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
 
 
 def flush_folder(folder: Path) -> None:
-    """Ask for the names to be kept; the results are in place, and not all disks can do this."""
+    """Flush file names if the disk can; the results are already in place."""
     with suppress(OSError):
         flush(folder)
 
@@ -93,13 +93,13 @@ def _check_replaceable(target: Path) -> None:
 
 
 def irreplaceable(target: Path) -> str | None:
-    """Return what is at a place and is never replaced, in words.
+    """Return the kind of a path that is never replaced, in words.
 
     None if it is a file, a folder or nothing.
     """
     try:
         mode = target.lstat().st_mode
-    except OSError:  # nothing is there, or the writing will say what is wrong
+    except OSError:  # nothing is there, or the write reports the error
         return None
     if stat.S_ISLNK(mode):
         return "a link"
@@ -115,13 +115,13 @@ def _failures_named(target: Path) -> Generator[None]:
 
 
 def refused(what: str, error: OSError) -> WriteError:
-    """The error for what could not be written; what: the beginning of its sentence."""
+    """Return the error for a failed write; what: the beginning of its sentence."""
     kind = DiskFullError if is_full(error) else WriteError
     return kind(f"{what}: {_advice(_cause(error))}.")
 
 
 def is_full(error: OSError) -> bool:
-    """Whether a disk, or what this user may have of it, was full."""
+    """Return whether a disk, or this user's quota of it, was full."""
     return _cause(error).errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -132,7 +132,7 @@ def _cause(error: OSError) -> OSError:
 
 
 def _advice(error: OSError) -> str:
-    """Return what a refusal to write means, and what to do about it."""
+    """Return the cause of a failed write and a remedy."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return "the disk is full; make room or choose another output folder"

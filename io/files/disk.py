@@ -11,14 +11,14 @@ from pathlib import Path
 
 
 def flush(path: Path) -> None:
-    """Have a file's content, or a folder's names, stored before returning. Raises OSError.
+    """Flush a file's content, or a folder's names, to disk before returning. Raises OSError.
 
     Folders are passed over where they cannot be opened, as on Windows.
     """
     can_open_folders = hasattr(os, "O_DIRECTORY")
     if path.is_dir() and not can_open_folders:
         return
-    # Elsewhere only who may write a file may have it stored.
+    # Elsewhere flushing a file requires permission to write it.
     descriptor = os.open(path, os.O_RDONLY if can_open_folders else os.O_RDWR)
     try:
         os.fsync(descriptor)
@@ -27,18 +27,18 @@ def flush(path: Path) -> None:
 
 
 def drop_cached(descriptor: int, begin: int = 0, size: int = 0) -> None:
-    """Let go of what is cached of a file, from a byte on, all if size is 0, and begin to store it.
+    """Drop a file's cached bytes from an offset on, all if size is 0, and start storing them.
 
-    Linux does so; other systems may know nothing of it.
+    Has an effect on Linux; other systems may lack it.
     """
     with suppress(AttributeError, OSError):
         os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_DONTNEED)
 
 
 def reserve(descriptor: int, size: int) -> None:
-    """Have the disk keep room for a file's first bytes. Raises OSError, as where there is none.
+    """Preallocate a file's first bytes on disk. Raises OSError, such as if there is no space.
 
-    Does nothing where the system cannot be asked, as on macOS and Windows.
+    Does nothing if the system lacks the call, as on macOS and Windows.
     """
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
@@ -50,21 +50,21 @@ def can_read_anywhere() -> bool:
 
 
 def read_at(descriptor: int, buffer: memoryview, begin: int) -> int:
-    """Fill what is there of `buffer` from a byte of a file on; how many bytes that are."""
+    """Fill `buffer` from an offset of a file as far as it goes; return the number of bytes."""
     return os.preadv(descriptor, [buffer], begin)
 
 
 def free_bytes(folder: Path) -> int:
-    """Room that the disk of a folder has for this user; 0 if unknown."""
+    """Return the free bytes on the disk of a folder for this user; 0 if unknown."""
     with suppress(OSError):
         return shutil.disk_usage(folder).free
     return 0
 
 
 def takes_name(path: Path) -> bool:
-    """Whether a file may have this path, of whose folders some may be missing yet.
+    """Return whether a file may have this path, some folders of which may not exist yet.
 
-    False only where the system says that a name is too long; each file system has its own limit.
+    False only if the system reports that a name is too long; each file system has its own limit.
     """
     if _is_too_long(path):
         return False
@@ -81,7 +81,7 @@ def _is_too_long(path: Path) -> bool:
 
 
 def is_mounted(folder: Path) -> bool:
-    """Whether a folder, by its real path, is a mount point.
+    """Return whether a folder, by its real path, is a mount point.
 
     On Linux also one that shows another folder of the same file system.
     """

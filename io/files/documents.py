@@ -1,6 +1,6 @@
-"""Documents at places that a user names, such as a report: what is there decides how.
+"""Documents at paths that a user names, such as a report; an existing file determines how.
 
-A regular file is replaced whole, also behind a link, which stays. A pipe, a terminal or another
+A regular file is replaced whole, also behind a link, which is kept. A pipe, a terminal or another
 character device gets the bytes as they are. Nothing else is written to.
 """
 
@@ -22,7 +22,7 @@ MOST_LINKS = 40
 """Limit of links in one path, as in Linux."""
 
 PATIENCE_SECONDS = 5.0
-"""How long the other end of a pipe may be missing, as it may have been started just now."""
+"""Time to wait for the reader of a pipe, which may have just been started."""
 
 _LOOK_AGAIN_SECONDS = 0.02
 _OPEN_FILES = re.compile(r"/dev/fd|/proc/(?P<process>\d+)(/task/\d+)?/fd")
@@ -33,7 +33,7 @@ _OPEN_FILES = re.compile(r"/dev/fd|/proc/(?P<process>\d+)(/task/\d+)?/fd")
 class _Place:
     """Destination of a path.
 
-    path: behind its links, up to the name of an open file. mode: what is there; 0 for nothing.
+    path: with links resolved, up to the name of an open file. mode: of the existing file; 0: none.
     is_open_file: whether it is an open file of some process. descriptor: its number if that is this
     process.
     """
@@ -45,7 +45,7 @@ class _Place:
 
     @classmethod
     def of(cls, target: Path) -> Self:
-        """The end of a path's links. Raises OSError."""
+        """Return the end of a path's links. Raises OSError."""
         if "\0" in str(target):
             raise OSError(errno.EINVAL, "its name holds a zero byte", str(target))
         path = target
@@ -61,11 +61,11 @@ class _Place:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether a new file takes the place, instead of bytes that go into what is there."""
+        """Whether a new file replaces it; otherwise bytes are written into the existing one."""
         return not self.is_open_file and (not self.mode or stat.S_ISREG(self.mode))
 
     def obstacle(self, target: Path) -> str | None:
-        """Why nothing is written there, as the rest of a sentence on the path."""
+        """Return why nothing can be written there, as the rest of a sentence on the path."""
         if not self.mode and self.path != target:
             return f"is a link to {self.path}, which is missing; make that file or name another one"
         if stat.S_ISDIR(self.mode):
@@ -105,7 +105,7 @@ def read_document(path: Path) -> bytes:
 
 
 def obstacle_to_document(target: Path) -> str | None:
-    """Why no document can be written at a place, as the rest of a sentence; None if one can."""
+    """Return why no document can be written there, as the rest of a sentence; None if one can."""
     try:
         return _Place.of(target).obstacle(target)
     except OSError as error:
@@ -113,13 +113,13 @@ def obstacle_to_document(target: Path) -> str | None:
 
 
 def would_replace(target: Path) -> bool:
-    """Whether a document at a place would replace a file that is there. Raises OSError."""
+    """Return whether a document at a place would replace a file that is there. Raises OSError."""
     place = _Place.of(target)
     return place.is_replaced and bool(place.mode)
 
 
 def is_descriptor(target: Path, descriptor: int) -> bool:
-    """Whether a path is another name of an open file of this process, by its number."""
+    """Return whether a path is another name of an open file of this process, by its number."""
     try:
         return _Place.of(target).descriptor == descriptor
     except OSError:
@@ -137,7 +137,7 @@ def _check_link(target: Path, behind: Path) -> None:
 
 
 def _opened(place: _Place) -> int:
-    """A descriptor to write to; an open file of this process goes on where it is."""
+    """Return a descriptor to write to; an open file of this process goes on where it is."""
     if place.descriptor is not None:
         return os.dup(place.descriptor)
     deadline = time.monotonic() + PATIENCE_SECONDS

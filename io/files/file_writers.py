@@ -30,9 +30,9 @@ class Sink(Protocol):
 
 
 class HashedFile:
-    """A file whose bytes are hashed, and sent to the disk, beside the writing of the next.
+    """File whose bytes are hashed and flushed concurrently with the writing of the next ones.
 
-    So it takes little longer to have it hashed and flushed than to have it written.
+    Hashing and flushing add little to the time of writing.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -91,12 +91,12 @@ class _Block:
 
 
 class GzipWriter:
-    """Packs each write as a block of its own, while the caller brings the next.
+    """Writer that compresses each write as a block, concurrently with the caller's next one.
 
-    The blocks become one stream, as every reader takes it (after pigz, Mark Adler). Few large
-    writes pack best: 2 MiB each cost one part in 500 of the size and wake a thread a dozen times a
-    scan, not a thousand, which is what holds back many studies in one interpreter. What is written
-    may not change before the writer is closed, which a failure in its `with` block leaves out.
+    The blocks form one stream, which every reader accepts (after pigz, Mark Adler). Few large
+    writes compress best: 2 MiB each add 0.2 % to the size and wake a thread a dozen times per
+    scan, not a thousand, which would slow many studies in one interpreter. Written buffers must not
+    change before the writer is closed, which a failure in its `with` block skips.
     """
 
     def __init__(self, file: Sink, packing: Deflated = "gzip") -> None:
@@ -123,7 +123,7 @@ class GzipWriter:
 
     def write(self, data: bytes | memoryview) -> object:
         """Pack these bytes next; raises OSError if earlier ones cannot be stored."""
-        if self._packing == "zlib":  # whose checksums of blocks isal does not combine
+        if self._packing == "zlib":  # isal does not combine its checksums of blocks
             self._adler = isal_zlib.adler32(data, self._adler)
         self._waiting.append(_threads().submit(_packed, data))
         if len(self._waiting) > 2 * THREADS:

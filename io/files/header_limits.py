@@ -1,4 +1,4 @@
-"""Checks of a header's sizes against what its file can hold, before memory is taken."""
+"""Checks of a header's sizes against what its file can hold, before memory is allocated."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from .streams import is_gzip_name
 
 GZIP_MAGIC = b"\x1f\x8b"
 VoxelStorage: TypeAlias = Literal["plain", "compressed", "bzip2", "text"]
-"""How voxels lie in a file: as they are, by deflate, by bzip2, or written out in digits."""
+"""Encoding of voxels in a file: uncompressed, deflate, bzip2, or text digits."""
 # Deflate codes at most 258 bytes in two bits. Bzip2 packs equal bytes a million to one, but no scan
 # as small as this. A digit stands for at most 8 bytes.
 _LARGEST_RATIOS: dict[VoxelStorage, int] = {
@@ -50,7 +50,7 @@ def check_extents(path: Path, extents: Sequence[int]) -> None:
 
 
 def storage_of(path: Path) -> VoxelStorage:
-    """How voxels lie in a file, by its name alone."""
+    """Return the encoding of voxels in a file, by its name alone."""
     return "compressed" if is_gzip_name(path) else "plain"
 
 
@@ -87,7 +87,7 @@ def pick_volume(
 
     extents: i, j, k and all further axes. A file of one volume needs no choice and ignores one.
     takes_all: whether all of them could be read, too.
-    Raises UnsupportedScanError where a choice is needed and missing, or does not exist.
+    Raises UnsupportedScanError if a choice is required but missing, or does not exist.
     """
     count = math.prod(extents[3:])
     if count == 1:
@@ -106,7 +106,7 @@ def pick_volume(
 
 
 def check_series(path: Path, extents: Sequence[int], *, is_series: bool) -> None:
-    """Raise UnsupportedScanError unless all volumes of a file can be read, one behind the other."""
+    """Raise UnsupportedScanError unless all volumes of a file can be read in sequence."""
     if not is_series:
         raise UnsupportedScanError(
             f"{path} holds the {math.prod(extents[3:])} components of each voxel side by side, "
@@ -115,5 +115,5 @@ def check_series(path: Path, extents: Sequence[int], *, is_series: bool) -> None
 
 
 def written(extents: Sequence[int]) -> str:
-    """Extents as people write them: 512 x 512 x 400."""
+    """Return extents as people write them: 512 x 512 x 400."""
     return " x ".join(str(extent) for extent in extents)

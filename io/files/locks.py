@@ -1,6 +1,6 @@
-"""Locks of the system on open files, which end with the process that holds them, also by kill -9.
+"""System locks on open files, released when the process ends, also by kill -9.
 
-flock(2) where there is one; otherwise ranges of bytes, as Windows locks them, and no folder.
+flock(2) if available; otherwise byte ranges, as on Windows, where folders cannot be locked.
 """
 
 import errno
@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 _PLACE = 1 << 30
-"""Place of the bytes that stand for a lock: beyond all content, as a locked byte cannot be read."""
+"""Offset of the bytes used as a lock: after all content, as a locked byte cannot be read."""
 
 _SHARERS = 64
-"""Most sharers where only bytes can be locked: each takes one, and a lone holder takes all."""
+"""Maximum sharers if only bytes can be locked: each locks one, an exclusive holder all."""
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def lock(descriptor: int, *, shared: bool = False) -> None:
-    """Lock an open file until it is closed, along with other sharers only or alone.
+    """Lock an open file until it is closed, shared or exclusively.
 
-    Does not wait: raises BlockingIOError if the lock is held, another OSError where there are none.
+    Does not wait: raises BlockingIOError if the lock is held, another OSError if locks are
+    unavailable.
     """
     try:
         from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
@@ -50,10 +51,10 @@ def wait_for_lock(descriptor: int) -> None:
 
 @contextmanager
 def folder_lock(folder: Path) -> Generator[None]:
-    """Lock a folder alone; programs that are started meanwhile do not inherit the lock.
+    """Lock a folder exclusively; child programs do not inherit the lock.
 
     Raises BlockingIOError if it is held, FileNotFoundError if the folder is gone, and another
-    OSError where folders cannot be locked.
+    OSError if folders cannot be locked.
     """
     if not hasattr(os, "O_DIRECTORY"):  # Windows
         raise OSError(errno.ENOTSUP, "folders cannot be locked on this system", str(folder))

@@ -34,8 +34,8 @@ def most_memory() -> int:
     """Bytes that this process can have: the machine's, or what its container, job or `ulimit -v`
     leaves it of that.
 
-    No limit where it is unknown. Looked up once a second at most: it is read from several files of
-    the system, and a search needs it for every scan.
+    No limit if unknown. Read at most once a second: it comes from several system files, and a
+    search uses it for every scan.
     """
     return most_memory_in(int(time.monotonic()))
 

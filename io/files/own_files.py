@@ -15,16 +15,16 @@ NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 """A flag of os.open that refuses a link, on systems that have it; the folder may be one."""
 
 RECORD = ".cuda-cyclegan"
-"""Name of the folder with the record of an output folder, and the end of its name beside it."""
+"""Name of the folder with the record of an output folder, or its suffix next to that folder."""
 
 
 def is_record(name: str) -> bool:
-    """Whether a folder of this name holds the record of an output folder."""
+    """Return whether a folder of this name holds the record of an output folder."""
     return name.startswith(".") and name.endswith(RECORD)
 
 
 def open_unlinked(path: Path, flags: int, mode: int = 0o600) -> int:
-    """A descriptor of a regular file; neither it nor its folder may be a link.
+    """Return a descriptor of a regular file; neither it nor its folder may be a link.
 
     Raises OSError, with words for the user in it.
     """
@@ -67,7 +67,7 @@ def held_folder(folder: Path) -> Generator[tuple[int, int]]:
 
 
 def identity(status: os.stat_result) -> tuple[int, int]:
-    """Device and inode, by which a file or folder is known while it is there."""
+    """Return device and inode, which identify a file or folder while it exists."""
     return status.st_dev, status.st_ino
 
 
@@ -83,12 +83,12 @@ def read_at(descriptor: int, size: int, place: int) -> bytes:
 
 
 def this_user() -> int | None:
-    """The number of who runs this process; None where users have none, as on Windows."""
+    """Return the user ID of this process; None if users have none, as on Windows."""
     return os.getuid() if hasattr(os, "getuid") else None
 
 
 def user_name() -> str:
-    """The name of who runs this process, or the number of one that has none, as in a container."""
+    """Return the user name of this process, or its user ID without one, as in a container."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):  # by the version of Python
@@ -105,12 +105,12 @@ def folder_of_user(find: Callable[..., Path]) -> Path | None:
 
 
 def is_trusted_owner(status: os.stat_result) -> bool:
-    """Whether a file belongs to this user or the system's; all do where users have no numbers."""
+    """Return whether this user or root owns a file; True if there are no user IDs."""
     return this_user() is None or status.st_uid in (this_user(), 0)
 
 
 def _writer() -> int:
-    """Return the owner of the files that this process makes; 0 where users have no numbers."""
+    """Return the owner of files created by this process; 0 if there are no user IDs."""
     return os.geteuid() if hasattr(os, "geteuid") else 0
 
 
@@ -127,7 +127,7 @@ def _opened(path: Path, flags: int, mode: int) -> int:
 
 
 def _opened_and_compared(path: Path, flags: int, mode: int) -> int:
-    """Open where the system follows links unasked, as Windows does: look before and after."""
+    """Open if the system always follows links, as Windows does: check before and after."""
     if _link_to(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if path.exists() and not path.is_file():

@@ -1,8 +1,8 @@
-"""Unfinished results: folders beside their places, each locked for as long as its writer lives.
+"""Unfinished results: folders next to their targets, each locked while its writer runs.
 
-A lock ends with its holder, also by kill -9, and is seen across process namespaces, where process
-numbers mean nothing. It does not show writers on other machines, as NFS and SMB keep the lock of a
-folder to themselves, and some systems and file systems cannot lock one: a part made there, or
+A lock ends with its holder, also by kill -9, and works across process namespaces, where process
+IDs mean nothing. It does not show writers on other machines, as NFS and SMB keep the lock of a
+folder to themselves, and some systems and file systems cannot lock one: a part created there, or
 before the last start of the system, counts as abandoned when it has not changed for a day. Its name
 shows the case.
 """
@@ -33,9 +33,9 @@ _NO_LOCKS = "unlocked"
 class Gate:
     """Check that a part passes on its way into its place.
 
-    passed: entered for each step that makes a part or moves it; refuses it by raising. It gets
-    the files, complete and on disk, that are about to move; none when a part is made. root: a
-    folder that is not made if it is missing, nor what it lies in; None where all folders may be.
+    passed: entered for each step that creates or moves a part; refuses it by raising. It gets the
+    files, complete and on disk, that are about to move; none when a part is created. root: a
+    folder that is not created if missing, nor its parents; None if all folders may be created.
     """
 
     passed: Callable[[Sequence[Path]], AbstractContextManager[object]] = nullcontext
@@ -47,9 +47,9 @@ NO_GATE = Gate()
 
 @contextmanager
 def part_beside(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
-    """An empty folder beside `target`, locked while the block runs, and gone after it.
+    """Yield an empty folder next to `target`, locked during the block and removed after it.
 
-    Missing parent folders of `target` are made, below the gate's root. Raises OSError.
+    Missing parent folders of `target` are created, below the gate's root. Raises OSError.
     """
     with ExitStack() as stack:
         with gate.passed(()):
@@ -67,14 +67,14 @@ def is_part(name: str) -> bool:
 
 
 def remove_leftovers(folder: Path) -> int:
-    """Remove what killed runs left below `folder`; return how many parts that were."""
+    """Remove parts of killed runs below `folder`; return their number."""
     return sum(map(_removed_if_abandoned, _parts_below(folder, f"{PREFIX}*{SUFFIX}")))
 
 
 def remove_parts_of_this_process(folder: Path) -> int:
-    """Remove what threads of this process are writing below `folder`, which then never appears.
+    """Remove parts that threads of this process are writing below `folder`; no result appears.
 
-    They make no other meanwhile if their `Gate` is shut.
+    They create no others meanwhile if their `Gate` is closed.
     """
     own = list(_parts_below(folder, f"{PREFIX}{_owner(os.getpid())}-*{SUFFIX}"))
     for part in own:
@@ -91,7 +91,7 @@ def remove(path: Path) -> None:
 
 
 def _remove_folder(folder: Path) -> None:
-    """Try again while other threads put files in, or remove the same ones; else let it be."""
+    """Remove a folder, retrying while other threads add or remove files; else leave it."""
     while os.path.lexists(folder):
         try:
             shutil.rmtree(folder)
@@ -101,7 +101,7 @@ def _remove_folder(folder: Path) -> None:
 
 
 def _make_folder(folder: Path, root: Path | None) -> None:
-    """Make a folder and those it lies in, down from `root`, which may go away at any moment."""
+    """Create a folder and its parents below `root`, which may disappear at any moment."""
     if root is None:
         folder.mkdir(parents=True, exist_ok=True)
         return
@@ -111,7 +111,7 @@ def _make_folder(folder: Path, root: Path | None) -> None:
 
 
 def _made_in(folder: Path, stack: ExitStack) -> Path:
-    """A new part, which the stack unlocks.
+    """Return a new part, which the stack unlocks.
 
     One that another run took for abandoned, before it was locked, is left to that run.
     """
@@ -134,7 +134,7 @@ def _named_in(folder: Path, kernel: str) -> Path:
 
 @cache
 def _owner(_process: int) -> str:
-    """A random name of this process; the number distinguishes it from its forks."""
+    """Return a random name of this process; the number distinguishes it from its forks."""
     return secrets.token_hex(8)
 
 
@@ -156,7 +156,7 @@ def _removed_if_abandoned(part: Path) -> bool:
 
 
 def _is_free(part: Path, stack: ExitStack) -> bool:
-    """Whether a part was made on this system and lost its lock, which then is the stack's.
+    """Return whether a part of this system is unlocked; the stack then holds its lock.
 
     Raises BlockingIOError if the lock is held, FileNotFoundError if the part is gone.
     """
@@ -178,7 +178,7 @@ def _is_old(part: Path) -> bool:
 
 
 def _parts_below(folder: Path, pattern: str) -> Iterator[Path]:
-    for place, folders, files in os.walk(folder):  # which passes over what vanishes meanwhile
+    for place, folders, files in os.walk(folder):  # which skips files that vanish meanwhile
         for name in fnmatch.filter((*folders, *files), pattern):
             yield Path(place, name)
         folders[:] = [name for name in folders if not is_part(name)]

@@ -1,5 +1,5 @@
-"""Files that others made or name, opened for reading only if they are regular: no pipe makes its
-reader wait.
+"""Files from outside, opened for reading only if they are regular, so that no pipe blocks the
+reader.
 """
 
 import errno
@@ -55,12 +55,12 @@ def _check(status: os.stat_result, path: str) -> None:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a path is a folder; False where the way there is forbidden."""
+    """Return whether a path is a folder; False if access to it is denied."""
     return stat.S_ISDIR(mode_of(path))
 
 
 def is_there(path: Path) -> bool:
-    """Whether a path exists; False where the way there is forbidden."""
+    """Return whether a path exists; False if access to it is denied."""
     return mode_of(path) != 0
 
 

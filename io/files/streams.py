@@ -27,18 +27,18 @@ Packing: TypeAlias = Literal["gzip", "zlib", "bzip2"]
 
 BLOCK_BYTES = 1 << 20
 SLAB_BYTES = 2 << 20
-"""Written at once."""
+"""Bytes per write."""
 
 LEAST_SIDE_BY_SIDE, PART_BYTES, READING_THREADS = 64 << 20, 32 << 20, 8
-"""Smallest buffer that several threads fill from a file, and bytes that each reads at a time:
-between two parts it may wait for whatever Python does meanwhile.
+"""Smallest buffer that several threads fill from a file, and bytes per read of each:
+between two reads it may wait for the interpreter lock.
 """
 
 PACKED_BYTES = 1 << 19
 """Bytes of a gzip file that are read at a time."""
 
 UNPACKING_BYTES = 2 << 20
-"""Held beside the voxels while a file is read: what is packed, and what is passed over."""
+"""Memory in addition to the voxels while a file is read: packed and skipped bytes."""
 
 LARGEST_PADDING_BYTES = 4096
 GOES_ON = "its file goes on behind its packed voxels; what follows is not read"
@@ -91,7 +91,7 @@ class _FirstBytes(io.RawIOBase):
 
 
 def end_of_gzip(path: Path) -> int | None:
-    """Return where the last sound member (RFC 1952) of a gzip file ends, if bytes follow.
+    """Return the end of the last intact member (RFC 1952) of a gzip file, if bytes follow.
 
     None if there is no such member, or nothing but zeros after it.
     """
@@ -126,7 +126,7 @@ def open_writer(path: Path, gzip: bool, mode: Literal["wb", "r+b"] = "wb") -> Ge
 
 
 def read_exactly(stream: BinaryIO, count: int) -> bytes:
-    """The next `count` bytes; raises EOFError if fewer are left."""
+    """Return the next `count` bytes; raises EOFError if fewer are left."""
     data = stream.read(count)
     if len(data) < count:
         raise EOFError
@@ -148,9 +148,9 @@ def fill(stream: BinaryIO, buffer: memoryview) -> None:
 
 
 def _fill_side_by_side(stream: BinaryIO, buffer: memoryview) -> int:
-    """Fill a large buffer on several threads, if the stream is a file as it is; bytes filled.
+    """Fill a large buffer on several threads, if the stream is a plain file; return bytes filled.
 
-    One thread is held up by new memory more than by the file, where the system has that cached.
+    With a cached file, one thread is limited by new memory more than by reading.
     """
     below: object = getattr(stream, "raw", None)
     is_worth_it = len(buffer) >= LEAST_SIDE_BY_SIDE and can_read_anywhere()
@@ -245,7 +245,7 @@ def _unpacker(packing: Packing) -> Any:
 
 
 def native(voxels: AnyArray) -> AnyArray:
-    """The same voxels in this machine's byte order, in place."""
+    """Return the same voxels in this machine's byte order, in place."""
     if voxels.dtype.isnative:
         return voxels
     return voxels.byteswap(inplace=True).view(voxels.dtype.newbyteorder("="))
@@ -268,7 +268,7 @@ def all_there(_slices: int) -> None:
 def write_voxels(stream: Sink, voxels: AnyArray, arrival: Arrival = all_there) -> None:
     """Write voxels [i, j, k] with i fastest, little-endian, some slices at a time as they arrive.
 
-    The bytes and the sizes of the writes do not depend on how the array lies in memory.
+    The bytes and the sizes of the writes do not depend on the array's memory layout.
     """
     stored = voxels.dtype.newbyteorder("<")
     slice_bytes = max(1, voxels[:, :, 0].nbytes)

@@ -1,4 +1,4 @@
-"""Formats of scans: registry.py lists them, and format.py says what each of them provides.
+"""Formats of scans: registry.py lists them, and format.py defines their interface.
 
-May import files, DICOM and the volume. Must not know discovery.
+May import files, DICOM and the volume. Must not depend on discovery.
 """

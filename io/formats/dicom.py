@@ -1,4 +1,4 @@
-"""DICOM series as a format; pydicom and the modules that need it are loaded with the first one."""
+"""DICOM series as a format; pydicom and the modules that use it are loaded with the first one."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -38,7 +38,7 @@ class Dicom(Format):
         yield self.read(study, None, empty)
 
     def joined(self, volumes: Sequence[Volume]) -> tuple[Volume, ...]:
-        """Return the scans, of which the first names the others as its sources."""
+        """Return the scans; the header of the first lists the others as its sources."""
         if len(volumes) == 1:
             return tuple(volumes)
         from ..dicom.pixels import reading
@@ -65,7 +65,7 @@ class Dicom(Format):
         return {}
 
     def result_notes(self, volume: Volume) -> tuple[str, ...]:
-        """Return notes on what was changed about elements of the source."""
+        """Return notes on changed elements of the source."""
         from ..dicom.derived.elements import result_notes
         from ..dicom.pixels.reading import DicomHeader
 

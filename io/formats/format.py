@@ -1,4 +1,4 @@
-"""Interface of a scan format: what the code that finds, reads and writes scans asks of it."""
+"""Interface of a scan format for the code that finds, reads and writes scans."""
 
 import math
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from ..volume import AnyArray, Derivation, Empty, Grid, Study, Volume
 
 @dataclass(frozen=True, slots=True)
 class HeaderLabels:
-    """Texts of a header, and what it says that the voxels are.
+    """Texts of a header, and the kind of its voxels.
 
     texts: those that may hold the mark of a result. contents: such as "segments", in words; None if
     the voxels may be those of a scan.
@@ -32,7 +32,7 @@ class Format(ABC):
     name: as reports and records have it. suffixes: of the files that are opened first, in small
     letters; none for DICOM, whose files are recognised by their contents. voxel_suffixes: of files
     of voxels that `header_beside` describes. header_suffix: of those headers. result_suffixes: of
-    files that can hold the result of any scan. output: value of setting format that asks for the
+    files that can hold the result of any scan. output: value of setting format that selects the
     last of them; "" if none does. has_scale: whether its files have a slope and an intercept.
     is_series: whether a scan and a result are many files in a folder, without a suffix.
     """
@@ -78,7 +78,7 @@ class Format(ABC):
 
     @abstractmethod
     def read_each(self, study: Study, empty: Empty) -> Iterator[Volume]:
-        """Read all volumes, each when it is asked for; raises what `read` raises."""
+        """Read all volumes, each on demand; raises what `read` raises."""
 
     def joined(self, volumes: Sequence[Volume]) -> tuple[Volume, ...]:
         """Return the scans of one study; the first refers to the others if the format can."""
@@ -110,7 +110,7 @@ class Format(ABC):
         """Store a volume of this format at `target`, as `write` of io/writing.py describes."""
 
     def is_written_in_order(self, target: Path) -> bool:
-        """Whether `write` needs the header and then slice after slice."""
+        """Return whether `write` needs the header and then slice after slice."""
         del target
         return False
 

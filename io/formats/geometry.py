@@ -33,7 +33,7 @@ MILLIMETRES = {
 
 
 def unit_notes(unit: str) -> tuple[str, ...]:
-    """A note on lengths that are in another unit than millimetres, or none."""
+    """Return a note on lengths that are in another unit than millimetres, or none."""
     if MILLIMETRES.get(unit) == 1.0:
         return ()
     if unit not in MILLIMETRES:
@@ -42,7 +42,7 @@ def unit_notes(unit: str) -> tuple[str, ...]:
 
 
 def shear_notes(affine: Affine) -> tuple[str, ...]:
-    """A note on axes that are not at right angles, or none; affine: (4, 4)."""
+    """Return a note on axes that are not at right angles, or none; affine: (4, 4)."""
     directions = affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0)
     cosines = [abs(float(one @ other)) for one, other in combinations(directions.T, 2)]
     shear = float(np.degrees(np.arcsin(min(1.0, max(cosines)))))
@@ -55,6 +55,6 @@ def shear_notes(affine: Affine) -> tuple[str, ...]:
 
 
 def assumed(affine: Affine) -> str:
-    """Return in words where the axes of a grid are taken to run; affine: (4, 4), RAS+."""
+    """Describe the assumed directions of a grid's axes; affine: (4, 4), RAS+."""
     codes: tuple[str, ...] = nibabel.aff2axcodes(affine)
     return f"its axes are taken to run to {codes[0]}, {codes[1]} and {codes[2]}"

@@ -1,7 +1,7 @@
-"""The mark in a result's own file: that it is synthetic, and what made it.
+"""Mark in the file of a result: that it is synthetic, and its origin.
 
 A line of at most 79 bytes, which NIfTI and Analyze have room for in `descrip` and which ITK carries
-from format to format, and a JSON object with whole names where a format takes more. Neither holds
+from format to format, and a JSON object with whole names if a format allows more. Neither holds
 anything about a patient. `read_labels` of io/labels.py finds them in files that other programs
 wrote again, too.
 """
@@ -42,7 +42,7 @@ words that were cut."""
 
 
 def line_of(mark: SyntheticMark) -> str:
-    """The mark as ASCII in at most 79 bytes.
+    """Return the mark as ASCII in at most 79 bytes.
 
     Names are shortened to fit, the model's first; its hash, the program and the words that
     distinguish the image from a scan always have room.
@@ -69,7 +69,7 @@ _LONGEST_VERSION = len("10.12.345")
 
 
 def _plain(text: str) -> str:
-    """Text as printable ASCII without what separates the parts of a line."""
+    """Return text as printable ASCII without the separators of a line's parts."""
     letters = (char for char in unicodedata.normalize("NFKD", text) if not _is_accent(char))
     ascii_text = "".join(letters).encode("ascii", "replace").decode().replace(";", ",")
     return "".join(char if char.isprintable() else " " for char in ascii_text).strip()
@@ -80,7 +80,7 @@ def _is_accent(char: str) -> bool:
 
 
 def json_of(mark: SyntheticMark) -> str:
-    """The mark as a JSON object on one line of ASCII, with whole names."""
+    """Return the mark as a JSON object on one line of ASCII, with whole names."""
     fields = {
         _SYNTHETIC: True,
         "program": f"{PROGRAM} {mark.program}",
@@ -95,7 +95,7 @@ def json_of(mark: SyntheticMark) -> str:
 
 
 def mark_in_text(text: str) -> SyntheticMark | None:
-    """The mark that a text holds or ends with, as a line or as JSON; None without one.
+    """Return the mark that a text holds or ends with, as a line or as JSON; None without one.
 
     Names in a line may be shortened. A text that is recognised and no more gives UNREADABLE_MARK.
     """
@@ -143,7 +143,7 @@ def _kind_of(word: str | None) -> MapKind | None:
 def mark_in_texts(texts: Iterable[str]) -> SyntheticMark | None:
     """Return the mark of a header, with whole names if it has JSON, else one that is recognised.
 
-    texts: those of its fields. None if none of them is a mark.
+    texts: of its fields. None if none of them is a mark.
     """
     with_json_first = sorted(texts, key=lambda text: _FIRST_KEYS not in text)
     found = [mark for text in with_json_first if (mark := mark_in_text(text)) is not None]

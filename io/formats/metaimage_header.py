@@ -1,6 +1,6 @@
 """MetaImage headers, read and written (itk.org/Wiki/ITK/MetaIO/Documentation).
 
-What they mean is taken as MetaIO and ITK take it, which tests compare.
+They are interpreted as by MetaIO and ITK, with which tests compare.
 """
 
 import re
@@ -108,7 +108,7 @@ def read_header(file: HeaderFile) -> TextHeader:
 
 
 def _fields(lines: Iterator[bytes], file: HeaderFile) -> tuple[dict[str, bytes], list[bytes]]:
-    """The fields, and the lines of those that MetaIO does not know, up to the last one."""
+    """Return the fields, and the lines of those unknown to MetaIO, up to the last one."""
     fields: dict[str, bytes] = {}
     metadata: list[bytes] = []
     for line in lines:
@@ -210,7 +210,7 @@ def _is_true(
 def _grid(
     text: Mapping[str, str], axes: int, file: HeaderFile
 ) -> tuple[Vector3, Vector3, tuple[float, ...]]:
-    """Spacing, origin and direction, whose rows in the file are the axes."""
+    """Return spacing, origin and direction; its rows in the file are the axes."""
     spacing, origin, matrix = [1.0] * axes, [0.0] * axes, np.eye(axes)
     for field in ("ElementSize", "ElementSpacing"):
         if field in text:
@@ -226,7 +226,7 @@ def _grid(
 
 
 def _behind(text: Mapping[str, str], axes: int, file: HeaderFile) -> tuple[FurtherAxis, ...]:
-    """Return what a header says of the axes after the third."""
+    """Return the description of the axes after the third."""
     steps, starts = [1.0] * axes, [0.0] * axes
     for fields, numbers in ((("ElementSize", "ElementSpacing"), steps), (_ORIGIN, starts)):
         for field in fields:
@@ -251,9 +251,9 @@ def header_of(
     packed_bytes: int | None,
     data_file: bytes | None,
 ) -> bytes:
-    """The header of a result in the grid of `header`, in millimetres, as ITK orders it.
+    """Return the header of a result in the grid of `header`, in millimetres, as ITK orders it.
 
-    shape: extents along i, j and k, and along the axes behind them if it is a series.
+    shape: extents along i, j and k, and along later axes if it is a series.
     packed_bytes: length of the packed voxels, on which that of the header does not depend; None if
     they are not packed. data_file: name of the file of the voxels; None if they follow.
     """

@@ -8,8 +8,8 @@ import sys
 def import_nibabel_alone() -> None:
     """Load nibabel without pydicom, unless one of them is loaded already.
 
-    For processes that are this program's own, before they have threads: other programs may use
-    what their nibabel then lacks.
+    For processes of this program alone, before they have threads: other programs may use features
+    that nibabel then lacks.
     """
     if "nibabel" in sys.modules or "pydicom" in sys.modules:
         return

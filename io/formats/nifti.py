@@ -1,4 +1,4 @@
-"""NIfTI-1, NIfTI-2 and Analyze 7.5: nibabel knows the headers, the voxel bytes flow past it."""
+"""NIfTI-1, NIfTI-2 and Analyze 7.5: nibabel handles headers, voxels are read without it."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -98,7 +98,7 @@ def _read(study: Study, pick: _Pick, empty: Empty, ends: Mapping[Path, int]) -> 
 
 
 def _placed_by_spm(volume: Volume, mat: Path, volume_index: int) -> Volume:
-    """The volume where the .mat beside it says that it lies; only Analyze leaves that open."""
+    """Return the volume placed by the .mat file next to it; only Analyze leaves that open."""
     analyze: Header = volume.header
     if not is_analyze(analyze):
         return volume
@@ -130,10 +130,10 @@ def _read_volumes(
     empty: Empty,
     mat: Path | None = None,
 ) -> Iterator[Volume]:
-    """Read volumes; the end of the stream is checked before the last is handed out.
+    """Read volumes; the end of the stream is checked before the last one is yielded.
 
-    mat: the file of SPM beside it, if there is one. None of the volumes is held here while the next
-    one is read.
+    mat: the SPM file next to it, if there is one. No volume is kept here while the next one is
+    read.
     """
     extents = tuple(int(extent) for extent in header.get_data_shape())
     check_extents(path, extents)
@@ -206,7 +206,7 @@ def _extensions(header: HeaderStart) -> Iterator[str]:
 
 
 def _end_of_header(header: HeaderStart) -> int:
-    """Return where the voxels begin, if they follow in the same file; else more than is read."""
+    """Return the offset of voxels in the same file; if elsewhere, more than is read."""
     (offset,) = header.numbers(*_OFFSET[header.size])
     is_single = header.magic.startswith(b"n+")
     return int(offset) if is_single and header.size < offset < _MOST_BYTES else _MOST_BYTES
@@ -295,7 +295,7 @@ class Nifti(Format):
         return volume
 
     def read_each(self, study: Study, empty: Empty) -> Iterator[Volume]:
-        """Read all volumes, each when it is asked for; raises what `read` raises."""
+        """Read all volumes, each on demand; raises what `read` raises."""
 
         def one_of_all(volume: Volume) -> Volume:
             further = tuple(int(extent) for extent in header_in(volume).get_data_shape()[3:])
@@ -323,7 +323,7 @@ class Nifti(Format):
         return nifti_writing.write(volume, target, gate, arrival, series)
 
     def is_written_in_order(self, target: Path) -> bool:
-        """Whether header and voxels share the file."""
+        """Return whether header and voxels share the file."""
         return is_single_file(target)
 
     def check_voxel_type(self, volume: Volume, dtype: "np.dtype[Any]") -> None:

@@ -48,14 +48,14 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class SpmHeader:
-    """A header of Analyze, and the .mat file beside it that says where the voxels lie."""
+    """Analyze header, and the .mat file next to it with the place of the voxels."""
 
     header: Header
     mat: bytes
 
 
 def is_single_file(path: Path) -> bool:
-    """Whether header and voxels share this file, as in .nii and .nii.gz."""
+    """Return whether header and voxels share this file, as in .nii and .nii.gz."""
     name = path.name.lower()
     return name.endswith((".nii", ".nii.gz"))
 
@@ -78,12 +78,12 @@ def _renamed(path: Path, old: str, new: str) -> Path:
 
 
 def header_in(volume: Volume) -> Header:
-    """The header of NIfTI or Analyze that a volume was read with."""
+    """Return the header of NIfTI or Analyze that a volume was read with."""
     return volume.header.header if isinstance(volume.header, SpmHeader) else volume.header
 
 
 def read_header(stream: BinaryIO, path: Path) -> Header:
-    """Parse and check a header, its extensions included; `stream` then stands at its end."""
+    """Parse and check a header, its extensions included; `stream` is then at its end."""
     single = is_single_file(path)
     start = read_exactly(stream, SHORTEST_HEADER_BYTES)
     header_class = _class_of(start, single, path)
@@ -131,9 +131,9 @@ _MOST_ROUNDING = 1.000001e-6
 
 
 def _check_edges(header: Header, path: Path) -> None:
-    """Refuse edges of voxels that mean nothing, before nibabel puts others in their place.
+    """Refuse meaningless voxel edges, before nibabel replaces them.
 
-    Those of an sform stand in its columns. In Analyze only their signs show which side is left.
+    Those of an sform are its columns. In Analyze only their signs show which side is left.
     """
     edges = [float(edge) for edge in header["pixdim"][1:4]]
     if is_analyze(header):
@@ -149,9 +149,9 @@ def _check_edges(header: Header, path: Path) -> None:
 
 
 def affine_of(header: Header, path: Path) -> Affine:
-    """The voxel to RAS+ map that nibabel takes: sform, else qform, else from the extents.
+    """Return the voxel to RAS+ map that nibabel takes: sform, else qform, else from the extents.
 
-    In millimetres, which nibabel leaves to its caller.
+    The unit is mm, which nibabel leaves to its caller.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # a NaN may signal
         affine: Affine = np.asarray(header.get_best_affine(), dtype=np.float64)
@@ -199,7 +199,7 @@ APART_BEYOND = 0.5
 
 
 def _disagreement(header: Header) -> tuple[str, ...]:
-    """A note on a qform that puts the voxels elsewhere than the sform, or none."""
+    """Return a note on a qform that puts the voxels elsewhere than the sform, or none."""
     if not (int(header["sform_code"]) > 0 and int(header["qform_code"]) > 0):
         return ()
     sform = header.get_sform()
@@ -223,7 +223,7 @@ def _disagreement(header: Header) -> tuple[str, ...]:
 
 
 def _axes(affine: Affine) -> str:
-    """Such as RAS, with ? for an axis without length."""
+    """Return axis codes such as RAS, with ? for an axis without length."""
     return "".join(axis or "?" for axis in nibabel.aff2axcodes(affine))
 
 
@@ -232,7 +232,7 @@ def is_analyze(header: Header) -> bool:
 
 
 def scaling_of(header: Header, path: Path) -> tuple[float, float]:
-    """Slope and intercept; 1 and 0 where the header leaves them unset, by 0 or NaN."""
+    """Slope and intercept; 1 and 0 if the header leaves them unset, as 0 or NaN."""
     if "scl_slope" in header and np.isinf(header["scl_slope"]):
         raise UnreadableScanError(
             f"{path} has a damaged header: its scl_slope is infinite; export the scan again."
@@ -298,7 +298,7 @@ _TIMES = {
 def as_nifti(volume: Volume, step: float = math.nan, unit: str = "") -> Volume:
     """The same volume with a NIfTI header: sform, and qform where the axes are perpendicular.
 
-    step, unit: from one volume of a series to the next, where they are known.
+    step, unit: from one volume of a series to the next, if known.
     """
     header = nibabel.Nifti1Header()
     header.set_data_dtype(volume.voxels.dtype)
@@ -318,8 +318,8 @@ _COMMENT = 6
 
 
 def set_mark(header: Header, mark: SyntheticMark) -> None:
-    """Have a header say that its image is synthetic: `descrip` does, and an extension with whole
-    names where the format has any. Earlier marks of this program are replaced.
+    """Mark a header's image as synthetic: in `descrip`, and in an extension with whole names if
+    the format has any. Earlier marks of this program are replaced.
 
     The extension is the first, so that it is found without reading the others.
     """

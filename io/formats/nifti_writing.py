@@ -53,9 +53,9 @@ def write(
 ) -> dict[str, str]:
     """Store a volume at `target`, which ends as its source does, or is one file of NIfTI.
 
-    arrival: of the voxels, for which one file waits slab by slab. series: voxels of all volumes of
-    a series, in place of the volume's own. Raises WriteError and then leaves nothing behind.
-    Returns the SHA-256 of each file, in hexadecimal.
+    arrival: of the voxels; a single file is written slab by slab as they arrive. series: voxels of
+    all volumes of a series, in place of the volume's own. Raises WriteError and then leaves nothing
+    behind. Returns the SHA-256 of each file, in hexadecimal.
     """
     header = _header_for(volume, target)
     if is_single_file(target):
@@ -77,7 +77,7 @@ def write(
 
 
 def can_store(volume: Volume, dtype: "np.dtype[Any]") -> bool:
-    """Whether the header of a volume that was read has a code for a voxel type."""
+    """Return whether the header of a volume that was read has a code for a voxel type."""
     header: Header = header_in(volume).copy()
     try:
         header.set_data_dtype(dtype)
@@ -111,7 +111,7 @@ def _header_for(volume: Volume, target: Path) -> Header:
         header["cal_min"] = header["cal_max"] = 0
         if "intent_code" in header:
             header.set_intent("none")
-    header["vox_offset"] = 0  # nibabel puts the first place behind the extensions
+    header["vox_offset"] = 0  # nibabel puts the first place after the extensions
     return header
 
 
@@ -131,7 +131,7 @@ def _stored(header: Header) -> bytes:
 
 
 def _verify(part: Path, target: Path, header: Header, volume: Volume) -> None:
-    """Raise WriteError unless the header on disk is the one meant and says what `volume` says."""
+    """Raise WriteError unless the header on disk is as intended and agrees with `volume`."""
     try:
         with open_reader(part, is_gzip_name(target)) as stream:
             found = read_header(stream, target)

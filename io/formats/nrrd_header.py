@@ -84,7 +84,7 @@ TYPE_NAMES = {
     "f8": "double",
 }
 _DOMAIN = ("domain", "space", "time", "none", "???")
-"""Kinds of axes that are no components, and what says nothing of one."""
+"""Kinds of axes that are no components, or unspecified."""
 _KIND_SIZES = {
     **dict.fromkeys(("list", "point", "vector", "contravariant-vector", "covariant-vector")),
     **dict.fromkeys(("normal",)),
@@ -177,7 +177,7 @@ def _behind(
     directions: Sequence[tuple[float, ...] | None] | None,
     file: HeaderFile,
 ) -> tuple[FurtherAxis, ...]:
-    """Return what a header says of the axes after the third."""
+    """Return the description of the axes after the third."""
     spacings = text.get("spacings", "").split()
     labels, units = (_QUOTED_BYTES.findall(fields.get(name, b"")) for name in ("labels", "units"))
     origin, *_ = _vectors("space origin", text.get("space origin", "none"), file)
@@ -301,7 +301,7 @@ def _per_axis(words: Sequence[Any], field: str, sizes: Sequence[int], file: Head
 
 
 def _kinds(text: Mapping[str, str], sizes: tuple[int, ...], file: HeaderFile) -> list[str]:
-    """The kind of each axis, in small letters and without its other names."""
+    """Return the kind of each axis, in small letters and without its other names."""
     if "kinds" not in text:
         return ["???"] * len(sizes)
     kinds: list[str] = []
@@ -323,7 +323,7 @@ def _kinds(text: Mapping[str, str], sizes: tuple[int, ...], file: HeaderFile) ->
 def _directions(
     text: Mapping[str, str], sizes: tuple[int, ...], file: HeaderFile
 ) -> list[tuple[float, ...] | None] | None:
-    """The vector of each axis; None for axes without one, and if no axis has one."""
+    """Return the vector of each axis; None for axes without one, and if no axis has one."""
     if "space directions" not in text:
         return None
     found = _vectors("space directions", text["space directions"], file)
@@ -379,7 +379,7 @@ def _grid(
     space: str,
     file: HeaderFile,
 ) -> tuple[Vector3, tuple[float, ...]]:
-    """Spacing and direction in LPS: by directions, or else by spacings along x, y and z."""
+    """Return spacing and direction in LPS: from directions, or else spacings along x, y, z."""
     if directions is None:
         spacing = _along(text, "spacings", axes, file) or ONES
         return spacing, tuple(np.eye(3).ravel().tolist())
@@ -394,7 +394,7 @@ def _grid(
 
 
 def _in_space(field: str, vector: tuple[float, ...] | None, file: HeaderFile) -> Vector3:
-    """The part of a vector that is in space; a fourth one is in time."""
+    """Return the part of a vector that is in space; a fourth one is in time."""
     if vector is None or len(vector) < 3:
         raise file.misplaced(field)
     x, y, z = (file.finite(field, number) for number in vector[:3])
@@ -404,7 +404,7 @@ def _in_space(field: str, vector: tuple[float, ...] | None, file: HeaderFile) ->
 def _along(
     text: Mapping[str, str], field: str, axes: tuple[int, int, int], file: HeaderFile
 ) -> Vector3 | None:
-    """The lengths that a field gives along i, j and k; what it gives along others may be NaN."""
+    """Return the lengths of a field along i, j and k; those along other axes may be NaN."""
     if field not in text:
         return None
     words = text[field].split()
@@ -421,9 +421,9 @@ def _origin(
     sizes: tuple[int, ...],
     file: HeaderFile,
 ) -> Vector3:
-    """The centre of the first voxel in LPS.
+    """Return the centre of the first voxel in LPS.
 
-    Without a space, axis mins say it: of the edge of the first voxel, unless voxels are nodes.
+    Without a space it comes from axis mins: the edge of the first voxel, or its centre for nodes.
     """
     if "space origin" in text:
         vector, *others = _vectors("space origin", text["space origin"], file)
@@ -448,7 +448,7 @@ def _origin(
 
 
 def _unit(text: Mapping[str, str], axes: tuple[int, int, int], file: HeaderFile) -> str:
-    """The one unit of the lengths: those of directions in space, or else of spacings."""
+    """Return the one unit of the lengths: those of directions in space, or else of spacings."""
     quoted = {key: _QUOTED.findall(text.get(key, "")) for key in ("space units", "units")}
     in_space = quoted["space units"][:3]
     along = quoted["units"]
@@ -473,7 +473,7 @@ def _kept_fields(
     axes: tuple[int, int, int],
     space: str,
 ) -> tuple[bytes, ...]:
-    """The lines of a result that say what its source says of i, j and k, and of the scan."""
+    """Return the lines of a result kept from its source: those on i, j and k, and on the scan."""
     kept: list[bytes] = []
     if fields.get("content"):
         kept.append(b"content: " + fields["content"])
@@ -503,7 +503,7 @@ def header_of(
 ) -> bytes:
     """The header of a result in the grid of `header`, in LPS and millimetres, as ITK orders it.
 
-    shape: extents along i, j and k, and along the axes behind them if it is a series. data_file:
+    shape: extents along i, j and k, and along later axes if it is a series. data_file:
     name of the file of its voxels; None if they follow.
     """
     behind = header.behind[: len(shape) - 3]
@@ -546,8 +546,8 @@ def header_of(
 
 
 def _steps(behind: Sequence[FurtherAxis]) -> Iterator[bytes]:
-    """Lines on the steps along axes that are none of space, and their units, where they are known;
-    those of the three before are said by their directions.
+    """Return lines on the steps and units along axes that are not spatial, if known; those of the
+    three before are in their directions.
     """
     if any(math.isfinite(axis.step) and not axis.is_fourth for axis in behind):
         steps = (*[math.nan] * 3, *(axis.step for axis in behind))

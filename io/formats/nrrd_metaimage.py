@@ -77,7 +77,7 @@ def _is_series(header: TextHeader) -> bool:
 
 
 def _header(study: Study) -> TextHeader:
-    """The header of a study, whose voxels lie in its own files and in no other."""
+    """Return the header of a study, whose voxels are only in its own files."""
     header = read_text_header(study.files[0])
     own = set(study.files)
     if foreign := [file for file in header.data_files if file not in own]:
@@ -91,7 +91,7 @@ def _header(study: Study) -> TextHeader:
 def write(
     volume: Volume, part: Path, target: Path, series: Iterable[AnyArray] | None = None
 ) -> dict[str, str]:
-    """Write to `part`, named as `target`, and voxels beside it if the suffix asks for that.
+    """Write to `part`, named as `target`, and voxels next to it if the suffix requires that.
 
     series: voxels of all volumes of a series, in place of the volume's own.
     Returns the SHA-256 of those files that were hashed as they were written, in hexadecimal.
@@ -125,7 +125,7 @@ def voxels_beside(target: Path, is_packed: bool) -> Path | None:
 
 
 def _of_result(header: TextHeader, kind: str, mark: SyntheticMark | None) -> TextHeader:
-    """The header in millimetres, with a mark and without what is untrue of a result."""
+    """Return the header in millimetres, with a mark and without lines untrue of a result."""
     scale = MILLIMETRES.get(header.unit, 1.0)
     (x, y, z), (u, v, w) = header.origin, header.spacing
     kept = [line for line in header.metadata if not _is_of_acquisition(line)]
@@ -147,7 +147,7 @@ def _mark_lines(mark: SyntheticMark, kind: str) -> list[bytes]:
 
 
 def _is_mark(line: bytes) -> bool:
-    """Whether a line is an earlier mark, in whatever field, or has the place of one."""
+    """Return whether a line is an earlier mark, in whatever field, or has the place of one."""
     text = text_of(line)
     return _key(text) in (FILE_NOTES, WHOLE_MARK) or mark_in_text(text) is not None
 
@@ -157,7 +157,7 @@ def _key(line: str) -> str:
 
 
 def _is_of_acquisition(line: bytes) -> bool:
-    """Whether a line describes how, or as which object, the scan was made.
+    """Return whether a line describes how, or as which object, the scan was made.
 
     Such a line is untrue of a result: its modality, say, or its SOPInstanceUID.
     """
@@ -216,7 +216,7 @@ def _head(volume: Volume, header: TextHeader, beside: Path | None, packed_bytes:
 def _verify(
     volume: Volume, meant: TextHeader, part: Path, beside: Path | None, target: Path
 ) -> None:
-    """Raise WriteError unless the header on disk says what is meant and its voxels are there."""
+    """Raise WriteError unless the header on disk is as intended and its voxels are there."""
     try:
         found = read_text_header(part)
         with StoredVoxels(found.storage, math.prod(found.sizes)):
@@ -237,7 +237,7 @@ def _verify(
 
 
 def _affine(header: TextHeader, path: Path) -> Affine:
-    """The voxel to RAS+ map, in millimetres."""
+    """Return the voxel to RAS+ map, in millimetres."""
     if not all(edge > 0 for edge in header.spacing):
         raise UnreadableScanError(
             f"{path} does not say how large its voxels are: its header gives "
@@ -314,7 +314,7 @@ class _TextFormat(Format):
         return Volume(voxels, affine, header, study.format, notes=notes)
 
     def read_each(self, study: Study, empty: Empty) -> Iterator[Volume]:
-        """Read all volumes, each when it is asked for.
+        """Read all volumes, each on demand.
 
         Raises what `read` raises, and UnsupportedScanError for components that lie between the
         voxels of one volume.

@@ -29,10 +29,10 @@ def mat_beside(header: Path) -> Path:
 
 
 def read_mat(mat: Path, volume_index: int) -> Affine | None:
-    """The voxel to RAS+ map of one volume, from `mat`, or from `M`, which lacks SPM's flip.
+    """Return the voxel to RAS+ map of one volume, from `mat`, or from `M`, which lacks SPM's flip.
 
-    None if the file is no MATLAB file or says nothing of the kind, as FSL's of the same name.
-    Raises UnsupportedScanError where scipy, which reads such files, is not installed.
+    None if the file is no MATLAB file or has neither, such as FSL's of the same name.
+    Raises UnsupportedScanError if scipy, which reads such files, is not installed.
     """
     with open_regular(mat) as file:
         contents = file.read(LARGEST_MAT_BYTES)
@@ -57,10 +57,10 @@ def read_mat(mat: Path, volume_index: int) -> Affine | None:
 
 
 def _unpacked(contents: bytes) -> bytes:
-    """A file of MATLAB 5 with its packed variables as they were; one of another version as it is.
+    """Return a MATLAB 5 file with its variables uncompressed; other versions are unchanged.
 
-    Behind a header stand elements: their kind, their length, so many bytes. scipy would unpack one
-    of any size. Raises ValueError if they are too large, zlib.error if they are damaged.
+    After a header come elements: kind, length, so many bytes. scipy would unpack one of any size.
+    Raises ValueError if they are too large, zlib.error if they are damaged.
     """
     order = _ORDERS.get(contents[_HEADER_BYTES - 2 : _HEADER_BYTES])
     if order is None:

@@ -49,8 +49,8 @@ _KINDS: dict[Encoding, VoxelStorage] = {
 
 
 class _Decoder(Protocol):
-    """The voxel bytes of one file. finish: checks that no more follow, or returns whether they do
-    if what follows is only passed over.
+    """Decoder of the voxel bytes of one file. finish: checks that no more follow, or returns
+    whether they do if what follows is only passed over.
     """
 
     def fill(self, buffer: memoryview) -> None: ...
@@ -59,9 +59,9 @@ class _Decoder(Protocol):
 
 
 class StoredVoxels(AbstractContextManager["StoredVoxels"]):
-    """The bytes of all voxels, one after the other, through the files that hold them.
+    """Bytes of all voxels in sequence, across the files that contain them.
 
-    goes_on: whether a file holds more behind its packed voxels, of those that were finished.
+    goes_on: whether any finished file has more data after its packed voxels.
     """
 
     def __init__(self, storage: TextStorage, count: int) -> None:
@@ -101,7 +101,7 @@ class StoredVoxels(AbstractContextManager["StoredVoxels"]):
         self._end()
 
     def _next(self, wanted: int) -> tuple[_Decoder, int]:
-        """A decoder of the bytes that come next, and how many of the wanted ones it has."""
+        """Return a decoder of the bytes that come next, and how many of the wanted ones it has."""
         if not self._left:
             self._end()
             if not self._waiting:
@@ -141,7 +141,7 @@ def _check_files(storage: TextStorage, share: int) -> None:
 
 
 def _decoder_of(file: BinaryIO, path: Path, storage: TextStorage, share: int) -> _Decoder:
-    """The decoder of a file, which then stands at its first voxel."""
+    """Return the decoder of a file, which is then at its first voxel."""
     _to_voxels(file, storage, share)
     match storage.encoding:
         case "raw":
@@ -166,7 +166,7 @@ def _decoder_of(file: BinaryIO, path: Path, storage: TextStorage, share: int) ->
 
 
 def _unpacked_bytes(reader: PackedReader, most: int) -> int:
-    """The length of what is packed; raises TooManyBytesError if it is more than so many bytes."""
+    """Return the unpacked length; raises TooManyBytesError above so many bytes."""
     scratch, total = bytearray(BLOCK_BYTES), 0
     while count := reader.readinto(scratch):
         total += count
@@ -176,7 +176,7 @@ def _unpacked_bytes(reader: PackedReader, most: int) -> int:
 
 
 def _is_gzip(file: BinaryIO) -> bool:
-    """Whether gzip follows, which MetaIO takes where zlib is due."""
+    """Return whether gzip data follow, which MetaIO accepts in place of zlib."""
     begin = file.tell()
     start = file.read(len(GZIP_MAGIC))
     file.seek(begin)
@@ -273,11 +273,11 @@ class _TextReader(io.RawIOBase):
         return False
 
     def _cut(self, text: bytes) -> tuple[bytes, bytes]:
-        """Return what can be decoded by itself, and what may go on in the next block."""
+        """Return the text to decode now, and the rest that may continue in the next block."""
         raise NotImplementedError
 
     def _decode(self, text: bytes) -> Any:
-        """A buffer. Raises ValueError or OverflowError."""
+        """Return a buffer. Raises ValueError or OverflowError."""
         raise NotImplementedError
 
 
@@ -294,7 +294,7 @@ class _HexReader(_TextReader):
 
 
 class _DigitReader(_TextReader):
-    """Numbers between white space, each of which a comma may follow."""
+    """Reader of numbers separated by white space, each optionally followed by a comma."""
 
     def __init__(self, file: BinaryIO, path: Path, voxel_type: "np.dtype[Any]") -> None:
         super().__init__(file, path)
@@ -341,7 +341,7 @@ def read_voxels(header: TextHeader, volume: int, empty: Empty) -> tuple[AnyArray
 
 
 def read_series(header: TextHeader, empty: Empty) -> Iterator[tuple[AnyArray, bool]]:
-    """Read all volumes in their order as `read_voxels` does, each when it is asked for.
+    """Read all volumes in their order as `read_voxels` does, each on demand.
 
     header: with all further axes after i, j and k. The end of the files is checked before the last
     volume.
@@ -361,7 +361,7 @@ def read_series(header: TextHeader, empty: Empty) -> Iterator[tuple[AnyArray, bo
 
 
 def scratch_bytes(header: TextHeader) -> int:
-    """Memory that is held beside the voxels while they are read."""
+    """Return memory used in addition to the voxels while they are read."""
     inside = header.sizes[: max(header.axes)]
     is_apart = len(inside) > 2
     row = math.prod(inside) * header.storage.voxel_type.itemsize * is_apart
@@ -369,7 +369,7 @@ def scratch_bytes(header: TextHeader) -> int:
 
 
 def _place(header: TextHeader, volume: int) -> dict[int, int]:
-    """The index of a volume along each further axis."""
+    """Return the index of a volume along each further axis."""
     place: dict[int, int] = {}
     for axis in header.further:
         volume, place[axis] = divmod(volume, header.sizes[axis])

@@ -1,4 +1,4 @@
-"""Text headers of NRRD and MetaImage files: lines of bytes, and what both formats say in them.
+"""Text headers of NRRD and MetaImage files: lines of bytes, and the fields common to both formats.
 
 Every reader must split such a header alike, or a hostile line means one thing to the program
 that checks it and another to the one that obeys it. So lines end with LF or CRLF and with nothing
@@ -62,9 +62,9 @@ class TextStorage:
 
 @dataclass(frozen=True, slots=True)
 class FurtherAxis:
-    """Description of an axis that is none of space, such as time.
+    """Description of an axis that is not spatial, such as time.
 
-    step: from element to element, in `unit`; NaN where the header does not say it. start: place of
+    step: from element to element, in `unit`; NaN if the header lacks it. start: place of
     the first element. kind, label, unit: as a NRRD header has them, label and unit in their quotes.
     is_fourth: whether a NRRD header has it as the fourth axis of a space with time.
     """
@@ -86,8 +86,8 @@ class TextHeader:
     by row, as ITK has them. unit: of lengths. space: name of the space that the axes are given in,
     in small letters and without time; empty if the header names none. storage: of the voxels.
     fields: lines for a result that describe its axes and the scan. metadata: lines without a
-    meaning for the voxels and their place, as they stand there. behind: what it says of the further
-    axes, where all of them are behind i, j and k, as in a series of volumes; else none.
+    meaning for the voxels and their place, unchanged. behind: description of the further axes if
+    all of them come after i, j and k, as in a series of volumes; else none.
     """
 
     sizes: tuple[int, ...]
@@ -115,7 +115,7 @@ class TextHeader:
 
 
 class HeaderFile:
-    """A file whose header is read line by line; every complaint names its path.
+    """File whose header is read line by line; every error names its path.
 
     path: of the file.
     """
@@ -126,7 +126,7 @@ class HeaderFile:
         self._number = 0
 
     def lines(self) -> Iterator[bytes]:
-        """Lines without their ends, up to the end of the file."""
+        """Yield lines without their ends, up to the end of the file."""
         while raw := self._file.readline(LONGEST_HEADER_BYTES + 1):
             if self._file.tell() > LONGEST_HEADER_BYTES:
                 raise self.damaged(f"is longer than {LONGEST_HEADER_BYTES >> 20} MiB")
@@ -137,7 +137,7 @@ class HeaderFile:
             yield line
 
     def unknown_line(self) -> UnreadableScanError:
-        """The error for the line that was read last."""
+        """Return the error for the line that was read last."""
         return self.damaged(f"has a line {self._number} that its format does not know")
 
     @property
@@ -146,13 +146,13 @@ class HeaderFile:
         return self._file.tell()
 
     def damaged(self, what: str) -> UnreadableScanError:
-        """The error for a header; what: the end of the clause that begins with "it"."""
+        """Return the error for a header; what: the end of the clause that begins with "it"."""
         return UnreadableScanError(
             f"{self.path} has a damaged header: it {what}; repair it or export the scan again."
         )
 
     def misplaced(self, field: str, word: str = "") -> UnreadableScanError:
-        """The error for a field that should say where the voxels lie; word: what it holds."""
+        """Return the error for a field on the place of the voxels; word: its contents."""
         held = f" holds {word}" if word else " is damaged"
         return UnreadableScanError(
             f"{self.path} does not say where its voxels lie: {field}{held}; repair the geometry in "
@@ -160,7 +160,7 @@ class HeaderFile:
         )
 
     def unsupported(self, what: str) -> UnsupportedScanError:
-        """The error for a sound file; what: the end of the sentence that begins with its path."""
+        """Return the error for an intact file; what: the end of the sentence after its path."""
         return UnsupportedScanError(f"{self.path} {what}.")
 
     def integers(self, field: str, text: str) -> tuple[int, ...]:
@@ -171,7 +171,7 @@ class HeaderFile:
         return tuple(map(int, words))
 
     def integer(self, field: str, text: str) -> int:
-        """One whole number."""
+        """Return one whole number."""
         number, *others = self.integers(field, text)
         if others:
             raise self.damaged(f"gives more than one number as {field}")
@@ -195,23 +195,23 @@ class HeaderFile:
         return number
 
     def number(self, field: str, word: str) -> float:
-        """A number, NaN and infinity among them."""
+        """Return a number, NaN and infinity among them."""
         if not _FLOAT.fullmatch(word):
             raise self.misplaced(field)
         return float(word)
 
     def is_number(self, word: str, number: float | None = None) -> bool:
-        """Whether a word is a number, or this one."""
+        """Return whether a word is a number, or this one."""
         return bool(_FLOAT.fullmatch(word)) and number in (None, float(word))
 
     def beside(self, name: bytes) -> Path:
-        """The file of this name beside the header, or wherever an absolute name leads."""
+        """Return the file of this name next to the header, or at an absolute path."""
         if not name:
             raise self.damaged("names no file for its voxels")
         return self.path.parent / os.fsdecode(name)
 
     def numbered(self, pattern: bytes, numbers: range) -> tuple[Path, ...]:
-        """The files of a name with a number in it, as C's printf would write that."""
+        """Return the files of a name with a number in it, as C's printf would write that."""
         if len(numbers) > MOST_FILES:
             raise self.too_many_files()
         if not _FILE_NUMBER.search(pattern) or pattern.count(b"%") != 1:
@@ -223,7 +223,7 @@ class HeaderFile:
         )
 
     def listed(self, lines: Iterator[bytes]) -> tuple[Path, ...]:
-        """The files that the rest of the header names, one a line."""
+        """Return the files that the rest of the header names, one a line."""
         files: list[Path] = []
         for line in lines:
             if name := line.strip():
@@ -233,13 +233,13 @@ class HeaderFile:
         return tuple(files)
 
     def too_many_files(self) -> UnsupportedScanError:
-        """The error for voxels in more files than are opened for one scan."""
+        """Return the error for voxels in more files than are opened for one scan."""
         return self.unsupported(
             f"spreads its voxels over more than {MOST_FILES} files; save it as one file"
         )
 
     def check_shares(self, files: int, sizes: tuple[int, ...], share_axes: int | None) -> None:
-        """Raise unless the voxels can lie in so many files in equal shares.
+        """Raise unless the voxels can be split equally between so many files.
 
         share_axes: how many axes each file has; None for all but the last one.
         """
@@ -253,7 +253,7 @@ class HeaderFile:
 
 
 def text_of(value: bytes) -> str:
-    """A value in words: UTF-8, or Latin-1 if it is not."""
+    """Return a value in words: UTF-8, or Latin-1 if it is not."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -261,5 +261,5 @@ def text_of(value: bytes) -> str:
 
 
 def written(number: float) -> str:
-    """The shortest text that reads back as the same number."""
+    """Return the shortest text that reads back as the same number."""
     return repr(float(number)).removesuffix(".0")

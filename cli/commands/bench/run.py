@@ -19,7 +19,7 @@ from ...render.text import printable
 
 @dataclass(frozen=True, slots=True)
 class Rivals:
-    """Whom to measure too. patience: seconds for each.
+    """Competitors to measure as well. patience: seconds for each.
 
     pytorch: whether PyTorch, in each of its modes. cudnn: folders of other copies of cuDNN.
     """
@@ -30,7 +30,7 @@ class Rivals:
 
 
 def check(view: View, rivals: Rivals) -> None:
-    """Whether all that is asked for can be done; raises before anything is measured."""
+    """Raise an error for a request that cannot be met, before anything is measured."""
     for folder in rivals.cudnn:
         cudnn_library(folder)
     if rivals.pytorch and find_spec("torch") is None:
@@ -46,7 +46,7 @@ def check(view: View, rivals: Rivals) -> None:
 
 
 def run(bench: Bench, network: Network, view: View, rivals: Rivals) -> None:
-    """Measure, print, and store what was asked for. Raises EngineError, WriteError."""
+    """Measure, print and store the requested outputs. Raises EngineError, WriteError."""
     if rivals.cudnn and bench.setting.device.kind == "cpu":
         raise SettingsError("The CPU does not use cuDNN; choose a CUDA device or leave it out.")
     view.tell([shown.heading(bench)])
@@ -65,7 +65,7 @@ def run(bench: Bench, network: Network, view: View, rivals: Rivals) -> None:
 
 
 class _TuningLines:
-    """Tells that plans are being looked for, and when that is over."""
+    """Progress callback: reports that tactics are being tuned, and when tuning is done."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -87,7 +87,7 @@ def _compare(bench: Bench, outcome: BenchOutcome, view: View, rivals: Rivals) ->
             view.progress(f"Measuring {printable(task.name)}")
             with spinner(f"at most {rivals.patience:g} s"):
                 results.append(in_child(task, rivals.patience))
-    finally:  # whoever stops a long one keeps what there is
+    finally:  # a user who stops a long run keeps the results so far
         view.show(shown.table(bench, measured, results, view.columns))
         view.tell(shown.notes(measured, results))
         view.store(shown.of_measurement(bench, measured, results))

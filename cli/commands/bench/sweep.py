@@ -23,10 +23,10 @@ from ...render.text import printable
 
 @dataclass(frozen=True, slots=True)
 class SweepView:
-    """What is swept for, with None where it is to be found, and where the figures go.
+    """Fixed settings of a sweep, None for those to be found, and the outputs.
 
-    view: of the command's output. scan: what is to be translated. patch: (D, H, W). batch: patches
-    in one run. precision: of the network's arithmetic.
+    view: of the command's output. scan: to be translated. patch: (D, H, W). batch: patches in one
+    run. precision: of the network's arithmetic.
     """
 
     view: View
@@ -37,7 +37,7 @@ class SweepView:
 
 
 def run_sweep(bench: Bench, network: Network, asked: SweepView) -> Tried:
-    """Measure, print, and store what was asked for; the fastest setting.
+    """Measure, print and store the requested outputs; return the fastest setting.
 
     Raises SettingsError if none could run.
     """
@@ -69,9 +69,9 @@ TABLE = "translate"
 
 
 def write(context: typer.Context, fastest: Tried, vram_limit: str | None) -> str:
-    """Write to the file of --config, or else the user's; what was done, in a sentence.
+    """Write to the --config file, or else the user's; return a message that says what was written.
 
-    vram_limit: under which the setting was found. Raises ConfigError or WriteError.
+    vram_limit: limit under which the setting was found. Raises ConfigError or WriteError.
     """
     path = named_config(context) or user_config()
     known = options_of(cast("TyperGroup", context.find_root().command).commands[TABLE])

@@ -1,4 +1,4 @@
-"""The commands of the queue: what submits, shows and works off jobs.
+"""Queue commands: they submit, show and run jobs.
 
 May import options and render. Must not format tables itself, nor be imported by them.
 """

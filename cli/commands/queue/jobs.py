@@ -1,4 +1,4 @@
-"""`cuda-cyclegan jobs`: what the queue holds, and what to do about it."""
+"""`cuda-cyclegan jobs`: show the jobs of the queue and act on them."""
 
 import re
 import sys
@@ -143,7 +143,7 @@ def summary(
 def _store(
     summed: "BatchReport", batch: str, report: Path | None, html: Path | None, *, force: bool
 ) -> None:
-    """Write what was asked for, unless one of the files is there. Raises OccupiedError."""
+    """Write the requested files, unless one of them exists. Raises OccupiedError."""
     from ....pipelines.results.output_file import check_free
 
     for file in (report, html):
@@ -261,7 +261,7 @@ def _open(queue: str | None) -> "Generator[Queue]":
 
 
 def _known(jobs: "Queue", batch: str) -> "list[JobRow]":
-    rows = jobs.jobs(batch) if batch else []  # no name would stand for all
+    rows = jobs.jobs(batch) if batch else []  # no single name would cover all
     if not rows:
         name = batch if _NAME.fullmatch(batch) else "of that name" if batch else "without a name"
         complain(f"The queue holds no batch or job {name}; 'jobs' lists all batches.")

@@ -37,7 +37,7 @@ Examples, with routes in your cuda-cyclegan.toml or in the file named:
 """
 
 STEP_SECONDS = 0.25
-"""Between two looks at what is due."""
+"""Interval between two checks for pending work."""
 
 
 def node(
@@ -204,7 +204,7 @@ def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> 
 
 
 class _Control:
-    """Hears SIGTERM and Ctrl-C, which stop, and SIGHUP, which has the routes read again."""
+    """Handler of SIGTERM and Ctrl-C, which stop the node, and SIGHUP, which reloads the routes."""
 
     def __init__(self) -> None:
         # A handler may run within any call of the main thread, also within one of an Event, which
@@ -212,11 +212,11 @@ class _Control:
         self._heard: SimpleQueue[str] = SimpleQueue()
 
     def hear(self, number: int, _frame: FrameType | None) -> None:
-        """The handler."""
+        """Queue the signal: the handler itself."""
         self._heard.put(signal.Signals(number).name)
 
     def asked(self, seconds: float) -> Literal["stop", "read", None]:
-        """What the next signal asks for, which may take so long to come."""
+        """Return the action of the next signal; None if none arrives within so many seconds."""
         try:
             name = self._heard.get(timeout=seconds)
         except Empty:
@@ -225,7 +225,7 @@ class _Control:
 
 
 def _checked(routes: "dict[str, Route]", files: "Certificates | None") -> Exit:
-    """Echo all destinations, and say which answer."""
+    """Send C-ECHO to all destinations and print which answer."""
     from ....pipelines.node.node import check_destinations
     from ...render.node import checked
 

@@ -115,7 +115,7 @@ def _next_steps(batch: str, workers: int, queue: list[str]) -> Iterator[str]:
 
 
 def _queue_typed(context: typer.Context, queue: str | None) -> list[str]:
-    """The option, if it was typed, for other commands to be typed with; it shows no password."""
+    """Return the option, if it was typed, for use in other commands, without a password."""
     from ....pipelines.jobs.queue.location import has_password, queue_place
 
     source = context.get_parameter_source("queue")

@@ -119,7 +119,7 @@ def watch(
 
 
 class _Trouble:
-    """What keeps `watch` from its work, logged once until it passes or is another."""
+    """Current error of `watch`, logged once until it is resolved or replaced by another."""
 
     def __init__(self) -> None:
         self._logged = ""
@@ -137,7 +137,7 @@ def _missed(found: "Submission") -> dict[str, str]:
 
 
 def _news(found: "Submission", known: "Complaints") -> Iterator[str]:
-    """Lines about scans that are passed over, each once."""
+    """Return lines about scans that are passed over, each reported once."""
     due = known.due({str(skip.path): skip.reason for skip in found.skipped if skip.kind})
     return passed_over(skip for skip in found.skipped if skip.kind and str(skip.path) in due)
 

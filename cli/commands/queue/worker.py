@@ -140,7 +140,7 @@ def _check_known(place: "QueuePlace", batch: str) -> None:
 
 
 class JobLog:
-    """One line a job, when it is over; also where its worker did not live to tell of it.
+    """Log of one line per finished job, also for a job whose worker died before reporting it.
 
     has_failures: whether a job failed.
     """
@@ -150,7 +150,7 @@ class JobLog:
         self._in_hand: dict[str, dict[str, str]] = {}
 
     def hear(self, device: str, news: "WorkerEvent") -> None:
-        """Take note of what a device's worker tells, and log it."""
+        """Handle and log an event of a device's worker."""
         from ....pipelines.jobs.worker.messages import JobEnded, JobPutOff, JobStarted
 
         in_hand = self._in_hand.setdefault(device, {})
@@ -167,7 +167,7 @@ class JobLog:
         log_news(device, news)
 
     def died(self, device: str, why: str) -> None:
-        """Log the end of a worker that is replaced, and which jobs it leaves to others."""
+        """Log that a worker ended and is replaced, with the jobs that others will reclaim."""
         left = self._in_hand.pop(device, {})
         jobs = ", ".join(f"{job} ({study})" for job, study in left.items())
         over = f" with {jobs} in hand" if jobs else ""
@@ -178,7 +178,7 @@ _FINAL = (Exit.DONE, Exit.USAGE)
 
 
 def _verdict(error: Exception) -> tuple[int, str]:
-    """What an error that ends a worker comes to; after a lost queue another one is tried."""
+    """Return the status and message of an error that ends a worker; a lost queue is retried."""
     lost = isinstance(error, QueueLostError)
     return Exit.SOME_FAILED if lost else status(error), sentence(error)
 
@@ -187,7 +187,7 @@ _UNTIL_THEN = "Until then its batch is tried again every minute."
 
 
 def log_news(device: str, news: "WorkerEvent") -> None:
-    """One line an event; the beginning of a job, which `jobs` shows, has none."""
+    """Log one line per event, except for the start of a job, which `jobs` shows."""
     from ....pipelines.events import Remark
     from ....pipelines.jobs.worker.messages import (
         JobEnded,
@@ -235,7 +235,7 @@ def _log_stop(number: int) -> None:
 
 
 def _devices(asked: str) -> list[str]:
-    """One device a process; without numbers, every card that can be used."""
+    """Return the devices, one per process; without numbers, every usable GPU."""
     from ....engine.devices import choose_devices
 
     chosen = choose_devices(asked)

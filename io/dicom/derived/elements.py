@@ -63,7 +63,7 @@ EQUIPMENT = (
 
 
 def private_elements(source: DataSet) -> DataSet:
-    """A new data set of the private elements that can be understood, with their creators."""
+    """Return a new data set of the private elements that can be understood, with their creators."""
     found = pydicom.Dataset()
     for tag in list(source.keys()):
         if tag.is_private and tag.group > _LAST_RESERVED_GROUP:
@@ -104,7 +104,7 @@ def _plain(text: str) -> str:
 
 
 def series_text(derivation: Derivation) -> str:
-    """SeriesDescription of a result: what it is, made by which model, and what it is not for."""
+    """SeriesDescription of a result: its kind, the model, and the use it is not meant for."""
     if derivation.shows:
         text = f"Map: {derivation.shows.words}, not for diagnosis; synthetic {derivation.target}"
         return text[:LONGEST_DESCRIPTION]
@@ -140,9 +140,9 @@ def _zone(offset: str) -> tzinfo | None:
 def derivation_elements(
     sources: Sequence[DataSet], derivation: Derivation, uneven: str | None
 ) -> DataSet:
-    """How the image came about, and that it is synthetic.
+    """Return the derivation of the image, marked as synthetic.
 
-    sources: a slice of each scan that it is made of. uneven: why it was resampled, if so.
+    sources: a slice of each source scan. uneven: why it was resampled, if so.
     """
     made = pydicom.Dataset()
     made.SyntheticData = "YES"
@@ -172,7 +172,7 @@ def derivation_elements(
 
 
 def derivation_codes(uneven: str | None) -> list[DataSet]:
-    """Return what was done, as codes; uneven: why the source was resampled, if so."""
+    """Return codes of the derivation; uneven: why the source was resampled, if so."""
     # CID 7203 has no code for synthesis; the 99 marks a coding scheme of one's own.
     synthesis = ("IMGSYNTH", "99CUDACYCLEGAN", "Image synthesis by a generative neural network")
     resampling = [_codes().CID7203.SpatialResampling[:3]] if uneven else []
@@ -189,12 +189,12 @@ def equipment_elements(source: DataSet, derivation: Derivation) -> DataSet:
 
 
 def source_purpose() -> DataSet:
-    """Why a result refers to an image: it is made of it."""
+    """Return the code for the purpose of a reference: source image of a derivation."""
     return coded(*_codes().CID7202.SourceImageForImageProcessingOperation[:3])
 
 
 def coded(value: str, scheme: str, meaning: str) -> DataSet:
-    """An item of a code sequence."""
+    """Return an item of a code sequence."""
     item = pydicom.Dataset()
     item.CodeValue = value
     item.CodingSchemeDesignator = scheme
@@ -261,7 +261,7 @@ _TRIAL_SUBJECT = ("ClinicalTrialSubjectID", "ClinicalTrialSubjectReadingID")
 def source_elements(header: DicomHeader) -> tuple[DataSet, dict[str, str]]:
     """Elements of patient, study, series and frame of reference, as a result has them.
 
-    With them comes what was changed about those of the source, by keyword.
+    Return also the changes to those of the source, by keyword.
     """
     source = header.headers[0]
     elements, changed = sanitized_elements(source, _OF_SERIES)
@@ -287,8 +287,8 @@ def result_notes(header: DicomHeader) -> tuple[str, ...]:
 def losses(headers: Sequence[DataSet]) -> DataSet:
     """Return what any slice says about burned-in annotation and lossy compression.
 
-    A generator spreads what it sees over the neighbours, so all are said to have what one has.
-    What was lost stays lost (PS3.3 C.7.6.1.1.5), step by step.
+    A generator spreads its input over neighbours, so if one slice has either, all are marked.
+    Lossy steps are kept (PS3.3 C.7.6.1.1.5), step by step.
     """
     elements = pydicom.Dataset()
     burned_in = {word(header, "BurnedInAnnotation").upper() for header in headers}
@@ -304,13 +304,13 @@ def losses(headers: Sequence[DataSet]) -> DataSet:
 
 
 def made_uid(*parts: str) -> str:
-    """A UID of what it is made from, as 2.25 and a UUID (PS3.5 B.2)."""
+    """Return a UID derived from these parts, as 2.25 and a UUID (PS3.5 B.2)."""
     digest = sha256("\0".join(parts).encode(errors="surrogateescape")).digest()
     return f"2.25.{uuid.UUID(bytes=digest[:16], version=5).int}"
 
 
 def _frame_of_reference(elements: DataSet, header: DicomHeader) -> dict[str, str]:
-    """Images without one share none with another series, but all of them with each other."""
+    """Add a frame of reference if there is none: all images share it, no other series does."""
     if word(elements, "FrameOfReferenceUID"):
         return {}
     elements.FrameOfReferenceUID = made_uid("frame of reference", header.series.uid)
@@ -318,7 +318,7 @@ def _frame_of_reference(elements: DataSet, header: DicomHeader) -> dict[str, str
 
 
 def _laterality(elements: DataSet) -> dict[str, str]:
-    """Laterality stands with all body parts but unpaired ones (PS3.3 C.7.3.1)."""
+    """Require Laterality for all body parts but unpaired ones (PS3.3 C.7.3.1)."""
     side = word(elements, "Laterality")
     if word(elements, "BodyPartExamined") in _UNPAIRED:
         if "Laterality" in elements:
@@ -367,7 +367,7 @@ _ALIKE_MM = 1e-3
 def source_images(header: DicomHeader, at: int) -> list[DataSet]:
     """Items of SourceImageSequence for slice `at` of a result in the place of the first scan.
 
-    They are the first scan's slice there, and of each other scan the slices between which it lies.
+    They are the first scan's slice there, and the nearest slices around it in each other scan.
     """
     same = "NO" if header.resampled else "YES"
     items = [_item(header, at, same)]
@@ -399,7 +399,7 @@ def evidence(header: DicomHeader) -> list[DataSet]:
 
 
 def _item(scan: DicomHeader, at: int, preserved: str) -> DataSet:
-    """preserved: whether its pixels lie where those of the result do, YES or NO."""
+    """Return a reference. preserved: YES or NO: its pixels are at the result's positions."""
     frame, source = scan.frames[at], scan.headers[at]
     item = _reference(word(source, "SOPClassUID"), frame.instance)
     if scan.enhanced or number(source, "NumberOfFrames", 1) > 1:
@@ -417,8 +417,8 @@ def _reference(sop_class: str, instance: str) -> DataSet:
 
 
 def _around(scan: DicomHeader, frame: Frame) -> Iterator[int]:
-    """Slices of a scan that have a part in what is interpolated within a frame; one where it is one
-    of them, and none where the scan does not reach it.
+    """Yield the slices of a scan used to interpolate a frame: one if the frame is one of them, none
+    outside the scan.
     """
     normal = normal_of(scan.frames[0])
     places = np.array([depth_of(each, normal) for each in scan.frames])
@@ -433,7 +433,7 @@ def _around(scan: DicomHeader, frame: Frame) -> Iterator[int]:
 
 
 def _is_same_place(one: Frame, other: Frame) -> bool:
-    """Whether the pixels of both lie at the same places."""
+    """Return whether the pixels of both lie at the same places."""
     return (one.rows, one.columns) == (other.rows, other.columns) and all(
         np.allclose(ours, theirs, rtol=0, atol=_ALIKE_MM)
         for ours, theirs in (

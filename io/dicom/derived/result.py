@@ -50,7 +50,7 @@ class StoredPixels:
 
 
 def stored_pixels(volume: Volume, source_padding: Padding | None) -> StoredPixels:
-    """The form in which a volume is written.
+    """Return the stored pixels and rescale line of a volume.
 
     8 and 16 bit integers keep their values, and pixels that were padding in the scan are padding
     again if they are stored as it was. All else is spread over the 16 bits between its extremes.
@@ -85,7 +85,7 @@ def window(stored: StoredPixels, modality: str) -> tuple[float, float]:
 
 
 def as_decimal(value: float) -> str:
-    """A number in the 16 characters that DICOM's decimal strings have."""
+    """Return a number in the 16 characters that DICOM's decimal strings have."""
     if float(value).is_integer() and abs(value) < 1e15:
         return str(int(value))
     return format_number_as_ds(float(value))
@@ -105,7 +105,7 @@ def _spread(volume: Volume) -> StoredPixels:
 
 
 def _upright(pixels: AnyArray, scale: Scale, padding: int | None) -> StoredPixels:
-    """The same values under a positive slope."""
+    """Return the same values under a positive slope."""
     ends = np.iinfo(pixels.dtype)
     total = int(ends.min) + int(ends.max)
     turned = (total - pixels.astype(np.int32)).astype(pixels.dtype)
@@ -115,7 +115,7 @@ def _upright(pixels: AnyArray, scale: Scale, padding: int | None) -> StoredPixel
 
 @dataclass(frozen=True, slots=True)
 class DerivedSeries:
-    """A derived series before it becomes files.
+    """Derived series before it is written to files.
 
     header: of the source. stored: its voxels. derivation: how they were made. modality: that it is
     given.
@@ -133,13 +133,13 @@ class DerivedSeries:
 
     @property
     def along(self) -> range:
-        """Its slices in the direction of the stack in which the numbers of the source grow."""
+        """Slices in the direction of the stack in which the source's numbers increase."""
         numbers = self._numbers
         return range(len(numbers))[:: -1 if numbers[0] > numbers[-1] else 1]
 
     @property
     def order(self) -> list[int]:
-        """Its slices as the source numbers them; along the stack where it numbers two alike."""
+        """Slices in the order of the source's numbers; along the stack if two numbers are equal."""
         numbers = self._numbers
         images = {(frame.file, frame.number) for frame in self.header.frames}
         told_apart = len(set(numbers)) == len(images)
@@ -153,10 +153,10 @@ class DerivedSeries:
 
 
 def result_of(volume: Volume, header: DicomHeader, derivation: Derivation) -> DerivedSeries:
-    """The series that a translated volume becomes, of the target's modality where that is known.
+    """Return the derived series of a volume, of the target's modality if that is known.
 
-    A target that names several, as "CT (from MR)" does, is said to be of none of them. A map is of
-    no modality either, so that its values are not taken for those of a scan.
+    A target that names several, as "CT (from MR)" does, has none of them. A map has no modality
+    either, so that its values are not mistaken for those of a scan.
     """
     target = Contrasts.named_in(derivation.target)
     modality = target.modality or (OTHER_MODALITY if target.modalities else header.series.modality)
@@ -204,12 +204,12 @@ LARGEST_NUMBER = 2**31 - 1
 
 
 def derived_uid(derivation: Derivation, *parts: str) -> str:
-    """A UID of what made the object and which one it is."""
+    """Return a UID derived from the derivation and the object's index."""
     return made_uid(derivation.fingerprint, *parts)
 
 
 def derived_number(series: Series, derivation: Derivation) -> int:
-    """A SeriesNumber that says which series it comes from and that no series of its study has.
+    """Return a SeriesNumber that shows the source series and is unused in the study.
 
     Each kind of map and each further channel of a model has numbers of its own.
     """

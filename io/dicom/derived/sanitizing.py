@@ -27,7 +27,7 @@ _KEPT_WHATEVER_IT_IS = ("PatientID", "IssuerOfPatientID")
 """The result would belong to another patient, or to none."""
 _AS_THEY_ARE = ("SpecificCharacterSet",)
 _IDENTIFIERS = re.compile(r"ID$|^AccessionNumber$|CodeValue$")
-"""A part of one names something else, and so does one with other characters."""
+"""Elements whose value identifies something: cut or altered, it would identify another."""
 _ENUMERATED = {
     "PatientSex": "M F O",
     "Laterality": "R L",
@@ -47,19 +47,19 @@ _LEFT_OUT = "left out"
 
 @dataclass(frozen=True, slots=True)
 class _Sanitized:
-    """value: None where nothing of it can stay. fault: None where it stays as it is."""
+    """Sanitized element. value: None if nothing can be kept. fault: None if it is unchanged."""
 
     value: Any
     fault: str | None = None
 
 
 def kept(source: DataSet, keywords: Iterable[str]) -> DataSet:
-    """A new data set of those elements that the source has, as DICOM allows them."""
+    """Return a new data set of those elements that the source has, as DICOM allows them."""
     return sanitized_elements(source, keywords)[0]
 
 
 def sanitizing_notes(found: Mapping[str, str]) -> tuple[str, ...]:
-    """A note about what is changed in a result, or none."""
+    """Return a note about what is changed in a result, or none."""
     if not found:
         return ()
     changes = ", ".join(f"{keyword} ({fault})" for keyword, fault in sorted(found.items()))
@@ -67,7 +67,7 @@ def sanitizing_notes(found: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def sanitized_elements(source: DataSet, keywords: Iterable[str]) -> tuple[DataSet, dict[str, str]]:
-    """Return what `kept` gives, and the keywords of the elements that it changed."""
+    """Return the elements as `kept` does, and the faults by keyword of those that it changed."""
     elements, wrong = pydicom.Dataset(), dict[str, str]()
     for keyword in keywords:
         try:
@@ -99,7 +99,7 @@ def _take(element: Any, keyword: str, elements: DataSet, wrong: dict[str, str]) 
 
 
 def _item(item: DataSet, wrong: dict[str, str]) -> DataSet:
-    """An item of a sequence, its standard elements sanitized, its private ones as they are."""
+    """Return an item with its standard elements sanitized and its private ones unchanged."""
     elements = pydicom.Dataset()
     keep_stored_text(item)
     for tag in list(item.keys()):
@@ -113,7 +113,7 @@ def _item(item: DataSet, wrong: dict[str, str]) -> DataSet:
 
 
 def _is_empty_code(item: DataSet, keyword: str) -> bool:
-    """Whether an item of a code sequence lacks what makes it one (PS3.3 8.8)."""
+    """Return whether an item of a code sequence lacks what makes it one (PS3.3 8.8)."""
     if not keyword.endswith("CodeSequence"):
         return False
     return not word(item, "CodeMeaning") or not any(word(item, code) for code in _CODES)
@@ -165,7 +165,7 @@ def _identifier(text: str, keyword: str, most: int) -> _Sanitized:
 
 
 def _whole_or_not(value: Any, keyword: str, why: str) -> _Sanitized:
-    """An identifier as it is, or not at all."""
+    """Return an identifier as it is, or not at all."""
     if keyword in _KEPT_WHATEVER_IT_IS:
         return _Sanitized(value, f"kept, though {why}")
     return _Sanitized(None, f"{_LEFT_OUT}, {why}")

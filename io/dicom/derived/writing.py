@@ -56,10 +56,10 @@ _OF_LOSSY = ("LossyImageCompressionRatio", "LossyImageCompressionMethod")
 
 
 def fits_multiframe(result: DerivedSeries) -> bool:
-    """Whether the result is made as one enhanced object, which must say more than single images.
+    """Return whether the result is written as one enhanced object, which requires more elements.
 
-    It must say that no annotation is burned in, and how lossy what was lossy is. An enhanced CT
-    must name the irradiation that made it, which an MR source has not.
+    It must state that no annotation is burned in, and the ratio and method of lossy compression. An
+    enhanced CT must name its irradiation event, which an MR source lacks.
     """
     header, modality = result.header, result.modality
     if not header.enhanced or modality not in ("MR", header.series.modality):
@@ -74,7 +74,7 @@ def fits_multiframe(result: DerivedSeries) -> bool:
 
 
 def multiframe_image(result: DerivedSeries) -> DataSet:
-    """The one object of a CT or MR result."""
+    """Return the one object of a CT or MR result."""
     header = result.header
     dataset = shared_elements(result)
     dataset.update(kept(header.headers[0], _DEMANDED[result.modality]))
@@ -178,7 +178,7 @@ def _per_frame_groups(result: DerivedSeries) -> Iterator[DataSet]:
 
 
 def _source_groups(header: DicomHeader) -> list[FrameGroups]:
-    """The functional groups of the source, frame by frame."""
+    """Return the functional groups of the source, frame by frame."""
     of_files: dict[Path, list[FrameGroups]] = {}
     for frame, source in zip(header.frames, header.headers, strict=True):
         if frame.file not in of_files:
@@ -187,7 +187,7 @@ def _source_groups(header: DicomHeader) -> list[FrameGroups]:
 
 
 def _add_private(dataset: DataSet, result: DerivedSeries) -> None:
-    """Copy private elements of the sources to where they stand there."""
+    """Copy private elements of the sources to the same places in the result."""
     dataset.update(private_elements(result.header.headers[0]))
     groups = _source_groups(result.header)
     [shared] = dataset.SharedFunctionalGroupsSequence
@@ -225,11 +225,11 @@ def write_series(volume: Volume, folder: Path, derivation: Derivation) -> None:
 
 
 _CLASSES = {"CT": CTImageStorage, "MR": MRImageStorage}
-"""Classes of modalities whose images can be made from geometry and pixels alone."""
+"""SOP classes by modality whose images can be written from geometry and pixels alone."""
 
 
 def single_images(result: DerivedSeries) -> Iterator[DataSet]:
-    """One object a slice, in the order in which the source numbers them."""
+    """Yield one object per slice, in the order of the source's numbers."""
     keep_private = result.header.series.keep_private
     shared = _template(result)
     if not keep_private:
@@ -273,7 +273,7 @@ def _template(result: DerivedSeries) -> DataSet:
 
 
 def _of_class(sop_class: str, source: DataSet) -> DataSet:
-    """Return the elements that a class requires in every image, where nothing was acquired."""
+    """Return the elements that a class requires in every image, empty as nothing was acquired."""
     dataset = pydicom.Dataset()
     if sop_class == CTImageStorage:
         dataset.KVP = dataset.AcquisitionNumber = None
@@ -289,7 +289,7 @@ def _of_class(sop_class: str, source: DataSet) -> DataSet:
 
 
 def _plane(frame: Frame, source: DataSet, header: DicomHeader) -> DataSet:
-    """Return where the slice lies, as the source writes it if it speaks of this slice alone."""
+    """Return the image plane of a slice, as in the source if that describes this slice alone."""
     alone = not (header.resampled or header.enhanced)
     dataset = kept(source, PLANE if alone else ["SliceThickness"])
     if "ImagePositionPatient" not in dataset:

@@ -1,5 +1,5 @@
-"""Pixels of DICOM frames: unpacked, in whole bits, with the line that makes values of them, and how
-lossy their packing is, which a header may not say.
+"""Pixels of DICOM frames: unpacked, in whole bits, with their rescale line, and the loss of their
+compression, which a header may not state.
 """
 
 from collections.abc import Callable
@@ -35,9 +35,9 @@ _METHODS: dict[str, str] = {
 _MOST_BITS = 32
 """Limit of a stored value."""
 OVERLAY, OVERLAY_BIT = 0x6000, 0x0102
-"""First group of overlays, and their element that says in which bit of the pixels one lies."""
+"""First group of overlays, and the element for the bit of the pixels that contains one."""
 MODALITIES_WITH_UNIT = ("CT", "PT")
-"""Modalities whose images say by their rescale line what their values are."""
+"""Modalities whose rescale line defines the unit of the values."""
 
 
 _BOTH = frozenset({"slope", "intercept"})
@@ -73,7 +73,7 @@ FrameDecoder: TypeAlias = Callable[[Codestream], AnyArray]
 
 
 def decode(dataset: DataSet, path: Path, index: int, unpack: FrameDecoder) -> Pixels:
-    """The pixels of one frame. Raises ScanError."""
+    """Return the pixels of one frame. Raises ScanError."""
     try:
         stored = _decoded(dataset, path, index, unpack)
     except UnpackingTimeError as error:
@@ -123,9 +123,9 @@ def _packed(dataset: DataSet, index: int) -> bytes:
 
 
 def _with_sign(dataset: DataSet, frame: Codestream, unpacked: AnyArray) -> AnyArray:
-    """Pixels as wide as the header allocates them, with a sign where it says so.
+    """Return pixels as wide as the header allocates them, with its sign.
 
-    JPEG has no sign, and that of JPEG 2000 may be another: then the bits are the header's number.
+    JPEG has no sign, and that of JPEG 2000 may differ: then the bits are read as the header states.
     """
     signed = number(dataset, "PixelRepresentation") == 1
     allocated = number(dataset, "BitsAllocated", 8)
@@ -139,9 +139,9 @@ def _with_sign(dataset: DataSet, frame: Codestream, unpacked: AnyArray) -> AnyAr
 
 
 def scale_of(dataset: DataSet, groups: FrameGroups | None, path: Path) -> Scale:
-    """The frame's own rescale line; slope 1 and intercept 0 where it has none.
+    """Return the frame's own rescale line; slope 1 and intercept 0 if it has none.
 
-    The scale of inverted grey (MONOCHROME1) is turned round, so that more is brighter, unless its
+    The scale of inverted grey (MONOCHROME1) is reversed, so that more is brighter, unless its
     values have a unit of their own. Raises UnreadableScanError if the line is no pair of numbers.
     """
     source = _transformation(dataset, groups)
@@ -166,7 +166,7 @@ def _transformation(dataset: DataSet, groups: FrameGroups | None) -> DataSet:
 
 
 def is_inverted(dataset: DataSet, groups: FrameGroups | None) -> bool:
-    """Whether less is brighter in the frame (MONOCHROME1) and its values have no unit."""
+    """Return whether less is brighter in the frame (MONOCHROME1) and its values have no unit."""
     source = _transformation(dataset, groups)
     return (
         word(dataset, "PhotometricInterpretation") == "MONOCHROME1"
@@ -179,7 +179,7 @@ _UNSPECIFIED = "US"
 
 
 def _unit(dataset: DataSet, transformation: DataSet) -> str:
-    """The unit of a frame's values: of a PET that of its Units; nothing where none is named."""
+    """Return the unit of a frame's values, for PET that of its Units; empty if none is named."""
     unit = word(dataset, "Units") or word(transformation, "RescaleType")
     return "" if unit.upper() == _UNSPECIFIED else unit.upper()
 
@@ -198,9 +198,9 @@ def padding_mask(dataset: DataSet, stored: AnyArray) -> AnyArray | None:
 
 
 def _whole_bits(dataset: DataSet, stored: AnyArray) -> Pixels:
-    """The values without what old files keep in the bits that are not theirs.
+    """Return the values without the extra data that old files keep in unused bits.
 
-    Padding stays what it is: it may be a number that no value can be, such as -2000 in 12 bits.
+    Padding is unchanged: it may be a number that no value can have, such as -2000 in 12 bits.
     """
     if stored.dtype.kind not in "iu":
         return Pixels(stored)
@@ -219,7 +219,7 @@ def _whole_bits(dataset: DataSet, stored: AnyArray) -> Pixels:
 
 
 def _loses_bits(dataset: DataSet, stored: AnyArray, values: AnyArray, used: int, high: int) -> bool:
-    """Whether bits beside the values are neither empty, nor their sign, nor an overlay's."""
+    """Return whether bits beside the values are neither empty, nor their sign, nor an overlay's."""
     if any(tag.element == OVERLAY_BIT and tag.group >> 8 == OVERLAY >> 8 for tag in dataset.keys()):  # noqa: SIM118
         return False
     below = high + 1 - used

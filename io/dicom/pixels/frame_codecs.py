@@ -1,7 +1,7 @@
-"""The decoders of packed frames, and what a process does that is started for them alone.
+"""Decoders of packed frames, and the process that runs them, started for that alone.
 
-Run as a script, so this module imports nothing of the program. A request on its input is answered
-on its output, one after the other, until the input ends. A frame that takes more memory than it may
+Run as a script, so this module imports nothing of the program. Requests on its input are answered
+on its output, one at a time, until the input ends. A frame that takes more memory than it may
 fails; one that takes more processor time has the system end the process.
 """
 
@@ -16,24 +16,24 @@ from pathlib import Path
 from typing import Any
 
 REQUEST = struct.Struct("<16sQQd")
-"""The coding, bytes of the frame that follows, bytes of memory beyond what the process has, and
-seconds of processor time.
+"""Request: coding, bytes of the frame that follows, bytes of additional memory, and seconds of
+processor time.
 """
 ANSWER = struct.Struct("<?cBII")
 """Whether pixels follow; kind and bytes of each, as NumPy names them; rows, columns."""
 READY = b"+"
-"""Comes before the first answer, when all is loaded."""
+"""Byte sent before the first answer, when all is loaded."""
 OUT_OF_TIME = -signal.SIGPROF if hasattr(signal, "SIGPROF") else None
 """Exit status of a process that took more processor time than it may."""
 _PIPE_BYTES = 1 << 20
 _IDLE_SECONDS = 5.0
-"""After which the process looks whether who started it is there: a sibling that was forked from
-that may hold its input open.
+"""Interval of checks that the owner still runs: its input may be kept open by another child of the
+owner.
 """
 
 
 def unpacked(coding: str, packed: bytes | bytearray) -> Any:
-    """The pixels of a frame, [row, column] if it has one sample a pixel.
+    """Return the pixels of a frame, [row, column] if it has one sample a pixel.
 
     Raises RuntimeError, ValueError, TypeError or MemoryError.
     """
@@ -51,7 +51,7 @@ def unpacked(coding: str, packed: bytes | bytearray) -> Any:
 
 
 def main() -> None:
-    """Serve the process whose number is the first argument. The others: where it finds modules."""
+    """Serve the process whose number is the first argument. The others: module paths."""
     sys.path += sys.argv[2:]
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # its end is the owner's business
         if hasattr(signal, name):
@@ -62,7 +62,7 @@ def main() -> None:
     for pipe in (0, 1):
         _widen(pipe)
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)  # what libraries print is no answer
+    os.dup2(nowhere, 1)  # keeps output of libraries out of the answers
     import imagecodecs  # before there are limits
 
     del imagecodecs
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def _answer(coding: str, packed: bytearray) -> tuple[bytes, bytes | memoryview]:
-    """Head and content of what is sent back for a frame."""
+    """Return head and content of the answer for a frame."""
     try:
         pixels = unpacked(coding, packed)
         head = ANSWER.pack(True, pixels.dtype.kind.encode(), pixels.itemsize, *pixels.shape)
@@ -107,7 +107,7 @@ def _is_asked(requests: FileIO, owner: int) -> bool:
 
 
 def _limit(memory: int | None, seconds: float) -> None:
-    """How much more memory, and processor time, may be taken from here on; None and 0: any."""
+    """Limit additional memory and processor time from here on; None and 0: no limit."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_PROF, seconds)
     with suppress(ImportError, OSError, ValueError):
@@ -120,7 +120,7 @@ def _limit(memory: int | None, seconds: float) -> None:
 
 
 def _mapped() -> int:
-    """Bytes of the addresses that the process uses. Raises OSError if unknown."""
+    """Return the mapped memory of the process in bytes. Raises OSError if unknown."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * os.sysconf("SC_PAGE_SIZE")
 

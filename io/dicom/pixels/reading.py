@@ -35,7 +35,7 @@ from .unpacking import FrameUnpacker
 
 _FIRST_OF_PIXELS = tag_of("FloatPixelData")
 _SCALED = np.dtype(np.float32)
-"""Type of values whose slices have rescale lines of their own."""
+"""Type of values if slices have different rescale lines."""
 _COPIES_OF_A_FILE = 2
 """Its bytes, and the pixels among them, packed or not."""
 _BYTES_OF_A_HEADER = 32 << 10
@@ -84,7 +84,7 @@ def _pixels(frames: Stack) -> int:
 
 
 def _header(path: Path) -> DataSet:
-    """All elements before the pixels."""
+    """Return all elements before the pixels."""
     try:
         with open_regular(path) as file:
             return read_partial(file, _is_of_pixels, force=True)
@@ -129,8 +129,8 @@ class DicomHeader:
 
     headers: data sets without pixels, and without private elements unless the series keeps them;
     the same one for all slices of an enhanced file. enhanced: whether the frames come from such
-    files. resampled: whether they stand in new places. padding: where the scan held no values.
-    others: headers of the further scans that a result is made of, if a study has several.
+    files. resampled: whether their places are new. padding: where the scan had no values.
+    others: headers of the further scans of a study, for a result of several.
     """
 
     series: Series
@@ -143,7 +143,7 @@ class DicomHeader:
 
     @property
     def scans(self) -> "tuple[DicomHeader, ...]":
-        """Headers of all scans that a result is made of, this one first."""
+        """Headers of all source scans of a result, this one first."""
         return self, *self.others
 
     @property
@@ -199,7 +199,7 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
 
 
 def series_of(study: Study) -> Series:
-    """Return what the search learnt about a series that is to be read."""
+    """Return the series found by the search for a study to be read."""
     if not isinstance(study.series, Series):
         raise TypeError(f"{study.name} is no DICOM series")
     return study.series
@@ -211,7 +211,7 @@ def place_of(study: Study) -> Path:
 
 
 def frames_of(study: Study, volume_index: int | None) -> Stack:
-    """The slices of the volume to be read. Raises ScanError, also for more than memory can hold."""
+    """Return the slices of the volume to read. Raises ScanError, also if memory is too small."""
     series, place = series_of(study), place_of(study)
     if series.is_incomplete:
         raise UnreadableScanError(f"{place} is not translated: {series.explanation}.")
@@ -223,7 +223,7 @@ def frames_of(study: Study, volume_index: int | None) -> Stack:
 
 
 def beside_each_other(volumes: Sequence[Volume]) -> Volume:
-    """The first of a study's scans, whose writer then refers to the others too."""
+    """Return the first of a study's scans, whose writer then refers to the others too."""
     headers = [volume.header for volume in volumes]
     first, *others = [header for header in headers if isinstance(header, DicomHeader)]
     return replace(volumes[0], header=replace(first, others=tuple(others)))
@@ -276,7 +276,7 @@ class _SliceStack:
         return frozenset[str]().union(*(scale.stated for scale in self._scales))
 
     def check_scales(self, place: Path) -> None:
-        """Refuse slices whose values cannot be in one unit, by what their headers say."""
+        """Refuse slices whose values cannot share a unit according to their headers."""
         stated = self._stated
         silent = [scale for scale in self._scales if scale.stated != stated]
         if silent and any(scale != self._scales[0] for scale in self._scales):
@@ -295,7 +295,7 @@ class _SliceStack:
     def check_padding(self) -> None:
         """Note padding that lies among the other values, and take it as values in CT and PET.
 
-        PS3.3 C.7.5.1.1.2 has padding beyond the least and the greatest value, so the header is
+        PS3.3 C.7.5.1.1.2 has padding below the least or above the greatest value, so the header is
         wrong: water may have its number.
         """
         if self._stored is None or self._padding is None or self._padding.all():
@@ -337,7 +337,7 @@ class _SliceStack:
             )
 
     def values(self) -> tuple[AnyArray, Scale]:
-        """All slices under one scale, padding filled."""
+        """Return all slices under one scale, padding filled."""
         stored, scale = self._stored, self._scales[0]
         assert stored is not None
         if any(other != scale for other in self._scales):
@@ -352,7 +352,7 @@ class _SliceStack:
         return stored, scale
 
     def padding(self) -> Padding | None:
-        """Return where the result is padding again: nowhere if others may have the same number."""
+        """Return the padding of the result; None if other values may be equal to it."""
         if self._padding is None or self._stored is None or self._padding_note:
             return None
         value = int(self._stored[self._padding][0])
@@ -363,7 +363,7 @@ class _SliceStack:
 def _opened(
     frames: Sequence[Frame], keep_private: bool
 ) -> Iterator[tuple[DataSet, FrameGroups | None, Frame]]:
-    """Each frame with its data set, which loses its pixels when the last frame of it is through."""
+    """Yield frames with their data set, whose pixels are freed after its last frame."""
     dataset, file, groups, is_cut = None, None, list[FrameGroups](), False
     for frame in frames:
         if frame.file != file:
@@ -383,7 +383,7 @@ def _opened(
 
 
 def _is_as_found(frame: Frame, dataset: DataSet, own: FrameGroups | None) -> bool:
-    """Whether a file still holds the image that was found in it: the same one, in its place."""
+    """Return whether a file still contains the image found by the search, at its place."""
     place, orientation = (
         (own("PlanePositionSequence"), own("PlaneOrientationSequence")) if own else (dataset,) * 2
     )
@@ -407,8 +407,8 @@ def _dataset(path: Path) -> DataSet:
 
 
 def _parsed(file: BinaryIO) -> DataSet:
-    """All elements. Zeros behind the pixels are none, though they would be parsed as some: a file
-    for which room was made beforehand may have any number.
+    """Return all elements. Zeros after the pixels are skipped, though they would parse as elements:
+    a preallocated file may have any number.
     """
     met_pixels = False
 
@@ -421,7 +421,7 @@ def _parsed(file: BinaryIO) -> DataSet:
 
 
 def _with_plain_pixels(dataset: DataSet) -> DataSet:
-    """The data set, whose pixels are bytes, also where a writer calls them numbers (VR US)."""
+    """Return the data set with pixels as bytes, even if its writer declared numbers (VR US)."""
     pixels = dataset.get_item(_PIXELS)
     if pixels is not None and pixels.is_raw and pixels.VR not in _BYTES:
         dataset[_PIXELS] = pixels._replace(VR="OW")
@@ -429,7 +429,7 @@ def _with_plain_pixels(dataset: DataSet) -> DataSet:
 
 
 def _with_syntax(dataset: DataSet) -> DataSet:
-    """The data set; pixels of a file without a transfer syntax are as plain as its elements."""
+    """Return the data set; without a transfer syntax, pixels are encoded as its elements."""
     is_packed = "PixelData" in dataset and dataset["PixelData"].is_undefined_length
     if not dataset.file_meta and not is_packed:
         is_implicit, is_little = dataset.original_encoding
@@ -448,7 +448,7 @@ def _strip(dataset: DataSet | None, keep_private: bool) -> None:
 
 
 def even_over(frames: Sequence[Frame], grid: SliceGrid, place: Path) -> Even:
-    """The even grid over slices that form none. Raises UnreadableScanError."""
+    """Return the even grid over slices that form none. Raises UnreadableScanError."""
     try:
         return even_grid(frames, grid)
     except ValueError as error:

@@ -18,15 +18,15 @@ MOST_GROWTH = 100
 and a gap is filled, but a damaged position may give any distance."""
 
 _UNMOVED = 0.01
-"""Pixels by which slices may lie apart sideways by the digits of their positions alone."""
+"""Sideways offset in pixels that rounding of positions alone may cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Even:
     """An upright grid over a stack.
 
-    frames: its slices in their new places; each bears the instance of the source slice nearest to
-    it. nearest: which that is. depths: of its slices, as in Grid. shifts: (source slices, 2), rows
+    frames: its slices in their new places; each has the instance of the source slice nearest to
+    it. nearest: their indices. depths: of its slices, as in Grid. shifts: (source slices, 2), rows
     and columns by which the pixels of each source slice lie further along in it.
     """
 
@@ -37,9 +37,9 @@ class Even:
 
 
 def even_grid(frames: Sequence[Frame], grid: SliceGrid) -> Even:
-    """The grid as wide as all slices together, of their median distance, from first to last.
+    """Return the grid that covers all slices, spaced by their median distance.
 
-    Raises ValueError where that has many times the pixels of the slices.
+    Raises ValueError if that has many times the pixels of the slices.
     """
     first, normal = frames[0], normal_of(frames[0])
     spacing = float(np.median(np.diff(grid.depths)))
@@ -78,9 +78,9 @@ def even_grid(frames: Sequence[Frame], grid: SliceGrid) -> Even:
 
 
 def resampled(slices: AnyArray, depths: Vector, even: Even) -> AnyArray:
-    """Slices [slice, row, column] at given depths on the even grid, in their own voxel type.
+    """Return slices [slice, row, column] at given depths on the even grid, in their own voxel type.
 
-    What no slice covers takes the lowest value there is.
+    Areas that no slice covers get the lowest value.
     """
     fill = slices.min()
     first = even.frames[0]

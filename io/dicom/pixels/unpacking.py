@@ -49,14 +49,14 @@ _START, _END = b"\xff\xd8", b"\xff\xd9"
 _BEHIND_END = b"\xff\0"
 """Bytes that scanners pad a frame with to whole words: NUL, as in DICOM, or JPEG's fill bytes."""
 _SEGMENT = struct.Struct(">BBH")
-"""A marker of JPEG (ISO 10918-1 B.1.1.4), and the length of what follows, itself included."""
+"""JPEG marker (ISO 10918-1 B.1.1.4), and the length of its segment, itself included."""
 _ALONE = (0x01, *range(0xD0, 0xD8))
 """Markers that nothing follows."""
 _FRAMES: dict[Coding, tuple[int, ...]] = {
     "jpeg": tuple(at for at in range(0xC0, 0xD0) if at not in (0xC4, 0xC8, 0xCC)),
     "jpeg-ls": (0xF7,),
 }
-"""Markers of frames; among those of JPEG stand its tables, and what is reserved."""
+"""Markers of frames. The range of JPEG also has markers of tables and reserved ones."""
 _START_OF_SCAN, _FILLING = 0xDA, 0xFF
 _FRAME = struct.Struct(">BHH")
 """Bits of a sample, lines, samples a line."""
@@ -64,17 +64,17 @@ _FRAME = struct.Struct(">BHH")
 _BOXES, _CODESTREAM_BOX = b"\0\0\0\x0cjP  ", b"jp2c"
 _BOX, _LONG = struct.Struct(">I4s"), struct.Struct(">Q")
 _HAS_LONG_LENGTH = 1
-"""Value in place of a box's length (ISO 15444-1 I.4); 0 there stands for all that is left."""
+"""Value in place of a box's length (ISO 15444-1 I.4); 0 there means all the rest."""
 _CODESTREAM = b"\xff\x4f\xff\x51"
 _IMAGE_SIZES = struct.Struct(">4xIIII16xxxB")
-"""Sizes of JPEG 2000 (ISO 15444-1 A.5.1): ends of the image along both axes, then where it begins;
-bits of a sample, less one, and whether it has a sign.
+"""Sizes of JPEG 2000 (ISO 15444-1 A.5.1): ends of the image along both axes, then its starts; bits
+of a sample, less one, and whether it has a sign.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Codestream:
-    """A packed frame without what stands around it.
+    """Packed frame without its container.
 
     coding: which decoder it is for. packed: the frame. rows, columns, bits, is_signed: of its
     pixels, as it claims.
@@ -89,7 +89,7 @@ class Codestream:
 
 
 def codestream_in(packed: bytes, coding: Coding) -> Codestream:
-    """The frame that stands in a fragment of DICOM. Raises ValueError for a damaged one."""
+    """Return the frame in a fragment of DICOM. Raises ValueError for a damaged one."""
     try:
         found = _jpeg_2000(packed) if coding == "jpeg-2000" else _jpeg(packed, coding)
     except struct.error as error:
@@ -158,7 +158,7 @@ _MOST_WAITING = 20
 """Times that, by the clock on the wall, after which a process is ended that waits or is stopped."""
 _SECONDS_TO_START, _WATCH_SECONDS = 120.0, 0.5
 _TRIALS = 2
-"""A process may have been ended by somebody else."""
+"""Maximum tries: a process may be ended from outside."""
 _KINDS, _SIZES = (b"u", b"i"), (1, 2, 4)
 
 
@@ -249,10 +249,10 @@ class FrameUnpacker:
 
 
 def _answered(process: "subprocess.Popen[bytes]", request: bytes, frame: Codestream) -> AnyArray:
-    """Have the process decode a frame.
+    """Request a frame from the decoding process.
 
-    Raises UnpackingError where it refuses it, BrokenPipeError and EOFError where it is gone, or
-    answers what is no frame of these extents.
+    Raises UnpackingError if it refuses the frame, BrokenPipeError and EOFError if it has ended or
+    its answer is no frame of these extents.
     """
     requests, answers = cast("Any", process.stdin), cast("Any", process.stdout)
     for part in (memoryview(request), frame.packed):
