@@ -15,7 +15,7 @@ Order = TypeVar("Order")
 News = TypeVar("News")
 
 Restart: TypeAlias = Literal["none", "at once", "in vain"]
-"""What follows a worker: nothing, a successor, or a successor unless too many ended in vain."""
+"""Successor of an ended worker: none, one, or one unless too many ended in vain."""
 
 
 @dataclass(slots=True)
