@@ -3,15 +3,13 @@
 import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ...pipelines.jobs.queue.job import OPEN, STATES, BatchCount, JobRow, JobState, OpenJobs
 from ...pipelines.timestamps import iso_time
-from .progress_bars import ECHO
+from .pending_jobs import PAUSED, moment, waiting_jobs, worker_name
 from .tables import Row, TextTable, shortened
 from .terminal import columns_of, say
 from .text import counted, flagged, printable, seconds
@@ -141,60 +139,18 @@ def _job(row: JobRow) -> dict[str, Any]:
     }
 
 
-PAUSED = "paused: no job starts until 'jobs resume'"
-
-
 def outlook(jobs: "Queue", rows: Sequence[JobRow] | None) -> Iterator[str]:
     """Sentences for below the table; rows: a batch's jobs, or None for all batches."""
     if rows is None:
         yield from map(_at_work, jobs.jobs("", ["running"]))
         yield from map(_put_off, jobs.deferred())
     left = _open(rows) if rows is not None else jobs.open_jobs()
-    if later := list(_later(left)):
+    if later := list(waiting_jobs(left)):
         yield f"Later: {', '.join(later)}"
     if jobs.is_paused():
         yield PAUSED.capitalize()
     if left and not jobs.workers():
         yield "No worker is running; 'cuda-cyclegan worker' does the jobs"
-
-
-def remaining(left: Sequence[OpenJobs], *, is_paused: bool) -> Iterator[str]:
-    """Describe pending jobs and what they wait for: "60 jobs wait until 2026-11-22 23:00"."""
-    if is_paused:
-        yield PAUSED
-    if running := sum(kind.count for kind in left if kind.state == "running"):
-        yield f"{counted(running, 'job')} at work"
-    if free := sum(kind.count for kind in left if kind.state == "queued" and not kind.window):
-        yield f"{counted(free, 'job')} queued"
-    yield from _later(left)
-
-
-def _later(left: Sequence[OpenJobs]) -> Iterator[str]:
-    """Jobs that may not start at any time."""
-    windows, moments = Counter[str](), Counter[str]()
-    for kind in left:
-        if kind.until is not None:
-            moments[moment(kind.until)] += kind.count
-        elif kind.state == "queued" and kind.window:
-            windows[kind.window] += kind.count
-    for window, count in sorted(windows.items()):
-        yield f"{counted(count, 'job')} queued for {window}"
-    for until, count in sorted(moments.items()):
-        yield f"{counted(count, 'job waits', 'jobs wait')} until {until}"
-
-
-def worker_name(name: str) -> str:
-    """Return a worker's readable name: `host:user:mark:cuda:0` is cuda:0 of user@host."""
-    match name.split(":", 3):
-        case [host, user, _, device]:
-            return printable(f"{device} of {user}@{host}")
-        case _:
-            return printable(name)
-
-
-def moment(when: float) -> str:
-    """Local date and minute."""
-    return f"{datetime.fromtimestamp(when):%Y-%m-%d %H:%M}"
 
 
 def _at_work(row: JobRow) -> str:
@@ -228,6 +184,8 @@ def watch(jobs: "Queue", batch: str | None) -> None:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
+
+    from .progress_bars import ECHO
 
     console = Console(highlight=False, markup=False, emoji=False)
     last: list[str] = []

@@ -204,7 +204,7 @@ def run_now(batch: Jobs, queue: QueueOption = None) -> None:
         _known(jobs, batch)
         say(f"{counted(jobs.run_now(batch), 'job')} may start now", sys.stdout)
         if jobs.is_paused():
-            from ...render.queue import PAUSED
+            from ...render.pending_jobs import PAUSED
 
             say(PAUSED.capitalize(), sys.stdout)
 

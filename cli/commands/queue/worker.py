@@ -198,8 +198,8 @@ def log_news(device: str, news: "WorkerEvent") -> None:
         Waiting,
         WorkerFailed,
     )
+    from ...render.pending_jobs import remaining
     from ...render.progress_lines import failure_text
-    from ...render.queue import remaining
 
     match news:
         case JobEnded(job, study, None):

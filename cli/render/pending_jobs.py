@@ -1,0 +1,52 @@
+"""Lines about jobs that wait; workers print them, so nothing here loads rich."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from .text import counted, printable
+
+if TYPE_CHECKING:
+    from ...pipelines.jobs.queue.job import OpenJobs
+
+PAUSED = "paused: no job starts until 'jobs resume'"
+
+
+def remaining(left: Sequence["OpenJobs"], *, is_paused: bool) -> Iterator[str]:
+    """Describe pending jobs and what they wait for: "60 jobs wait until 2026-11-22 23:00"."""
+    if is_paused:
+        yield PAUSED
+    if running := sum(kind.count for kind in left if kind.state == "running"):
+        yield f"{counted(running, 'job')} at work"
+    if free := sum(kind.count for kind in left if kind.state == "queued" and not kind.window):
+        yield f"{counted(free, 'job')} queued"
+    yield from waiting_jobs(left)
+
+
+def waiting_jobs(left: Sequence["OpenJobs"]) -> Iterator[str]:
+    """Count jobs that may not start yet, by window and moment."""
+    windows, moments = Counter[str](), Counter[str]()
+    for kind in left:
+        if kind.until is not None:
+            moments[moment(kind.until)] += kind.count
+        elif kind.state == "queued" and kind.window:
+            windows[kind.window] += kind.count
+    for window, count in sorted(windows.items()):
+        yield f"{counted(count, 'job')} queued for {window}"
+    for until, count in sorted(moments.items()):
+        yield f"{counted(count, 'job waits', 'jobs wait')} until {until}"
+
+
+def worker_name(name: str) -> str:
+    """Return a worker's readable name: `host:user:mark:cuda:0` is cuda:0 of user@host."""
+    match name.split(":", 3):
+        case [host, user, _, device]:
+            return printable(f"{device} of {user}@{host}")
+        case _:
+            return printable(name)
+
+
+def moment(when: float) -> str:
+    """Local date and minute."""
+    return f"{datetime.fromtimestamp(when):%Y-%m-%d %H:%M}"
