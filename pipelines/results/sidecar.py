@@ -38,7 +38,7 @@ DROPPED: dict[str, str] = {
         "patient data"
     ),
     "AcquisitionTime, AcquisitionDateTime, InstitutionName, InstitutionAddress": (
-        "they tell when and where a patient was scanned"
+        "they show when and where a patient was scanned"
     ),
     "any other": "nobody knows whether it holds",
 }
