@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from .cuda.user_cache import cache_folder
 from .errors import DeviceUnavailableError
 from .options import (
+    BF16_CAPABILITY,
     NO_LIMITS,
     CudaLimits,
     Precision,
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from .whole_volume import HostRoom, VolumePlan
 
 _PROVIDER = "onnxruntime:"
-_ALL_PRECISIONS_FROM = (8, 0)
-"""First compute capability with bf16 and tf32."""
-
 _CUDA_ITSELF = 640 << 20
 """Bytes of GPU memory for context, cuDNN and their kernels; a little over 537 MiB on an H200."""
 
@@ -135,7 +133,7 @@ def _on_card(card: CudaDevice, limits: CudaLimits, note: str | None = None) -> D
 
 
 def _precisions(card: CudaDevice) -> tuple[Precision, ...]:
-    if card.capability >= _ALL_PRECISIONS_FROM:
+    if card.capability >= BF16_CAPABILITY:
         return "fp16", "bf16", "tf32", "fp32"
     return "fp16", "fp32"
 

@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 Precision: TypeAlias = Literal["fp16", "bf16", "tf32", "fp32"]
 """How numbers are stored and multiplied; sums are always fp32. tf32: fp32 with a short mantissa."""
 
+BF16_CAPABILITY = (8, 0)
+"""First compute capability of a GPU with bf16 and tf32."""
 
 Inference: TypeAlias = Literal["patches", "volume"]
 """patches: overlapping ones, which are blended; volume: whole-volume inference."""

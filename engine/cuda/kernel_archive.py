@@ -21,11 +21,10 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 from ..compiler.kernels.table import KERNELS
 from ..compiler.tensors import ELEMENTS
-from ..options import Precision
+from ..options import BF16_CAPABILITY, Precision
 from .nvrtc import FOLDER, Image, compiled, toolkit
 
 ARCHIVES = FOLDER / "compiled"
-_OLDEST_OF_BF16 = (8, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +47,7 @@ class KernelArchive:
             file = ZipFile(path)
             if json.loads(file.comment)["sources"] == sources_sha256():
                 text = f"{path.name} {file.comment.decode()}"
-                key = hashlib.sha256(text.encode()).hexdigest()[:24]
-                return cls(key, file)
-            file.close()
+                return cls(hashlib.sha256(text.encode()).hexdigest()[:24], file)
         return None
 
     def __enter__(self) -> Self:
@@ -92,10 +89,9 @@ def _instances(
     precision: Precision, capability: tuple[int, int]
 ) -> Iterator[tuple[str, str | None, bool]]:
     for spec in KERNELS.values():
-        if spec.runs_on(precision, capability):
-            for in_blocks in (False, True) if spec.in_blocks else (False,):
-                for instance in spec.instances.values() or (None,):
-                    yield spec.source, instance, in_blocks
+        for in_blocks in (False, True) if spec.in_blocks else (False,):
+            for instance in spec.instances_for(precision, capability):
+                yield spec.source, instance, in_blocks
 
 
 def _name(precision: Precision, capability: tuple[int, int]) -> str:
@@ -116,7 +112,7 @@ def main(capabilities: list[str]) -> None:
         (precision, (major, minor))
         for major, minor in chips
         for element, precision in elements.items()
-        if element != "BF16" or (major, minor) >= _OLDEST_OF_BF16
+        if element != "BF16" or (major, minor) >= BF16_CAPABILITY
     ]
     with ProcessPoolExecutor() as pool:
         runs = [pool.submit(write_archive, ARCHIVES, *task) for task in tasks]

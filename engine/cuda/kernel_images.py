@@ -107,7 +107,9 @@ class Kernels:
             return None
         try:
             return self._loaded(image)
-        except CudaError:
+        except CudaError as error:
+            if error.is_sticky:
+                raise
             self._archive = None
             return None
 

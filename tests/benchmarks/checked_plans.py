@@ -86,7 +86,7 @@ def compile_all(precisions: list[Precision], cache: Path) -> None:
     with ThreadPoolExecutor() as threads:
         for precision in precisions:
             for source, spec in KERNELS.items():
-                for instance in spec.instances_for(precision, capability) or (None,):
+                for instance in spec.instances_for(precision, capability):
                     instances = (instance,) if instance else ()
                     threads.submit(
                         nvrtc.compiled, source, precision, capability, cache, instances=instances

@@ -44,14 +44,16 @@ class KernelSpec:
         """Whether it uses Tensor Cores and is therefore compared with plain kernels on each GPU."""
         return self.precisions == HALF
 
-    def runs_on(self, precision: Precision, capability: tuple[int, int]) -> bool:
-        """Return whether a GPU may launch the kernels in a precision."""
+    def instances_for(
+        self, precision: Precision, capability: tuple[int, int]
+    ) -> tuple[str | None, ...]:
+        """Return the C++ names of all instances that a GPU may launch; None if the file has no
+        templates and is launched as a whole.
+        """
         is_on_chip = not self.needs_wgmma or capability == WGMMA_CAPABILITY
-        return precision in self.precisions and is_on_chip
-
-    def instances_for(self, precision: Precision, capability: tuple[int, int]) -> tuple[str, ...]:
-        """Return the C++ names of all instances that a GPU may launch."""
-        return (*self.instances.values(),) if self.runs_on(precision, capability) else ()
+        if precision not in self.precisions or not is_on_chip:
+            return ()
+        return (*self.instances.values(),) or (None,)
 
     def is_allowed(self, layout: Layout) -> bool:
         """Return whether a program of this layout may use the kernel."""

@@ -33,12 +33,6 @@ class Walks:
     grid: Triple
     planes: int
 
-    @property
-    def blocks_of_a_part(self) -> int:
-        """Blocks that compute statistics of a part of the same channels."""
-        across, deep, _ = self.grid
-        return across * deep
-
 
 @dataclass(frozen=True, slots=True)
 class PlaneBox:

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 from support.described_cards import H200
@@ -44,13 +45,13 @@ def archive(tmp_path: Path) -> Iterator[KernelArchive]:
 
 def test_an_archive_has_all_that_its_gpu_may_launch(archive: KernelArchive) -> None:
     for spec in KERNELS.values():
-        for instance in spec.instances_for("fp16", (9, 0)) or (None,):
+        launched = spec.instances_for("fp16", (9, 0))
+        for instance in spec.instances.values() or (None,):
             for in_blocks in {False, spec.in_blocks}:
                 image = archive.image(spec.source, instance, in_blocks=in_blocks)
-                is_launched = spec.runs_on("fp16", (9, 0))
                 chosen = (instance,) if instance else ()
                 expected = code(spec.source, instances=chosen, in_blocks=in_blocks)
-                assert image == (expected if is_launched else None)
+                assert image == (expected if instance in launched else None)
 
 
 def test_archives_of_other_chips_and_elements_do_not_serve(tmp_path: Path) -> None:
@@ -87,6 +88,16 @@ def test_a_damaged_archive_is_not_opened(tmp_path: Path, length: int) -> None:
     assert KernelArchive.open("fp16", (9, 0), tmp_path) is None
 
 
+@pytest.mark.parametrize("comment", [b"", b"no JSON", b'{"compiler": "NVRTC 12.9"}'])
+def test_an_archive_that_does_not_state_its_sources_is_not_opened(
+    tmp_path: Path, comment: bytes
+) -> None:
+    path = write_archive(tmp_path, "fp16", (9, 0))
+    with ZipFile(path, "a") as file:
+        file.comment = comment
+    assert KernelArchive.open("fp16", (9, 0), tmp_path) is None
+
+
 def test_a_damaged_member_is_missing(tmp_path: Path) -> None:
     path = write_archive(tmp_path, "fp16", (9, 0))
     whole = bytearray(path.read_bytes())
@@ -100,13 +111,16 @@ def test_a_damaged_member_is_missing(tmp_path: Path) -> None:
         assert opened.image("pack", None, in_blocks=False) is not None
 
 
-def opened_kernels(monkeypatch: pytest.MonkeyPatch, folder: Path, refused: bytes) -> Kernels:
+def opened_kernels(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, refused: bytes, *, is_sticky: bool = False
+) -> Kernels:
     """Kernels with an archive; the driver refuses code that begins so."""
     write_archive(folder, "fp16", (9, 0))
 
     def module(image: bytes, _: object) -> Any:
         if image.startswith(refused):
-            raise CudaError("cuModuleLoadData", "invalid device kernel image", "update the driver")
+            text = "invalid device kernel image"
+            raise CudaError("cuModuleLoadData", text, "update the driver", is_sticky=is_sticky)
         return nullcontext(SimpleNamespace(kernel=lambda name: (name, image)))
 
     def compiled(*given: Any, **chosen: Any) -> Image:
@@ -137,3 +151,13 @@ def test_kernels_that_the_driver_refuses_are_compiled(
         _, image = kernels.kernel("pack", "pack")
         assert image.startswith(b"compiled pack")
         assert kernels.image_key("pack") != before
+
+
+def test_a_device_that_is_lost_while_an_image_loads_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        opened_kernels(monkeypatch, tmp_path, b"pack", is_sticky=True) as kernels,
+        pytest.raises(CudaError, match="cuModuleLoadData"),
+    ):
+        kernels.kernel("pack", "pack")

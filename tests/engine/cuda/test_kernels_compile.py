@@ -26,7 +26,7 @@ from cuda_cyclegan.engine.cuda import nvrtc
 from cuda_cyclegan.engine.cuda.kernel_archive import KernelArchive, write_archive
 from cuda_cyclegan.engine.cuda.nvrtc import FOLDER, Image, compiled, image_key
 from cuda_cyclegan.engine.errors import CudaError
-from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.engine.options import BF16_CAPABILITY, Precision
 
 KERNELS = sorted(TABLE)
 WGMMA = [name for name, spec in TABLE.items() if spec.needs_wgmma]
@@ -34,7 +34,6 @@ WGMMA = [name for name, spec in TABLE.items() if spec.needs_wgmma]
 CHIPS = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
 OLDEST, NEWEST = CHIPS[0], CHIPS[-1]
 DISASSEMBLED = (9, 0)
-OLDEST_OF_BF16 = (8, 0)  # engine/devices.py
 CONDITIONS: dict[str, Callable[[tuple[int, int]], bool]] = {
     "__CUDA_ARCH__ >= 800": lambda chip: chip >= (8, 0),
     "defined(__CUDA_ARCH_FEAT_SM90_ALL)": lambda chip: chip == (9, 0),
@@ -101,7 +100,7 @@ def one_of_each_text(name: str, precision: str) -> list[tuple[int, int]]:
     The one whose machine code is looked through, where it is among them: it is compiled for both.
     """
     have = [
-        [chip for chip in chips if precision != "bf16" or chip >= OLDEST_OF_BF16]
+        [chip for chip in chips if precision != "bf16" or chip >= BF16_CAPABILITY]
         for chips in readers_of_each_text(name)
     ]
     return [DISASSEMBLED if DISASSEMBLED in chips else chips[0] for chips in have if chips]
@@ -180,7 +179,7 @@ def whole(
     name: str, precision: Precision, chip: tuple[int, int], *, in_blocks: bool = False
 ) -> Image:
     """Return the image of a file with all instances that the chip may launch."""
-    instances = TABLE[name].instances_for(precision, chip)
+    instances = tuple(filter(None, TABLE[name].instances_for(precision, chip)))
     return compiled(name, precision, chip, instances=instances, in_blocks=in_blocks)
 
 
