@@ -47,11 +47,6 @@ def read_labels(file: Path) -> FileLabels:
     return FileLabels()
 
 
-def read_mark(file: Path) -> SyntheticMark | None:
-    """Return the mark of a result in a file's header; None for a real scan."""
-    return read_labels(file).mark
-
-
 def labels_of(file: Path, known: KnownHeaders | None = None) -> FileLabels:
     """Return `read_labels` of a file, or its earlier result if the file is unchanged."""
     return known.once(file, read_labels) if known else read_labels(file)

@@ -11,6 +11,7 @@ import SimpleITK as _SimpleITK
 from hypothesis import given
 from hypothesis import strategies as st
 from support.io_files import read_file
+from support.result_marks import read_mark
 
 from cuda_cyclegan.io.conversion import (
     from_nibabel,
@@ -20,7 +21,6 @@ from cuda_cyclegan.io.conversion import (
     volume_of,
 )
 from cuda_cyclegan.io.errors import UnsupportedScanError
-from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.io.volume import SyntheticMark, Volume
 
 nibabel: Any = _nibabel

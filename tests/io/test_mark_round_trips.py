@@ -15,10 +15,10 @@ import pytest
 import SimpleITK as _SimpleITK
 from support.dicom_phantoms import Phantom
 from support.io_files import ramp, read_file, save_nifti
+from support.result_marks import read_mark
 
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.formats.marks import UNREADABLE_MARK, line_of, mark_in_text
-from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation, SyntheticMark
 from cuda_cyclegan.io.writing import write

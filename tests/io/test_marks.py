@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.io_files import OBLIQUE, ramp, read_file, save_nifti
+from support.result_marks import read_mark
 from support.tiers import examples
 
 from cuda_cyclegan.io.formats.marks import (
@@ -20,7 +21,6 @@ from cuda_cyclegan.io.formats.marks import (
     line_of,
     mark_in_text,
 )
-from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.io.volume import SyntheticMark
 from cuda_cyclegan.io.writing import write
 

@@ -11,8 +11,8 @@ import SimpleITK as _SimpleITK
 from PIL import Image
 from support.batch_world import mixing_model, scan
 from support.clinic import NAMES, Clinic, values
+from support.result_marks import read_mark
 
-from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.pipelines.results import storing
 
 nibabel: Any = _nibabel

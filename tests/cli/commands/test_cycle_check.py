@@ -13,12 +13,12 @@ from support.calibration_scans import head, inverted, reference_set, save
 from support.dicom_phantoms import Phantom
 from support.model_pair import random_model
 from support.queue_world import QueueWorld
+from support.result_marks import read_mark
 from typer.testing import Result
 
 from cuda_cyclegan.engine.devices import choose_device
 from cuda_cyclegan.engine.model.model_card import CycleReference, Typical, Window
 from cuda_cyclegan.engine.model.model_file import load_model
-from cuda_cyclegan.io.labels import read_mark
 
 WIDE = Window(0.0, 2000.0)
 

@@ -22,6 +22,7 @@ from support.batch_world import (
 )
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
+from support.result_marks import read_mark
 from typer.testing import Result
 
 import cuda_cyclegan as cc
@@ -29,7 +30,6 @@ from cuda_cyclegan.engine.model.model_card import MinMax
 from cuda_cyclegan.io.files import streams
 from cuda_cyclegan.io.files.file_writers import LARGEST_LAG
 from cuda_cyclegan.io.files.parts import is_part
-from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.pipelines.host import arrays
 from cuda_cyclegan.pipelines.host.arrays import HostArrays
 

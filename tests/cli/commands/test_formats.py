@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import SimpleITK as _SimpleITK
 from support.batch_world import identity_model
+from support.result_marks import read_mark
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.model.model_file import load_model
-from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.io.volume import SyntheticMark
 from cuda_cyclegan.pipelines.program import program_version
 

@@ -18,11 +18,11 @@ from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_judges import conformance_errors
 from support.dicom_phantoms import PATIENT, Phantom
 from support.queue_world import QueueWorld
+from support.result_marks import read_mark
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.io.formats.registry import SUFFIXES, suffix_of
-from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.pipelines.dry_run import dry_run
 from cuda_cyclegan.pipelines.rates import Work
 from cuda_cyclegan.pipelines.request import Request

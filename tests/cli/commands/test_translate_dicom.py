@@ -17,11 +17,11 @@ from support.batch_world import identity_model, recorded, scan
 from support.dicom_judges import canonical, conformance_errors, converted
 from support.dicom_pacs import orthanc, send_folder
 from support.dicom_phantoms import PATIENT, PATIENT_ID, Phantom, oblique, renamed
+from support.result_marks import read_mark
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.io.reading import read
 
 nibabel: Any = _nibabel

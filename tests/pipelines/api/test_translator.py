@@ -17,13 +17,13 @@ import pytest
 from support.batch_world import scan, stored, tiny_model
 from support.dicom_phantoms import Phantom
 from support.driver_in_memory import needs_compiler, output_of
+from support.result_marks import read_mark
 from support.translate_world import World
 
 import cuda_cyclegan as cc
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.io.errors import UnreadableScanError, UnsupportedScanError
-from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.pipelines import decisions
 from cuda_cyclegan.pipelines.errors import PreparationError, SettingsError
 from cuda_cyclegan.pipelines.run import networks

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support.numerics_models import FunctionGenerator, card
 from support.pipeline_world import PipelineWorld
+from support.result_marks import read_mark
 from support.waiting import ENOUGH
 from support.watched_calls import watch_calls
 
@@ -17,7 +18,6 @@ from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.engine.model.model_card import Window
 from cuda_cyclegan.engine.patch_grid import Timing
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.io.labels import read_mark
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.events import Event, TilesDone
 from cuda_cyclegan.pipelines.results import storing, written_ahead
