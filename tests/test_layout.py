@@ -112,7 +112,7 @@ MAY_IMPORT = {
         "engine.cuda.patches engine.cuda.tuning engine.errors engine.generator engine.model "
         "engine.network engine.onnxruntime engine.openvino engine.options engine.probe"
     ),
-    "engine.compiler": "engine.errors engine.network engine.options engine.patch_grid",
+    "engine.compiler": "engine.cores engine.errors engine.network engine.options engine.patch_grid",
     "engine.compiler.kernels": "engine.compiler engine.network engine.options",
     "engine.compiler.launches": "engine.compiler engine.compiler.kernels engine.network",
     "engine.compiler.launches.voxels": (

@@ -4,12 +4,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from ..cores import beside_each_other
 from ..network.layers import FloatArray, Triple
 from ..options import Precision
 from .card_properties import CardProperties
 from .steps import Step
 from .tensors import NUMBER_BYTES
 from .weight_layout import LaidWeight, encoded
+
+_PACKED_TOGETHER = 8
+"""Weights that are packed in parallel: the host holds no more copies of them at a time."""
 
 TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "own"]
 """Tactic of a transposed convolution of stride 2.
@@ -84,9 +88,14 @@ class Lowered:
     undivided: UndividedSteps | None = None
 
     def encoded_constants(self) -> Iterator[tuple[str, bytes]]:
-        """Yield each constant and weight by name, as the device stores it, packed one by one."""
-        for name in (*self.constants, *self.weights):
-            yield name, self.encoded_constant(name)
+        """Yield each constant and weight by name, as the device stores it.
+
+        Some are packed in parallel, so that few copies of the weights exist at a time.
+        """
+        names = (*self.constants, *self.weights)
+        for first in range(0, len(names), _PACKED_TOGETHER):
+            some = names[first : first + _PACKED_TOGETHER]
+            yield from zip(some, beside_each_other(self.encoded_constant, some), strict=True)
 
     def encoded_constant(self, name: str) -> bytes:
         """Return a constant or weight as the device stores it."""

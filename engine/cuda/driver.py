@@ -187,10 +187,10 @@ class Stream:
         """Queue a copy within device memory."""
         call(driver.cuMemcpyDtoDAsync, target, source, size, self.handle)
 
-    def upload_now(self, target: int, content: bytes) -> None:
-        """Copy bytes to device memory and wait for it."""
+    def upload_now(self, target: int, content: bytes | memoryview) -> None:
+        """Copy contiguous bytes to device memory and wait for it."""
         source = np.frombuffer(content, np.uint8)
-        self.upload(target, source.ctypes.data, len(content))
+        self.upload(target, source.ctypes.data, source.nbytes)
         self.wait()
 
     def fill(self, target: int, byte: int, size: int) -> None:

@@ -71,7 +71,7 @@ class TrialBench:
         for launch in launches:
             self.kernels.launch(self.stream, launch)
 
-    def upload(self, name: str, content: bytes) -> None:
+    def upload(self, name: str, content: bytes | memoryview) -> None:
         """Fill a block, and wait."""
         self.stream.upload_now(self.at(name), content)
 

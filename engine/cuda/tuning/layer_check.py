@@ -144,9 +144,10 @@ class _LayerCheck:
             patches = uneven_numbers((conv.batch, conv.channels, *conv.patches.extents))
             bench.upload(PATCHES, patches.tobytes())
         for source in self._trial.sources:
-            voxels = uneven_numbers((source.batch, *source.extents))[..., None]
-            numbers = np.broadcast_to(voxels, (*voxels.shape[:-1], source.channels))
-            bench.upload(source.name, encoded(numbers, source.precision))
+            numbers = encoded(uneven_numbers((source.batch, *source.extents)), source.precision)
+            voxels = np.frombuffer(numbers, f"u{NUMBER_BYTES[source.precision]}")[:, None]
+            channels = np.broadcast_to(voxels, (len(voxels), source.channels))
+            bench.upload(source.name, np.ascontiguousarray(channels).data)
 
     def plainly(self) -> None:
         """Queue the plain convolution."""

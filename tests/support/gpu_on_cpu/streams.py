@@ -110,8 +110,8 @@ class Stream:
 
     upload = download = copy
 
-    def upload_now(self, target: int, content: bytes) -> None:
-        self.submit(lambda: ctypes.memmove(target, content, len(content)))
+    def upload_now(self, target: int, content: bytes | memoryview) -> None:
+        self.submit(lambda: ctypes.memmove(target, bytes(content), memoryview(content).nbytes))
         self.wait()
 
     def fill(self, target: int, byte: int, size: int) -> None:

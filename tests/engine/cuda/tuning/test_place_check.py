@@ -20,7 +20,7 @@ SOURCE, TARGET = (6, 7, 9), (5, 6, 8)
 class HostStream:
     """Copies between arrays of the host, at once."""
 
-    def upload_now(self, target: int, content: bytes) -> None:
+    def upload_now(self, target: int, content: bytes | memoryview) -> None:
         ctypes.memmove(target, content, len(content))
 
     def download(self, target: int, source: int, size: int) -> None:
