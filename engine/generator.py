@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 from .errors import PrecisionOverflowError
 from .network.graph import Graph
 from .network.layers import FloatArray, Triple
-from .options import Precision
+from .options import Precision, Progress
 from .patch_grid import PatchWindow, Timing
 from .scaling import Stored
 
@@ -93,6 +93,20 @@ class ReadyBeforehand(Protocol):
         ...
 
 
+@runtime_checkable
+class Tunable(Protocol):
+    """A generator that can search for faster tactics once its work is done."""
+
+    def tune(self, until: float, progress: Progress) -> None:
+        """Search tactics for later starts, up to a time of the monotonic clock.
+
+        This generator keeps its own, so that the results of a batch do not depend on when a search
+        ends. Layers are completed one by one, and what is known by then is kept. progress: called
+        for each layer; an exception that it raises ends the search.
+        """
+        ...
+
+
 AnyGenerator: TypeAlias = PatchGenerator | VolumeGenerator
 """A generator of patches or of whole volumes."""
 
@@ -155,6 +169,12 @@ class SharedGenerator:
         """Open the network in a precision; return the description of the device."""
         with self._in_use(precision) as generator:
             return generator.device
+
+    def tune(self, until: float, progress: Progress) -> None:
+        """Let the open generator search as `Tunable` describes, while nobody uses it."""
+        with self._turn:
+            if self._open is not None and isinstance(generator := self._open[1], Tunable):
+                generator.tune(until, progress)
 
     def do(self, work: Callable[[AnyGenerator], T], precision: Precision) -> Outcome[T]:
         """Do work that can be repeated from the start, such as one study.

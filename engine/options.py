@@ -14,8 +14,14 @@ BF16_CAPABILITY = (8, 0)
 Inference: TypeAlias = Literal["patches", "volume"]
 """patches: overlapping ones, which are blended; volume: whole-volume inference."""
 
-Effort: TypeAlias = Literal["quick", "full", "off"]
-"""quick: plans that the heuristics rank first; full: every plan; off: the first that runs."""
+Effort: TypeAlias = Literal["auto", "quick", "full", "off"]
+"""Tuning level of the convolutions of a network.
+
+off: take the first plan that runs. quick: time the plans that cuDNN's heuristics rank first. full:
+time every plan, and custom kernels against them. auto: take what earlier starts have found, else as
+off, but quick for a convolution that does much of the work; a batch that ends leaves some time to
+find more for later starts (`Tunable`).
+"""
 
 TUNING_SECONDS = 60.0
 """Time limit of a tuning search; the best result by then is kept."""
@@ -55,7 +61,7 @@ class CudaLimits:
     """
 
     vram: int | None = None
-    tune: Effort = "full"
+    tune: Effort = "auto"
     tune_seconds: float = TUNING_SECONDS
     batch: int | None = None
     threads: int | None = None

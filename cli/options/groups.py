@@ -61,7 +61,7 @@ class DeviceOptions:
     vram_limit: VramLimit = None
     threads: Threads = None
     batch: BatchSize = "auto"
-    tune: Tune = "full"
+    tune: Tune = "auto"
     tune_seconds: TuneSeconds = TUNING_SECONDS
 
     def limits(self) -> CudaLimits:

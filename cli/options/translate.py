@@ -50,9 +50,10 @@ BatchSize: TypeAlias = Annotated[
 Tune: TypeAlias = Annotated[
     Effort,
     Option(
-        "Which of cuDNN's plans a GPU tries before its first batch: the 8 it names first, all, or "
-        "none. The fastest are kept for later starts.",
-        Shown("Speed", metavar="quick|full|off", is_rare=True),
+        "Which of cuDNN's plans a GPU times before its first batch, to keep the fastest for later "
+        "starts: the 8 that cuDNN ranks first, all, or none. auto times 8 for the main layer alone "
+        "and others at the end of batches, for a tenth of their time.",
+        Shown("Speed", metavar="auto|quick|full|off", is_rare=True),
         Rules(Effect.HARMLESS),
     ),
 ]

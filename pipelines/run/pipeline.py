@@ -2,9 +2,10 @@
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
+from time import monotonic
 
 from ...engine.cores import usable_cores
 from ...engine.devices import Device
@@ -21,6 +22,9 @@ from .networks import Networks
 from .outcomes import BatchEvents, Outcomes
 from .source import JobKind, JobSource
 from .stages import Finished, Inferred, Loaded, StudyStages
+
+_TUNED_SHARE = 0.1
+"""Time for further tuning at the end of a batch, as a share of the network's time on the batch."""
 
 _READ, _INFER, _WRITE = "read", "infer", "write"
 """Names of the threads; several of one kind are numbered."""
@@ -191,8 +195,22 @@ class StudyPipeline:
                 [returning] = others
                 returning.open(kind.precision)
                 back_translator = BackTranslator(kind.model, kind.back, returning, kind.options)
+            begin = monotonic()
             self._infer_with(generator, back_translator)
+            for used in (generator, *others):
+                self._tune_further(used, _TUNED_SHARE * (monotonic() - begin))
         self._end_writers()
+
+    def _tune_further(self, generator: SharedGenerator, seconds: float) -> None:
+        """Leave a network some time to find faster tactics for later starts, unless stopped."""
+
+        def progress(what: str, share: float | None) -> None:
+            if self._is_stopped:
+                raise StoppedError
+            self._tune(what, share)
+
+        with suppress(StoppedError):
+            generator.tune(monotonic() + seconds, progress)
 
     def _infer_with(
         self, generator: SharedGenerator, back_translator: BackTranslator | None

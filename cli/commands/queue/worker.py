@@ -70,7 +70,7 @@ def worker(
     vram_limit: VramLimit = None,
     threads: Threads = None,
     batch: BatchSize = "auto",
-    tune: Tune = "full",
+    tune: Tune = "auto",
     tune_seconds: TuneSeconds = TUNING_SECONDS,
     yield_to_others: Annotated[
         bool,

@@ -25,7 +25,7 @@ _MATRIX_CAPABILITY = (8, 0)
 SPLIT_KERNEL = "convolve_split_fp16"
 """Custom kernel, by its .cu file, for convolutions on split fp16 (`Layout.split_fp16`)."""
 
-_LEAST_WORKSPACE, _MOST_WORKSPACE = 4 << 10, 512 << 20
+_LEAST_WORKSPACE, MOST_WORKSPACE = 4 << 10, 512 << 20
 """Least and most bytes of workspace of a convolution."""
 
 _RUN, _SCAN, _MOST_PATCHES = 620 * 10**6, 35 * 10**6, 8
@@ -222,7 +222,7 @@ def _fastest(
 ) -> Fitted[A]:
     lowered = least.lowered
     shapes = [step.shape for step in planned(lowered.steps)]
-    spare = min(share - least.memory.bytes, room - least.trial, _MOST_WORKSPACE)
+    spare = min(share - least.memory.bytes, room - least.trial, MOST_WORKSPACE)
     algorithms = choose(shapes, spare + _LEAST_WORKSPACE)
     plan = _laid_out(network, lowered, algorithms)
     if plan.bytes <= share:

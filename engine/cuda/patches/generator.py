@@ -14,13 +14,20 @@ import numpy.typing as npt
 from ...compiler.card_properties import CardProperties
 from ...compiler.convolution import Convolution
 from ...compiler.lowered import Layout
-from ...compiler.memory.fitting import Fitted, MemoryBudget, ProgramRequest, fit, usual_batch
+from ...compiler.memory.fitting import (
+    MOST_WORKSPACE,
+    Fitted,
+    MemoryBudget,
+    ProgramRequest,
+    fit,
+    usual_batch,
+)
 from ...compiler.memory.plan import MemoryPlan
 from ...compiler.steps import Step
-from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
+from ...errors import CudaError, DeviceMemoryError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import FloatArray, Triple
-from ...options import Precision, SearchSettings
+from ...options import Precision, Progress, SearchSettings
 from ...patch_grid import PatchWindow, Timing
 from ...probe.gpus import cuda_devices
 from ...scaling import Stored
@@ -28,7 +35,7 @@ from ..card import OpenCard, open_card
 from ..driver import PinnedBuffer
 from ..tuning.cache import TuningCache
 from ..tuning.tactics import Tactic
-from ..tuning.tuner import Tuner, refused_kernels
+from ..tuning.tuner import Tuner, WrongKernelError, refused_kernels
 from .device_plan import DevicePlan, in_faster_forms, plan_program, program_key
 from .program import Program, open_program
 from .streamed_window import Compiled, WindowBuffers, open_window_buffers
@@ -102,7 +109,7 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
         staging = opening.enter_context(_open_staging(network.graph, fitted.lowered.layout))
         windows = opening.enter_context(ExitStack())
         generator = CudaGenerator(
-            graph=network.graph,
+            network=network,
             options=options,
             card=card,
             cache=cache,
@@ -169,7 +176,7 @@ class CudaGenerator:
 
     def __init__(
         self,
-        graph: Graph,
+        network: Network,
         options: CudaOptions,
         card: OpenCard,
         cache: TuningCache,
@@ -180,8 +187,9 @@ class CudaGenerator:
         opened: ExitStack,
     ) -> None:
         """opened: closes the window buffers that are opened later."""
-        self.graph = graph
+        self.graph = network.graph
         self.options = options
+        self._network = network
         self._card = card
         self._cache = cache
         self._room = room
@@ -297,6 +305,18 @@ class CudaGenerator:
         stream.wait()
         if staging.flag[0]:
             raise PrecisionOverflowError.of(self.options.precision)
+
+    def tune(self, until: float, progress: Progress) -> None:
+        """Search as `Tunable` describes, in the memory that the program leaves."""
+        if self.options.search.effort != "auto":
+            return
+        room = self._room.bytes - self.held
+        search = SearchSettings("full", progress=progress)
+        workspace = min(MOST_WORKSPACE, room // 2)
+        with self._turn, suppress(CudaError, DeviceMemoryError, WrongKernelError):
+            self._card.context.use()
+            tuner = Tuner(self._card, self._cache, room, search)
+            tuner.further(self._network, self._fitted.lowered, workspace, until)
 
     def times(self, repeats: int) -> list[float]:
         """Return seconds of each of many runs of a batch on the GPU, without copies."""

@@ -73,9 +73,14 @@ class TuningResult:
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def covers(self, effort: Effort, workspace: int) -> bool:
-        """Return whether a search this hard and this wide could find nothing better."""
+        """Return whether a search this hard and this wide could find nothing better.
+
+        One that is automatic takes what was found before.
+        """
+        if effort in ("off", "auto"):
+            return True
         is_as_hard = _EFFORTS.index(self.effort) >= _EFFORTS.index(effort)
-        return is_as_hard and (effort == "off" or self.workspace >= workspace)
+        return is_as_hard and self.workspace >= workspace
 
     def best(self, workspace: int) -> Candidate | None:
         """Return the fastest candidate within the workspace, or one as fast without any."""

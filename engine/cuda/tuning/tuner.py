@@ -1,10 +1,10 @@
 """The tuner: candidates of a layer are timed, verified from the fastest on, and kept."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf
+from math import inf, prod
 from operator import methodcaller
 from time import monotonic
 from typing import TypeAlias, TypeVar
@@ -16,7 +16,7 @@ from ...compiler.kernels.table import checked, own_kernel
 from ...compiler.lowered import Lowered
 from ...compiler.lowering.forms import OtherForm, compared, other_forms, passes_over
 from ...compiler.memory.trials import convolution_blocks
-from ...compiler.steps import Conv, Step
+from ...compiler.steps import Conv, Step, planned
 from ...errors import CudaError, DeviceMemoryError
 from ...network.graph import Network
 from ...options import Effort, SearchSettings
@@ -47,6 +47,12 @@ _Offer: TypeAlias = Callable[[float], Candidate | None]
 """Times a candidate, given the best time so far; None if it cannot run."""
 
 _QUICK_PLANS = 8
+_HEAVY_SHARE = 0.25
+"""Share of a network's products from which a first start times plans of a convolution. In a 9-block
+ResNet (fp16, 128^3, H200) the eight of its main layer bring 0.8 of the pace of a full search, and
+the first plan alone 0.6.
+"""
+
 _SHOWN_NAME = 60
 
 _WORKSPACE = 64 << 20
@@ -88,9 +94,13 @@ def timed_candidates(
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A convolution on the bench. right: plans that have passed a run of each kind."""
+    """A convolution on the bench.
+
+    effort: of its search. right: plans that have passed a run of each kind.
+    """
 
     shape: Convolution
+    effort: Effort
     plans: ConvolutionPlans | None
     workspace: int
     bench: TrialBench
@@ -138,15 +148,15 @@ class Tuner:
         deadline = monotonic() + self._settings.seconds
         found: dict[Convolution, Tactic] = {}
         is_reported = False
-        different = list(dict.fromkeys(shapes))
+        efforts = self._efforts(shapes)
         try:
-            for index, shape in enumerate(different):
-                known = self._proven(shape, workspace)
+            for index, (shape, effort) in enumerate(efforts.items()):
+                known = self._proven(shape, workspace, effort)
                 if known is None:
                     is_reported = True
-                    progress(described(shape), index / len(different))
-                    left = max(0.0, deadline - monotonic()) / (len(different) - index)
-                    known = self._found(shape, workspace, left)
+                    progress(described(shape), index / len(efforts))
+                    left = max(0.0, deadline - monotonic()) / (len(efforts) - index)
+                    known = self._found(shape, workspace, effort, left)
                 found[shape] = known
         finally:
             if is_reported:
@@ -157,14 +167,28 @@ class Tuner:
         """Queue a convolution; addresses: of source, weight, target and workspace."""
         run_of(self._card, shape, tactic, addresses)()
 
-    def compare_forms(self, network: Network, lowered: Lowered) -> None:
+    def further(self, network: Network, lowered: Lowered, workspace: int, until: float) -> None:
+        """Search all tactics of a program for later starts, up to a time of the monotonic clock.
+
+        Layers are completed one by one, those that do most of the work first.
+        """
+        shapes = [step.shape for step in planned(lowered.steps)]
+        for shape in sorted(set(shapes), key=lambda one: -_products(one) * shapes.count(one)):
+            known = self.cache.get(key_of(shape))
+            if monotonic() < until and not known.covers(self._settings.effort, workspace):
+                self.convolutions([shape], workspace)
+        if not lowered.layout.in_blocks:
+            self.compare_forms(network, lowered, until)
+
+    def compare_forms(self, network: Network, lowered: Lowered, until: float = inf) -> None:
         """Time layers by their custom kernel and by cuDNN with its passes, unless that is known.
 
         A layer whose trial has no room is left out. What is timed is verified elsewhere: plans when
-        their convolution is tuned, custom kernels by `check_layers`.
+        their convolution is tuned, custom kernels by `check_layers`. until: time of the monotonic
+        clock from which no layer is begun.
         """
-        for step in compared(lowered) if self._effort != "off" else ():
-            if not self.cache.get(form_key(step)).candidates:
+        for step in compared(lowered) if self._settings.effort in ("quick", "full") else ():
+            if monotonic() < until and not self.cache.get(form_key(step)).candidates:
                 try:
                     timed = timed_candidates(self._forms(network, lowered, step), lambda: False)
                 except DeviceMemoryError:
@@ -214,13 +238,19 @@ class Tuner:
             self.cache.put_same_anywhere(shape, tactic.name, is_same)
         return is_same
 
-    @property
-    def _effort(self) -> Effort:
-        return self._settings.effort
+    def _efforts(self, shapes: Sequence[Convolution]) -> Mapping[Convolution, Effort]:
+        """Return the tuning level of each of a network's convolutions, once each."""
+        effort, total = self._settings.effort, sum(map(_products, shapes))
 
-    def _proven(self, shape: Convolution, workspace: int) -> Tactic | None:
+        def level(shape: Convolution) -> Effort:
+            share = _products(shape) * shapes.count(shape) / total
+            return "quick" if share >= _HEAVY_SHARE else "off"
+
+        return {shape: level(shape) if effort == "auto" else effort for shape in shapes}
+
+    def _proven(self, shape: Convolution, workspace: int, effort: Effort) -> Tactic | None:
         """Return a tactic that needs neither a check nor a measurement."""
-        best = self.cache.best(shape, workspace, self._effort)
+        best = self.cache.best(shape, workspace, effort)
         if best is None or best.proof != self._proof(shape, best.plan):
             return None
         if best.plan == OWN:
@@ -228,12 +258,12 @@ class Tuner:
         alone = named(plans_of(self._card, shape, best.plan), best.plan, workspace)
         return alone or named(plans_of(self._card, shape), best.plan, workspace)
 
-    def _found(self, shape: Convolution, workspace: int, seconds: float) -> Tactic:
+    def _found(self, shape: Convolution, workspace: int, effort: Effort, seconds: float) -> Tactic:
         """Return the fastest right tactic, of those that were kept before or else of all."""
         card, plans = self._card, plans_of(self._card, shape)
         sizes = convolution_blocks(shape, workspace)
         with open_bench(card.kernels, card.stream, sizes, self._room) as bench:
-            trial = _Trial(shape, plans, workspace, bench, ConvolutionCheck(bench, shape))
+            trial = _Trial(shape, effort, plans, workspace, bench, ConvolutionCheck(bench, shape))
             tactic = self._verified(trial)
             for _ in range(1 + (plans.count if plans else 0)):
                 if tactic is not None or not self._measure(trial, seconds):
@@ -249,7 +279,7 @@ class Tuner:
     def _verified(self, trial: _Trial) -> Tactic | None:
         """Return the fastest kept candidate that is right in many runs; reject those before it."""
         shape, workspace = trial.shape, trial.workspace
-        while best := self.cache.best(shape, workspace, self._effort):
+        while best := self.cache.best(shape, workspace, trial.effort):
             tactic = named(trial.plans, best.plan, workspace)
             if tactic is None:
                 return None
@@ -311,18 +341,18 @@ class Tuner:
         deadline = monotonic() + seconds
         found = timed_candidates(
             self._plans_to_time(trial),
-            lambda: self._effort == "off" or monotonic() > deadline,
+            lambda: trial.effort == "off" or monotonic() > deadline,
         )
         self._keep(trial, found)
-        if self._effort != "off" and _own_may_be_fastest(trial.shape):
+        if trial.effort != "off" and _own_may_be_fastest(trial.shape):
             self._measure_own(trial)
-        best = self.cache.best(trial.shape, trial.workspace, self._effort)
+        best = self.cache.best(trial.shape, trial.workspace, trial.effort)
         return bool(found) or best is not None
 
     def _plans_to_time(self, trial: _Trial) -> Iterator[_Offer]:
         offered = list(distinct(trial.plans).items())
         refused = self._known(trial.shape).refused
-        for name, index in offered[:_QUICK_PLANS] if self._effort == "quick" else offered:
+        for name, index in offered[:_QUICK_PLANS] if trial.effort == "quick" else offered:
             if name not in refused:
                 yield partial(self._timed_plan, trial, index)
 
@@ -332,7 +362,7 @@ class Tuner:
         tactic = built(trial.plans, index, trial.workspace)
         if tactic is None:
             return None
-        if self._effort == "off":
+        if trial.effort == "off":
             time = 0.0 if self._passes(trial, tactic) else None
         else:
             run = self._run_on_bench(trial, tactic)
@@ -365,7 +395,7 @@ class Tuner:
     def _keep(self, trial: _Trial, candidates: list[Candidate]) -> None:
         refused = self._known(trial.shape).refused
         kept = worth_keeping(candidates)
-        result = TuningResult(self._effort, trial.workspace, kept, refused)
+        result = TuningResult(trial.effort, trial.workspace, kept, refused)
         self.cache.put(key_of(trial.shape), result)
 
     def _known(self, shape: Convolution) -> TuningResult:
@@ -380,13 +410,17 @@ class Tuner:
     def _timed_form(self, form: OtherForm, _best: float) -> Candidate | None:
         shape = form.convolve.shape
         self.convolutions([shape], _WORKSPACE)
-        best = self.cache.best(shape, _WORKSPACE, self._effort)
+        best = self.cache.best(shape, _WORKSPACE, self._settings.effort)
         if best is None:
             return None
         return Candidate(form.name, 0, best.microseconds + self._time(form.passes, form.lowered))
 
     def _time(self, steps: Iterable[Step], lowered: Lowered) -> float:
         return time_of_steps(steps, lowered, self._card.kernels, self._card.stream, self._room)
+
+
+def _products(shape: Convolution) -> int:
+    return shape.batch * prod(shape.target_extents) * shape.weights
 
 
 def _own_may_be_fastest(shape: Convolution) -> bool:

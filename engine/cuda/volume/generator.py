@@ -10,13 +10,14 @@ from ...compiler.blocks import BlockGrid, grid_of
 from ...compiler.lowered import Lowered
 from ...compiler.memory.fitting import MemoryBudget
 from ...compiler.steps import Conv
+from ...compiler.volume.lifetimes import WORKSPACE_BYTES
 from ...compiler.volume.lowering import lowered_blocks
 from ...compiler.volume.memory import STAGES, VolumeMemory
 from ...compiler.volume.recomputed import recomputed_convolutions
 from ...errors import CudaError, DeviceMemoryError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
-from ...options import Precision, SearchSettings
+from ...options import Precision, Progress, SearchSettings
 from ...patch_grid import Timing
 from ...scaling import Stored
 from ...whole_volume import (
@@ -30,7 +31,7 @@ from ..card import OpenCard, open_card
 from ..driver import CapturedGraph, CudaEvent, Stream
 from ..streaming import PhaseTimes, PinnedSlots
 from ..tuning.cache import TuningCache
-from ..tuning.tuner import Tuner, refused_kernels
+from ..tuning.tuner import Tuner, WrongKernelError, refused_kernels
 from .compiled import (
     CompiledBlocks,
     compiled_blocks,
@@ -218,6 +219,18 @@ class CudaVolumeGenerator:
                 if isinstance(error, DeviceMemoryError):  # the next volume may find more
                     self._ready = None
                 raise
+
+    def tune(self, until: float, progress: Progress) -> None:
+        """Search as `Tunable` describes, in the memory that the last volume leaves."""
+        ready = self._ready
+        if ready is None or self.options.search.effort != "auto":
+            return
+        room = self._room - ready.placed.memory.device_bytes
+        search = SearchSettings("full", progress=progress)
+        with self._turn, suppress(CudaError, DeviceMemoryError, WrongKernelError):
+            self._card.context.use()
+            tuner = Tuner(self._card, self._cache, room, search)
+            tuner.further(self._network, ready.compiled.lowered, WORKSPACE_BYTES, until)
 
     def _run(
         self, ready: _Ready, source: Stored, target: Stored, on_share: Callable[[float], None]

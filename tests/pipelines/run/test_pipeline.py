@@ -5,22 +5,26 @@ import os
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
+from time import monotonic
 from typing import Any
 
 import pytest
 from support.batch_world import scan
+from support.numerics_models import FunctionGenerator
 from support.pipeline_world import PLENTY, PipelineWorld, threads_at_work
 from support.waiting import ENOUGH, ToldCondition
 from support.watched_calls import watch_calls
 
 from cuda_cyclegan.engine.errors import EngineError
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.pipelines.events import Event, StudyDone, Worked
+from cuda_cyclegan.engine.options import Progress
+from cuda_cyclegan.pipelines.events import Event, StudyDone, Tuning, Worked
 from cuda_cyclegan.pipelines.host import memory
 from cuda_cyclegan.pipelines.results import storing
 from cuda_cyclegan.pipelines.results.input_files import InputFiles
@@ -417,3 +421,50 @@ def test_a_trace_shows_every_span_on_the_row_of_its_thread(
     for track in tracks:
         own = sorted((e["ts"], e["ts"] + e["dur"]) for e in spans if e["tid"] == track)
         assert all(stop <= start for (_, stop), (start, _) in pairwise(own))
+
+
+class Tunable:
+    """A network that can find faster tactics; the search is the test's."""
+
+    graph, device = FunctionGenerator().graph, "numpy"
+
+    def __init__(self, tune: Callable[[float, Progress], None]) -> None:
+        self.tune = tune
+        self.patches = 0
+
+    def __call__(self, patches: FloatArray) -> FloatArray:
+        self.patches += len(patches)
+        return patches
+
+
+def test_a_batch_leaves_a_tenth_of_its_time_for_tuning_once_all_is_translated(
+    world: PipelineWorld,
+) -> None:
+    found: list[tuple[float, int]] = []
+    network = Tunable(lambda until, _: found.append((until, network.patches)))
+    begin = monotonic()
+    rows = world.run_opened(lambda *_: nullcontext(network))
+    end = monotonic()
+    assert [row.status for row in rows] == ["translated"] * 5
+    [(until, patches)] = found
+    assert patches == 5
+    assert begin < until < end + (end - begin) / 10
+
+
+def test_an_interrupt_ends_the_search_for_later_starts_at_its_next_step(
+    world: PipelineWorld,
+) -> None:
+    def tune(_until: float, progress: Progress) -> None:
+        end = monotonic() + ENOUGH
+        while monotonic() < end:
+            progress("a convolution", 0.5)
+        raise AssertionError("it was not stopped")
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, Tuning):
+            raise KeyboardInterrupt
+
+    world.hear = interrupt
+    rows = world.run_opened(lambda *_: nullcontext(Tunable(tune)))
+    assert rows[0].status == "translated"
+    assert {row.status for row in rows} <= {"translated", "interrupted"}

@@ -1,6 +1,7 @@
 """The search takes what was measured fastest and measures nothing twice; cuDNN is a stand-in."""
 
 import types
+from math import inf
 
 import pytest
 
@@ -19,14 +20,21 @@ with cudnn_where_there_is_none():
     from cuda_cyclegan.engine.cuda.tuning.convolution_check import TacticVerdict
 
 CUBE = (8, 8, 8)
-ONE = (1, 1, 1)
+ONE, ZERO = (1, 1, 1), (0, 0, 0)
 SHAPE = Convolution(1, CUBE, 8, CUBE, 8, (3, 3, 3), ONE, ONE, ONE, "fp16")
+SMALL = Convolution(1, CUBE, 8, CUBE, 8, ONE, ONE, ZERO, ZERO, "fp16")
 PLANS = {  # workspace and microseconds; the third one does not build
     "slow": (0, 30.0),
     "hungry": (1 << 20, 10.0),
     "broken": (None, 0.0),
     "middling": (4096, 20.0),
 }
+
+
+PROGRAM = types.SimpleNamespace(
+    layout=types.SimpleNamespace(in_blocks=True), steps=[SMALL, SHAPE, SMALL]
+)
+"""A program of three convolutions, of which the second one does most of the work."""
 
 
 class Plans:
@@ -96,14 +104,22 @@ def search(monkeypatch):
     monkeypatch.setattr(tactics, "ConvolutionPlans", offered)
     monkeypatch.setattr(tuner, "open_bench", Bench)
     monkeypatch.setattr(tuner, "ConvolutionCheck", Check)
+    monkeypatch.setattr(
+        tuner, "planned", lambda steps: [types.SimpleNamespace(shape=one) for one in steps]
+    )
     cache = TuningCache(None, {"card": "none"})
     card = OpenCard(None, None, None, types.SimpleNamespace())
 
-    def find(workspace: int, effort: str = "full", seconds: float = 60) -> str:
+    def find(
+        workspace: int, effort: str = "full", seconds: float = 60, shapes=(SHAPE, SHAPE)
+    ) -> str:
         asked = SearchSettings(effort, seconds)
-        return (
-            tuner.Tuner(card, cache, 0, asked).convolutions([SHAPE, SHAPE], workspace)[SHAPE].name
-        )
+        found = tuner.Tuner(card, cache, 0, asked).convolutions(list(shapes), workspace)
+        return found[shapes[-1]].name
+
+    find.further = lambda until: tuner.Tuner(card, cache, 0, SearchSettings()).further(
+        None, PROGRAM, 1 << 20, until
+    )
 
     return find, measured, plans
 
@@ -154,3 +170,42 @@ def test_a_spent_budget_ends_the_search_with_what_is_known(search):
     find, measured, _ = search
     assert find(1 << 20, seconds=0) == "slow"
     assert measured == ["slow"]
+
+
+def test_an_automatic_search_times_plans_of_the_main_convolution_alone(search):
+    find, measured, _ = search
+    assert find(1 << 20, "auto", shapes=[SHAPE, SMALL]) == "slow"
+    assert measured == ["slow", "hungry", "middling"]
+    assert find(1 << 20, "auto", shapes=[SMALL, SHAPE]) == "hungry"
+    assert len(measured) == 3
+
+
+def test_an_automatic_search_takes_what_an_earlier_one_has_found(search):
+    find, measured, _ = search
+    assert find(1 << 20, shapes=[SMALL]) == "hungry"
+    assert find(1 << 20, "auto", shapes=[SHAPE, SMALL]) == "hungry"
+    assert len(measured) == 6
+
+
+def test_a_further_search_completes_the_layers_that_do_most_of_the_work(search):
+    find, measured, plans = search
+    find.further(until=0.0)
+    assert plans == []
+    find.further(until=inf)
+    assert [len(measured), len(plans)] == [6, 2]
+    find.further(until=inf)
+    assert len(plans) == 2  # nothing is left to find
+    assert find(1 << 20, "auto", shapes=[SHAPE, SMALL]) == "hungry"
+
+
+def test_a_further_search_that_is_stopped_keeps_the_layers_that_it_has_completed(
+    search, monkeypatch
+):
+    find, measured, _ = search
+    times = iter([1.0])
+    monkeypatch.setattr(tuner, "monotonic", lambda: next(times, 9.0))
+    find.further(until=5.0)
+    assert measured == ["slow", "hungry", "middling"]
+    assert find(1 << 20, "auto", shapes=[SMALL, SHAPE]) == "hungry"
+    assert find(1 << 20, "auto", shapes=[SHAPE, SMALL]) == "slow"
+    assert len(measured) == 3
