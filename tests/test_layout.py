@@ -86,8 +86,8 @@ MAY_IMPORT = {
     "cli.commands.queue": (
         "cli.command_line cli.errors cli.options cli.render cli.signals engine.devices "
         "engine.options io.dicom_network io.errors pipelines.errors pipelines.events "
-        "pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker pipelines.node pipelines.option "
-        "pipelines.report pipelines.results pipelines.run"
+        "pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker pipelines.node "
+        "pipelines.option pipelines.report pipelines.results pipelines.run"
     ),
     "cli.errors": "cli.render engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
@@ -108,27 +108,21 @@ MAY_IMPORT = {
     "cli.signals": "cli.errors cli.render pipelines.host",
     "engine": "",
     "engine.benchmark": (
-        "engine.compiler engine.compiler.kernels engine.compiler.memory engine.cores engine.cuda "
+        "engine.compiler engine.compiler.kernels engine.compiler.program engine.cores engine.cuda "
         "engine.cuda.patches engine.cuda.tuning engine.errors engine.generator engine.model "
         "engine.network engine.onnxruntime engine.openvino engine.options engine.probe"
     ),
-    "engine.compiler": "engine.cores engine.errors engine.network engine.options engine.patch_grid",
-    "engine.compiler.kernels": "engine.compiler engine.network engine.options",
-    "engine.compiler.launches": "engine.compiler engine.compiler.kernels engine.network",
-    "engine.compiler.launches.voxels": (
-        "engine.compiler engine.compiler.kernels engine.network engine.patch_grid engine.scaling"
+    "engine.compiler": "engine.cores engine.network engine.options",
+    "engine.compiler.kernels": (
+        "engine.compiler engine.errors engine.network engine.options engine.patch_grid "
+        "engine.scaling"
     ),
-    "engine.compiler.lowering": (
-        "engine.compiler engine.compiler.kernels engine.network engine.options"
-    ),
-    "engine.compiler.memory": (
-        "engine.compiler engine.compiler.kernels engine.compiler.launches "
-        "engine.compiler.lowering engine.errors engine.network engine.options"
+    "engine.compiler.program": (
+        "engine.compiler engine.compiler.kernels engine.errors engine.network engine.options"
     ),
     "engine.compiler.volume": (
-        "engine.compiler engine.compiler.kernels engine.compiler.launches "
-        "engine.compiler.lowering engine.compiler.memory engine.errors engine.network "
-        "engine.options engine.whole_volume"
+        "engine.compiler engine.compiler.kernels engine.compiler.program engine.errors "
+        "engine.network engine.options engine.whole_volume"
     ),
     "engine.cores": "io.files",
     "engine.cuda": (
@@ -136,19 +130,16 @@ MAY_IMPORT = {
         "engine.options engine.patch_grid engine.probe engine.scaling io.files"
     ),
     "engine.cuda.patches": (
-        "engine.compiler engine.compiler.kernels engine.compiler.launches "
-        "engine.compiler.launches.voxels engine.compiler.memory engine.cuda engine.cuda.tuning "
-        "engine.errors engine.network engine.options engine.patch_grid engine.probe "
-        "engine.scaling"
+        "engine.compiler engine.compiler.kernels engine.compiler.program engine.cuda "
+        "engine.cuda.tuning engine.errors engine.network engine.options engine.patch_grid "
+        "engine.probe engine.scaling"
     ),
     "engine.cuda.tuning": (
-        "engine.compiler engine.compiler.kernels engine.compiler.launches "
-        "engine.compiler.lowering engine.compiler.memory engine.cuda engine.decoding "
-        "engine.errors engine.network engine.options io.files"
+        "engine.compiler engine.compiler.kernels engine.compiler.program engine.cuda "
+        "engine.decoding engine.errors engine.network engine.options io.files"
     ),
     "engine.cuda.volume": (
-        "engine.compiler engine.compiler.kernels engine.compiler.launches "
-        "engine.compiler.launches.voxels engine.compiler.memory engine.compiler.volume "
+        "engine.compiler engine.compiler.kernels engine.compiler.program engine.compiler.volume "
         "engine.cuda engine.cuda.tuning engine.errors engine.network engine.options "
         "engine.patch_grid engine.scaling engine.whole_volume"
     ),

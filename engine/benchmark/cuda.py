@@ -7,8 +7,8 @@ from time import perf_counter
 
 import numpy as np
 
-from ..compiler.convolution import Convolution
-from ..compiler.memory.trials import bytes_of_blocks, convolution_blocks
+from ..compiler.program.memory import bytes_of_blocks, convolution_blocks
+from ..compiler.steps import Convolution
 from ..compiler.tensors import NUMBER_BYTES
 from ..compiler.weight_layout import encoded
 from ..cuda.card import OpenCard

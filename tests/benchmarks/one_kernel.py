@@ -20,7 +20,7 @@ from cuda_cyclegan.engine.benchmark.layer_times import layer_times
 from cuda_cyclegan.engine.benchmark.measurement import Ceilings, LayerTime
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
 from cuda_cyclegan.engine.compiler.kernels.launch import anywhere
-from cuda_cyclegan.engine.compiler.launches.steps import launches
+from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
 from cuda_cyclegan.engine.compiler.steps import Step
 from cuda_cyclegan.engine.cuda.driver import Context
 from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator

@@ -16,9 +16,9 @@ from support.network_features import FEATURES
 from support.poisoned_memory import poison
 
 from cuda_cyclegan.engine.compiler.lowered import Layout
-from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.compiler.memory.fitting import Fitted
-from cuda_cyclegan.engine.compiler.memory.plan import plan_memory
+from cuda_cyclegan.engine.compiler.program.fitting import Fitted
+from cuda_cyclegan.engine.compiler.program.lowering import lower
+from cuda_cyclegan.engine.compiler.program.memory import plan_memory
 from cuda_cyclegan.engine.compiler.steps import planned
 from cuda_cyclegan.engine.cuda.driver import Context, Stream
 from cuda_cyclegan.engine.cuda.kernel_images import Kernels

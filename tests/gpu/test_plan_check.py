@@ -11,13 +11,12 @@ from support.kernel_samples import computed_by, doubling
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.card_properties import WGMMA_CAPABILITY
-from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.kernels.plain import STORED_WEIGHT, plain
 from cuda_cyclegan.engine.compiler.kernels.table import checked
-from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.compiler.lowering.operator_fusion import with_fused_statistics
-from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
-from cuda_cyclegan.engine.compiler.steps import ActivatedView, Activation, planned
+from cuda_cyclegan.engine.compiler.program.fitting import ProgramRequest
+from cuda_cyclegan.engine.compiler.program.fusion import with_fused_statistics
+from cuda_cyclegan.engine.compiler.program.lowering import lower
+from cuda_cyclegan.engine.compiler.steps import ActivatedView, Activation, Convolution, planned
 from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor, TensorView
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.options import SearchSettings

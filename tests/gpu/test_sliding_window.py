@@ -117,7 +117,7 @@ def test_volumes_smaller_than_a_patch(opened, extents, padding):
 
 
 def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
-    from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
+    from cuda_cyclegan.engine.compiler.kernels.sliding_window import laid_out
     from cuda_cyclegan.engine.patch_grid import PatchGrid, PatchWindow, ring_rows
 
     generator, extents = opened[1], (200, 40, 56)
@@ -142,7 +142,7 @@ def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
 
 
 def test_without_room_on_the_card_the_host_blends_and_says_why(opened, monkeypatch):
-    from cuda_cyclegan.engine.compiler.memory.fitting import MemoryBudget
+    from cuda_cyclegan.engine.compiler.program.fitting import MemoryBudget
 
     generator, extents = opened[1], (60, 40, 56)
     array = array_of(extents)

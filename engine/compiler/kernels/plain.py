@@ -12,12 +12,12 @@ import numpy as np
 
 from ...network.graph_analysis import subpixel_reach
 from ...network.layers import FloatArray, Triple, triple
-from ..convolution import Convolution
 from ..steps import (
     IDENTITY,
     ActivatedView,
     Activation,
     Conv,
+    Convolution,
     Geometry,
     Pack,
     Pointwise,

@@ -3,17 +3,16 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..card_properties import CardProperties
-from ..convolution import Convolution
 from ..lowered import Layout
-from ..steps import Conv, Step
+from ..steps import Conv, Convolution, Step
 from . import (
     cells,
     convolutions,
     first_layer,
     last_layer,
     packing,
-    passes,
     planes,
+    pointwise,
     statistics,
 )
 from .spec import ConvKernel, KernelSpec
@@ -27,7 +26,7 @@ _CONVOLUTIONS = (
 )
 _OTHERS = (
     *packing.KERNELS,
-    *passes.KERNELS,
+    *pointwise.KERNELS,
     *statistics.KERNELS,
     KernelSpec("check"),
     KernelSpec("sliding_window"),

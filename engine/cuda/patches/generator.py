@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiler.card_properties import CardProperties
-from ...compiler.convolution import Convolution
 from ...compiler.lowered import Layout
-from ...compiler.memory.fitting import (
+from ...compiler.program.fitting import (
     MOST_WORKSPACE,
     Fitted,
     MemoryBudget,
@@ -22,8 +21,8 @@ from ...compiler.memory.fitting import (
     fit,
     usual_batch,
 )
-from ...compiler.memory.plan import MemoryPlan
-from ...compiler.steps import Step
+from ...compiler.program.memory import MemoryPlan
+from ...compiler.steps import Convolution, Step
 from ...errors import CudaError, DeviceMemoryError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import FloatArray, Triple

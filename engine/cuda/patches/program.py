@@ -7,11 +7,10 @@ from functools import partial
 from itertools import pairwise
 from statistics import median
 
-from ...compiler.kernels.launch import OVERFLOW
-from ...compiler.kernels.tensor_arguments import region_address
-from ...compiler.launches.steps import launches
-from ...compiler.memory.fitting import Fitted
-from ...compiler.memory.plan import scratch_name
+from ...compiler.kernels.launch import OVERFLOW, region_address
+from ...compiler.kernels.step_launches import launches
+from ...compiler.program.fitting import Fitted
+from ...compiler.program.memory import scratch_name
 from ...compiler.steps import Conv, Step, is_planned
 from ...compiler.tensors import PATCHES, TRANSLATED
 from ...errors import CudaError

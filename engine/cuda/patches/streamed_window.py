@@ -14,8 +14,15 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
-from ...compiler.launches.voxels.sliding_window import blend, cut, patch_bytes, store_voxels
-from ...compiler.ring_buffers import RingBuffers, no_room, rings
+from ...compiler.kernels.sliding_window import (
+    RingBuffers,
+    blend,
+    cut,
+    no_room,
+    patch_bytes,
+    rings,
+    store_voxels,
+)
 from ...errors import CudaError, PrecisionOverflowError
 from ...network.layers import FloatArray, Triple
 from ...patch_grid import PatchGrid, PatchWindow, Rows, Timing, steps

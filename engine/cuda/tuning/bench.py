@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiler.card_properties import CardProperties
-from ...compiler.checks import NOISE
+from ...compiler.kernels import checks
+from ...compiler.kernels.checks import NOISE
 from ...compiler.kernels.launch import Launch
-from ...compiler.launches import checks
-from ...compiler.launches.steps import launches, scratch_bytes
+from ...compiler.kernels.step_launches import launches, scratch_bytes
 from ...compiler.lowered import Lowered
-from ...compiler.memory.trials import FINGERPRINTS, PARTIALS, between_guards
+from ...compiler.program.memory import FINGERPRINTS, PARTIALS, between_guards
 from ...compiler.steps import Step
 from ...compiler.tensors import AffineTable, Tensor
 from ...errors import DeviceMemoryError

@@ -12,7 +12,7 @@ from ...options import Effort
 from ..user_cache import write_whole
 
 if TYPE_CHECKING:
-    from ...compiler.convolution import Convolution
+    from ...compiler.steps import Convolution
 
 _FASTEST = 8
 """Candidates of a layer that are kept."""

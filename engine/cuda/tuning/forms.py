@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from ...compiler.kernels.table import kernel_of
 from ...compiler.lowered import LayerForm, Lowered
-from ...compiler.lowering.forms import compared
+from ...compiler.program.alternatives import compared
 from ...compiler.steps import Conv
 from .cache import TuningCache
 

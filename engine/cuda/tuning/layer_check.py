@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler.blocks import BlockGrid, BlockRun
-from ...compiler.checks import (
+from ...compiler.kernels import checks
+from ...compiler.kernels.checks import (
     RUNS,
     Filling,
     host_signs,
@@ -22,10 +23,8 @@ from ...compiler.checks import (
     whole_numbers,
 )
 from ...compiler.kernels.plain import PLAIN_WEIGHT, PlainCounterpart, of_one_patch, plain
-from ...compiler.launches import checks
-from ...compiler.launches.blocks import block_launches, measured_volume
-from ...compiler.launches.steps import launches
-from ...compiler.memory.trials import PARTIALS, layer_blocks
+from ...compiler.kernels.step_launches import block_launches, launches, measured_volume
+from ...compiler.program.memory import PARTIALS, layer_blocks
 from ...compiler.steps import Conv, Statistics, Step
 from ...compiler.tensors import COUNTERS, NUMBER_BYTES, PATCHES, TRANSLATED, TensorView
 from ...compiler.weight_layout import encoded

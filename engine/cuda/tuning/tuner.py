@@ -10,13 +10,17 @@ from time import monotonic
 from typing import TypeAlias, TypeVar
 
 from ...compiler.blocks import BlockGrid
-from ...compiler.convolution import Convolution
 from ...compiler.kernels.plain import of_one_patch
 from ...compiler.kernels.table import checked, own_kernel
 from ...compiler.lowered import Lowered
-from ...compiler.lowering.forms import OtherForm, compared, other_forms, passes_over
-from ...compiler.memory.trials import convolution_blocks
-from ...compiler.steps import Conv, Step, planned
+from ...compiler.program.alternatives import (
+    OtherForm,
+    compared,
+    other_forms,
+    passes_over,
+)
+from ...compiler.program.memory import convolution_blocks
+from ...compiler.steps import Conv, Convolution, Step, planned
 from ...errors import CudaError, DeviceMemoryError
 from ...network.graph import Network
 from ...options import Effort, SearchSettings

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from ...compiler.blocks import BlockGrid, grid_of
 from ...compiler.lowered import Lowered
-from ...compiler.memory.fitting import MemoryBudget
+from ...compiler.program.fitting import MemoryBudget
 from ...compiler.steps import Conv
-from ...compiler.volume.lifetimes import WORKSPACE_BYTES
-from ...compiler.volume.lowering import lowered_blocks
-from ...compiler.volume.memory import STAGES, VolumeMemory
 from ...compiler.volume.recomputed import recomputed_convolutions
+from ...compiler.volume.volume_lowering import lowered_blocks
+from ...compiler.volume.volume_memory import STAGES, WORKSPACE_BYTES, VolumeMemory
 from ...errors import CudaError, DeviceMemoryError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import Triple

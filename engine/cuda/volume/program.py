@@ -12,21 +12,25 @@ from math import prod
 from typing import Protocol, TypeAlias
 
 from ...compiler.blocks import BlockGrid, BlockRun
-from ...compiler.kernels.launch import OVERFLOW, Launch
-from ...compiler.kernels.tensor_arguments import region_address
-from ...compiler.launches.blocks import block_launches, measured_volume, partial_bytes
+from ...compiler.kernels.launch import OVERFLOW, Launch, region_address
+from ...compiler.kernels.step_launches import block_launches, measured_volume, partial_bytes
 from ...compiler.lowered import Lowered
-from ...compiler.memory.plan import scratch_name
+from ...compiler.program.memory import scratch_name
 from ...compiler.steps import Conv, Normalise, Pointwise, Statistics, Step, is_planned
 from ...compiler.tensors import PATCHES, Tensor
-from ...compiler.volume.lifetimes import WORKSPACE
-from ...compiler.volume.memory import STAGES, VolumeMemory, fetched_name, staged_name
 from ...compiler.volume.passes import (
     Pass,
     finds_blocks,
     goes_in_any_order,
     made_block_by_block,
     source_of,
+)
+from ...compiler.volume.volume_memory import (
+    STAGES,
+    WORKSPACE,
+    VolumeMemory,
+    fetched_name,
+    staged_name,
 )
 from ..driver import CudaEvent, Stream
 from .host_maps import parts_of

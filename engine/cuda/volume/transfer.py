@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterator
 from math import prod
 
 from ...compiler.kernels.launch import OVERFLOW
-from ...compiler.launches.voxels.sliding_window import store_voxels
-from ...compiler.launches.voxels.volume import MemoryOrder, rows_into_volume, rows_of_volume
+from ...compiler.kernels.sliding_window import (
+    MemoryOrder,
+    rows_into_volume,
+    rows_of_volume,
+    store_voxels,
+)
 from ...compiler.tensors import PATCHES, TRANSLATED
-from ...compiler.volume.lifetimes import VOXELS_IN, VOXELS_OUT
+from ...compiler.volume.volume_memory import VOXELS_IN, VOXELS_OUT
 from ...network.layers import Triple
 from ...patch_grid import Rows
 from ...scaling import Stored, VoxelArray

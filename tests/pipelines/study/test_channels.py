@@ -12,7 +12,7 @@ from support.step_interpreter import interpret
 from support.streamed_window import replace_buffers, run_window_into
 
 from cuda_cyclegan.engine.compiler.lowered import Layout
-from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.program.lowering import lower
 from cuda_cyclegan.engine.model.model_card import (
     Identity,
     IntensityMap,

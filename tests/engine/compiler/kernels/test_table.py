@@ -9,7 +9,6 @@ from support.described_cards import H200
 from support.kernel_samples import SAMPLES
 from support.tiers import examples
 
-from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.kernels.spec import ConvKernel
 from cuda_cyclegan.engine.compiler.kernels.table import (
     KERNELS,
@@ -17,6 +16,7 @@ from cuda_cyclegan.engine.compiler.kernels.table import (
     kernel_of,
     own_kernel,
 )
+from cuda_cyclegan.engine.compiler.steps import Convolution
 
 _ONE = (1, 1, 1)
 _PLAIN = Convolution(1, (4, 4, 4), 32, (4, 4, 4), 32, (3, 3, 3), _ONE, _ONE, _ONE, "fp32")

@@ -9,8 +9,8 @@ from support.described_cards import H200
 from support.gpu_networks import random_network
 from support.kernel_samples import computed_by
 
-from cuda_cyclegan.engine.compiler.memory.fitting import MemoryBudget, ProgramRequest, fit
-from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
+from cuda_cyclegan.engine.compiler.kernels.sliding_window import laid_out
+from cuda_cyclegan.engine.compiler.program.fitting import MemoryBudget, ProgramRequest, fit
 from cuda_cyclegan.engine.cuda.patches.device_plan import (
     DevicePlan,
     ProgramPlan,

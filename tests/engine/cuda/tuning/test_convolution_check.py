@@ -17,10 +17,9 @@ from support.gpu_on_cpu.numpy_kernels import NumPyKernels
 from support.gpu_on_cpu.plans import Plans
 from support.gpu_on_cpu.streams import Graph, Stream
 
-from cuda_cyclegan.engine.compiler.convolution import Convolution
+from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
 from cuda_cyclegan.engine.compiler.kernels.table import own_kernel
-from cuda_cyclegan.engine.compiler.launches.steps import launches
-from cuda_cyclegan.engine.compiler.steps import Conv
+from cuda_cyclegan.engine.compiler.steps import Conv, Convolution
 from cuda_cyclegan.engine.compiler.tensors import Tensor
 from cuda_cyclegan.engine.cuda.tuning.cache import (
     OWN,

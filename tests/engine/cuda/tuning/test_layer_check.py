@@ -34,7 +34,7 @@ from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.kernels.plain import STORED_WEIGHT, of_one_patch, plain
 from cuda_cyclegan.engine.compiler.kernels.table import KERNELS
 from cuda_cyclegan.engine.compiler.lowered import Layout, Lowered
-from cuda_cyclegan.engine.compiler.memory.fitting import SPLIT_KERNEL, ProgramRequest
+from cuda_cyclegan.engine.compiler.program.fitting import SPLIT_KERNEL, ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
     ActivatedView,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.driver_in_memory import needs_compiler, output_of
 
-from cuda_cyclegan.engine.compiler.volume.memory import KERNEL_BYTES
+from cuda_cyclegan.engine.compiler.volume.volume_memory import KERNEL_BYTES
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 

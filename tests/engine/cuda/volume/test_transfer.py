@@ -21,8 +21,7 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
-from cuda_cyclegan.engine.compiler.volume.lifetimes import VolumeRequest
-from cuda_cyclegan.engine.compiler.volume.memory import volume_memory
+from cuda_cyclegan.engine.compiler.volume.volume_memory import VolumeRequest, volume_memory
 from cuda_cyclegan.engine.cuda import streaming
 from cuda_cyclegan.engine.cuda.streaming import PinnedSlots
 from cuda_cyclegan.engine.cuda.volume.overlap import AxisRows

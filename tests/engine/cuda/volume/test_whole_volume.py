@@ -27,12 +27,12 @@ from support.volume_on_cpu import VolumeOnCpu, volume_on_cpu
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
-from cuda_cyclegan.engine.compiler.launches import blocks as block_launches
-from cuda_cyclegan.engine.compiler.launches.blocks import measured_volume
+from cuda_cyclegan.engine.compiler.kernels import step_launches as block_launches
+from cuda_cyclegan.engine.compiler.kernels.step_launches import measured_volume
 from cuda_cyclegan.engine.compiler.steps import Pointwise
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
-from cuda_cyclegan.engine.compiler.volume.memory import STAGES
 from cuda_cyclegan.engine.compiler.volume.passes import sees_neighbours
+from cuda_cyclegan.engine.compiler.volume.volume_memory import STAGES
 from cuda_cyclegan.engine.cuda.volume import host_maps
 from cuda_cyclegan.engine.cuda.volume.program import HostCopies, StagedCopies
 from cuda_cyclegan.engine.errors import DeviceMemoryError
@@ -441,8 +441,8 @@ def small_memory() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patched:
         volume = "cuda_cyclegan.engine.compiler.volume"
-        patched.setattr(f"{volume}.memory._DEVICE_PAGE", 256)
-        patched.setattr(f"{volume}.lifetimes.WORKSPACE_BYTES", 256)
+        patched.setattr(f"{volume}.volume_memory._DEVICE_PAGE", 256)
+        patched.setattr(f"{volume}.volume_memory.WORKSPACE_BYTES", 256)
         yield
 
 

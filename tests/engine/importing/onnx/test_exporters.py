@@ -11,7 +11,7 @@ from support.onnx_exports import BLOCK, CUBE, LARGE, file_of, output_of, patch_o
 from support.step_interpreter import interpret
 
 from cuda_cyclegan.engine.compiler.lowered import Layout
-from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.program.lowering import lower
 from cuda_cyclegan.engine.errors import PatchShapeError
 from cuda_cyclegan.engine.importing.onnx.onnx_file import read_onnx
 from cuda_cyclegan.engine.importing.onnx.onnx_graph import write_down
