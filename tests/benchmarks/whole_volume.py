@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from cuda_cyclegan.engine.cuda.user_cache import cache_folder
-from cuda_cyclegan.engine.cuda.volume.generator import (
+from cuda_cyclegan.engine.cuda.volume.transfer import bring_in, slot_voxels
+from cuda_cyclegan.engine.cuda.volume.volume_generator import (
     CudaVolumeGenerator,
     CudaVolumeOptions,
     open_cuda_volume_generator,
 )
-from cuda_cyclegan.engine.cuda.volume.transfer import bring_in, slot_voxels
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import Triple

@@ -314,7 +314,7 @@ def test_what_kernels_of_blocks_measure(card, edge, extents):
 
 
 def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path):
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
     from cuda_cyclegan.engine.cuda.tuning import layer_check
 
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)

@@ -8,10 +8,10 @@ import pytest
 from support.gpu_networks import random_network
 from support.numerics_models import through
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.model.reference import tolerance
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
@@ -36,7 +36,7 @@ class OneByOne:
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
     """Generators by batch, compiled once."""
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
 
     cache = tmp_path_factory.mktemp("cache")
     network = random_network(build(ResNetSpec(1, 1, 8, 1)), 0)
@@ -203,7 +203,7 @@ def test_an_interrupted_window_leaves_the_generator_usable(opened):
 @pytest.mark.parametrize(("into", "out"), [(2, 1), (1, 2), (3, 2)])
 def test_several_channels(tmp_path_factory, into, out, precision):
     """Streamed they are what patches one by one give, and what the CPU gives."""
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
 
     extents = (100, 41, 60)
     array = np.random.default_rng(5).uniform(-1, 1, (into, *extents)).astype(np.float32)

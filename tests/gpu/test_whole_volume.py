@@ -59,14 +59,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options(cache: Path, **choices: Any) -> Any:
-    from cuda_cyclegan.engine.cuda.volume.generator import CudaVolumeOptions
+    from cuda_cyclegan.engine.cuda.volume.volume_generator import CudaVolumeOptions
     from cuda_cyclegan.engine.options import SearchSettings
 
     return CudaVolumeOptions(cache=cache, search=SearchSettings("quick", 20.0), **choices)
 
 
 def opened(network: Network, chosen: Any) -> Any:
-    from cuda_cyclegan.engine.cuda.volume.generator import open_cuda_volume_generator
+    from cuda_cyclegan.engine.cuda.volume.volume_generator import open_cuda_volume_generator
 
     return open_cuda_volume_generator(network, chosen)
 
@@ -141,7 +141,7 @@ def test_no_limit_changes_a_byte(spec: Spec, cache: Path) -> None:
 
 def test_a_volume_is_what_one_patch_of_its_extents_makes(cache: Path) -> None:
     """With the same own kernels, in another order of sums."""
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
     from cuda_cyclegan.engine.options import SearchSettings
 
     network = untrained_network(build(RESNET), 1)
@@ -192,7 +192,7 @@ def test_voxels_in_any_order_as_they_are_stored(cache: Path) -> None:
 
 
 def test_what_is_planned_is_what_is_taken(cache: Path) -> None:
-    from cuda_cyclegan.engine.cuda.volume.generator import planned_volume
+    from cuda_cyclegan.engine.cuda.volume.volume_generator import planned_volume
 
     network = untrained_network(build(RESNET), 1)
     extents = (150, 101, 139)

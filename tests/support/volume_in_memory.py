@@ -39,7 +39,7 @@ def main() -> None:
     from cuda_cyclegan.engine.cuda.driver import Context
     from cuda_cyclegan.engine.cuda.tuning import layer_check
     from cuda_cyclegan.engine.cuda.volume import held_memory
-    from cuda_cyclegan.engine.cuda.volume.generator import (
+    from cuda_cyclegan.engine.cuda.volume.volume_generator import (
         CudaVolumeGenerator,
         CudaVolumeOptions,
         open_cuda_volume_generator,

@@ -19,8 +19,7 @@ from ...errors import DeviceMemoryError
 from ...network.graph import Graph, Network
 from ...options import Effort
 from ...patch_grid import PatchGrid
-from ..tuning.cache import Candidate, TuningCache, key_of
-from ..tuning.forms import faster_forms
+from ..tuning.cache import Candidate, TuningCache, faster_forms, key_of
 
 _Chosen = TypeVar("_Chosen", bound=ChosenAlgorithm)
 

@@ -32,7 +32,7 @@ from ..streaming import PhaseTimes, PinnedSlots, StagedRows, copying_thread
 
 if TYPE_CHECKING:
     from ..kernel_images import Kernels
-    from .program import Program
+    from .captured_program import Program
 
 SLOT_BYTES = 16 << 20
 """Bytes of a pinned slot; large enough to copy at full speed."""

@@ -29,9 +29,17 @@ from ..cudnn import ConvolutionPlans
 from ..kernel_images import Kernels
 from . import layer_check
 from .bench import TrialBench, open_bench, time_of_steps
-from .cache import OWN, Candidate, TuningCache, TuningResult, key_of, worth_keeping
+from .cache import (
+    OWN,
+    OWN_FORM,
+    Candidate,
+    TuningCache,
+    TuningResult,
+    form_key,
+    key_of,
+    worth_keeping,
+)
 from .convolution_check import VERSION, ConvolutionCheck
-from .forms import OWN_FORM, form_key
 from .place_check import gives_the_same_anywhere
 from .tactics import (
     OWN_TACTIC,

@@ -27,6 +27,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Statistics,
     planned,
 )
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.architectures import Groups, ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import (
@@ -45,7 +46,6 @@ from cuda_cyclegan.engine.network.layers import (
     Triple,
     Upsample,
 )
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
 
 RESNET = ResNetSpec(1, 1, width=4, blocks=2)

@@ -14,6 +14,7 @@ from cuda_cyclegan.engine.compiler.program.split_fp16 import (
     value_bounds,
 )
 from cuda_cyclegan.engine.compiler.weight_layout import split_fp16, split_fp16_pairs
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator, session, session_options
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network
 from cuda_cyclegan.engine.network.layers import (
@@ -38,11 +39,6 @@ from cuda_cyclegan.engine.network.layers import (
     Softplus,
     Subtract,
     Tanh,
-)
-from cuda_cyclegan.engine.onnxruntime.session import (
-    open_cpu_generator,
-    session,
-    session_options,
 )
 
 RESNET = ResNetSpec(1, 1, width=32, blocks=2, norm="instance_affine")
@@ -88,7 +84,7 @@ def test_no_value_exceeds_its_bound():
 
 
 def test_no_value_of_a_feature_exceeds_its_bound():
-    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+    from cuda_cyclegan.engine.cpu.onnx_model import to_onnx
 
     graph = chain(
         4,
@@ -127,7 +123,7 @@ PLAIN_BEHIND_A_NORM = (
 
 @pytest.mark.parametrize("peak", [1e3, -1e3])
 def test_no_value_of_what_other_graphs_hold_exceeds_its_bound(peak):
-    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+    from cuda_cyclegan.engine.cpu.onnx_model import to_onnx
 
     graph = chain(3, ("norm", InstanceNorm(3, "norm.scale", "norm.shift")), *PLAIN_BEHIND_A_NORM)
     patch = (4, 6, 8)

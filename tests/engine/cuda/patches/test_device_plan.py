@@ -18,8 +18,14 @@ from cuda_cyclegan.engine.cuda.patches.device_plan import (
     plan_program,
     program_key,
 )
-from cuda_cyclegan.engine.cuda.tuning.cache import Candidate, TuningCache, TuningResult, key_of
-from cuda_cyclegan.engine.cuda.tuning.forms import faster_forms, form_key
+from cuda_cyclegan.engine.cuda.tuning.cache import (
+    Candidate,
+    TuningCache,
+    TuningResult,
+    faster_forms,
+    form_key,
+    key_of,
+)
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.patch_grid import ring_rows
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES

@@ -33,6 +33,7 @@ from cuda_cyclegan.engine.compiler.steps import Pointwise
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.compiler.volume.passes import sees_neighbours
 from cuda_cyclegan.engine.compiler.volume.volume_memory import STAGES
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.cuda.volume import host_maps
 from cuda_cyclegan.engine.cuda.volume.program import HostCopies, StagedCopies
 from cuda_cyclegan.engine.errors import DeviceMemoryError
@@ -57,7 +58,6 @@ from cuda_cyclegan.engine.network.layers import (
     Relu,
     Triple,
 )
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.engine.whole_volume import volume_refusal
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.gpu_networks import random_network
 from support.tiers import examples
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator, session_options
 from cuda_cyclegan.engine.errors import PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
@@ -31,7 +32,6 @@ from cuda_cyclegan.engine.network.layers import (
     Triple,
     Upsample,
 )
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator, session_options
 
 CHANNELS = 3
 PATCH = (6, 8, 7)
@@ -55,7 +55,7 @@ def layer_output(layer: Layer, patch: FloatArray, weights: dict[str, FloatArray]
 def run_by_session(network: Network, patch: FloatArray, **how: bool) -> FloatArray:
     import onnxruntime
 
-    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+    from cuda_cyclegan.engine.cpu.onnx_model import to_onnx
 
     model = to_onnx(network, **how).SerializeToString()
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
@@ -121,7 +121,7 @@ def test_a_convolution_by_columns_is_the_same(
 
 
 def test_few_channels_and_several_taps_are_convolved_by_columns() -> None:
-    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+    from cuda_cyclegan.engine.cpu.onnx_model import to_onnx
 
     network = random_network(build(ResNetSpec(1, 2, 16, 1)), seed=0)
     model = to_onnx(network, by_columns=True)
@@ -166,7 +166,7 @@ def test_a_transposed_convolution_by_phases_is_the_same(
 
 
 def test_upsampling_convolutions_are_computed_by_phases() -> None:
-    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+    from cuda_cyclegan.engine.cpu.onnx_model import to_onnx
 
     for spec in (ResNetSpec(1, 1, 16, 1), UNetSpec(1, 1, 16, 3)):
         model = to_onnx(random_network(build(spec), seed=0), by_phases=True)
@@ -379,6 +379,6 @@ def test_threads_do_not_wait_busily() -> None:
 def test_the_exported_model_is_valid_onnx() -> None:
     import onnx
 
-    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+    from cuda_cyclegan.engine.cpu.onnx_model import to_onnx
 
     onnx.checker.check_model(to_onnx(small_network()), full_check=True)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from support.provider_stand_in import StandIn, install
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.devices import choose_device, choose_devices, open_generator
 from cuda_cyclegan.engine.errors import DeviceUnavailableError
 from cuda_cyclegan.engine.model.model_file import Model, load_model
-from cuda_cyclegan.engine.onnxruntime.providers import installed_providers, open_provider_generator
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
+from cuda_cyclegan.engine.providers import installed_providers, open_provider_generator
 
 PATCH = (16, 16, 16)
 

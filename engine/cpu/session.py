@@ -14,6 +14,7 @@ from ..network.layers import FloatArray, Triple
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+
 Providers: TypeAlias = Mapping[str, Mapping[str, str]]
 """Execution providers by ONNX Runtime's names, with their options; each computes the operators that
 those before it do not.
@@ -36,7 +37,7 @@ def open_cpu_generator(
     whether the graph is rewritten first, for exact norms and for speed. That takes longer than a
     small patch, whose norms are exact without it: up to 24^3 voxels.
     """
-    from .conversion import to_onnx
+    from .onnx_model import to_onnx
 
     threads = threads or usable_cores()
     options = session_options(threads)

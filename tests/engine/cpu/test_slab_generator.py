@@ -13,6 +13,8 @@ from support.gpu_networks import ODD_GRAPHS
 from support.network_features import FEATURES, trained
 from support.volumes_at_once import ENOUGH, ODD, at_once, off, volume_for
 
+from cuda_cyclegan.engine.cpu.slab_generator import MapMoments, open_cpu_volume_generator
+from cuda_cyclegan.engine.cpu.slabs import cut, plan_slabs
 from cuda_cyclegan.engine.errors import (
     DeviceMemoryError,
     PatchShapeError,
@@ -21,10 +23,6 @@ from cuda_cyclegan.engine.errors import (
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.graph_analysis import held_bytes
 from cuda_cyclegan.engine.network.layers import GroupNorm
-from cuda_cyclegan.engine.onnxruntime.slabs.generator import open_cpu_volume_generator
-from cuda_cyclegan.engine.onnxruntime.slabs.pieces import cut
-from cuda_cyclegan.engine.onnxruntime.slabs.plan import plan_slabs
-from cuda_cyclegan.engine.onnxruntime.slabs.statistics import MapMoments
 from cuda_cyclegan.engine.scaling import Scaling, Stored
 
 NETWORKS = ("leaky relu", "U-Net, group norm", "added input", "no norm")

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ..network.graph import Graph
     from ..network.layers import Triple
 
+
 _BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16"})
 
 _LEAST_FLOPS = 1 << 30

@@ -15,7 +15,7 @@ from ..cuda.card import OpenCard
 from ..cuda.cudnn import Cudnn
 from ..cuda.driver import Context, DeviceBuffer, Stream
 from ..cuda.kernel_images import Kernels
-from ..cuda.patches.generator import CudaGenerator, CudaOptions, open_cuda_generator
+from ..cuda.patches.patch_generator import CudaGenerator, CudaOptions, open_cuda_generator
 from ..cuda.tuning.cache import TuningCache
 from ..cuda.tuning.tuner import Tuner
 from ..errors import CudaError, DeviceMemoryError

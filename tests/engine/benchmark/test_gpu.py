@@ -93,7 +93,7 @@ def cuda_bench() -> Generator[Any]:
     """The module, with a stand-in for cuDNN's frontend where there is none."""
     pytest.importorskip("cuda.bindings.driver")
     with cudnn_where_there_is_none():
-        from cuda_cyclegan.engine.benchmark import cuda as cuda_bench
+        from cuda_cyclegan.engine.benchmark import gpu as cuda_bench
 
         yield cuda_bench
 

@@ -22,6 +22,7 @@ from ..options import Precision
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+
 _CPU = "CPU"
 
 
@@ -164,7 +165,7 @@ class OpenVinoGenerator:
         return self._for_shape(self._shape).operators()
 
     def _for_shape(self, shape: tuple[int, ...]) -> CompiledModel:
-        from ..onnxruntime.conversion import to_onnx
+        from .onnx_model import to_onnx
 
         if self._network is None:
             raise RuntimeError("This generator is closed.")

@@ -3,31 +3,119 @@
 import tempfile
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
+from math import prod
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from ...cores import usable_cores
-from ...errors import PrecisionOverflowError
-from ...network.graph import INPUT, Graph, Network, TensorShape
-from ...network.graph_analysis import layer_flops
-from ...network.layers import Downsample, FloatArray
-from ...openvino.properties import is_installed
-from ...patch_grid import Rows, Timing
-from ...scaling import Stored
-from ..session import onnxruntime, session, session_options
-from .pieces import Piece, cut
-from .plan import SlabPlan, all_shapes, plan_slabs
-from .rows import SlabPiece, filter_name, slab_piece
-from .statistics import ChannelMap, MapMoments, normalisation
+from ..cores import beside_each_other, usable_cores
+from ..errors import PrecisionOverflowError
+from ..network.graph import (
+    INPUT,
+    Graph,
+    Network,
+    Node,
+    TensorShape,
+)
+from ..network.graph_analysis import layer_flops
+from ..network.layers import Downsample, FloatArray, GroupNorm, InstanceNorm
+from ..patch_grid import Rows, Timing
+from ..scaling import Stored
+from .openvino_support import is_installed
+from .session import onnxruntime, session, session_options
+from .slabs import Piece, SlabPiece, SlabPlan, all_shapes, cut, filter_name, plan_slabs, slab_piece
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from ...openvino.generator import OpenVino
+    from .openvino import OpenVino
+
+
+_Doubles: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class MapMoments:
+    """Moments of C channels. count: voxels. mean: [C]. squares: [C], summed squared deviations."""
+
+    count: int
+    mean: _Doubles
+    squares: _Doubles
+
+    @classmethod
+    def of(cls, slab: FloatArray) -> "MapMoments":
+        """Return the moments of [C, D, H, W]."""
+        made = beside_each_other(_moments, slab)
+        mean, squares = np.array(made).T
+        return cls(prod(slab.shape[1:]), mean, squares)
+
+    def merged(self, other: "MapMoments") -> "MapMoments":
+        """Return the moments of both together."""
+        count = self.count + other.count
+        apart = other.mean - self.mean
+        mean = self.mean + apart * (other.count / count)
+        between = apart**2 * (self.count * other.count / count)
+        return MapMoments(count, mean, self.squares + other.squares + between)
+
+    def by_groups(self, groups: int) -> "MapMoments":
+        """Return the moments of each channel together with all those of its group."""
+        size = len(self.mean) // groups
+        mean, squares = self.mean.reshape(groups, size), self.squares.reshape(groups, size)
+        one = MapMoments(self.count, mean[:, 0], squares[:, 0])
+        for at in range(1, size):
+            one = one.merged(MapMoments(self.count, mean[:, at], squares[:, at]))
+        return MapMoments(one.count, np.repeat(one.mean, size), np.repeat(one.squares, size))
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelMap:
+    """value * scale + shift by channel, [C, 1, 1, 1] each."""
+
+    scale: FloatArray
+    shift: FloatArray
+
+    def __call__(self, slab: FloatArray) -> FloatArray:
+        """Return [C, D, H, W] mapped, in new memory."""
+        made = np.empty(slab.shape, np.float32)
+
+        def fill(channel: int) -> None:
+            np.multiply(slab[channel], self.scale[channel], out=made[channel])
+            made[channel] += self.shift[channel]
+
+        beside_each_other(fill, range(len(slab)))
+        return made
+
+
+def normalisation(node: Node, moments: MapMoments, weights: Mapping[str, FloatArray]) -> ChannelMap:
+    """Return the channel map of a norm for a map with these moments."""
+    layer = node.layer
+    assert isinstance(layer, InstanceNorm | GroupNorm)
+    found = moments.by_groups(layer.groups) if isinstance(layer, GroupNorm) else moments
+    scale = 1 / np.sqrt(found.squares / found.count + layer.epsilon)
+    if layer.scale:
+        scale = scale * weights[layer.scale]
+    shift = -found.mean * scale
+    if layer.shift:
+        shift = shift + weights[layer.shift]
+    return ChannelMap(_by_channel(scale), _by_channel(shift))
+
+
+def _by_channel(values: _Doubles) -> FloatArray:
+    return values.astype(np.float32).reshape(-1, 1, 1, 1)
+
+
+def _moments(channel: FloatArray) -> tuple[float, float]:
+    values = channel.astype(np.float64)
+    mean = float(values.mean())
+    values -= mean
+    np.square(values, out=values)
+    return mean, float(values.sum())
+
 
 _LONG = 1 << 34
 """FLOP of a map from which OpenVINO computes it: compiling up to three slabs takes 0.1 s, as much
@@ -211,7 +299,7 @@ class _Runs:
 
     @cached_property
     def _openvino(self) -> "OpenVino":
-        from ...openvino.generator import OpenVino
+        from .openvino import OpenVino
 
         return OpenVino("fp32", self._threads)
 
@@ -227,7 +315,7 @@ class _Runs:
         return lambda feeds: running.run(None, feeds)[0]
 
     def _model(self, slab: SlabPiece, *, by_phases: bool = False) -> "ModelProto":
-        from ..conversion import nodes_to_onnx
+        from .onnx_model import nodes_to_onnx
 
         channels = dict(self._channels)
         for node in slab.nodes:

@@ -15,15 +15,15 @@ from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, random_network
 from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine import devices
+from cuda_cyclegan.engine.cpu import openvino as openvino_generator
+from cuda_cyclegan.engine.cpu.openvino import OpenVinoGenerator, open_openvino_generator
+from cuda_cyclegan.engine.cpu.openvino_support import has_bf16, is_installed, pays
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import DeviceUnavailableError, PatchShapeError
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import FloatArray, GroupNorm, InstanceNorm
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
-from cuda_cyclegan.engine.openvino import generator as openvino_generator
-from cuda_cyclegan.engine.openvino.generator import OpenVinoGenerator, open_openvino_generator
-from cuda_cyclegan.engine.openvino.properties import has_bf16, is_installed, pays
 from cuda_cyclegan.engine.options import CudaLimits
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="no wheel of OpenVINO for this machine")
@@ -156,7 +156,7 @@ _SIGNAL = """
 import os, signal, numpy
 from support.zero_weights import zero_network
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.openvino.generator import open_openvino_generator
+from cuda_cyclegan.engine.cpu.openvino import open_openvino_generator
 network = zero_network(build(ResNetSpec(1, 1, 4, 1)))
 patch = numpy.zeros((1, 1, 16, 16, 16), numpy.float32)
 first = open_openvino_generator(network)
@@ -191,16 +191,16 @@ def test_bf16_is_for_patches_alone() -> None:
 
 
 def test_a_processor_without_bf16_offers_fp32_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cuda_cyclegan.engine.openvino import properties
+    from cuda_cyclegan.engine.cpu import openvino_support
 
-    monkeypatch.setattr(properties, "_BF16_FLAGS", frozenset({"made_up"}))
+    monkeypatch.setattr(openvino_support, "_BF16_FLAGS", frozenset({"made_up"}))
     assert devices.choose_device("cpu").precisions == ("fp32",)
 
 
 @pytest.mark.process
 def test_its_telemetry_is_not_loaded() -> None:
     code = (
-        "import sys; from cuda_cyclegan.engine.openvino.generator import openvino; openvino(); "
+        "import sys; from cuda_cyclegan.engine.cpu.openvino import openvino; openvino(); "
         "print([name for name in sys.modules if name.startswith('openvino_telemetry')])"
     )
     found = subprocess.check_output([sys.executable, "-c", code], text=True)

@@ -10,16 +10,16 @@ from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, chain, random_network
 from support.network_features import FEATURES, trained
 from support.volumes_at_once import at_once, in_one_pass, off, volume_for
 
+from cuda_cyclegan.engine.cpu import slab_generator, slabs
 from cuda_cyclegan.engine.network.architectures import ResNetSpec
 from cuda_cyclegan.engine.network.layers import Conv3d, ConvTranspose3d, Pool, Triple
-from cuda_cyclegan.engine.onnxruntime.slabs import generator, plan
 
 TORCH = ("leaky relu", "group norm", "anti-aliasing", "U-Net of two levels", "U-Net, added input")
 
 
 @pytest.fixture(params=[1, 1 << 15], ids=["rows", "slabs"])
 def slab_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(plan, "_SLAB_BYTES", request.param)
+    monkeypatch.setattr(slabs, "_SLAB_BYTES", request.param)
     return request.param
 
 
@@ -98,8 +98,8 @@ def test_any_volume_in_any_slabs_within_any_limit(
     network = trained(SPECS[name])
     volume = volume_for(network, extents)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "_SLAB_BYTES", slab)
-        patch.setattr(plan, "_working_bytes", lambda *_: 0)  # so that every limit can be kept
+        patch.setattr(slabs, "_SLAB_BYTES", slab)
+        patch.setattr(slabs, "_working_bytes", lambda *_: 0)  # so that every limit can be kept
         made = at_once(network, volume, limit, threads=1)
     assert off(made, in_one_pass(network, volume)) < 1e-5
 
@@ -117,8 +117,8 @@ def test_long_maps_are_the_same_in_openvino(name: str, monkeypatch: pytest.Monke
     network = trained(SPECS[name])
     volume = volume_for(network)
     usual = at_once(network, volume)
-    monkeypatch.setattr(generator, "_LONG", 0)
-    monkeypatch.setattr(plan, "_SLAB_BYTES", 1 << 16)
+    monkeypatch.setattr(slab_generator, "_LONG", 0)
+    monkeypatch.setattr(slabs, "_SLAB_BYTES", 1 << 16)
     made = at_once(network, volume)
     assert 0 < off(made, usual) < 1e-5
 

@@ -35,8 +35,8 @@ from ..driver import PinnedBuffer
 from ..tuning.cache import TuningCache
 from ..tuning.tactics import Tactic
 from ..tuning.tuner import Tuner, WrongKernelError, refused_kernels
+from .captured_program import Program, open_program
 from .device_plan import DevicePlan, in_faster_forms, plan_program, program_key
-from .program import Program, open_program
 from .streamed_window import Compiled, WindowBuffers, open_window_buffers
 
 _TIMED_RUNS = 9

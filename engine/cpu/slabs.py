@@ -1,31 +1,137 @@
-"""Source rows that a piece needs for some rows of its map, and the piece that reads them.
+"""Whole-volume inference on the CPU before any allocation: the pieces of a graph, the rows that
+each reads, and the memory of their maps.
 
-Rows are along D. Padding at the volume's ends is applied there only; elsewhere the rows beyond a
-slab exist.
+A map is stored if its neighbours' values, its statistics or two readers are needed. So a piece has
+at most one layer that reads beyond a voxel, and slabs of a map need no more than its border. Rows
+are along D. Padding at the volume's ends is applied there only; elsewhere the rows beyond a slab
+exist. The height of slabs depends on shapes only; the limit decides only which maps are stored in
+files. So no limit changes a byte of the result.
 """
 
-from collections.abc import Iterable
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 
 from msgspec.structs import replace
 
-from ...network.graph import Node, TensorShape
-from ...network.layers import (
+from ..errors import DeviceMemoryError
+from ..network.graph import INPUT, Graph, Node, TensorShape, times
+from ..network.layers import (
+    Clip,
     Constant,
     Conv3d,
     ConvTranspose3d,
     Crop,
     Downsample,
+    GroupNorm,
+    InstanceNorm,
     Layer,
     Pad,
     PadMode,
     Pool,
+    Triple,
     Upsample,
     VoxelwiseLayer,
 )
-from ...patch_grid import Rows
-from .pieces import Piece
+from ..patch_grid import Rows
+from ..whole_volume import padded_extents
+
+GlobalNorm = InstanceNorm | GroupNorm
+_LOOKS_AROUND = Conv3d | ConvTranspose3d | Downsample | Pool | Upsample
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Nodes that run together; the output of the last of them is the map.
+
+    nodes: in an order in which they can run. sources: what they read from outside, each a map, the
+    input, or one of these normalised by its statistics, by the name of the norm.
+    """
+
+    nodes: tuple[Node, ...]
+    sources: tuple[str, ...]
+
+    @property
+    def made(self) -> str:
+        """Name of the map."""
+        return self.nodes[-1].name
+
+
+@dataclass(frozen=True, slots=True)
+class CutGraph:
+    """A graph in pieces.
+
+    norms: by statistics of a map, by their names; each reads a map or the input. measured: maps
+    whose statistics are computed.
+    """
+
+    pieces: tuple[Piece, ...]
+    norms: dict[str, Node]
+
+    @property
+    def measured(self) -> set[str]:
+        return {node.inputs[0] for node in self.norms.values()}
+
+    def map_of(self, source: str) -> str:
+        """Return the map of a source, or the input."""
+        norm = self.norms.get(source)
+        return norm.inputs[0] if norm else source
+
+    def last_readers(self) -> dict[str, int]:
+        """Return the number of the last piece that reads each map."""
+        return {
+            self.map_of(source): number
+            for number, piece in enumerate(self.pieces)
+            for source in piece.sources
+        }
+
+
+def cut(graph: Graph) -> CutGraph:
+    """Return the pieces of a graph, in an order in which they can run."""
+    nodes = _ending_in_a_map(graph)
+    norms = {node.name: node for node in nodes if isinstance(node.layer, GlobalNorm)}
+    kept = _kept(nodes, norms)
+    by_name = {node.name: node for node in nodes}
+    leaves = {INPUT, *kept, *norms}
+    return CutGraph(
+        tuple(_piece(node, by_name, leaves) for node in nodes if node.name in kept), norms
+    )
+
+
+def _ending_in_a_map(graph: Graph) -> tuple[Node, ...]:
+    """Return the graph's nodes, with an identity node added if the last one is a norm."""
+    if isinstance(graph.nodes[-1].layer, GlobalNorm):
+        return *graph.nodes, Node(f"{graph.output}.made", Clip(None, None), (graph.output,))
+    return graph.nodes
+
+
+def _kept(nodes: tuple[Node, ...], norms: dict[str, Node]) -> set[str]:
+    readers = Counter(name for node in nodes for name in node.inputs)
+    measured = {node.inputs[0] for node in norms.values()}
+    return {
+        node.name
+        for node in nodes
+        if node.name not in norms
+        and (
+            isinstance(node.layer, _LOOKS_AROUND)
+            or readers[node.name] != 1  # 0 readers: the output
+            or node.name in measured
+        )
+    }
+
+
+def _piece(last: Node, by_name: dict[str, Node], leaves: set[str]) -> Piece:
+    nodes, sources = [last], dict[str, None]()
+    for node in nodes:  # grows in the loop
+        for name in node.inputs:
+            if name in leaves:
+                sources[name] = None
+            else:
+                nodes.append(by_name[name])
+    return Piece(tuple(reversed(nodes)), tuple(sources))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,3 +343,123 @@ def _along_d(mode: PadMode, voxels: int) -> Pad:
 def _crop(there: Rows, wanted: Rows) -> Crop:
     before, after = wanted.start - there.start, there.stop - wanted.stop
     return Crop((before, 0, 0), (after, 0, 0))
+
+
+_SLAB_BYTES = 16 << 20
+"""Bytes of a slab of a map and of its sources, unless one row already exceeds them."""
+
+_FLOAT = 4
+_COPIES = 3
+"""Factor of a piece's tensors that ONNX Runtime needs while it computes a slab; measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlabPlan:
+    """How a volume is computed.
+
+    padded: its extents (D, H, W) in the network. host_bytes: peak memory, of maps and slabs.
+    file_bytes: of maps in temporary files. in_files: which maps. slab_rows: of each map, how many
+    are computed at a time.
+    """
+
+    padded: Triple
+    host_bytes: int
+    file_bytes: int
+    in_files: frozenset[str]
+    slab_rows: dict[str, int]
+
+    def slabs(self, made: str, extent: int) -> Iterator[Rows]:
+        """Yield the rows of a map, slab after slab."""
+        step = self.slab_rows[made]
+        for start in range(0, extent, step):
+            yield Rows(start, min(start + step, extent))
+
+
+def plan_slabs(graph: Graph, extents: Triple, limit: int) -> SlabPlan:
+    """Return how to compute a volume of extents (D, H, W) within so many bytes of memory.
+
+    Raises PatchShapeError, and DeviceMemoryError if memory or the folder for temporary files does
+    not suffice.
+    """
+    padded = padded_extents(graph, extents)
+    pieces = cut(graph)
+    shapes = all_shapes(graph, pieces, padded)
+    rows = {piece.made: _slab_rows(piece, pieces, shapes) for piece in pieces.pieces}
+    working = max(_working_bytes(piece, shapes, rows[piece.made]) for piece in pieces.pieces)
+    if working > limit:
+        raise DeviceMemoryError(
+            f"A volume of {times(extents)} at once needs {_gib(working)} GiB of "
+            f"memory, and {_gib(limit)} GiB may be used; use setting inference=patches.",
+            working,
+            limit,
+        )
+    in_memory, in_files, names = _placed(pieces, shapes, limit - working)
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if in_files > free:
+        raise DeviceMemoryError(
+            f"A volume of {times(extents)} at once needs {_gib(in_files)} GiB for "
+            f"temporary files, and {tempfile.gettempdir()} has {_gib(free)} GiB free; name a "
+            "larger folder with TMPDIR, or use setting inference=patches.",
+            in_files,
+            free,
+        )
+    return SlabPlan(padded, in_memory + working, in_files, names, rows)
+
+
+def all_shapes(graph: Graph, pieces: CutGraph, padded: Triple) -> dict[str, TensorShape]:
+    """Return shapes of all tensors of a volume, including that of the last map."""
+    shapes = graph.shapes(padded)
+    return {**shapes, pieces.pieces[-1].made: shapes[graph.output]}
+
+
+def map_bytes(shape: TensorShape) -> int:
+    """Return the bytes of a whole map."""
+    return _FLOAT * shape.channels * prod(shape.extents)
+
+
+def _slab_rows(piece: Piece, pieces: CutGraph, shapes: dict[str, TensorShape]) -> int:
+    made = shapes[piece.made]
+    if not takes_slabs(piece):
+        return made.extents[0]
+    sources = sum(map_bytes(shapes[pieces.map_of(name)]) for name in piece.sources)
+    row = (map_bytes(made) + sources) / made.extents[0]
+    rows = max(1, int(_SLAB_BYTES / row))
+    return min(rows // 4 * 4 or rows, made.extents[0])  # equal slabs, after layers that enlarge
+
+
+def _working_bytes(piece: Piece, shapes: dict[str, TensorShape], rows: int) -> int:
+    """Return the working bytes while a slab from the middle of the map is computed."""
+    made = shapes[piece.made].extents[0]
+    start = max(0, min((made - rows) // 2, made - rows))
+    slab = slab_piece(piece, shapes, Rows(start, start + rows))
+    read = sum(len(taken) * _row_bytes(shapes[name]) for name, taken in slab.reads.items())
+    inside = sum(rows * _row_bytes(shapes[node.name]) for node in piece.nodes)
+    return int(_COPIES * (2 * read + inside))
+
+
+def _row_bytes(shape: TensorShape) -> int:
+    return map_bytes(shape) // shape.extents[0]
+
+
+def _placed(
+    pieces: CutGraph, shapes: dict[str, TensorShape], room: int
+) -> tuple[int, int, frozenset[str]]:
+    """Return the peak bytes of maps in memory and in files, and which maps are in files."""
+    last = pieces.last_readers()
+    held, in_files = dict[str, int](), set[str]()
+    most = most_in_files = 0
+    for number, piece in enumerate(pieces.pieces[:-1]):
+        size = map_bytes(shapes[piece.made])
+        in_memory = sum(bytes_ for name, bytes_ in held.items() if name not in in_files)
+        if in_memory + size > room:
+            in_files.add(piece.made)
+        held[piece.made] = size
+        kept = sum(bytes_ for name, bytes_ in held.items() if name not in in_files)
+        most, most_in_files = max(most, kept), max(most_in_files, sum(held.values()) - kept)
+        for name in [one for one in held if last[one] <= number]:
+            del held[name]
+    return most, most_in_files, frozenset(in_files)
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f}"
