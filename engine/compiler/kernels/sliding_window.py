@@ -74,7 +74,9 @@ def rings(window: PatchGrid, channels: tuple[int, int], most_bytes: int) -> Ring
     return None
 
 
-def no_room(window: PatchGrid, channels: tuple[int, int], most_bytes: int) -> DeviceMemoryError:
+def ring_memory_error(
+    window: PatchGrid, channels: tuple[int, int], most_bytes: int
+) -> DeviceMemoryError:
     """Return the error for an array for which `rings` returns None."""
     _, wanted = laid_out(window, ring_rows(window, spare=False), channels)
     return DeviceMemoryError(

@@ -169,15 +169,15 @@ class _LaunchedBlocks:
     count: int
     apart: int
 
-    def told(self, level: Triple, plane: int = 0) -> Structure:
+    def argument(self, level: Triple, plane: int = 0) -> Structure:
         """Return the kernel argument for blocks with extents `level` at their resolution."""
         return _blocks(self.grid, level, self.first, self.apart, plane)
 
-    def told_of_source(self, level: Triple, stored_level: Triple) -> Structure:
+    def source_argument(self, level: Triple, stored_level: Triple) -> Structure:
         """Return the argument of the blocks that it reads; stored_level: extents of the blocks of a
         map.
         """
-        return _blocks(self.stored, stored_level, 0) if self.stored else self.told(level)
+        return _blocks(self.stored, stored_level, 0) if self.stored else self.argument(level)
 
 
 def _convolution(
@@ -190,26 +190,26 @@ def _convolution(
     are.
     """
     level, source_level = _levels(step, blocks.grid)
-    told: dict[str, Structure | int] = {"blocks": blocks.told(level)}
+    arguments: dict[str, Structure | int] = {"blocks": blocks.argument(level)}
     if kernel_of(step).finds_blocks:
         source = step.views[0].source
         is_around = step.around is not None and step.translated is None
-        told["source_blocks"] = (
-            blocks.told(source_level)
+        arguments["source_blocks"] = (
+            blocks.argument(source_level)
             if is_around
-            else blocks.told_of_source(source_level, source.extents)
+            else blocks.source_argument(source_level, source.extents)
         )
-        told["source_around"] = _around(source, step.around)
+        arguments["source_around"] = _around(source, step.around)
     if step.translated:
         own = replace(step, inputs=tuple(_part_of_blocks(one, blocks.count) for one in step.views))
-        return _in_blocks(convolution(own, at, card), **told)
+        return _in_blocks(convolution(own, at, card), **arguments)
     own = step
     if step.patches:
         own = replace(step, inputs=replace(step.patches, extents=blocks.grid.extents))
     launch = convolution(own, at, card, scratch)
     across, deep, each = launch.grid
     grid = across, deep, each // step.target.batch * blocks.count
-    return _in_blocks(replace(launch, grid=grid), **told)
+    return _in_blocks(replace(launch, grid=grid), **arguments)
 
 
 def _levels(step: Conv, grid: BlockGrid) -> tuple[Triple, Triple]:
@@ -230,13 +230,13 @@ def _measuring(
     launch, source = measure(step, at, card, scratch, None), step.source
     level = _halves(source.extents) if source.shuffled else source.extents
     launch = replace(launch, grid=(*launch.grid[:2], blocks.count))
-    return _in_blocks(launch, blocks=blocks.told(level))
+    return _in_blocks(launch, blocks=blocks.argument(level))
 
 
 def _packing(step: Pack, at: Addresses, card: CardProperties, blocks: _LaunchedBlocks) -> Launch:
     step = replace(step, extents=blocks.grid.extents, patches=Region(0, blocks.count))
     [launch] = launches(step, at, card)
-    return _in_blocks(launch, blocks=blocks.told(blocks.grid.block))
+    return _in_blocks(launch, blocks=blocks.argument(blocks.grid.block))
 
 
 def _pass(
@@ -251,8 +251,8 @@ def _pass(
     level = step.source.extents
     return _in_blocks(
         launch,
-        blocks=blocks.told(step.extents),
-        source_blocks=blocks.told_of_source(level, level),
+        blocks=blocks.argument(step.extents),
+        source_blocks=blocks.source_argument(level, level),
         source_around=_around(step.source, step.around),
         source_copy=_to_copy(step.source, at, copy_of),
         residual_copy=_to_copy(step.residual, at, copy_of),
@@ -286,7 +286,7 @@ def _unpacking(
     [launch] = launches(step, at, card)
     return _in_blocks(
         launch,
-        blocks=blocks.told(blocks.grid.block, plane),
+        blocks=blocks.argument(blocks.grid.block, plane),
         translated=at(TRANSLATED) + 4 * channel * prod(blocks.grid.extents),
     )
 
@@ -340,11 +340,11 @@ def _blocks(
     )
 
 
-def _in_blocks(launch: Launch, **told: Structure | int) -> Launch:
+def _in_blocks(launch: Launch, **arguments: Structure | int) -> Launch:
     """Return the launch with additional arguments, by field name."""
     plain: Structure = launch.arguments
     kind = structure(f"{launch.source}.cu", type(plain).__name__, in_blocks=True)
     values = kind.from_buffer_copy(bytes(plain).ljust(sizeof(kind), b"\0"))
-    for name, value in told.items():
+    for name, value in arguments.items():
         setattr(values, name, value)
     return replace(launch, arguments=values, in_blocks=True)

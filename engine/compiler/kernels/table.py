@@ -40,7 +40,7 @@ TENSOR_CORE_KERNELS = frozenset(spec.source for spec in KERNELS.values() if spec
 """Names of the kernels that use Tensor Cores, on GPUs where they compute correctly."""
 
 
-def own_kernel(shape: Convolution) -> ConvKernel:
+def custom_kernel(shape: Convolution) -> ConvKernel:
     """Return the kernel that computes a convolution of this shape where no plan of cuDNN does."""
     found = (spec for spec in _CONVOLUTIONS if spec.replaces_plan and spec.replaces_plan(shape))
     return next(found)
@@ -48,7 +48,7 @@ def own_kernel(shape: Convolution) -> ConvKernel:
 
 def kernel_of(conv: Conv) -> ConvKernel:
     """Return the custom kernel that computes a convolution."""
-    return _BY_SOURCE[conv.kernel] if conv.kernel else own_kernel(conv.shape)
+    return _BY_SOURCE[conv.kernel] if conv.kernel else custom_kernel(conv.shape)
 
 
 def fitting_kernel(conv: Conv, layout: Layout, card: CardProperties) -> ConvKernel | None:

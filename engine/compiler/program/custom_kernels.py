@@ -54,7 +54,7 @@ def own_pad(conv: Conv3d | ConvTranspose3d) -> Pad:
     return Pad("zero", conv.padding, conv.padding)
 
 
-def append_own(
+def append_custom(
     writer: Writer,
     wanted: Conv,
     weight: FloatArray,

@@ -160,7 +160,7 @@ class Fitted(Generic[A_co]):
 
 
 def fit(
-    network: Network, wanted: ProgramRequest, room: MemoryBudget, choose: Choose[A]
+    network: Network, wanted: ProgramRequest, budget: MemoryBudget, choose: Choose[A]
 ) -> Fitted[A]:
     """Return the program for the available memory, in which its layers are tried before.
 
@@ -171,15 +171,15 @@ def fit(
     smallest, tight = 0, None
     for layout in wanted.layouts():
         least = _least(network, layout, wanted.card)
-        if least.bytes <= room.bytes:
-            if least.memory.bytes <= room.bytes // 2:
-                return _fastest(network, least, room.bytes, room.bytes // 2, choose)
+        if least.bytes <= budget.bytes:
+            if least.memory.bytes <= budget.bytes // 2:
+                return _fastest(network, least, budget.bytes, budget.bytes // 2, choose)
             if layout.batch == 1 and tight is None:
                 tight = least
         smallest = min(smallest or least.bytes, least.bytes)
     if tight is None:
-        raise room.too_small(smallest, wanted.patch, _fitting_patch(network, wanted, room))
-    return _fastest(network, tight, room.bytes, room.bytes, choose)
+        raise budget.too_small(smallest, wanted.patch, _fitting_patch(network, wanted, budget))
+    return _fastest(network, tight, budget.bytes, budget.bytes, choose)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,22 +205,22 @@ def _least(network: Network, layout: Layout, card: CardProperties) -> _Least:
     return _Least(lowered, memory, bytes_of_trials(lowered, _LEAST_WORKSPACE))
 
 
-def _fitting_patch(network: Network, wanted: ProgramRequest, room: MemoryBudget) -> Triple | None:
+def _fitting_patch(network: Network, wanted: ProgramRequest, budget: MemoryBudget) -> Triple | None:
     """Return the largest smaller patch whose program, planned for little memory, fits."""
 
     def fits(patch: Triple) -> bool:
         *_, smallest = replace(wanted, patch=patch, batch=1).layouts()
-        return _least(network, smallest, wanted.card).bytes <= room.bytes
+        return _least(network, smallest, wanted.card).bytes <= budget.bytes
 
     return largest_patch(network.graph, wanted.patch, fits)
 
 
 def _fastest(
-    network: Network, least: _Least, room: int, share: int, choose: Choose[A]
+    network: Network, least: _Least, budget: int, share: int, choose: Choose[A]
 ) -> Fitted[A]:
     lowered = least.lowered
     shapes = [step.shape for step in planned(lowered.steps)]
-    spare = min(share - least.memory.bytes, room - least.trial, MOST_WORKSPACE)
+    spare = min(share - least.memory.bytes, budget - least.trial, MOST_WORKSPACE)
     algorithms = choose(shapes, spare + _LEAST_WORKSPACE)
     plan = _laid_out(network, lowered, algorithms)
     if plan.bytes <= share:

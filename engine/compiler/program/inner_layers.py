@@ -23,7 +23,7 @@ from .builder import (
 )
 from .custom_kernels import (
     KernelInputs,
-    append_own,
+    append_custom,
     geometry_of,
     operands_of,
     own_pad,
@@ -49,7 +49,7 @@ def convolve(writer: Writer, node: Node, conv: Conv3d) -> Value:
         return _convolve_cells(writer, node, conv)
     target = unwritten(writer, node.name, writer.shapes[node.name].extents, conv.out_channels)
     wanted = Conv(node.name, None, geometry_of(conv), (), target.whole, "")
-    if own := append_own(writer, wanted, weight, operands_of(writer, node.inputs[0], conv)):
+    if own := append_custom(writer, wanted, weight, operands_of(writer, node.inputs[0], conv)):
         return biased(writer, node, own.target.whole, conv.bias)
     made = convolve_dense(writer, node.name, node.inputs[0], conv, weight)
     return biased(writer, node, made.whole, conv.bias)
@@ -140,7 +140,7 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
     target = unwritten(writer, node.name, cells, 8 * conv.out_channels)
     view = TensorView(target, extents, shuffled=True)
     wanted = Conv(node.name, None, geometry_of(conv), (), view, "")
-    if own := append_own(writer, wanted, weight, _transposed_operands(writer, name, conv)):
+    if own := append_custom(writer, wanted, weight, _transposed_operands(writer, name, conv)):
         assert isinstance(own.output, TensorView)
         return biased(writer, node, own.output, conv.bias)
     value, source = writer.dense(name)

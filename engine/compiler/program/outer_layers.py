@@ -14,7 +14,7 @@ from ..tensors import NUMBER_BYTES, Region
 from .builder import Value, Writer, activation_of
 from .custom_kernels import (
     KernelInputs,
-    append_own,
+    append_custom,
     geometry_of,
     operand_as_it_is,
     operands_of,
@@ -42,7 +42,7 @@ def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
     target = unwritten(writer, node.name, writer.shapes[node.name].extents, conv.out_channels)
     wanted = Conv(node.name, None, geometry_of(conv), (), target.whole, "")
     operands = iter([KernelInputs(patches, range(conv.in_channels), pad)])
-    if own := append_own(writer, wanted, writer.weights[conv.weight], operands):
+    if own := append_custom(writer, wanted, writer.weights[conv.weight], operands):
         return biased(writer, node, own.target.whole, conv.bias)
     return _convolve_packed(writer, node, conv, pad)
 
@@ -113,19 +113,19 @@ def lower_to_output(writer: Writer, node: Node) -> bool:
         case Conv3d() if _is_wide(writer, name, conv):
             value = _padded(writer.operand(name), conv)
             operands = padded_operands(writer, node.name, value)
-            if not _append_own(writer, node, conv, activation, operands):
+            if not _append_custom(writer, node, conv, activation, operands):
                 _convolve_taps(writer, node, conv, value, activation)
             return True
         case Conv3d():
-            return _append_own(writer, node, conv, activation, operands_of(writer, name, conv))
+            return _append_custom(writer, node, conv, activation, operands_of(writer, name, conv))
         case ConvTranspose3d():
             operands = operand_as_it_is(writer, name, conv)
-            return _append_own(writer, node, conv, activation, operands)
+            return _append_custom(writer, node, conv, activation, operands)
         case _:
             return False
 
 
-def _append_own(
+def _append_custom(
     writer: Writer,
     node: Node,
     conv: Conv3d | ConvTranspose3d,
@@ -136,7 +136,7 @@ def _append_own(
     output = PatchArray(conv.out_channels, writer.shapes[node.name].extents)
     bias = conv.bias and f"{node.name}.bias"
     wanted = Conv(node.name, None, geometry_of(conv), (), output, "", bias, activation)
-    if append_own(writer, wanted, writer.weights[conv.weight], operands) is None:
+    if append_custom(writer, wanted, writer.weights[conv.weight], operands) is None:
         return False
     _bias(writer, node, conv)
     return True

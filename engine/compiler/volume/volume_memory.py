@@ -206,30 +206,30 @@ def constants_of(lowered: Lowered) -> tuple[Mapping[str, int], int]:
     return arena.offsets, arena.bytes
 
 
-def volume_memory(wanted: VolumeRequest, room: int) -> VolumeMemory:
+def volume_memory(wanted: VolumeRequest, budget: int) -> VolumeMemory:
     """Plan all maps on the GPU if they fit in so many bytes; else some recomputed, or on the host.
 
     To recompute them takes less time than to copy them back. Raises DeviceMemoryError, which names
     the least sufficient bytes.
     """
-    memory = _memory_within(wanted, room)
-    if wanted.trial > room:
-        raise _too_little(wanted, wanted.trial, room)
+    memory = _memory_within(wanted, budget)
+    if wanted.trial > budget:
+        raise _too_little(wanted, wanted.trial, budget)
     return memory
 
 
-def _memory_within(wanted: VolumeRequest, room: int) -> VolumeMemory:
+def _memory_within(wanted: VolumeRequest, budget: int) -> VolumeMemory:
     choices = list(_choices(wanted))
     for choice in choices:
-        if (memory := choice.memory()).device_bytes <= room:
-            return _keeping_blocks(choice, memory, room)
+        if (memory := choice.memory()).device_bytes <= budget:
+            return _keeping_blocks(choice, memory, budget)
     least: list[int] = []
     for choice in reversed(choices):
         try:
-            return _with_maps_on_the_host(choice, room)
+            return _with_maps_on_the_host(choice, budget)
         except DeviceMemoryError as error:
             least.append(error.wanted or 0)
-    raise _too_little(wanted, min(least), room)
+    raise _too_little(wanted, min(least), budget)
 
 
 def _choices(wanted: VolumeRequest) -> Iterator["_Choice"]:
@@ -244,17 +244,17 @@ def _choices(wanted: VolumeRequest) -> Iterator["_Choice"]:
         yield _Choice(replace(wanted, passes=passes), is_recomputed=True)
 
 
-def _keeping_blocks(choice: "_Choice", memory: VolumeMemory, room: int) -> VolumeMemory:
+def _keeping_blocks(choice: "_Choice", memory: VolumeMemory, budget: int) -> VolumeMemory:
     """Return the plan of passes that recompute maps, with as many blocks kept as fit."""
     if memory.kept is None:
         return memory
     run = memory.kept.tensor.batch
     counts = range(run, choice.wanted.grid.blocks, run)
-    fitting = bisect_right(counts, room, key=lambda count: choice.memory(kept=count).device_bytes)
+    fitting = bisect_right(counts, budget, key=lambda count: choice.memory(kept=count).device_bytes)
     return choice.memory(kept=counts[fitting - 1]) if fitting else memory
 
 
-def _with_maps_on_the_host(choice: "_Choice", room: int) -> VolumeMemory:
+def _with_maps_on_the_host(choice: "_Choice", budget: int) -> VolumeMemory:
     """Return the plan with as many maps offloaded as can be, the largest first.
 
     Those that are used most move back to the GPU if they fit.
@@ -262,16 +262,16 @@ def _with_maps_on_the_host(choice: "_Choice", room: int) -> VolumeMemory:
     away = tuple(choice.may_leave)
     memory = choice.memory(away)
     least = memory.device_bytes
-    while away and memory.device_bytes > room:  # with few blocks, staging buffers are as large
+    while away and memory.device_bytes > budget:  # with few blocks, staging buffers are as large
         away = away[:-1]
         memory = choice.memory(away)
         least = min(least, memory.device_bytes)
-    if memory.device_bytes > room:
-        raise _too_little(choice.wanted, least, room)
+    if memory.device_bytes > budget:
+        raise _too_little(choice.wanted, least, budget)
     for one in sorted(away, key=choice.moved, reverse=True):
         others = tuple(other for other in away if other != one)
         with_it = choice.memory(others)
-        if with_it.device_bytes <= room:
+        if with_it.device_bytes <= budget:
             away, memory = others, with_it
     return memory
 
@@ -358,15 +358,15 @@ class _Choice:
                 yield Lifetime(fetched_name(name, one, stage), size, one.first, one.last)
 
 
-def _too_little(wanted: VolumeRequest, least: int, room: int) -> DeviceMemoryError:
+def _too_little(wanted: VolumeRequest, least: int, budget: int) -> DeviceMemoryError:
     least = max(least, wanted.trial)
     mib = -(-least >> 20)
     return DeviceMemoryError(
         f"The network needs {mib} MiB of device memory for blocks of "
-        f"{times(wanted.grid.block)}, but {max(0, room) >> 20} MiB may be used; use a setting "
+        f"{times(wanted.grid.block)}, but {max(0, budget) >> 20} MiB may be used; use a setting "
         f"vram-limit of at least {mib} MiB, or setting inference=patches.",
         wanted=least,
-        free=max(0, room),
+        free=max(0, budget),
     )
 
 

@@ -18,8 +18,8 @@ from ...compiler.kernels.sliding_window import (
     RingBuffers,
     blend,
     cut,
-    no_room,
     patch_bytes,
+    ring_memory_error,
     rings,
     store_voxels,
 )
@@ -94,7 +94,7 @@ class WindowBuffers:
         channels = self._compiled.channels
         found = rings(window, channels, most_bytes)
         if found is None:
-            raise no_room(window, channels, most_bytes)
+            raise ring_memory_error(window, channels, most_bytes)
         buffer = self._buffer
         if buffer is None or buffer.size < found.bytes:
             self._buffer = self._weights = None
