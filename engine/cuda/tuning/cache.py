@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ....io.files.regular import read_regular
 from ...compiler.kernels.table import kernel_of
 from ...compiler.lowered import LayerForm, Lowered
-from ...compiler.program.alternatives import compared
+from ...compiler.program.other_tactics import compared
 from ...compiler.steps import Conv
 from ...decoding import decode, encode, parse
 from ...options import Effort

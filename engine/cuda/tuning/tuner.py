@@ -13,13 +13,13 @@ from ...compiler.blocks import BlockGrid
 from ...compiler.kernels.plain import of_one_patch
 from ...compiler.kernels.table import checked, custom_kernel
 from ...compiler.lowered import Lowered
-from ...compiler.program.alternatives import (
+from ...compiler.program.memory import convolution_blocks
+from ...compiler.program.other_tactics import (
     OtherForm,
     compared,
     other_forms,
     passes_over,
 )
-from ...compiler.program.memory import convolution_blocks
 from ...compiler.steps import Conv, Convolution, Step, planned
 from ...errors import CudaError, DeviceMemoryError
 from ...network.graph import Network
