@@ -96,7 +96,7 @@ class VolumeOnCpu:
         )
 
     def _made(self, placed: PlacedVolume, volume: FloatArray) -> FloatArray:
-        placed.queue_start()
+        placed.queue_start(placed.program.stream)
         given = np.ascontiguousarray(volume, np.float32)
         ctypes.memmove(placed.at(PATCHES), given.ctypes.data, given.nbytes)
         for one in placed.memory.passes:

@@ -99,7 +99,8 @@ class PlacedVolume:
 
     grid: of its blocks. channels: of the input. memory: plan. base: start of that on the GPU. host:
     returns the start in pinned host memory, and waits for it, which the first passes may not need.
-    copies: of offloaded maps, None if there are none.
+    copies: of offloaded maps, None if there are none. own: addresses of data outside of the plan's
+    memory, by name.
     """
 
     program: BlockProgram
@@ -109,10 +110,13 @@ class PlacedVolume:
     base: int
     host: Callable[[], int]
     copies: HostCopies | None = None
+    own: Mapping[str, int] = field(default_factory=dict[str, int])
     _busy: set[int] = field(default_factory=set[int])
 
     def at(self, name: str) -> int:
         """Return the start address of data that all blocks share, by name."""
+        if name in self.own:
+            return self.own[name]
         if name in self.program.constants:
             return self.program.constants[name]
         if name in self.memory.host_offsets:
@@ -125,13 +129,12 @@ class PlacedVolume:
         source, weight, target, workspace = (self.at(name) for name in names)
         return source, weight, target, workspace
 
-    def queue_start(self) -> None:
-        """Queue the work before the first pass.
+    def queue_start(self, stream: Stream) -> None:
+        """Queue the work before the volume is copied in, on the stream of that copy.
 
         Products with weights that are 0 may read voxels that are not copied in yet: those must be
         finite numbers.
         """
-        stream = self.program.stream
         stream.fill(self.at(OVERFLOW), 0, 4)
         if self.takes_runs_early:
             stream.fill(self.at(PATCHES), 0, 4 * self.channels * prod(self.grid.extents))

@@ -3,7 +3,8 @@
 import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from ...compiler.blocks import BlockGrid, grid_of
@@ -27,8 +28,8 @@ from ...whole_volume import (
     volume_refusal,
 )
 from ..card import OpenCard, open_card
-from ..driver import CapturedGraph, CudaEvent, Stream
-from ..streaming import PhaseTimes, PinnedSlots
+from ..driver import CudaEvent, Stream
+from ..streaming import PhaseTimes
 from ..tuning.cache import TuningCache
 from ..tuning.tuner import Tuner, WrongKernelError, refused_kernels
 from .compiled import (
@@ -40,9 +41,10 @@ from .compiled import (
 )
 from .held_memory import HeldMemory
 from .host_maps import check_host_room
-from .overlap import RunsByRows
+from .lanes import Lane, LanePlan, Lanes, plan_lanes
+from .overlap import AxisRows, RunsByRows
 from .program import BlockProgram, HostCopies, PlacedVolume, StagedCopies
-from .transfer import bring_in, slot_voxels, slowest_axis, take_out
+from .transfer import bring_in, rows_going_out, slot_voxels, slowest_axis, take_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,12 @@ def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple
         lowered = lowered_blocks(network, grid, options.precision, card.context.card, without)
         room = MemoryBudget(card.context.memory[0], options.vram_limit).bytes
         memory = memory_of(lowered, grid, network.graph, room)
+        lanes = plan_lanes(memory, grid, network.graph, room)
         check_host_room(memory.host_bytes, options.host_room())
         milliseconds = cache.time(time_key(lowered, memory))
     seconds = None if milliseconds is None else milliseconds * grid.blocks / 1000
-    return VolumePlan(
-        grid.extents, memory.device_bytes, memory.host_bytes, memory.residence, seconds
-    )
+    device_bytes = memory.device_bytes + lanes.bytes
+    return VolumePlan(grid.extents, device_bytes, memory.host_bytes, memory.residence, seconds)
 
 
 def _grid(graph: Graph, extents: Triple) -> BlockGrid:
@@ -123,12 +125,11 @@ def open_cuda_volume_generator(
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A volume's grid with its memory; graphs: of its passes once they were captured."""
+    """A volume's grid with its memory; lanes: those that it may take."""
 
     compiled: CompiledBlocks
     placed: PlacedVolume
-    slots: PinnedSlots
-    graphs: list[CapturedGraph] = field(default_factory=list[CapturedGraph])
+    lanes: LanePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +147,10 @@ class _LaidOut:
 
 
 class CudaVolumeGenerator:
-    """Generator of volumes, opened by `open_cuda_volume_generator`; threads may share it and take
-    turns.
+    """Generator of volumes, opened by `open_cuda_volume_generator`; threads may share it.
+
+    Volumes of one grid overlap: one is copied in and another copied out while a third is computed.
+    A volume of another grid waits until the GPU is idle, as memory and program change with it.
     """
 
     def __init__(
@@ -169,7 +172,10 @@ class CudaVolumeGenerator:
         self._room = room
         self._copies = _host_copies(opened)
         self._held = opened.enter_context(HeldMemory(options.host_room))
-        self._turn = threading.Lock()
+        self._lanes = Lanes(card.context, opened)
+        self._computing, self._entrance = threading.Lock(), threading.Lock()
+        self._changed = threading.Condition()
+        self._in_flight = 0
         self._compiled: CompiledBlocks | None = None
         self._laid_out: _LaidOut | None = None
         self._constants: dict[str, int] = {}
@@ -189,8 +195,9 @@ class CudaVolumeGenerator:
         Raises PatchShapeError, DeviceMemoryError and CudaError.
         """
         grid = _grid(self.graph, extents)
-        with self._turn:
+        with self._entrance, self._changed:
             self._card.context.use()
+            self._changed.wait_for(lambda: not self._in_flight)
             self._prepared(grid)
 
     def translate_volume(
@@ -203,85 +210,152 @@ class CudaVolumeGenerator:
         """
         _, depth, height, width = source.values.shape
         grid = _grid(self.graph, (depth, height, width))
-        with self._turn:
-            self._card.context.use()
-            ready = self._prepared(grid)
+        self._card.context.use()
+        with self._entered(grid) as (ready, lane):
             try:
-                timings = self._run(ready, source, target, on_share)
+                timings = self._run(ready, lane, source, target, on_share)
                 self._has_run = True
                 return timings
             except BaseException as error:
                 with suppress(CudaError):  # of a lost context, which is reported anyway
-                    copies = self._copies
-                    for stream in (self._card.stream, copies.out.stream, copies.back.stream):
+                    copies = self._copies.out.stream, self._copies.back.stream
+                    for stream in (lane.entering, self._card.stream, *copies, lane.leaving):
                         stream.wait()
                 if isinstance(error, DeviceMemoryError):  # the next volume may find more
                     self._ready = None
                 raise
+
+    @contextmanager
+    def _entered(self, grid: BlockGrid) -> Generator[tuple[_Ready, Lane]]:
+        """Own a lane of a grid during the block; volumes enter in the order in which they come."""
+        with self._entrance, self._changed:
+            while True:
+                if not self._in_flight:
+                    self._prepared(grid)
+                ready = self._ready
+                if ready is not None and ready.placed.grid == grid:
+                    lane = self._lanes.take()
+                    if lane is not None:
+                        break
+                self._changed.wait()
+            self._in_flight += 1
+        try:
+            yield ready, lane
+        finally:
+            with self._changed:
+                self._in_flight -= 1
+                self._lanes.put_back(lane)
+                self._changed.notify_all()
 
     def tune(self, until: float, progress: Progress) -> None:
         """Search as `Tunable` describes, in the memory that the last volume leaves."""
         ready = self._ready
         if ready is None or self.options.search.effort != "auto":
             return
-        room = self._room - ready.placed.memory.device_bytes
+        room = self._room - ready.placed.memory.device_bytes - ready.lanes.bytes
         search = SearchSettings("full", progress=progress)
-        with self._turn, suppress(CudaError, DeviceMemoryError, WrongKernelError):
+        expected = CudaError, DeviceMemoryError, WrongKernelError
+        with self._entrance, self._computing, suppress(*expected):
             self._card.context.use()
             tuner = Tuner(self._card, self._cache, room, search)
             tuner.further(self._network, ready.compiled.lowered, WORKSPACE_BYTES, until)
 
     def _run(
-        self, ready: _Ready, source: Stored, target: Stored, on_share: Callable[[float], None]
+        self,
+        ready: _Ready,
+        lane: Lane,
+        source: Stored,
+        target: Stored,
+        on_share: Callable[[float], None],
     ) -> list[Timing]:
-        placed, slots = ready.placed, ready.slots
-        most = slot_voxels(placed.grid.extents)
+        placed = replace(ready.placed, own=lane.own)
+        most, stream = slot_voxels(placed.grid.extents), self._card.stream
         first, *others = placed.memory.passes
-        stream = self._card.stream
         with ExitStack() as opened:
             phases = PhaseTimes(opened)
             entering, computing, leaving = map(phases.mark, ("copy in", "compute", "copy out"))
-            entering.start.record(stream)
-            placed.queue_start()
+            entering.start.record(lane.entering)
+            placed.queue_start(lane.entering)
             coming = RunsByRows(
                 placed.in_runs(first),
                 lambda: computing.start.record(stream),
                 lambda: computing.stop.record(stream),
             )
-            came = coming.queue_those_that_read if placed.takes_runs_early else _nothing
-            bring_in(placed, source, slots, most, came)
-            entering.stop.record(stream)
-            coming.queue_all()
-            self._compute(ready, on_share, opened)
-            going = RunsByRows(
-                placed.in_runs(others[-1] if others else first, slowest_axis(target)),
-                _nothing,
-                lambda: computing.stop.record(stream),
-            )
-            leaving.start.record(stream)
-            needed = going.queue_those_that_write if others else _nothing
-            is_finite = take_out(placed, target, slots, most, needed)
-            leaving.stop.record(stream)
-            timings = phases.timings(stream)
+            turn = _Turn(self._computing)
+            with turn:
+                self._copy_in(placed, lane, source, most, coming, turn)
+                entering.stop.record(lane.entering)
+                turn.take()
+                lane.arrived.record(lane.entering)
+                stream.after(lane.arrived)
+                coming.queue_all()
+                self._compute(placed, lane, on_share, opened)
+                going = RunsByRows(
+                    placed.in_runs(others[-1] if others else first, slowest_axis(target)),
+                    _nothing,
+                    lambda: computing.stop.record(stream),
+                )
+                made: list[CudaEvent] = []
+                for rows in rows_going_out(target, most):
+                    if others:
+                        going.queue_those_that_write(rows)
+                    made.append(phases.event())
+                    made[-1].record(stream)
+            lane.leaving.after(made[0])
+            leaving.start.record(lane.leaving)
+            is_finite = take_out(placed, target, lane.slots, most, lane.leaving, made)
+            leaving.stop.record(lane.leaving)
+            timings = phases.timings(lane.leaving)
             self._keep_time(ready, computing.seconds)
         if not is_finite:
             raise PrecisionOverflowError.of(self.options.precision)
         on_share(1.0)
         return timings
 
-    def _compute(self, ready: _Ready, on_share: Callable[[float], None], opened: ExitStack) -> None:
+    def _copy_in(
+        self,
+        placed: PlacedVolume,
+        lane: Lane,
+        source: Stored,
+        most: int,
+        coming: RunsByRows,
+        turn: "_Turn",
+    ) -> None:
+        """Queue copies of the input, and runs of the first pass that need no more of it.
+
+        The latter only if no other volume is being computed.
+        """
+
+        def came(rows: AxisRows) -> None:
+            if turn.take_if_free():
+                lane.arrived.record(lane.entering)
+                self._card.stream.after(lane.arrived)
+                coming.queue_those_that_read(rows)
+
+        report = came if placed.takes_runs_early else _nothing
+        bring_in(placed, source, lane.slots, most, lane.entering, report)
+
+    def _compute(
+        self,
+        placed: PlacedVolume,
+        lane: Lane,
+        on_share: Callable[[float], None],
+        opened: ExitStack,
+    ) -> None:
         """Queue all passes but the first and the last.
 
         The host stays one pass ahead of the GPU, to report progress.
         """
-        stream, passes = self._card.stream, ready.placed.memory.passes
-        shares = costs_of(passes, ready.placed.grid)
+        stream, passes = self._card.stream, placed.memory.passes
+        if self._has_run and not lane.graphs and not placed.memory.host_bytes:
+            lane.capture(stream, (partial(placed.queue_pass, one) for one in passes[1:-1]))
+        shares = costs_of(passes, placed.grid)
         total, done, before = sum(shares), 0.0, None
         for number in range(len(passes[1:-1])):
-            if ready.graphs:
-                ready.graphs[number].launch()
+            if lane.graphs:
+                lane.graphs[number].launch()
             else:
-                ready.placed.queue_pass(passes[1 + number])
+                placed.queue_pass(passes[1 + number])
             mark = opened.enter_context(CudaEvent())
             mark.record(stream)
             if before is not None:
@@ -300,17 +374,15 @@ class CudaVolumeGenerator:
         """Return memory and program for a grid; those of the last one are reused if possible."""
         ready = self._ready
         if ready is not None and ready.placed.grid == grid:
-            if self._has_run and not ready.graphs and not ready.placed.memory.host_bytes:
-                ready.graphs.extend(self._captured(ready))
             return ready
         self._ready, self._has_run = None, False
-        self._held.graphs.close()
         compiled = self._compiled_for(grid)
         placed = self._placed(compiled, grid, may_recompute=True)
         if placed.memory.is_recomputed and not self._is_same_anywhere(placed):
             placed = self._placed(compiled, grid, may_recompute=False)
-        slots = self._held.slots_for(slot_voxels(grid.extents), self._card.context)
-        self._ready = _Ready(compiled, placed, slots)
+        lanes = plan_lanes(placed.memory, grid, self.graph, self._room)
+        self._lanes.arrange(lanes)
+        self._ready = _Ready(compiled, placed, lanes)
         return self._ready
 
     def _placed(
@@ -351,20 +423,13 @@ class CudaVolumeGenerator:
                 raise error.at(step.layer) from error
         return True
 
-    def _captured(self, ready: _Ready) -> list[CapturedGraph]:
-        """Return each pass between the first and the last as one launch, at no cost to the host."""
-        graphs: list[CapturedGraph] = []
-        for one in ready.placed.memory.passes[1:-1]:
-            graph = CapturedGraph(self._card.stream, lambda one=one: ready.placed.queue_pass(one))
-            graphs.append(self._held.graphs.enter_context(graph))
-        return graphs
-
     def _compiled_for(self, grid: BlockGrid) -> CompiledBlocks:
         """Return the network compiled for such blocks, with its weights on the GPU."""
         if self._compiled is not None and self._compiled.serves(grid):
             return self._compiled
         self._compiled = None
         self._held.release()
+        self._lanes.release()
         compiled = compiled_blocks(
             self._network,
             self._card,
@@ -405,6 +470,30 @@ class CudaVolumeGenerator:
     def memory(self) -> VolumeMemory | None:
         """Memory plan of the last volume, made before any allocation."""
         return self._ready.placed.memory if self._ready else None
+
+
+class _Turn:
+    """One volume's turn to queue its passes; a context manager that ends it."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock, self._is_taken = lock, False
+
+    def take_if_free(self) -> bool:
+        """Take the turn unless another volume has it; return whether it is this one's."""
+        self._is_taken = self._is_taken or self._lock.acquire(blocking=False)
+        return self._is_taken
+
+    def take(self) -> None:
+        """Wait for the turn, unless it is this volume's already."""
+        if not self._is_taken:
+            self._lock.acquire()
+            self._is_taken = True
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_taken:
+            self._lock.release()
 
 
 def _host_copies(opened: ExitStack) -> HostCopies:

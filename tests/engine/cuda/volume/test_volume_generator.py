@@ -19,7 +19,9 @@ def check_memory(one: dict[str, Any]) -> None:
     """Check that memory is taken once and given back."""
     assert one["device"] == "Card in memory, cuDNN 0/0, fp16"
     assert one["opened"] == 0
-    assert one["ready"] == one["held"] == one["again"] == one["bytes"] + one["host"] + _BESIDES
+    taken = one["bytes"] + one["lane"] + one["host"] + _BESIDES
+    assert one["ready"] == one["held"] == one["again"] == taken
+    assert one["lanes"] == (1 if one["host"] else 3)
     assert one["parts"] == ["compute", "copy in", "copy out"]
     assert one["shares"] == [True, 1.0]
     assert one["rows"] == [True, 302]

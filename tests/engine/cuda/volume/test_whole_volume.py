@@ -394,7 +394,7 @@ def test_copies_beside_runs_change_no_byte(order: tuple[str, ...]) -> None:
     late = replace(made.program, stream=streams["computing"], convolve=convolve)
     with made.placed(memory) as at_once:
         placed = replace(at_once, program=late, copies=HostCopies(copies("out"), copies("back")))
-        placed.queue_start()
+        placed.queue_start(placed.program.stream)
         gpu.finish()
         ctypes.memmove(placed.at(PATCHES), volume.ctypes.data, volume.nbytes)
         for one in memory.passes:
