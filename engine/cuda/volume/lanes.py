@@ -13,10 +13,9 @@ from math import prod
 
 from ...compiler.blocks import BlockGrid
 from ...compiler.kernels.launch import OVERFLOW
-from ...compiler.memory.plan import Arena, Lifetime, arrange
+from ...compiler.program.memory import Arena, Lifetime, arrange
 from ...compiler.tensors import PATCHES, TRANSLATED
-from ...compiler.volume.lifetimes import VOXELS_IN, VOXELS_OUT
-from ...compiler.volume.memory import VolumeMemory
+from ...compiler.volume.volume_memory import VOXELS_IN, VOXELS_OUT, VolumeMemory
 from ...errors import DeviceMemoryError
 from ...network.graph import Graph
 from ..driver import CapturedGraph, Context, CudaEvent, DeviceBuffer, Stream

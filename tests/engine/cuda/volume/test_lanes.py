@@ -31,8 +31,11 @@ from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.scaling import Stored
 
 with cudnn_where_there_is_none():
-    from cuda_cyclegan.engine.cuda.volume import generator
-    from cuda_cyclegan.engine.cuda.volume.generator import CudaVolumeGenerator, CudaVolumeOptions
+    from cuda_cyclegan.engine.cuda.volume import volume_generator
+    from cuda_cyclegan.engine.cuda.volume.volume_generator import (
+        CudaVolumeGenerator,
+        CudaVolumeOptions,
+    )
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++"),
@@ -78,12 +81,12 @@ def alone() -> tuple[FloatArray, ...]:
 def gpu(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Gpu:
     gpu: Gpu = request.param()
     monkeypatch.setattr(streaming, "PinnedBuffer", Buffer)
-    for module in (streaming, lanes, generator):
+    for module in (streaming, lanes, volume_generator):
         monkeypatch.setattr(module, "CudaEvent", Event)
     monkeypatch.setattr(lanes, "Stream", gpu.stream)
     monkeypatch.setattr(lanes, "DeviceBuffer", Buffer)
     monkeypatch.setattr(lanes, "CapturedGraph", Graph)
-    for module in (lanes, generator):
+    for module in (lanes, volume_generator):
         monkeypatch.setattr(module, "slot_voxels", lambda _: SLOT_VOXELS)
     return gpu
 
@@ -147,7 +150,7 @@ def test_volumes_of_several_threads_are_as_each_by_itself(world: World) -> None:
 def test_a_volume_that_comes_while_another_is_computed_waits_for_its_own_copies(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generator._Turn, "take_if_free", lambda _: False)
+    monkeypatch.setattr(volume_generator._Turn, "take_if_free", lambda _: False)
     lane = world.lanes.take()
     assert lane is not None
     assert np.array_equal(world.run(volumes()[0], lane), alone()[0])
