@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import typer
 from typer.core import TyperGroup
 
-from ...pipelines.errors import ConfigError
+from ...pipelines.errors import ConfigError, SettingsError
 from .config import ROUTES, ConfigValues, options_of
 from .queue import scheduling_of
 from .spelling import declared_of, filled
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|min|h|d)")
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIMES = ("quiet", "hold", "retry", "keep", "keep-failed")
-_OWN = ("callers", "destination", "tls", *_TIMES)
+_OWN = ("callers", "destination", "tls", "batch-name", *_TIMES)
 
 
 def routes_of(context: typer.Context, named: Path | None) -> "dict[str, Route]":
@@ -45,6 +45,7 @@ def routes_of(context: typer.Context, named: Path | None) -> "dict[str, Route]":
 
 
 def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route":
+    from ...pipelines.jobs.queue.batch_name import BatchPattern
     from ...pipelines.node.routes import Caller, Route, checked_title, parse_peer
 
     if not isinstance(keys, dict):
@@ -79,11 +80,12 @@ def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route"
             callers=tuple(Caller.parse(one) for one in cast("list[str]", callers)),
             destination=parse_peer(str(asked["destination"])),
             uses_tls=_flag(asked, "tls"),
+            batch=BatchPattern.parse(str(asked.get("batch-name", ""))),
             **{key.replace("-", "_"): _seconds(asked[key]) for key in _TIMES if key in asked},
         )
     except typer.BadParameter as error:
         raise ConfigError(f"{place}{error.param_hint or 'it'}: {error.message}") from error
-    except ConfigError as error:
+    except (ConfigError, SettingsError) as error:
         raise ConfigError(f"{place}{error}") from error
 
 

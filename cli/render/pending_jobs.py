@@ -36,6 +36,8 @@ def waiting_jobs(left: Sequence["OpenJobs"]) -> Iterator[str]:
         yield f"{counted(count, 'job')} queued for {window}"
     for until, count in sorted(moments.items()):
         yield f"{counted(count, 'job waits', 'jobs wait')} until {until}"
+    if held := sum(kind.count for kind in left if kind.is_held):
+        yield f"{counted(held, 'job')} held until 'jobs run-now' or 'jobs move'"
 
 
 def worker_name(name: str) -> str:

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...pipelines.jobs.queue.job import OPEN, STATES, BatchCount, JobRow, JobState, OpenJobs
@@ -45,7 +46,7 @@ def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[
         Row("batch", [*shown, "submitted"]),
         [
             Row(
-                f"{batch.batch} {printable(batch.name)}".rstrip(),
+                _named(batch),
                 [
                     *(str(batch.jobs[state]) if state in batch.jobs else "" for state in shown),
                     moment(batch.submitted),
@@ -59,16 +60,31 @@ def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[
         yield "The queue is empty."
 
 
+def _named(batch: BatchCount) -> str:
+    """Return number and name of a batch, then its model and folders."""
+    work = batch.work
+    parts = [f"{batch.batch} {printable(batch.name)}".rstrip()]
+    if work.model:
+        parts.append(f"{printable(work.inputs)} by {printable(Path(work.model).stem)}")
+        parts.append(f"to {printable(work.output)}")
+    return " ".join(parts)
+
+
 def job_lines(
     rows: Sequence[JobRow], columns: int | None, listed: Collection[JobState] = STATES
 ) -> Iterator[str]:
-    """Return one line per job, then counts by state, then the reasons of failures."""
+    """Return model and folders, one line per job, counts by state, and reasons of failures."""
+    work = next((row.work for row in rows if row.work.model), None)
+    if work and listed == STATES:
+        yield f"Model: {printable(work.model)}"
+        yield f"Scans: {printable(work.inputs)}"
+        yield f"Results: {printable(work.output)}"
     table = TextTable(
         Row("study", ["job", "tries", "seconds", "state"]),
         [
             Row(
                 printable(row.study),
-                [row.number, str(row.tries or ""), _seconds(row), _state(row)],
+                [row.number, str(row.tries or ""), _seconds(row), state_text(row)],
             )
             for row in rows
             if row.state in listed
@@ -83,10 +99,13 @@ def job_lines(
             yield f"{row.state}: {printable(row.study)}: {printable(flagged(row.reason))}"
 
 
-def _state(row: JobRow) -> str:
+def state_text(row: JobRow) -> str:
+    """Return a job's state, with when it may start or who has it."""
     match row.state:
         case "waiting" if row.not_before:
             return f"waiting until {moment(row.not_before)}"
+        case "waiting":
+            return "held"
         case "queued" if row.scheduling.window:
             return f"queued for {row.scheduling.window}"
         case "running" if row.worker:
@@ -111,7 +130,7 @@ _TIMES = ("submitted", "not_before", "started", "ended")
 def json_text(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
     """Encode as JSON, in ASCII. rows: a batch's jobs, or None for all batches."""
     found = (
-        {"batches": [_dated(asdict(count)) for count in jobs.batches()]}
+        {"batches": [_counted(count) for count in jobs.batches()]}
         if rows is None
         else {"jobs": [_job(row) for row in rows]}
     )
@@ -123,6 +142,11 @@ def _dated(fields: dict[str, Any]) -> dict[str, Any]:
     """Return fields with times as ISO 8601."""
     times = {name: fields[name] for name in _TIMES if fields.get(name) is not None}
     return {**fields, **{name: iso_time(time) for name, time in times.items()}}
+
+
+def _counted(count: BatchCount) -> dict[str, Any]:
+    fields = _dated(asdict(count))
+    return {**fields, **fields.pop("work")}
 
 
 def _job(row: JobRow) -> dict[str, Any]:

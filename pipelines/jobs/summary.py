@@ -22,7 +22,7 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
     if first is None:
         first = StudyJob.from_json(rows[0].payload)
     closed = [row for row in rows if row.state not in OPEN]
-    ended = [_study(row) for row in closed]
+    ended = [study_of(row) for row in closed]
     workers = {row.worker for row in rows if row.worker}
     starts = [row.started for row in rows if row.started]
     ends = [row.ended for row in rows if row.ended]
@@ -66,7 +66,8 @@ def _job(row: JobRow) -> StudyJob | None:
         return None
 
 
-def _study(row: JobRow) -> StudyReport:
+def study_of(row: JobRow) -> StudyReport:
+    """Return the row of a study whose job ended."""
     job = _job(row)
     name, source, output = row.job, Path(), Path()
     if job:

@@ -6,6 +6,7 @@ from typing import Self, TypeAlias
 
 from ...io.dicom_network.sending import Peer
 from ..errors import ConfigError
+from ..jobs.queue.batch_name import EACH_NIGHT, BatchPattern
 from ..jobs.queue.schedule import SchedulingClass
 from ..request import Request
 
@@ -70,7 +71,7 @@ class Route:
     quiet: seconds without new objects after which a study counts as complete. hold: seconds that an
     incomplete study waits for the rest. retry: seconds for which sending a result is retried. keep:
     seconds that objects stay after all results were confirmed. keep_failed: the same for studies
-    with a failure.
+    with a failure. batch: name of the batches that its jobs join.
     """
 
     title: str
@@ -84,6 +85,7 @@ class Route:
     retry: float = 7 * 86400.0
     keep: float = 86400.0
     keep_failed: float = 30 * 86400.0
+    batch: BatchPattern = EACH_NIGHT
 
     def admits(self, title: str, address: str) -> bool:
         """Whether a peer may send here."""

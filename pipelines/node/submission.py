@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import reduce
 from pathlib import Path, PurePosixPath
 
@@ -158,10 +159,13 @@ class Submitter:
         found = jobs_of(replace(route.request, inputs=inputs, output=output))
         series = {one.study: list(_new_series(one, found)) for one in looked}
         jobs = [job for each in series.values() for job, _ in each]
+        night = datetime.fromtimestamp(self._clock())
         submitted = queue.submit(
             jobs,
             route.scheduling,
-            name=f"node {route.title}",
+            name=route.batch.name(night) or f"node {route.title}",
+            route=route.title,
+            joins=f"node {route.title} {route.batch.period(night)}",
             established=found.established,
             received={
                 record.key: record.received for each in series.values() for _, record in each

@@ -4,7 +4,6 @@ import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,20 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ...command_line import command_line
+from ....pipelines.jobs.queue.schedule import Priority
 from ...errors import Exit, complain, errors_reported
 from ...options.printing import AsJson
 from ...options.queue import QueueOption
-from ...options.values import checked_file
-from ...render.documents import STDOUT, save_page, screen, standard_named, write_report, written
-from ...render.terminal import columns_of, say, tell
+from ...options.values import checked_file, wrong_value
+from ...render.documents import STDOUT
+from ...render.terminal import columns_of, say
 from ...render.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
     from ....pipelines.jobs.queue.job import JobRow
     from ....pipelines.jobs.queue.queue import Queue
-    from ....pipelines.report.report import BatchReport
 
 
 class _ShowsByDefault(TyperGroup):
@@ -60,7 +58,6 @@ app = typer.Typer(
 _NAME = re.compile(r"[A-Za-z0-9-]+(/[0-9]+)?")
 """Any other, such as a server's address that lacks its `--queue`, is not printed again."""
 
-Batch = Annotated[str, typer.Argument(metavar="BATCH", help="As 'submit' printed it.")]
 Jobs = Annotated[
     str, typer.Argument(metavar="BATCH[/JOB]", help="A batch, or one job such as BATCH/00012.")
 ]
@@ -96,23 +93,51 @@ def show(
                 say(line, sys.stdout)
 
 
-@app.command(epilog=_example("summary 20261121-k7m2pq --html morning.html"))
+@app.command(epilog=_example("summary --since 18:00 --html morning.html"))
 def summary(
-    batch: Batch,
+    batch: Annotated[
+        str | None,
+        typer.Argument(metavar="[BATCH]", help="Sum up this one, as 'submit' printed it."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Without a batch: jobs that are open or ended since HH:MM, an ISO date, or "
+            "yesterday, which is 24 hours ago.",
+        ),
+    ] = None,
+    name: Annotated[
+        str,
+        typer.Option(metavar="PATTERN", help="Without a batch: of batches of this name; * is any."),
+    ] = "",
+    route: Annotated[
+        str, typer.Option(metavar="TITLE", help="Without a batch: of this route of the node.")
+    ] = "",
     queue: QueueOption = None,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Write a report, as 'translate' does; - prints it."),
+        typer.Option(
+            metavar="FILE.json",
+            help="Write the report of a batch, as 'translate' does; - prints it.",
+        ),
+    ] = None,
+    json: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Without a batch: write JSON; - prints it."),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Write a page, as 'report' does.")
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Write a page for the morning after."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
-    """Sum a batch up as 'translate' does.
+    """Sum up a night, or a batch as 'translate' does.
 
-    Time and memory of each study, then the totals, and the failures last. With --html, a page for
-    the morning after: what failed comes first.
+    A night, without BATCH: a line a batch, throughput, what waits until when, and failures by
+    cause. A batch: time and memory of each study, then the totals, and the failures last.
+
+    Names of files may have date fields, such as %Y-%m-%d.
 
     \b
     Exit status:
@@ -120,43 +145,26 @@ def summary(
       1  some job failed
       2  there is no such batch, the queue cannot be used, or a file is there
     """
-    report = standard_named(report)
-    if report != STDOUT:
-        checked_file("--report", report)
-    checked_file("--html", html)
+    if batch is not None and (since or name or route or json):
+        raise wrong_value("BATCH", "--since, --name, --route and --json are for all batches.")
+    if batch is None and report:
+        raise wrong_value("--report", "it is for one batch; --json is for all.")
+    from .summary import Files, show_batch, show_overview
+
+    files = Files.dated(json or report, html, force=force)
+    if files.data != STDOUT:
+        checked_file("--json" if json else "--report", files.data)
+    checked_file("--html", files.html)
     with _open(queue) as jobs:
-        from ....pipelines.jobs.summary import report_of
-        from ...render import batch_summary
-        from ...render.queue import outlook
+        if batch is not None:
+            status = show_batch(jobs, batch, _known(jobs, batch), files)
+        else:
+            from ....pipelines.jobs.overview import Selection
+            from ....pipelines.jobs.queue.schedule import parse_since
 
-        rows = _known(jobs, batch)
-        summed, out = replace(report_of(rows), command=command_line()), screen(report)
-        _store(summed, batch, report, html, force=force)
-        for line in batch_summary.table(summed, columns_of(out)):
-            say(line, out)
-        tell(batch_summary.totals(summed, not_reached="open"), out)
-        tell(outlook(jobs, rows), out)
-        tell(batch_summary.failures(summed), sys.stderr)
-    raise typer.Exit(Exit.SOME_FAILED if summed.failures else Exit.DONE)
-
-
-def _store(
-    summed: "BatchReport", batch: str, report: Path | None, html: Path | None, *, force: bool
-) -> None:
-    """Write the requested files, unless one of them exists. Raises OccupiedError."""
-    from ....pipelines.results.output_file import check_free
-
-    for file in (report, html):
-        if file and file != STDOUT:
-            check_free(file, replace=force, sources=())
-    if report:
-        write_report(summed, report)
-    if html:
-        from ....pipelines.report.codec import as_stored
-        from ...render.report import page
-
-        size = save_page(page([as_stored(summed, Path(batch))]), html)
-        say(written(html, size), screen(report))
+            start = parse_since(since, datetime.now().astimezone()) if since else None
+            status = show_overview(jobs, Selection(start, name, route), files)
+    raise typer.Exit(status)
 
 
 @app.command(epilog=_example("cancel 20261121-k7m2pq/00012"))
@@ -194,8 +202,9 @@ def retry(batch: Jobs, queue: QueueOption = None) -> None:
 def run_now(batch: Jobs, queue: QueueOption = None) -> None:
     """Start jobs now that would start later.
 
-    They wait for a time, for a window, or because they were put off, as while a disk is full. They
-    keep their priority. After 'jobs pause', none starts before 'jobs resume'.
+    They wait for a time, for a window, because they are held, or because they were put off, as
+    while a disk is full. They keep their priority. After 'jobs pause', none starts before 'jobs
+    resume'.
 
     Exit status: 0 they may start, as far as there were some; 2 there is no such batch or job, or
     the queue cannot be used.
@@ -207,6 +216,59 @@ def run_now(batch: Jobs, queue: QueueOption = None) -> None:
             from ...render.pending_jobs import PAUSED
 
             say(PAUSED.capitalize(), sys.stdout)
+
+
+@app.command(epilog=_example("hold 20261121-k7m2pq"))
+def hold(batch: Jobs, queue: QueueOption = None) -> None:
+    """Let jobs that have not started wait until a user starts them.
+
+    'jobs run-now' starts them, and 'jobs move --at' gives them a time. Those that run go on.
+
+    Exit status: 0 held, as far as there were some; 2 there is no such batch or job, or the queue
+    cannot be used.
+    """
+    with _open(queue) as jobs:
+        _known(jobs, batch)
+        say(f"{counted(jobs.hold(batch), 'job')} held", sys.stdout)
+
+
+@app.command(epilog=_example("move 20261121-k7m2pq --window night"))
+def move(
+    batch: Jobs,
+    priority: Annotated[
+        Priority | None,
+        typer.Option(metavar="urgent|normal|low", help="Which jobs go first."),
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(metavar="HH:MM-HH:MM|night", help="Start them only at these times of day."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Start none before HH:MM, or before an ISO date."),
+    ] = None,
+    queue: QueueOption = None,
+) -> None:
+    """Change when jobs that have not started may start.
+
+    What is not named stays as it is; 'jobs run-now' takes a window and a time away.
+
+    Exit status: 0 moved, as far as there were some; 2 there is no such batch or job, or the queue
+    cannot be used.
+    """
+    if not (priority or window or at):
+        raise wrong_value("BATCH", "give --priority, --window or --at.")
+    with _open(queue) as jobs:
+        from ....pipelines.jobs.queue.schedule import StartWindow, parse_time
+
+        _known(jobs, batch)
+        moved = jobs.move(
+            batch,
+            priority=priority,
+            window=str(StartWindow.parse(window)) if window else None,
+            not_before=parse_time(at, datetime.now().astimezone()) if at else None,
+        )
+        say(f"{counted(moved, 'job')} moved", sys.stdout)
 
 
 @app.command(epilog=_example("pause"))
@@ -242,6 +304,8 @@ def prune(
     queue: QueueOption = None,
 ) -> None:
     """Forget jobs that ended long ago; their results stay.
+
+    A batch with jobs that have not ended is kept whole.
 
     Exit status: 0 forgotten, as far as there were some; 2 the queue cannot be used.
     """

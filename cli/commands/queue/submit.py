@@ -2,7 +2,8 @@
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,8 @@ from ...render.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
-    from ....pipelines.jobs.queue.job import Submitted
+    from ....pipelines.jobs.queue.job import JobRow, Submitted
+    from ....pipelines.jobs.queue.queue import Queue
 
 EXAMPLE = """\b
 Examples:
@@ -90,9 +92,10 @@ def submit(
                 established=found.established,
             )
             workers = jobs.workers()
+            known = _rows_of(jobs, submitted.open_already)
     if submitted.added:
         say(submitted.batch, sys.stdout)
-    tell(_outcome(submitted), sys.stderr)
+    tell(_outcome(submitted, known), sys.stderr)
     tell(passed_over(found.skipped), sys.stderr)
     tell(left_out(found.skipped, "discover"), sys.stderr)
     for refused, reason in found.refused.items():
@@ -124,8 +127,24 @@ def _queue_typed(context: typer.Context, queue: str | None) -> list[str]:
     return ["--queue", str(queue_place(queue)) if has_password(queue) else queue]
 
 
-def _outcome(submitted: "Submitted") -> Iterator[str]:
+def _outcome(submitted: "Submitted", known: "Sequence[JobRow]") -> Iterator[str]:
+    """Return what was queued, and which open jobs do the rest of the work already."""
+    from ...render.queue import state_text
+
     yield f"{counted(submitted.added, 'study', 'studies')} queued"
     if submitted.known:
-        known = counted(submitted.known, "study", "studies")
-        yield f"{known} left out: submitted for the same work already"
+        left_out = counted(submitted.known, "study", "studies")
+        yield f"{left_out} left out: submitted for the same work already"
+    states = Counter((row.job.partition("/")[0], state_text(row)) for row in known)
+    for (batch, state), count in states.items():
+        yield f"{batch}: {count} {state}"
+    if first := next(iter(states), None):
+        yield (
+            f"'jobs move {first[0]}' changes their window, time or priority; 'jobs run-now' starts "
+            "them."
+        )
+
+
+def _rows_of(jobs: "Queue", names: Collection[str]) -> "list[JobRow]":
+    batches = dict.fromkeys(name.partition("/")[0] for name in names)
+    return [row for batch in batches for row in jobs.jobs(batch) if row.job in names]

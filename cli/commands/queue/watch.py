@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from ....pipelines.errors import QueueLostError
 from ....pipelines.option import Effect
 from ...errors import FOR_THE_USER, errors_reported
 from ...options.help_panels import QUEUE
-from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
+from ...options.queue import PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...options.study import ArrivingStudyOptions
 from ...options.values import wrong_value
 from ...render.skipped import passed_over
@@ -54,7 +55,18 @@ def watch(
     ] = 30.0,
     priority: PriorityOption = "normal",
     window: WindowOption = None,
-    name: BatchName = "",
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name",
+            "--batch-name",
+            metavar="PATTERN",
+            help="What 'jobs' calls the batch of a night, from noon to noon; with date fields such "
+            "as %Y-%m-%d or %G-W%V, a new name begins a new batch. No patient's name.",
+            rich_help_panel=QUEUE,
+        ),
+        Effect.HARMLESS,
+    ] = "",
 ) -> None:
     """Queue studies as they arrive in a folder, until stopped.
 
@@ -71,6 +83,7 @@ def watch(
     """
     with stop_signals() as stop, errors_reported(verbose=False):
         request = study.request((folder,), links="none")
+        from ....pipelines.jobs.queue.batch_name import BatchPattern
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.queue.queue import QueueLink
         from ....pipelines.jobs.submission import (
@@ -81,7 +94,7 @@ def watch(
 
         if request.result:
             raise wrong_value("--output", "more than one study may arrive; name a folder.")
-        scheduling = scheduling_of(priority, window)
+        scheduling, pattern = scheduling_of(priority, window), BatchPattern.parse(name)
         arrivals, complaints, passing = Arrivals(settle), Complaints(settle), Complaints(settle)
         search = request.search_again_and_again()
         with closing(QueueLink(queue_place(queue))) as link:
@@ -103,9 +116,13 @@ def watch(
                     ready = arrivals.complete(found.jobs, found.identity, found.words)
                     took = time.monotonic() - begun
                     if ready:
-                        established = found.established
+                        now = datetime.now()
                         submitted = link.queue().submit(
-                            ready, scheduling, name=name, established=established
+                            ready,
+                            scheduling,
+                            name=pattern.name(now),
+                            joins=f"watch {request.output} {pattern.period(now)}",
+                            established=found.established,
                         )
                         arrivals.handed_over(ready)
                         _log_batch(submitted)

@@ -197,12 +197,16 @@ class Claims:
         """Queue the waiting jobs that are due.
 
         A job is also due if the database's clock was set back since the job was last updated, which
-        is when its delay began.
+        is when its delay began. A job without a time is held, and stays so.
         """
         jobs, now = self._tables.jobs.c, self._tables.now()
         was_set_back = jobs.updated_at > now + int(SLACK_SECONDS * 1000)
         is_due = sa.or_(jobs.delay_until_epoch_ms <= now, was_set_back)
-        where = [*self._tables.of_batch("", ["waiting"]), is_due]
+        where = [
+            *self._tables.of_batch("", ["waiting"]),
+            jobs.delay_until_epoch_ms.isnot(None),
+            is_due,
+        ]
         with self._tables.translating_errors():
             self._tables.change(where, {"status": NAMES["queued"]})
 

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 from ....engine.decoding import FieldError, decode, decode_known, parse
@@ -18,6 +18,7 @@ JobState: TypeAlias = Literal[
 ]
 STATES: tuple[JobState, ...] = get_args(JobState)
 OPEN: tuple[JobState, ...] = ("waiting", "queued", "running")
+ENDED: tuple[JobState, ...] = tuple(state for state in STATES if state not in OPEN)
 ENDED_BADLY: tuple[JobState, ...] = ("failed", "given up", "cancelled")
 
 Passage: TypeAlias = Literal["receive", "send"]
@@ -28,17 +29,31 @@ Interval: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
+class JobPaths:
+    """Files of a job, for display; "" if they cannot be read.
+
+    model: path of the model. inputs: folder of the scans, without the part that the result's path
+    repeats. output: folder of the results.
+    """
+
+    model: str = ""
+    inputs: str = ""
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class BatchCount:
     """Number of jobs of a batch by state.
 
     batch: number of the batch. name: as given by the user. submitted: seconds since 1970. jobs:
-    counts by state.
+    counts by state. work: files of its first job.
     """
 
     batch: str
     name: str
     submitted: float
     jobs: Mapping[JobState, int]
+    work: JobPaths = JobPaths()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +61,18 @@ class OpenJobs:
     """Number of open jobs of one state and scheduling class.
 
     count: number of jobs. state: their state. window: window of the day in which they may start; ""
-    is any time. until: earliest start, in seconds since 1970; None if they do not wait.
+    is any time. until: earliest start, in seconds since 1970; None if they do not wait for a time.
     """
 
     count: int
     state: JobState
     window: str = ""
     until: float | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether they wait until a user gives them a time."""
+        return self.state == "waiting" and self.until is None
 
 
 NOT_RECORDED = "not recorded"
@@ -68,7 +88,9 @@ class JobRow:
     before. not_before: None for any time. payload: the job as JSON. result:
     record of the worker, in the form of `study_row.to_json`; empty until the job ended.
     established: how the model's reading was verified. passages: intervals in which a node received
-    the files and sent the result. deferred: why it was last deferred; "" if it was not.
+    the files and sent the result. deferred: why it was last deferred; "" if it was not. name: of
+    its batch, as given by the user. route: AE title at which a node received its study; "" for
+    others.
     """
 
     job: str
@@ -85,6 +107,8 @@ class JobRow:
     established: str = NOT_RECORDED
     passages: Mapping[Passage, Interval] = field(default_factory=dict[Passage, Interval])
     deferred: str = ""
+    name: str = ""
+    route: str = ""
 
     @property
     def number(self) -> str:
@@ -100,6 +124,11 @@ class JobRow:
     def asked(self) -> Mapping[str, Any]:
         """Fields of the job, as far as they can be read; for display only."""
         return json_object(self.payload)
+
+    @property
+    def work(self) -> JobPaths:
+        """Model and folders, for display."""
+        return work_of(self.payload)
 
     @property
     def seconds(self) -> float:
@@ -165,13 +194,15 @@ class Submitted:
     """Outcome of a submission.
 
     batch: number of the batch. added: number of new jobs. known: number of jobs whose work was open
-    already. jobs: all jobs, as `<batch>/<number>`, by the key of their work.
+    already. jobs: all jobs, as `<batch>/<number>`, by the key of their work. open_already: those
+    whose work was open already.
     """
 
     batch: str
     added: int
     known: int
     jobs: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+    open_already: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +223,18 @@ def json_object(text: Any) -> dict[str, Any]:
     except (ValueError, TypeError, RecursionError):
         return {}
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def work_of(payload: str) -> JobPaths:
+    """Return the files of a job's text, as far as they can be read."""
+    asked = json_object(payload)
+    files, study = asked.get("files"), PurePosixPath(str(asked.get("study", "")))
+    first = cast("list[Any]", files)[0] if isinstance(files, list) and files else ""
+    folder, above = PurePosixPath(str(first)).parent.parts, study.parent.parts
+    if above and folder[-len(above) :] == above:
+        folder = folder[: -len(above)]
+    inputs = str(PurePosixPath(*folder)) if first else ""
+    return JobPaths(str(asked.get("model", "")), inputs, str(asked.get("output", "")))
 
 
 _LISTED = 6

@@ -1,5 +1,6 @@
 """The job queue as users see it: submit, list, cancel, retry, pause, prune."""
 
+import hashlib
 import json
 import secrets
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from ...errors import QueueError
 from .job import (
+    ENDED,
     ENDED_BADLY,
     NOT_RECORDED,
     OPEN,
@@ -28,13 +30,15 @@ from .job import (
     StudyJob,
     Submitted,
     json_object,
+    work_of,
 )
 from .liveness import living_workers
 from .location import QueuePlace
-from .schedule import SchedulingClass
+from .schedule import Priority, SchedulingClass
 from .store import (
     APPLICATION,
     DEFERRED,
+    JOINS,
     NAMES,
     PASSED,
     PAUSED,
@@ -88,6 +92,8 @@ def _job_row(row: WorkflowStatus, inputs: Any, output: Any) -> JobRow:
         established=str(about.get("established", NOT_RECORDED)),
         passages=_passages(about.get(PASSED)),
         deferred=str(about.get(DEFERRED, "")),
+        name=str(about.get("name", "")),
+        route=str(about.get("route", "")),
     )
 
 
@@ -143,25 +149,39 @@ class Queue:
         self._tables = tables
 
     def batches(self) -> list[BatchCount]:
-        """Return all batches, oldest first."""
+        """Return all batches, oldest first; model and folders are those of the first job."""
         jobs = self._tables.jobs.c
         batch = sa.func.substr(jobs.workflow_uuid, 1, _BATCH_LENGTH)
         about = sa.func.min(sa.cast(jobs.attributes, sa.Text))
         query = (
-            sa.select(batch, jobs.status, sa.func.count(), sa.func.min(jobs.created_at), about)
+            sa.select(
+                batch,
+                jobs.status,
+                sa.func.count(),
+                sa.func.min(jobs.created_at),
+                about,
+                sa.func.min(jobs.workflow_uuid),
+            )
             .where(jobs.application_name == APPLICATION)
             .group_by(batch, jobs.status)
         )
-        with self._tables.translating_errors():
-            rows = self._tables.read(query)
         counts: dict[str, BatchCount] = {}
-        for name, status, count, created, attributes in rows:
-            label, submitted = str(json_object(attributes).get("name", "")), seconds_of(created)
-            state, moment = state_of(status), submitted or 0.0
-            before = counts.get(name, BatchCount(name, label, moment, {}))
-            states: dict[JobState, int] = {**before.jobs, state: before.jobs.get(state, 0) + count}
-            counts[name] = BatchCount(name, label, min(before.submitted, moment), states)
-        return sorted(counts.values(), key=lambda count: count.submitted)
+        firsts: dict[str, str] = {}
+        with self._tables.translating_errors():
+            for name, status, count, created, attributes, first in self._tables.read(query):
+                label, submitted = str(json_object(attributes).get("name", "")), seconds_of(created)
+                state, moment = state_of(status), submitted or 0.0
+                before = counts.get(name, BatchCount(name, label, moment, {}))
+                number = before.jobs.get(state, 0) + count
+                states: dict[JobState, int] = {**before.jobs, state: number}
+                counts[name] = BatchCount(name, label, min(before.submitted, moment), states)
+                firsts[name] = min(firsts.get(name, first), first)
+            inputs = self._texts(self._tables.inputs.c.inputs, list(firsts.values()))
+        found = (
+            replace(count, work=work_of(payload_of(inputs.get(firsts[name]))))
+            for name, count in counts.items()
+        )
+        return sorted(found, key=lambda count: count.submitted)
 
     def jobs(self, batch: str, states: Collection[JobState] = ()) -> list[JobRow]:
         """Return the jobs of a batch, or the one `<batch>/<number>`, in order; "" is any batch.
@@ -170,6 +190,21 @@ class Queue:
         """
         with self._tables.translating_errors():
             return self._rows(self._tables.list_jobs(batch, states))
+
+    def jobs_since(self, moment: datetime | None) -> list[JobRow]:
+        """Return the open jobs, and those that ended since a time of this host's clock; None lists
+        all that ended.
+        """
+        with self._tables.translating_errors():
+            after = None
+            if moment:
+                milliseconds = self._tables.database_time(moment)
+                after = datetime.fromtimestamp(milliseconds / 1000, UTC)
+            listed = self._tables.list_jobs("", OPEN)
+            listed += self._tables.list_jobs("", ENDED, ended_after=after)
+            # A job that ended between the two queries is in both.
+            latest = {row.workflow_id: row for row in listed}
+            return self._rows([latest[job] for job in sorted(latest)])
 
     def _rows(self, listed: Sequence[WorkflowStatus]) -> list[JobRow]:
         ids = [row.workflow_id for row in listed]
@@ -192,8 +227,11 @@ class Queue:
             return [row for row in self._rows(listed) if row.deferred]
 
     def open_jobs(self, batch: str = "") -> tuple[OpenJobs, ...]:
-        """Count the open jobs of a batch by state and scheduling class; "" is any batch."""
+        """Count the open jobs of a batch by state, scheduling class and whether they are held; ""
+        is any batch.
+        """
         jobs = self._tables.jobs.c
+        kind = jobs.status, jobs.queue_name, jobs.delay_until_epoch_ms.is_(None)
         query = (
             sa.select(
                 jobs.status,
@@ -202,8 +240,8 @@ class Queue:
                 sa.func.min(jobs.delay_until_epoch_ms),
             )
             .where(*self._tables.of_batch(batch, OPEN))
-            .group_by(jobs.status, jobs.queue_name)
-            .order_by(jobs.status, jobs.queue_name)
+            .group_by(*kind)
+            .order_by(*kind)
         )
         with self._tables.translating_errors():
             rows = self._tables.read(query)
@@ -239,38 +277,39 @@ class Queue:
         scheduling: SchedulingClass,
         *,
         name: str = "",
+        route: str = "",
+        joins: str = "",
         not_before: datetime | None = None,
         established: str = NOT_RECORDED,
         received: Mapping[str, Interval] | None = None,
     ) -> Submitted:
-        """Add jobs as one batch, all or none, except those whose work is open already.
+        """Add jobs to one batch, all or none, except those whose work is open already.
 
-        not_before: by this host's clock. established: how the model's reading was verified, in
-        words. received: interval in which a node received the files, by the key of the work.
+        route: AE title of a node that received the studies. joins: jobs of one model that are
+        submitted with the same text share a batch; "" makes a new one. not_before: by this host's
+        clock. established: how the model's reading was verified, in words. received: interval in
+        which a node received the files, by the key of the work.
         """
         attributes = {"name": name, "lane": str(scheduling), "established": established}
+        if route:
+            attributes["route"] = route
+        if joins and jobs:
+            shared = json.dumps([joins, jobs[0].model_sha256])
+            attributes[JOINS] = hashlib.sha256(shared.encode()).hexdigest()[:32]
         keys = {job.key(): job for job in jobs}
-        batch = f"{datetime.now():%Y%m%d}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}"
         with self._tables.translating_errors():
             self._tables.register(scheduling)
             due = self._tables.database_time(not_before) if not_before else None
             while True:
                 known = self.open_keys()
-                new = [key for key in keys if key not in known]
-                added = {key: f"{batch}/{number:05}" for number, key in enumerate(new, start=1)}
-                rows = [
-                    (
-                        _options(added[key], {**attributes, **_received(received, key)}, key),
-                        keys[key],
-                    )
-                    for key in new
-                ]
+                new = {key: job for key, job in keys.items() if key not in known}
                 try:
-                    self._add(rows, batch, due)
+                    batch, added = self._add(new, attributes, received or {}, due)
                 except error.DBOSQueueDeduplicatedError:
                     continue  # another submission was faster
                 ids = {key: added.get(key) or known[key] for key in keys}
-                return Submitted(batch, len(new), len(jobs) - len(new), ids)
+                before = tuple(ids[key] for key in keys if key not in added)
+                return Submitted(batch, len(new), len(jobs) - len(new), ids, before)
 
     def record_sent(self, job: str, interval: Interval) -> None:
         """Record the interval in which a node sent a job's result."""
@@ -300,7 +339,9 @@ class Queue:
         with self._tables.translating_errors():
             sooner = 0
             if batch.partition("/")[0] in deferred:
-                sooner = self._tables.change(self._tables.of_batch(batch, ["waiting"]), _SOONER)
+                is_timed = self._tables.jobs.c.delay_until_epoch_ms.isnot(None)
+                waiting = [*self._tables.of_batch(batch, ["waiting"]), is_timed]
+                sooner = self._tables.change(waiting, _SOONER)
             for scheduling in {row.scheduling for row in rows}:
                 self._tables.register(scheduling)
             while True:
@@ -315,7 +356,7 @@ class Queue:
     def run_now(self, batch: str) -> int:
         """Let the waiting jobs of a batch, or one job, start now, and return their number.
 
-        They may wait for a time, for a window of the day, or because they were deferred.
+        They may wait for a time, for a window of the day, or because they were deferred or held.
         """
         name, sooner = self._tables.jobs.c.queue_name, 0
         with self._tables.translating_errors():
@@ -328,6 +369,47 @@ class Queue:
                 where = [*self._tables.of_batch(batch, states), name == found]
                 sooner += self._tables.change(where, {**_SOONER, "queue_name": str(always)})
         return sooner
+
+    def hold(self, batch: str) -> int:
+        """Let the jobs of a batch, or one job, that have not started wait until `run_now` or `move`
+        gives them a time, and return their number.
+        """
+        with self._tables.translating_errors():
+            where = self._tables.of_batch(batch, ["waiting", "queued"])
+            held = {"status": NAMES["waiting"], "delay_until_epoch_ms": None}
+            return self._tables.change(where, held)
+
+    def move(
+        self,
+        batch: str,
+        *,
+        priority: Priority | None = None,
+        window: str | None = None,
+        not_before: datetime | None = None,
+    ) -> int:
+        """Change when the jobs of a batch, or one job, that have not started may start; return
+        their number.
+
+        priority, window: of their new scheduling class, where not None. not_before: earliest start
+        by this host's clock; None leaves those that wait or are held as they are.
+        """
+        name, moved = self._tables.jobs.c.queue_name, 0
+        with self._tables.translating_errors():
+            later: dict[str, Any] = {}
+            if not_before:
+                due = self._tables.database_time(not_before)
+                later = {"status": NAMES["waiting"], "delay_until_epoch_ms": due}
+            waiting = self._tables.of_batch(batch, ["waiting", "queued"])
+            for (found,) in self._tables.read(sa.select(name).where(*waiting).distinct()):
+                before = SchedulingClass.parse(str(found))
+                after = SchedulingClass(
+                    before.priority if priority is None else priority,
+                    before.window if window is None else window,
+                )
+                self._tables.register(after)
+                values = {**later, "queue_name": str(after)}
+                moved += self._tables.change([*waiting, name == found], values)
+        return moved
 
     def _texts(self, column: Any, jobs: Sequence[str]) -> dict[str, Any]:
         """Read a column of inputs or outputs by job, as text, which nothing unpickles."""
@@ -360,11 +442,15 @@ class Queue:
             return connection.execute(update, each).rowcount
 
     def prune(self, before: datetime) -> int:
-        """Delete jobs that ended before a time of this host's clock, and return their number."""
+        """Delete jobs that ended before a time of this host's clock, and return their number.
+
+        A batch with open jobs keeps all of its jobs.
+        """
         with self._tables.translating_errors():
             moment = datetime.fromtimestamp(self._tables.database_time(before) / 1000, UTC)
             listed = self._tables.list_jobs("", ended_before=moment)
-            ids = [row.workflow_id for row in listed]
+            kept = {_batch_of(row) for row in self._tables.list_jobs("", OPEN)}
+            ids = [row.workflow_id for row in listed if _batch_of(row) not in kept]
             for some in _portions(ids):
                 self._tables.client.delete_workflows(some)
         return len(ids)
@@ -380,22 +466,56 @@ class Queue:
             self._tables.client.delete_queue(PAUSED)
 
     def _add(
-        self, rows: Sequence[tuple[EnqueueOptions, StudyJob]], batch: str, due: int | None
-    ) -> None:
-        """Add jobs; due: earliest start by the database's clock.
+        self,
+        jobs: Mapping[str, StudyJob],
+        attributes: Mapping[str, Any],
+        received: Mapping[str, Interval],
+        due: int | None,
+    ) -> tuple[str, dict[str, str]]:
+        """Add jobs by key; return their batch, and their names by key.
 
-        The client's own delay would be by this host's clock.
+        due: earliest start by the database's clock. The client's own delay would be by this host's
+        clock.
         """
         with self._tables.begin() as connection:
-            for options, job in rows:
+            batch, count = self._joined(connection, attributes.get(JOINS))
+            added = {key: f"{batch}/{number:05}" for number, key in enumerate(jobs, count + 1)}
+            for key, job in jobs.items():
+                passed = {PASSED: {"receive": received[key]}} if key in received else {}
+                options = _options(added[key], {**attributes, **passed}, key)
                 self._tables.client.enqueue_in_transaction(connection, options, job.to_json())
             if due is not None:
                 later = {"status": NAMES["waiting"], "delay_until_epoch_ms": due}
-                self._tables.change(self._tables.of_batch(batch), later, within=connection)
+                names = self._tables.jobs.c.workflow_uuid
+                for some in _portions(list(added.values())):
+                    self._tables.change([names.in_(some)], later, within=connection)
+        return batch, added
+
+    def _joined(self, connection: sa.Connection, joins: str | None) -> tuple[str, int]:
+        """Return the batch that jobs join, and the number of its last job; 0 for a new batch.
+
+        The transaction holds the batch from here on, so that no other one adds to it.
+        """
+        jobs = self._tables.jobs
+        name = jobs.c.workflow_uuid
+        first = None
+        if joins:
+            noted = sa.cast(jobs.c.attributes, sa.Text).contains(json.dumps(joins))
+            query = sa.select(sa.func.min(name)).where(*self._tables.of_batch(""), noted)
+            first = connection.execute(query).scalar()
+        if first is None:
+            return (
+                f"{datetime.now():%Y%m%d}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}",
+                0,
+            )
+        connection.execute(sa.update(jobs).where(name == first).values(priority=jobs.c.priority))
+        batch = str(first).partition("/")[0]
+        query = sa.select(sa.func.max(name)).where(*self._tables.of_batch(batch))
+        return batch, int(str(connection.execute(query).scalar()).partition("/")[2])
 
 
-def _received(received: Mapping[str, Interval] | None, key: str) -> dict[str, Any]:
-    return {PASSED: {"receive": received[key]}} if received and key in received else {}
+def _batch_of(row: WorkflowStatus) -> str:
+    return row.workflow_id.partition("/")[0]
 
 
 def _options(job: str, attributes: dict[str, Any], key: str) -> EnqueueOptions:

@@ -67,6 +67,32 @@ class StartWindow:
         return clock >= self.opens or clock < self.closes
 
 
+def parse_since(text: str, now: datetime) -> datetime:
+    """Parse `HH:MM` (the last such time), `yesterday` (24 hours ago) or ISO 8601, local unless it
+    names a zone.
+
+    now: with a zone. Raises SettingsError for what is none of these, or is to come.
+    """
+    if text == "yesterday":
+        return now - timedelta(days=1)
+    try:
+        clock = time.fromisoformat(text) if len(text) <= len("HH:MM:SS") else None
+        moment = datetime.fromisoformat(text) if clock is None else None
+    except ValueError as error:
+        raise SettingsError(
+            f"{text!r} is not a time such as 18:00, yesterday or 2026-12-24T18:00."
+        ) from error
+    if moment is None:
+        today = datetime.combine(now.date(), clock or time())
+        days = today, today - timedelta(days=1)
+    else:
+        days = (moment,)
+    for day in days:
+        if (past := day.astimezone()) <= now:
+            return past
+    raise SettingsError(f"{text} is to come; give a time that is past.")
+
+
 def parse_time(text: str, now: datetime) -> datetime:
     """Parse `HH:MM` (the next such time) or ISO 8601, local unless it names a zone.
 

@@ -39,8 +39,9 @@ STATES: dict[str, JobState] = {
 }
 NAMES = {state: name for name, state in STATES.items()}
 
-PASSED, DEFERRED = "passages", "put off"
-"""Attributes of a job: the intervals that a node recorded, and why the job was last deferred."""
+PASSED, DEFERRED, JOINS = "passages", "put off", "joins"
+"""Attributes of a job: the intervals that a node recorded, why the job was last deferred, and what
+the jobs of a batch have in common that later submissions join."""
 
 PRIVATE: Mapping[str, Mapping[str, str]] = {
     "workflow_status": {
@@ -241,17 +242,19 @@ class QueueTables:
         *,
         among: Sequence[str] = (),
         ended_before: datetime | None = None,
+        ended_after: datetime | None = None,
     ) -> list[WorkflowStatus]:
         """Return the jobs of a batch, or the one `<batch>/<number>`, in order; "" is any batch.
 
         states, among: only jobs in one of these states, or with one of these names, if given.
-        ended_before: by the database's clock.
+        ended_before, ended_after: by the database's clock.
         """
         found = self.client.list_workflows(
             workflow_ids=[batch] if "/" in batch else [*among] or None,
             workflow_id_prefix=f"{batch}/" if batch and "/" not in batch else None,
             status=[NAMES[state] for state in states] or None,
             completed_before=ended_before.isoformat() if ended_before else None,
+            completed_after=ended_after.isoformat() if ended_after else None,
             application_name=APPLICATION,
             load_input=False,
             load_output=False,

@@ -124,7 +124,8 @@ class QueueSource:
     def _is_empty(self) -> bool:
         """Return whether nothing more is to come, and report it. Raises QueueLostError."""
         left = self.jobs.left()
-        if any(self._settings.waits or job.state == "running" for job in left):
+        waits = self._settings.waits
+        if any((waits and not job.is_held) or job.state == "running" for job in left):
             return False
         self._tell(NothingLeft(left, self.jobs.is_paused()))
         return True

@@ -20,6 +20,7 @@ from support.waiting import eventually
 
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.pipelines.jobs.queue import claims
+from cuda_cyclegan.pipelines.jobs.queue.batch_name import BatchPattern
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
 from cuda_cyclegan.pipelines.jobs.summary import report_of
 from cuda_cyclegan.pipelines.node import submission
@@ -99,6 +100,20 @@ def test_slices_in_any_order_over_three_associations_are_one_series(world: NodeI
     world.pass_time(11)
     [queued] = world.events(Queued)
     assert queued.images == 8
+
+
+def test_the_studies_of_a_night_are_one_batch_of_their_route(world: NodeInProcess) -> None:
+    for number in range(2):
+        world.send(slices(number=number))
+        world.queue_up()
+    with open_queue(world.place) as queue:
+        [count] = queue.batches()
+        assert (count.name, count.jobs) == ("node NODE", {"queued": 2})
+        assert {row.route for row in queue.jobs(count.batch)} == {"NODE"}
+        world.with_route(batch=BatchPattern("CT of %Y"))
+        world.send(slices(number=2))
+        world.queue_up()
+        assert [count.name[:6] for count in queue.batches()] == ["node N", "CT of "]
 
 
 def test_a_clock_that_is_set_back_holds_up_no_study(world: NodeInProcess) -> None:

@@ -62,7 +62,7 @@ def test_a_large_batch_is_watched_by_the_jobs_that_run(world: QueueWorld) -> Non
     world.scans(30)
     batch = world.submit()
     with open_queue(queue_place(world.queue)) as queue:
-        assert len(fitting(queue, batch, 40)) == 34
+        assert len(fitting(queue, batch, 40)) == 37
         with open_tables(queue_place(world.queue), create=False) as tables:
             claims = Claims(tables, "one")
             for _ in range(20):
@@ -141,6 +141,42 @@ def test_jobs_that_wait_are_started_now(world: QueueWorld) -> None:
     assert world.did("jobs", "run-now", batch) == "1 job may start now\n"
     world.work()
     assert world.states(batch) == ["done"] * 2
+
+
+def test_jobs_are_held_and_moved(world: QueueWorld) -> None:
+    world.scans(2)
+    batch = world.submit()
+    assert world.did("jobs", "hold", batch) == "2 jobs held\n"
+    assert "2 jobs held until 'jobs run-now' or 'jobs move'" in world.did("jobs")
+    world.work()
+    assert world.states(batch) == ["waiting"] * 2
+    assert world.did("jobs", "run-now", f"{batch}/00001") == "1 job may start now\n"
+    moving = ["--at", "2100-01-01T00:00", "--window", "night", "--priority", "low"]
+    assert world.did("jobs", "move", f"{batch}/00002", *moving) == "1 job moved\n"
+    first, second = world.jobs(batch)
+    assert (first["state"], first["priority"]) == ("queued", "normal")
+    assert (second["state"], second["window"], second["priority"]) == (
+        "waiting",
+        "19:00-07:00",
+        "low",
+    )
+    assert second["not_before"].startswith("2100-01-01T00:00")
+    for wrong in ([], ["--window", "x"], ["--at", "x"]):
+        assert world.run("jobs", "move", batch, *wrong).exit_code == 2
+    world.work()
+    assert world.states(batch) == ["done", "waiting"]
+
+
+def test_jobs_show_their_model_and_folders(world: QueueWorld) -> None:
+    world.scans(1)
+    batch = world.submit("--name", "evening")
+    about = f"{batch} evening {world.inputs} by {world.model.stem} to {world.output}"
+    assert about in world.did("jobs")
+    shown = world.did("jobs", batch)
+    for line in (f"Model: {world.model}", f"Scans: {world.inputs}", f"Results: {world.output}"):
+        assert line in shown
+    [listed] = json.loads(world.did("jobs", "--json"))["batches"]
+    assert listed["output"] == str(world.output)
 
 
 def test_a_job_that_kills_its_workers_is_given_up(world: QueueWorld) -> None:

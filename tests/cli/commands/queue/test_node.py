@@ -73,6 +73,7 @@ def test_check_is_content_with_destinations_that_answer(world: NodeWorld) -> Non
         ("tls = true", "sends over TLS, which needs --tls-certificate"),
         ('window = "noon"', "is not a window of times"),
         ('modality = "1"', "no list of modalities"),
+        ('batch-name = "%H"', "'%H' is no date field"),
         ("allow-uneven = 1", "allow-uneven must be true or false"),
     ],
 )

@@ -56,6 +56,16 @@ def test_what_cannot_have_the_format_is_not_queued_and_said(world: QueueWorld) -
     assert "1 study queued" in submitted.stderr
 
 
+def test_what_is_queued_already_is_named_with_what_changes_it(world: QueueWorld) -> None:
+    world.scans(2)
+    batch = world.submit("--window", "03:00-03:01")
+    paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
+    told = world.run("submit", *paths, "--window", "04:00-04:01").stderr
+    assert "2 studies left out: submitted for the same work already" in told
+    assert f"{batch}: 2 queued for 03:00-03:01" in told
+    assert f"'jobs move {batch}' changes their window, time or priority" in told
+
+
 @pytest.mark.process
 def test_watch_queues_no_scan_whose_result_another_would_overwrite(world: QueueWorld) -> None:
     world.inputs.mkdir()
@@ -78,7 +88,7 @@ def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
     for name in ("a.nii", "b.nii"):
         scan(world.folder / name).rename(world.inputs / name)  # whole at once
         log += wait_for(watch, "1 study queued")
-    assert len(world.did("jobs").splitlines()) == 5
+    assert len(world.did("jobs").splitlines()) == 4  # both are in the batch of the night
     watch.terminate()
     _, last = watch.communicate()
     assert "queued" not in last

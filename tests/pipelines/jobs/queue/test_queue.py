@@ -3,6 +3,7 @@
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from support.queue_jobs import NORMAL, jobs, pass_time, states, study_job
 
 from cuda_cyclegan.pipelines.errors import QueueError, QueueLostError
 from cuda_cyclegan.pipelines.jobs.queue.claims import DEFER_SECONDS, SLACK_SECONDS, Claims
-from cuda_cyclegan.pipelines.jobs.queue.job import Retried, StudyJob, Submitted
+from cuda_cyclegan.pipelines.jobs.queue.job import JobPaths, Retried, StudyJob, Submitted
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
@@ -419,14 +420,107 @@ def test_pruning_forgets_what_ended_and_nothing_else(
     queue: Queue, tables: QueueTables, tmp_path: Path
 ) -> None:
     batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
+    other = queue.submit(jobs(tmp_path, 1, output="/b"), SchedulingClass("urgent")).batch
     claims = Claims(tables, "one")
-    claim = claims.take(NORMAL)
-    assert claim
-    claims.acknowledge(claim, {}, well=True)
+    for scheduling in (NORMAL, SchedulingClass("urgent")):
+        claim = claims.take(scheduling)
+        assert claim
+        claims.acknowledge(claim, {}, well=True)
     now = datetime.now().astimezone()
     assert queue.prune(now - timedelta(days=1)) == 0
     assert queue.prune(now + timedelta(minutes=1)) == 1
-    assert states(queue, batch) == ["queued"]
+    assert states(queue, other) == []
+    assert states(queue, batch) == ["done", "queued"]
+
+
+def test_held_jobs_wait_for_a_user_whatever_the_clock_shows(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
+    assert queue.hold(f"{batch}/00002") == 1
+    claims = Claims(tables, "one")
+    pass_time(tables, -YEAR)
+    claims.wake()
+    pass_time(tables, 2 * YEAR)
+    claims.wake()
+    assert states(queue, batch) == ["queued", "waiting"]
+    assert {(one.count, one.state, one.is_held) for one in queue.open_jobs()} == {
+        (1, "queued", False),
+        (1, "waiting", True),
+    }
+    assert queue.run_now(batch) == 1
+    assert states(queue, batch) == ["queued", "queued"]
+
+
+def test_jobs_move_to_another_window_time_and_priority(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    batch = queue.submit(jobs(tmp_path, 3), NORMAL).batch
+    claims = Claims(tables, "one")
+    assert claims.take(NORMAL)
+    assert queue.move(batch, window="19:00-07:00") == 2
+    assert queue.move(f"{batch}/00003", priority="urgent") == 1
+    assert [str(row.scheduling) for row in queue.jobs(batch)] == [
+        "normal",
+        "normal 19:00-07:00",
+        "urgent 19:00-07:00",
+    ]
+    later = datetime.now().astimezone() + timedelta(hours=1)
+    assert queue.hold(batch) == 2
+    assert queue.move(batch, not_before=later) == 2
+    assert states(queue, batch) == ["running", "waiting", "waiting"]
+    pass_time(tables, 3700)
+    claims.wake()
+    assert states(queue, batch) == ["running", "queued", "queued"]
+    assert claims.take(SchedulingClass("urgent", "19:00-07:00"))
+
+
+def test_what_was_put_off_is_started_now(queue: Queue, tables: QueueTables, tmp_path: Path) -> None:
+    batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
+    claims = Claims(tables, "one")
+    claim = claims.take(NORMAL)
+    assert claim
+    claims.defer(claim, "write: The disk is full.")
+    assert states(queue, batch) == ["waiting"] * 2
+    assert queue.run_now(batch) == 2
+    assert states(queue, batch) == ["queued"] * 2
+
+
+def test_submissions_of_one_night_join_one_batch(queue: Queue, tmp_path: Path) -> None:
+    first = queue.submit(jobs(tmp_path, 2), NORMAL, joins="tonight")
+    second = queue.submit(jobs(tmp_path, 4), NORMAL, joins="tonight")
+    assert (second.batch, second.added, second.known) == (first.batch, 2, 2)
+    assert second.open_already == (f"{first.batch}/00001", f"{first.batch}/00002")
+    assert [row.number for row in queue.jobs(first.batch)] == ["00001", "00002", "00003", "00004"]
+    elsewhere = jobs(tmp_path, 1, output="/b")
+    assert queue.submit(elsewhere, NORMAL, joins="tomorrow").batch != first.batch
+    other = [replace(job, model_sha256="1" * 64, output="/c") for job in elsewhere]
+    assert queue.submit(other, NORMAL, joins="tonight").batch != first.batch
+
+
+def test_submissions_at_once_join_one_batch_without_loss(place: QueuePlace, tmp_path: Path) -> None:
+    with open_queue(place, create=True) as queue:
+        batch = queue.submit(jobs(tmp_path, 1), NORMAL, joins="tonight").batch
+
+        def submit(folder: str) -> None:
+            with open_queue(place) as other:
+                for job in jobs(tmp_path, 5, output=folder):
+                    assert other.submit([job], NORMAL, joins="tonight").batch == batch
+
+        threads = [threading.Thread(target=submit, args=(f"/{name}",)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [row.number for row in queue.jobs(batch)] == [f"{n:05}" for n in range(1, 22)]
+
+
+def test_batches_show_their_model_and_folders(queue: Queue, tmp_path: Path) -> None:
+    (tmp_path / "anna").mkdir()
+    (tmp_path / "anna" / "t1.nii").touch()
+    queue.submit([study_job(tmp_path / "anna" / "t1.nii", study="anna/t1.nii")], NORMAL)
+    [count] = queue.batches()
+    assert count.work == JobPaths("/model.safetensors", str(tmp_path), "/results")
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuda_cyclegan.pipelines.errors import SettingsError
-from cuda_cyclegan.pipelines.jobs.queue.schedule import StartWindow, parse_time
+from cuda_cyclegan.pipelines.jobs.queue.schedule import StartWindow, parse_since, parse_time
 
 DAY = datetime(2026, 11, 20)
 
@@ -39,6 +39,17 @@ def test_a_window_opens_and_closes_on_the_minute(window: str, clock: str, is_ope
 def test_what_is_no_window_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="window"):
         StartWindow.parse(text)
+
+
+def test_a_past_time_is_the_last_of_its_kind() -> None:
+    now = datetime(2026, 11, 28, 7, 0).astimezone()
+    assert parse_since("18:00", now) == datetime(2026, 11, 27, 18, 0).astimezone()
+    assert parse_since("06:30", now) == datetime(2026, 11, 28, 6, 30).astimezone()
+    assert parse_since("yesterday", now) == now - timedelta(days=1)
+    assert parse_since("2026-11-01", now) == datetime(2026, 11, 1).astimezone()
+    for text in ("2026-12-01", "tomorrow", "25:00"):
+        with pytest.raises(SettingsError):
+            parse_since(text, now)
 
 
 @given(st.times(), st.integers(0, 1439), st.integers(0, 1439))

@@ -1,0 +1,91 @@
+"""The overview of a night by `jobs summary`."""
+
+import json
+from datetime import datetime, timedelta
+
+import pytest
+from support.queue_world import QueueWorld
+
+
+@pytest.fixture
+def night(world: QueueWorld) -> QueueWorld:
+    """Two studies translated and one failed in one batch, and one that waits in another."""
+    world.scans(2)
+    (world.inputs / "empty.nii").touch()
+    world.submit("--name", "evening")
+    world.work()
+    (world.inputs / "empty.nii").unlink()
+    world.submit("--name", "later", "--overlap", "0.5", "--at", "2100-01-01T00:00")
+    return world
+
+
+def test_a_night_is_one_table_with_failures_by_cause(night: QueueWorld) -> None:
+    told = night.run("jobs", "summary", "--since", "yesterday")
+    assert told.exit_code == 1
+    head, _, evening, later, _, total, *rest = told.stdout.splitlines()
+    assert head.split()[:5] == ["batch", "translated", "failed", "open", "busy"]
+    assert evening.split()[1:4] == ["evening", "2", "1"]
+    assert later.split()[1:3] == ["later", "2"]
+    assert total.split()[:4] == ["all", "2", "1", "2"]
+    text = "\n".join(rest)
+    assert "2 translated, 1 failed, 2 open, in 2 batches" in text
+    assert "Failures by cause: 1 unreadable" in text
+    assert "Throughput: " in text
+    assert "Later: 2 jobs wait until 2100-01-01 00:00" in text
+    assert "empty.nii: unreadable: " in told.stderr
+
+
+def test_an_overview_covers_a_name_a_route_or_a_time(night: QueueWorld) -> None:
+    assert "3 open" not in night.did("jobs", "summary", "--name", "lat*")
+    assert "2 open, in 1 batch\n" in night.did("jobs", "summary", "--name", "lat*")
+    assert "no job, in 0 batches" in night.did("jobs", "summary", "--route", "T1TOT2")
+    night.pass_time(3600)
+    moment = (datetime.now() - timedelta(minutes=30)).isoformat()
+    assert "2 open, in 1 batch\n" in night.did("jobs", "summary", "--since", moment)
+    assert night.run("jobs", "summary").exit_code == 1
+    for wrong in (
+        ["--since", "2100-01-01"],
+        ["--since", "x"],
+        ["--report", "a.json"],
+        ["x", "--name", "a"],
+    ):
+        assert night.run("jobs", "summary", *wrong).exit_code == 2
+
+
+def test_an_overview_is_stored_under_the_date(night: QueueWorld) -> None:
+    files = ["--html", f"{night.folder}/%Y-%m-%d.html", "--json", f"{night.folder}/%Y-%m-%d.json"]
+    assert night.run("jobs", "summary", *files).exit_code == 1
+    today = f"{datetime.now():%Y-%m-%d}"
+    found = json.loads((night.folder / f"{today}.json").read_text())
+    assert found["schema"] == "cuda-cyclegan/overview/1"
+    assert found["totals"] == {
+        "translated": 2,
+        "up_to_date": 0,
+        "failed": 1,
+        "cancelled": 0,
+        "open": 2,
+    }
+    assert found["causes"] == {"unreadable": 1}
+    assert [batch["name"] for batch in found["batches"]] == ["evening", "later"]
+    assert found["batches"][0]["failures"][0]["study"] == "empty.nii"
+    assert found["waiting"][0]["jobs"] == 2
+    page = (night.folder / f"{today}.html").read_text()
+    assert "1 failure" in page
+    assert page.index("1 failure") < page.index("2 jobs wait until") < page.index("evening")
+    refused = night.run("jobs", "summary", *files)
+    assert (refused.exit_code, "--force" in refused.stderr) == (2, True)
+    assert night.run("jobs", "summary", *files, "--force").exit_code == 1
+    printed = night.run("jobs", "summary", "--json", "-")
+    assert json.loads(printed.stdout)["totals"]["failed"] == 1
+
+
+def test_an_unreadable_job_stops_no_overview(night: QueueWorld) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(night.queue)) as queue, queue:
+        queue.execute("UPDATE workflow_input SET inputs = '{'")
+        queue.execute("DELETE FROM workflow_output")
+    told = night.run("jobs", "summary")
+    assert told.exit_code == 1
+    assert "in 2 batches" in told.stdout
