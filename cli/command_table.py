@@ -24,6 +24,7 @@ _MODULES = {
     "jobs": "queue.jobs",
     "watch": "queue.watch",
     "node": "queue.node",
+    "service": "queue.service",
     "doctor": "doctor",
     "bench": "bench.bench",
 }

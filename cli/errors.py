@@ -13,6 +13,7 @@ from ..io.errors import ScanError
 from ..pipelines.errors import MissingLibraryError, PipelineError
 from ..pipelines.host.memory import address_space_limit, check_address_space, is_out_of_memory
 from ..pipelines.host.thread_limits import NO_MORE_THREADS, is_out_of_threads
+from .render.service_log import journal_mark, to_file
 from .render.terminal import say, tell
 from .render.text import flagged, memory, printable, printable_lines
 
@@ -108,5 +109,7 @@ def _memory_advice() -> str:
 
 
 def complain(text: str) -> None:
-    """One sentence on stderr."""
-    tell([f"Error: {printable(flagged(text))}"], sys.stderr)
+    """Report one sentence on stderr, and in the log file of a service."""
+    line = f"Error: {printable(flagged(text))}"
+    tell([f"{journal_mark('error')}{line}"], sys.stderr)
+    to_file(line, "error", {})

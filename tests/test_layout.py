@@ -85,8 +85,8 @@ MAY_IMPORT = {
     ),
     "cli.commands.queue": (
         "cli.command_line cli.errors cli.options cli.render cli.signals engine.devices "
-        "engine.options io.dicom_network io.errors pipelines.errors pipelines.events "
-        "pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker pipelines.node "
+        "engine.options io.dicom_network io.errors io.files pipelines.errors pipelines.events "
+        "pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker pipelines.node "
         "pipelines.option pipelines.report pipelines.results pipelines.run"
     ),
     "cli.errors": "cli.render engine.errors io.errors pipelines.errors pipelines.host",

@@ -8,6 +8,7 @@ from support.product_source import ROOT, product
 OPENERS = {"io.files.regular"}
 
 OTHERS = {
+    "cli.render.log_file": "a log that is rotated, which only writes",
     "cli.render.terminal": "the null device, in place of a closed stream",
     "engine.compiler.kernel_source": "files of this package",
     "engine.cuda.kernel_archive": "files of this package",

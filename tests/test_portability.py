@@ -55,6 +55,7 @@ PLACES = {
         "os.getpgrp os.killpg os.memfd_create os.tcgetpgrp pass_fds= signal.SIGKILL "
         "start_new_session= /proc/"
     ),
+    "pipelines.host.service_manager": "socket.AF_UNIX",
     "pipelines.host.signals": "signal.ITIMER_REAL signal.SIGALRM signal.setitimer",
 }
 """Each subject's one place in a layer, and what is asked for there. A new name is a decision: what

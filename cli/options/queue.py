@@ -2,14 +2,16 @@
 
 import re
 import sys
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
 from ...pipelines.jobs.queue.schedule import Priority, SchedulingClass
 from ...pipelines.option import Effect, Option, Rules, Shown
+from ..render.service_log import LogFormat
 from ..render.terminal import tell
-from .help_panels import QUEUE
+from .help_panels import QUEUE, REPORTS
 from .values import wrong_value
 
 
@@ -61,6 +63,33 @@ WindowOption: TypeAlias = Annotated[
         Shown("Queue", metavar="HH:MM-HH:MM|night"),
         Rules(Effect.HARMLESS, of_route=True),
     ),
+]
+LogFileOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-file",
+        metavar="FILE",
+        help="Log there too; at 10 MiB it is rotated, and ten files are kept.",
+        rich_help_panel=REPORTS,
+    ),
+    Effect.WRITES,
+]
+LogFormatOption: TypeAlias = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format", metavar="text|json", help="Lines of that file.", rich_help_panel=REPORTS
+    ),
+    Effect.HARMLESS,
+]
+OnFailureOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--on-failure",
+        metavar="COMMAND",
+        help="Run this after failures, with their counts in the environment.",
+        rich_help_panel=REPORTS,
+    ),
+    Effect.LOADS_CODE,
 ]
 BatchName: TypeAlias = Annotated[
     str,

@@ -25,6 +25,7 @@ from ...pipelines.node.events import (
     TurnedAway,
 )
 from ...pipelines.timestamps import iso_time
+from .service_log import Level
 from .tables import Row, TextTable
 from .text import counted, file_size, flagged, printable, seconds
 
@@ -39,6 +40,17 @@ SCHEMA = "cuda-cyclegan/node/1"
 def line_of(event: NodeEvent) -> str:
     """Return the log line of an event."""
     return printable(flagged(_words(event)))
+
+
+def level_of(event: NodeEvent) -> Level:
+    """Return the level of an event's log line."""
+    match event:
+        case Failed() | GaveUp():
+            return "error"
+        case TurnedAway() | Held() | LeftOut() | NotSent() | NotReported() | Trouble():
+            return "warning"
+        case _:
+            return "info"
 
 
 def _words(event: NodeEvent) -> str:

@@ -11,10 +11,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
-
-from .text import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -103,11 +100,6 @@ def say(line: str, stream: TextIO) -> None:
     """Print a line and flush it."""
     stream.write(f"{line}\n")  # in one go, for others may write to the same log
     stream.flush()
-
-
-def log(text: str) -> None:
-    """Log a line with its time, for commands that run for days."""
-    say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {printable(text)}", sys.stderr)
 
 
 def tell(sentences: Iterable[str], stream: TextIO) -> None:

@@ -3,6 +3,7 @@
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -12,13 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ....pipelines.errors import ConfigError, MissingLibraryError
+from ....pipelines.host.failure_hook import FailureHook
+from ....pipelines.host.service_manager import service_of_manager
 from ....pipelines.option import Effect
 from ...errors import FOR_THE_USER, Exit, errors_reported
 from ...options.config import named_config
-from ...options.queue import QueueOption
+from ...options.queue import LogFileOption, LogFormatOption, OnFailureOption, QueueOption
 from ...options.routes import routes_of
-from ...options.values import parsed_size, wrong_value
-from ...render.terminal import columns_of, log, say
+from ...options.values import checked_file, parsed_size, wrong_value
+from ...render.service_log import log, log_file
+from ...render.terminal import columns_of, say
 from ...render.text import counted, flagged, printable
 from ...signals import stop_signals_heard_by
 
@@ -35,6 +39,19 @@ Examples, with routes in your cuda-cyclegan.toml or in the file named:
   cuda-cyclegan node --status
   cuda-cyclegan node --release T1TOT2/20261126-1f2e3d4c5b6a7988
 """
+
+GATHER_SECONDS = 600.0
+"""Time for which failures are gathered for one run of the failure hook."""
+
+_COUNTED = {
+    "Queued": "queued",
+    "SeriesTranslated": "translated",
+    "Sent": "sent",
+    "Failed": "failed",
+    "GaveUp": "undelivered",
+}
+"""Names under which events are counted for the failure hook."""
+_FAILURES = ("failed", "undelivered")
 
 STEP_SECONDS = 0.25
 """Interval between two checks for pending work."""
@@ -110,6 +127,9 @@ def node(
         typer.Option("--check", help="Ask each destination for an answer, and stop."),
         Effect.HARMLESS,
     ] = False,
+    log_to: LogFileOption = None,
+    log_format: LogFormatOption = "text",
+    on_failure: OnFailureOption = "",
 ) -> None:
     """Take scans over DICOM, and send results on.
 
@@ -158,7 +178,8 @@ def node(
             reserve=parsed_size("--reserve", reserve) or 0,
             certificates=files,
         )
-        _serve(settings, read)
+        with log_file(checked_file("--log-file", log_to), log_format):
+            _serve(settings, read, on_failure)
 
 
 def _show(folder: Path, *, json: bool) -> None:
@@ -183,12 +204,26 @@ def _release(folder: Path, name: str) -> None:
         say(printable(f"released: {study}"), sys.stdout)
 
 
-def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> None:
+def _serve(
+    settings: "NodeSettings", read: "Callable[[], dict[str, Route]]", on_failure: str
+) -> None:
     from ....pipelines.node.node import check_routes, open_node
 
     routes, control = read(), _Control()
     check_routes(routes, settings.certificates)
-    with stop_signals_heard_by(control.hear), open_node(settings, routes, _log_event) as at_work:
+    hook = FailureHook(on_failure, _COUNTED.values(), _FAILURES, GATHER_SECONDS, _log_trouble)
+
+    def emit(event: "NodeEvent") -> None:
+        _log_event(event)
+        if counted_as := _COUNTED.get(type(event).__name__):
+            hook.count(counted_as)
+
+    with (
+        stop_signals_heard_by(control.hear),
+        closing(hook),
+        open_node(settings, routes, emit) as at_work,
+        service_of_manager(control.post),
+    ):
         log(f"listening at {settings.address}:{at_work.port}")
         while (asked := control.asked(STEP_SECONDS)) != "stop":
             if asked == "read":
@@ -198,7 +233,7 @@ def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> 
                     at_work.use(routes)
                     log(f"{counted(len(routes), 'route')} read again")
                 except (*FOR_THE_USER, OSError) as error:
-                    log(f"the routes stay as they were: {flagged(str(error))}")
+                    log(f"the routes stay as they were: {flagged(str(error))}", "error")
             at_work.step()
         log("stopping")
 
@@ -209,17 +244,24 @@ class _Control:
     def __init__(self) -> None:
         # A handler may run within any call of the main thread, also within one of an Event, which
         # would wait for its own lock.
-        self._heard: SimpleQueue[str] = SimpleQueue()
+        self._heard: SimpleQueue[str | Callable[[], None]] = SimpleQueue()
 
     def hear(self, number: int, _frame: FrameType | None) -> None:
         """Queue the signal: the handler itself."""
         self._heard.put(signal.Signals(number).name)
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Have `asked` run an action."""
+        self._heard.put(action)
 
     def asked(self, seconds: float) -> Literal["stop", "read", None]:
         """Return the action of the next signal; None if none arrives within so many seconds."""
         try:
             name = self._heard.get(timeout=seconds)
         except Empty:
+            return None
+        if not isinstance(name, str):
+            name()
             return None
         return "read" if name == "SIGHUP" else "stop"
 
@@ -260,6 +302,10 @@ def _certificates(
 
 
 def _log_event(event: "NodeEvent") -> None:
-    from ...render.node import line_of
+    from ...render.node import level_of, line_of
 
-    log(line_of(event))
+    log(line_of(event), level_of(event))
+
+
+def _log_trouble(text: str) -> None:
+    log(flagged(text), "error")

@@ -11,14 +11,22 @@ import typer
 
 from ....io.errors import ScanError
 from ....pipelines.errors import QueueLostError
+from ....pipelines.host.service_manager import notify
 from ....pipelines.option import Effect
 from ...errors import FOR_THE_USER, errors_reported
 from ...options.help_panels import QUEUE
-from ...options.queue import PriorityOption, QueueOption, WindowOption, scheduling_of
+from ...options.queue import (
+    LogFileOption,
+    LogFormatOption,
+    PriorityOption,
+    QueueOption,
+    WindowOption,
+    scheduling_of,
+)
 from ...options.study import ArrivingStudyOptions
-from ...options.values import wrong_value
+from ...options.values import checked_file, wrong_value
+from ...render.service_log import log, log_file
 from ...render.skipped import passed_over
-from ...render.terminal import log
 from ...render.text import counted, flagged
 from ...signals import stop_signals
 
@@ -67,6 +75,8 @@ def watch(
         ),
         Effect.HARMLESS,
     ] = "",
+    log_to: LogFileOption = None,
+    log_format: LogFormatOption = "text",
 ) -> None:
     """Queue studies as they arrive in a folder, until stopped.
 
@@ -97,20 +107,24 @@ def watch(
         scheduling, pattern = scheduling_of(priority, window), BatchPattern.parse(name)
         arrivals, complaints, passing = Arrivals(settle), Complaints(settle), Complaints(settle)
         search = request.search_again_and_again()
-        with closing(QueueLink(queue_place(queue))) as link:
+        with (
+            log_file(checked_file("--log-file", log_to), log_format),
+            closing(QueueLink(queue_place(queue))) as link,
+        ):
             trouble, passes = _Trouble(), (ScanError, QueueLostError, OSError)
             try:
                 link.queue()
             except QueueLostError as error:
                 trouble.log(error)
             log(f"watching {folder}")
+            notify("READY=1")
             while True:
                 begun, took = time.monotonic(), 0.0
                 try:
                     found = jobs_of(request, search)
                     passes = (*FOR_THE_USER, OSError)  # what was typed is right
                     for left_out, reason in complaints.due(found.refused | _missed(found)).items():
-                        log(f"{left_out} is not queued: {flagged(reason)}")
+                        log(f"{left_out} is not queued: {flagged(reason)}", "warning")
                     for line in _news(found, passing):
                         log(line)
                     ready = arrivals.complete(found.jobs, found.identity, found.words)
@@ -145,7 +159,7 @@ class _Trouble:
         # A server that goes and comes gives many reasons.
         kind = type(error).__name__ if isinstance(error, QueueLostError) else str(error)
         if kind != self._logged:
-            log(flagged(str(error)))
+            log(flagged(str(error)), "warning")
         self._logged = kind
 
 

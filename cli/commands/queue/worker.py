@@ -1,19 +1,28 @@
 """`cuda-cyclegan worker`: a process a device that does the jobs of the queue."""
 
 import signal
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ....engine.options import TUNING_SECONDS
 from ....pipelines.errors import QueueLostError
+from ....pipelines.host.failure_hook import FailureHook
+from ....pipelines.host.service_manager import service_of_manager
 from ....pipelines.option import Effect
 from ....pipelines.run.blame import TRIES
 from ...errors import Exit, complain, errors_reported, sentence, status
-from ...options.queue import QueueOption, checked_batch
+from ...options.queue import (
+    LogFileOption,
+    LogFormatOption,
+    OnFailureOption,
+    QueueOption,
+    checked_batch,
+)
 from ...options.translate import DEVICES, BatchSize, Threads, Tune, TuneSeconds, VramLimit
-from ...options.values import checked_device, cuda_limits, wrong_value
-from ...render.terminal import log
+from ...options.values import checked_device, checked_file, cuda_limits, wrong_value
+from ...render.service_log import Level, log, log_file
 from ...render.text import counted, flagged, seconds
 from ...signals import stop_signals_heard_by
 
@@ -89,6 +98,9 @@ def worker(
         typer.Option(metavar="PERCENT", min=0, help="How busy they may keep it."),
         Effect.HARMLESS,
     ] = 20,
+    log_to: LogFileOption = None,
+    log_format: LogFormatOption = "text",
+    on_failure: OnFailureOption = "",
 ) -> None:
     """Do the jobs of the queue, until stopped.
 
@@ -118,13 +130,18 @@ def worker(
         if checked_batch(only):
             _check_known(place, only)
         yields_at = YieldLimits(yield_memory << 20, yield_load) if yield_to_others else None
-        devices = _devices(asked)
+        devices = devices_of(asked)
         settings = WorkerSettings(
             until_empty, wait, only, tries, yields_at, limits, sharing=len(devices)
         )
-        task, log = QueueTask(place, settings, _verdict), JobLog()
+        task, log = QueueTask(place, settings, _verdict), JobLog(_failure_hook(on_failure))
         workers = QueueWorkers(task, devices, _FINAL, log.hear, log.died, _log_stop)
-        with stop_signals_heard_by(lambda asked, _: workers.stop(asked)):
+        with (
+            log_file(checked_file("--log-file", log_to), log_format),
+            closing(log.hook),
+            service_of_manager(workers.post),
+            stop_signals_heard_by(lambda asked, _: workers.stop(asked)),
+        ):
             ended = workers.run()
         failed = fail_on_error and log.has_failures
         raise typer.Exit(ended or (Exit.SOME_FAILED if failed else Exit.DONE))
@@ -142,16 +159,23 @@ def _check_known(place: "QueuePlace", batch: str) -> None:
 class JobLog:
     """Log of one line per finished job, also for a job whose worker died before reporting it.
 
-    has_failures: whether a job failed.
+    hook: runs a user's command after failures. has_failures: whether a job failed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hook: FailureHook) -> None:
+        self.hook = hook
         self.has_failures = False
         self._in_hand: dict[str, dict[str, str]] = {}
 
     def hear(self, device: str, news: "WorkerEvent") -> None:
         """Handle and log an event of a device's worker."""
-        from ....pipelines.jobs.worker.messages import JobEnded, JobPutOff, JobStarted
+        from ....pipelines.jobs.worker.messages import (
+            JobEnded,
+            JobPutOff,
+            JobStarted,
+            NothingLeft,
+            Waiting,
+        )
 
         in_hand = self._in_hand.setdefault(device, {})
         match news:
@@ -160,8 +184,11 @@ class JobLog:
             case JobEnded(job, _, row):
                 in_hand.pop(job, None)
                 self.has_failures = self.has_failures or row is None or row.status == "failed"
+                self.hook.count("given_up" if row is None else row.status.replace(" ", "_"))
             case JobPutOff(job, _, _):
                 in_hand.pop(job, None)
+            case Waiting() | NothingLeft() if not any(self._in_hand.values()):
+                self.hook.settle()
             case _:
                 pass
         log_news(device, news)
@@ -171,8 +198,20 @@ class JobLog:
         left = self._in_hand.pop(device, {})
         jobs = ", ".join(f"{job} ({study})" for job, study in left.items())
         over = f" with {jobs} in hand" if jobs else ""
-        _say(device, f"the worker ended{over} ({why}); starting another")
+        _say(device, f"the worker ended{over} ({why}); starting another", "error")
 
+
+def _failure_hook(command: str) -> FailureHook:
+    names = ("translated", "up_to_date", "failed", "given_up")
+    return FailureHook(command, names, ("failed", "given_up"), GATHER_SECONDS, _log_trouble)
+
+
+def _log_trouble(text: str) -> None:
+    log(flagged(text), "error")
+
+
+GATHER_SECONDS = 3600.0
+"""Longest time for which failures are gathered for one run of the failure hook."""
 
 _FINAL = (Exit.DONE, Exit.USAGE)
 
@@ -203,11 +242,13 @@ def log_news(device: str, news: "WorkerEvent") -> None:
 
     match news:
         case JobEnded(job, study, None):
-            _say(device, f"{job} given up: {study}: too many workers died of it")
+            _say(device, f"{job} given up: {study}: too many workers died of it", "error")
         case JobEnded(job, study, row) if row is not None:
             spent = f", {seconds(row.seconds)} s" if row.seconds else ""
             why = f": {failure_text(row.failure)}" if row.failure else ""
-            _say(device, f"{job} {row.status}: {study}{spent}{why}")
+            level: Level = "warning" if row.failure else "info"
+            facts = {"job": job, "study": study, "status": row.status, "seconds": row.seconds}
+            _say(device, f"{job} {row.status}: {study}{spent}{why}", level, **facts)
         case JobPutOff(job, study, why) if why:
             _say(device, f"{job} waits: {study}: {flagged(why)} {_UNTIL_THEN}")
         case Waiting(None, left, is_paused):
@@ -234,7 +275,7 @@ def _log_stop(number: int) -> None:
     log(f"{signal.Signals(number).name}: ending after the jobs at hand; once more: at once")
 
 
-def _devices(asked: str) -> list[str]:
+def devices_of(asked: str) -> list[str]:
     """Return the devices, one per process; without numbers, every usable GPU."""
     from ....engine.devices import choose_devices
 
@@ -244,5 +285,5 @@ def _devices(asked: str) -> list[str]:
     return [device.name for device in chosen]
 
 
-def _say(device: str, text: str) -> None:
-    log(f"{device}: {text}")
+def _say(device: str, text: str, level: Level = "info", **facts: object) -> None:
+    log(f"{device}: {text}", level, device=device, **facts)

@@ -139,6 +139,10 @@ class QueueWorkers:
         """End all workers after their jobs; on a second call, immediately. For signal handlers."""
         self._supervisor.post(lambda: self._pass_on(number))
 
+    def post(self, action: Callable[[], None]) -> None:
+        """Run an action in the thread of `run`, soon."""
+        self._supervisor.post(action)
+
     def _start(self, device: str) -> WorkerProcess[QueueOrder, WorkerEvent]:
         process, self._spare = self._spare or launch(self._task), None
         process.channel.send(Begin(device))

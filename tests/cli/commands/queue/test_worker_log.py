@@ -1,10 +1,12 @@
 """The log of `worker`: one line a job, and none lost with a worker that dies."""
 
+import json
 from pathlib import Path
 
 import pytest
+from support.queue_world import QueueWorld
 
-from cuda_cyclegan.cli.commands.queue.worker import JobLog
+from cuda_cyclegan.cli.commands.queue.worker import JobLog, _failure_hook
 from cuda_cyclegan.pipelines.jobs.worker.messages import JobEnded, JobPutOff, JobStarted
 from cuda_cyclegan.pipelines.report.report import Failure, StudyReport
 
@@ -21,7 +23,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_a_job_has_one_line_with_its_study_and_what_became_of_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    log = JobLog()
+    log = JobLog(_failure_hook(""))
     for number, row_ in enumerate(
         (row("translated"), row("failed", Failure("write", "the disk is full.", "write")), None)
     ):
@@ -38,7 +40,7 @@ def test_a_job_has_one_line_with_its_study_and_what_became_of_it(
 def test_a_worker_that_dies_leaves_a_line_with_the_jobs_in_its_hand(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    log = JobLog()
+    log = JobLog(_failure_hook(""))
     log.hear("cpu", JobStarted("b/1", "a.nii"))
     log.hear("cpu", JobEnded("b/1", "a.nii", row("translated")))
     log.hear("cpu", JobStarted("b/2", "c.nii"))
@@ -55,7 +57,7 @@ def test_a_worker_that_dies_leaves_a_line_with_the_jobs_in_its_hand(
 
 
 def test_a_batch_that_waits_for_a_disk_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    log = JobLog()
+    log = JobLog(_failure_hook(""))
     for why in ("write: the disk is full.", ""):
         log.hear("cpu", JobStarted("b/1", "a.nii"))
         log.hear("cpu", JobPutOff("b/1", "a.nii", why))
@@ -66,3 +68,23 @@ def test_a_batch_that_waits_for_a_disk_is_told_once(capsys: pytest.CaptureFixtur
     log.died("cpu", "killed by SIGKILL")
     assert "in hand" not in capsys.readouterr().err
     assert not log.has_failures
+
+
+@pytest.mark.process
+def test_a_worker_logs_to_a_file_and_runs_the_command_after_failures(world: QueueWorld) -> None:
+    world.scans(1)
+    (world.inputs / "empty.nii").touch()
+    world.submit()
+    log, counts = world.folder / "worker.log", world.folder / "counts"
+    hook = f"echo $CUDA_CYCLEGAN_TRANSLATED $CUDA_CYCLEGAN_FAILED > {counts}"
+    options = ["--log-file", str(log), "--log-format", "json", "--on-failure", hook]
+    worker = world.start("worker", "--device", "cpu", "--until-empty", *options)
+    assert worker.wait() == 0
+    found = {
+        line["study"]: line
+        for line in map(json.loads, log.read_text().splitlines())
+        if "study" in line
+    }
+    assert found["000.nii"]["status"] == "translated"
+    assert (found["empty.nii"]["status"], found["empty.nii"]["level"]) == ("failed", "warning")
+    assert counts.read_text() == "1 1\n"

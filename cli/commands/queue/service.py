@@ -1,0 +1,164 @@
+"""`cuda-cyclegan service`: units of systemd that run the program's services."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ....io.files.own_files import this_user
+from ...errors import errors_reported
+from ...options.config import named_config
+from ...options.values import checked_device, wrong_value
+from ...render.systemd_units import ServiceKind, ServicePlan
+from ...render.terminal import say
+from ...render.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SYSTEM, USER = Path("/etc/systemd/system"), Path("systemd/user")
+
+EXAMPLE = """\b
+Example:
+  cuda-cyclegan service install worker --dry-run
+"""
+
+app = typer.Typer(help="Install services.", epilog=EXAMPLE, rich_markup_mode=None)
+
+
+@app.callback()
+def _group() -> None:  # pyright: ignore[reportUnusedFunction]
+    """Install services for systemd."""
+
+
+@app.command(
+    epilog="""\b
+Examples:
+  cuda-cyclegan service install worker --dry-run
+  cuda-cyclegan service install watch -- /incoming --model m.safetensors \\
+      --output /results
+  cuda-cyclegan --config my.toml service install node --system
+  cuda-cyclegan service install summary -- --html /reports/%Y-%m-%d.html
+"""
+)
+def install(
+    context: typer.Context,
+    kind: Annotated[
+        ServiceKind,
+        typer.Argument(
+            metavar="worker|watch|node|summary",
+            help="The command to run; summary is 'jobs summary' each morning.",
+        ),
+    ],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- WORDS...]", help="Its further arguments and options."),
+    ] = None,
+    system: Annotated[
+        bool | None,
+        typer.Option(
+            "--system/--user",
+            help="Of the machine, or of this user.  [default: --system for root]",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device", "-d", metavar="auto|cpu|cuda:N[,M]", help="Of a worker; one for each GPU."
+        ),
+    ] = "auto",
+    run_as: Annotated[
+        str, typer.Option(metavar="USER", help="With --system: who runs it.")
+    ] = "cuda-cyclegan",
+    writable: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            help="With --system: a folder that it may write to, such as results; repeatable.",
+        ),
+    ] = None,
+    on_failure: Annotated[
+        str,
+        typer.Option(
+            metavar="COMMAND", help="Run this when the service failed; $UNIT is its name."
+        ),
+    ] = "",
+    at: Annotated[
+        str, typer.Option(metavar="HH:MM", help="When to sum up, with 'install summary'.")
+    ] = "07:00",
+    folder: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the units there instead of systemd's folder."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the units only.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing units.")] = False,
+) -> None:
+    """Write units that start and restart a service.
+
+    Prints the commands that then start it. A worker ends after its jobs at hand. A service that
+    gives systemd no sign of life for 5 minutes is restarted.
+
+    Exit status: 0 written, or printed; 2 wrong usage, or a unit is there already.
+    """
+    with errors_reported(verbose=False):
+        is_system = this_user() == 0 if system is None else system
+        plan = ServicePlan(
+            kind,
+            _program(named_config(context)),
+            words or (),
+            is_system=is_system,
+            run_as=run_as,
+            devices=_devices(checked_device(device)) if kind == "worker" else (),
+            writable=[path.absolute() for path in writable or ()],
+            on_failure=on_failure,
+            at=_checked_time(at),
+        )
+        if dry_run:
+            for name, text in plan.files().items():
+                say(f"# {name}\n{text}", sys.stdout)
+        else:
+            _write(folder or _folder(is_system=is_system), plan.files(), force=force)
+        for command in plan.next_steps():
+            say(f"Then: {command}", sys.stderr)
+
+
+def _program(config: Path | None) -> list[str]:
+    """Return the command line of this program, with the config file that was named."""
+    script = Path(sys.executable).with_name("cuda-cyclegan")
+    program = [str(script)] if script.exists() else [sys.executable, "-m", "cuda_cyclegan"]
+    return [*program, *(["--config", str(config.absolute())] if config else [])]
+
+
+def _devices(asked: str) -> list[str]:
+    from .worker import devices_of
+
+    return devices_of(asked)
+
+
+def _folder(*, is_system: bool) -> Path:
+    if is_system:
+        return SYSTEM
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / USER
+
+
+def _write(folder: Path, files: "Mapping[str, str]", *, force: bool) -> None:
+    from ....io.files.documents import write_document
+
+    for name in files:
+        if (folder / name).exists() and not force:
+            raise wrong_value("--force", f"{folder / name} exists; give --force to replace it.")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        write_document(folder / name, text.encode())
+        say(f"Written: {printable(str(folder / name))}", sys.stdout)
+
+
+def _checked_time(text: str) -> str:
+    hours, _, minutes = text.partition(":")
+    is_time = len(text) == len("HH:MM") and hours.isdecimal() and minutes.isdecimal()
+    if not is_time or int(hours) > 23 or int(minutes) > 59:
+        raise wrong_value("--at", f"{text!r} is not a time such as 07:00.")
+    return text

@@ -1,0 +1,126 @@
+"""Units of systemd: what they run, and that systemd accepts them."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.cli.render.systemd_units import quoted
+
+WORDS = {
+    "worker": ["--device", "cpu"],
+    "watch": ["--", "/incoming", "--model", "/m.safetensors", "--output", "/my results"],
+    "node": [],
+    "summary": ["--", "--since", "yesterday", "--html", "/srv/%Y-%m-%d.html"],
+}
+
+
+def install(*words: str) -> Result:
+    return CliRunner().invoke(app, ["service", "install", *words])
+
+
+def units(folder: Path, kind: str, *options: str) -> dict[str, str]:
+    done = install(kind, *options, "--folder", str(folder), *WORDS[kind])
+    assert done.exit_code == 0, done.stderr
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("scope", ["--user", "--system"])
+@pytest.mark.parametrize("kind", list(WORDS))
+def test_systemd_accepts_the_units(tmp_path: Path, kind: str, scope: str) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not installed")
+    hook = ["--on-failure", "echo \"$UNIT\" failed; mail -s '50 %' root"]
+    found = units(tmp_path, kind, scope, "--run-as", "root", *hook)
+    for name in found:
+        instance = name.replace("@.", "@cpu.")
+        (tmp_path / name).rename(tmp_path / instance)
+        verified = subprocess.run(
+            ["systemd-analyze", "verify", *(["--user"] if scope == "--user" else []), instance],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={
+                "SYSTEMD_UNIT_PATH": f"{tmp_path}:",
+                "PATH": "/usr/bin:/bin",
+                "HOME": "/root",
+                "XDG_RUNTIME_DIR": str(tmp_path),
+            },
+        )
+        told = [line for line in verified.stderr.splitlines() if "cuda-cyclegan" in line]
+        assert (verified.returncode, told) == (0, []), verified.stderr
+
+
+def test_a_worker_has_an_instance_for_each_device_and_finishes_its_jobs(tmp_path: Path) -> None:
+    done = install("worker", "--user", "--device", "cpu", "--dry-run")
+    assert done.exit_code == 0, done.stderr
+    for line in (
+        "# cuda-cyclegan-worker@.service",
+        "Type=notify",
+        "WatchdogSec=5min",
+        "TimeoutStopSec=30min",
+        "Restart=on-failure",
+        "NoNewPrivileges=true",
+        "WantedBy=default.target",
+    ):
+        assert line in done.stdout.splitlines()
+    assert "worker --device %i\n" in done.stdout
+    assert "User=" not in done.stdout
+    assert done.stderr.splitlines() == [
+        "Then: loginctl enable-linger",
+        "Then: systemctl --user daemon-reload",
+        "Then: systemctl --user enable --now cuda-cyclegan-worker@cpu.service",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_service_of_the_machine_is_confined(tmp_path: Path) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text("")
+    options = ["--writable", "/share/results", "--run-as", "anna", "--system", "--dry-run"]
+    done = CliRunner().invoke(
+        app, ["--config", str(config), "service", "install", "node", *options]
+    )
+    for line in (
+        "User=anna",
+        "ProtectSystem=strict",
+        "PrivateDevices=true",
+        "ReadWritePaths=/share/results",
+        "ExecReload=/bin/kill -HUP $MAINPID",
+        "WantedBy=multi-user.target",
+    ):
+        assert line in done.stdout.splitlines()
+    assert f" --config {config} node\n" in done.stdout
+    worker = install("worker", "--device", "cpu", "--system", "--dry-run").stdout
+    assert "PrivateDevices" not in worker  # it needs its GPU
+
+
+def test_a_summary_has_a_timer_and_keeps_its_date_fields(tmp_path: Path) -> None:
+    found = units(tmp_path, "summary", "--user", "--at", "06:30")
+    assert "OnCalendar=*-*-* 06:30:00" in found["cuda-cyclegan-summary.timer"]
+    start = "jobs summary --since yesterday --html /srv/%%Y-%%m-%%d.html"
+    assert start in found["cuda-cyclegan-summary.service"]
+    again = install("summary", "--user", "--folder", str(tmp_path), *WORDS["summary"])
+    assert (again.exit_code, "exists" in again.stderr) == (2, True)
+    for wrong in (["--at", "7"], ["--at", "24:00"]):
+        assert install("summary", *wrong).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "unit"),
+    [
+        ("plain", "plain"),
+        ("", '""'),
+        ("two words", '"two words"'),
+        ("100%", "100%%"),
+        ("$HOME", "$$HOME"),
+        ('a"b\\c', '"a\\"b\\\\c"'),
+    ],
+)
+def test_a_word_stays_what_it_is(word: str, unit: str) -> None:
+    assert quoted(word) == unit

@@ -1,0 +1,52 @@
+"""A user's command after failures."""
+
+from pathlib import Path
+
+import pytest
+
+from cuda_cyclegan.pipelines.host.failure_hook import FailureHook
+
+NAMES, FAILURES = ("translated", "failed"), ("failed",)
+
+
+def hook(command: str, told: list[str], gather: float = 3600.0) -> FailureHook:
+    return FailureHook(command, NAMES, FAILURES, gather, told.append)
+
+
+@pytest.mark.process
+def test_the_command_gets_the_counts_since_the_last_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_CYCLEGAN_QUEUE", "postgresql://me:secret@host/jobs")
+    told: list[str] = []
+    found = hook(f"env | grep ^CUDA_CYCLEGAN_ | sort >> {tmp_path}/counts", told)
+    found.count("translated")
+    found.close()
+    assert not (tmp_path / "counts").exists()
+    for name in ("failed", "failed", "translated"):
+        found.count(name)
+    found.close()
+    found.count("failed")
+    found.close()
+    assert (tmp_path / "counts").read_text().splitlines() == [
+        "CUDA_CYCLEGAN_FAILED=2",
+        "CUDA_CYCLEGAN_TRANSLATED=2",
+        "CUDA_CYCLEGAN_FAILED=1",
+        "CUDA_CYCLEGAN_TRANSLATED=0",
+    ]
+    assert told == []
+
+
+@pytest.mark.process
+def test_a_command_that_fails_is_reported() -> None:
+    told: list[str] = []
+    found = hook("exit 3", told)
+    found.count("failed")
+    found.close()
+    assert told == ["setting on-failure: the command ended with status 3"]
+
+
+def test_without_a_command_nothing_runs() -> None:
+    found = hook("", [])
+    found.count("failed")
+    assert found.settle() is None
