@@ -324,7 +324,7 @@ def test_the_records_of_a_node_are_imported(root: Path) -> None:
     moment = float((root / "node-moment").read_text())
 
     def status() -> Any:
-        found = json.loads(status_json(status_of(root / "node")))
+        found = json.loads(status_json(status_of(root / "node"), None))
         return {**found, "folder": "@NODE@"}
 
     assert says(status(), NODE)

@@ -27,7 +27,7 @@ from ...pipelines.node.events import (
 from ...pipelines.timestamps import iso_time
 from .service_log import Level
 from .tables import Row, TextTable
-from .text import counted, file_size, flagged, printable, seconds
+from .text import as_config_keys, counted, file_size, printable, seconds
 
 if TYPE_CHECKING:
     from ...pipelines.node.folder import NodeStatus
@@ -39,7 +39,7 @@ SCHEMA = "cuda-cyclegan/node/1"
 
 def line_of(event: NodeEvent) -> str:
     """Return the log line of an event."""
-    return printable(flagged(_words(event)))
+    return printable(as_config_keys(_words(event)))
 
 
 def level_of(event: NodeEvent) -> Level:
@@ -116,10 +116,11 @@ def checked(destination: str, routes: str, trouble: str | None) -> str:
     return printable(f"{destination} ({routes}): {trouble or 'answers'}")
 
 
-def status_lines(status: "NodeStatus", columns: int | None) -> Iterator[str]:
+def status_lines(status: "NodeStatus", workers: int | None, columns: int | None) -> Iterator[str]:
     """Return the lines of `node --status`: one per series that is not sent, then counts.
 
-    columns: width of the terminal, or None for no limit.
+    workers: number of living workers of its queue; None if it does not answer. columns: width of
+    the terminal, or None for no limit.
     """
     rows = [
         Row(f"{record.study}/{one.place}", [str(one.images), _confirmed(status, record.study, one)])
@@ -133,15 +134,15 @@ def status_lines(status: "NodeStatus", columns: int | None) -> Iterator[str]:
         for one in record.series:
             if one.reason:
                 name = f"{record.study}/{one.place}"
-                yield printable(f"{one.state}: {name}: {flagged(one.reason)}")
+                yield printable(f"{one.state}: {name}: {as_config_keys(one.reason)}")
             if one.remark and not record.emptied:
                 yield f"incomplete: {record.study}/{one.place}: {one.remark}"
         for reason in record.left_out if not record.emptied else ():
-            yield printable(f"left out: {record.study}: {flagged(reason)}")
+            yield printable(f"left out: {record.study}: {as_config_keys(reason)}")
         if record.held:
             until, figures = iso_time(record.until), record.gap.figures(record.images)
             yield f"held: {record.study}: {figures}; until {until}, or node --release"
-    yield from _totals(status)
+    yield from _totals(status, workers)
 
 
 def _confirmed(status: "NodeStatus", study: str, series: "SeriesRecord") -> str:
@@ -149,7 +150,7 @@ def _confirmed(status: "NodeStatus", study: str, series: "SeriesRecord") -> str:
     return f"{series.state}, {count} confirmed" if count else series.state
 
 
-def _totals(status: "NodeStatus") -> Iterator[str]:
+def _totals(status: "NodeStatus", workers: int | None) -> Iterator[str]:
     states = Counter(one.state for record in status.studies for one in record.series)
     told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     yield f"{counted(states.total(), 'series', 'series')}{': ' if told else ''}{told}"
@@ -159,14 +160,21 @@ def _totals(status: "NodeStatus") -> Iterator[str]:
     told = f", {waiting} held" if waiting else ""
     yield f"{studies}; {len(status.arriving)} not looked at yet{told}"
     yield "The node is running." if status.running else "No node is running here."
+    if workers is None:
+        yield "The queue does not answer."
+    elif workers:
+        yield f"{counted(workers, 'worker is', 'workers are')} running."
+    else:
+        yield "No worker is running; 'cuda-cyclegan worker' does the jobs."
 
 
-def status_json(status: "NodeStatus") -> str:
-    """Encode the status as JSON, in ASCII."""
+def status_json(status: "NodeStatus", workers: int | None) -> str:
+    """Encode the status as JSON, in ASCII. workers: as in `status_lines`."""
     found = {
         "schema": SCHEMA,
         "folder": str(status.folder),
         "running": status.running,
+        **({} if workers is None else {"workers": workers}),
         "inbox": {"bytes": status.bytes, "arriving": [str(study) for study in status.arriving]},
         "studies": [
             {
@@ -175,7 +183,7 @@ def status_json(status: "NodeStatus") -> str:
                     name: _moment(getattr(record, name))
                     for name in ("arrived", "looked", "emptied", "held", "until")
                 },
-                "left_out": [flagged(reason) for reason in record.left_out],
+                "left_out": [as_config_keys(reason) for reason in record.left_out],
                 "series": [_series(status, record.study, one) for one in record.series],
             }
             for record in status.studies
@@ -196,7 +204,7 @@ def _series(status: "NodeStatus", study: str, series: "SeriesRecord") -> dict[st
         "series": f"{study}/{series.place}",
         "images": series.images,
         "state": series.state,
-        "reason": flagged(series.reason) or None,
+        "reason": as_config_keys(series.reason) or None,
         "remark": series.remark or None,
         "job": series.job,
         "confirmed": status.confirmed.get(f"{study}/{series.place}", 0),

@@ -46,10 +46,11 @@ class ServicePlan:
     """Description of a service to install.
 
     kind: command that it runs. program: command line of the program, without the command. words:
-    further words of the command. is_system: whether it is one of the machine, not of a user. run_as:
-    who runs a service of the machine. devices: of a worker; each gets an instance. writable:
-    folders that a service of the machine may write to, besides its own. on_failure: command for
-    the shell that runs when the service has failed; "" is none. at: time of day of the summary.
+    further words of the command. is_system: whether it is one of the machine, not of a user.
+    run_as: who runs a service of the machine. devices: of a worker; each gets an instance.
+    writable: folders that a service of the machine may write to, besides its own. on_failure:
+    command for the shell that runs when the service has failed; "" is none. at: time of day of the
+    summary.
     """
 
     kind: ServiceKind

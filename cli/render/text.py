@@ -129,6 +129,17 @@ def _flagged(found: re.Match[str]) -> str:
     return f"{option(found[1])} {found[2] or ''}".rstrip()
 
 
+def as_config_keys(text: str) -> str:
+    """Return a message with settings as keys of a config file, for what is configured there."""
+    return _SETTING.sub(_as_config_key, text)
+
+
+def _as_config_key(found: re.Match[str]) -> str:
+    if found[1] not in known_settings():
+        return found[0]
+    return f"{found[1]} = {found[2]}" if found[2] else found[1]
+
+
 def option(setting: str) -> str:
     """Return the command line's spelling of a setting, or of the field that holds it."""
     return "--" + setting.replace("_", "-")

@@ -95,16 +95,19 @@ def receiver(folder: Path, *options: str) -> Generator[int]:
 
 
 @contextmanager
-def orthanc(folder: Path, peers: Mapping[str, int] | None = None) -> Generator[Pacs]:
+def orthanc(
+    folder: Path, peers: Mapping[str, int] | None = None, **more: object
+) -> Generator[Pacs]:
     """Run Orthanc in `folder` until the test is through.
 
-    peers: ports of this machine that it can send to, by their AE titles.
+    peers: ports of this machine that it can send to, by their AE titles. more: its
+    further configuration.
     """
     judge("Orthanc")
     folder.mkdir()
     with reserved_port() as dicom_port, reserved_port() as http_port:
         pacs = Pacs(dicom_port, http_port)
-        _configure(pacs, folder, peers or {})
+        _configure(pacs, folder, peers or {}, more)
         try:
             pacs.start(folder)
             yield pacs
@@ -112,7 +115,9 @@ def orthanc(folder: Path, peers: Mapping[str, int] | None = None) -> Generator[P
             pacs.stop()
 
 
-def _configure(pacs: Pacs, folder: Path, peers: Mapping[str, int]) -> None:
+def _configure(
+    pacs: Pacs, folder: Path, peers: Mapping[str, int], more: Mapping[str, object]
+) -> None:
     configuration = {
         "StorageDirectory": str(folder / "storage"),
         "IndexDirectory": str(folder / "index"),
@@ -129,6 +134,7 @@ def _configure(pacs: Pacs, folder: Path, peers: Mapping[str, int]) -> None:
         },
         "StableAge": 1,
         "Plugins": [],
+        **more,
     }
     (folder / "orthanc.json").write_text(json.dumps(configuration))
 

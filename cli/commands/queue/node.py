@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ....pipelines.errors import ConfigError, MissingLibraryError
+from ....pipelines.errors import ConfigError, MissingLibraryError, QueueError
 from ....pipelines.host.failure_hook import FailureHook
 from ....pipelines.host.service_manager import service_of_manager
 from ....pipelines.option import Effect
@@ -23,11 +23,12 @@ from ...options.routes import routes_of
 from ...options.values import checked_file, parsed_size, wrong_value
 from ...render.service_log import log, log_file
 from ...render.terminal import columns_of, say
-from ...render.text import counted, flagged, printable
+from ...render.text import as_config_keys, counted, printable
 from ...signals import stop_signals_heard_by
 
 if TYPE_CHECKING:
     from ....io.dicom_network.tls import Certificates
+    from ....pipelines.jobs.queue.location import QueuePlace
     from ....pipelines.node.events import NodeEvent
     from ....pipelines.node.node import NodeSettings
     from ....pipelines.node.routes import Route
@@ -127,6 +128,14 @@ def node(
         typer.Option("--check", help="Ask each destination for an answer, and stop."),
         Effect.HARMLESS,
     ] = False,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROUTE",
+            help="Send a synthetic series to the route's destination, fetch it back, and stop.",
+        ),
+        Effect.RELEASES,
+    ] = None,
     log_to: LogFileOption = None,
     log_format: LogFormatOption = "text",
     on_failure: OnFailureOption = "",
@@ -138,20 +147,21 @@ def node(
 
     \b
     Exit status:
-      0  stopped with SIGTERM or Ctrl-C; with --check: all destinations answer
-      1  with --check: some destination does not
+      0  stopped with SIGTERM or Ctrl-C; with --check: all destinations answer;
+         with --test: the series came back
+      1  with --check: some destination does not; with --test: some step failed
       2  wrong usage, a wrong config file, or the folder or the port is in use
       4  pynetdicom is not installed
     """
     if json and not status:
         raise wrong_value("--json", "it is for --status.")
     with errors_reported(verbose=False):
-        from ....pipelines.jobs.queue.location import own_folder
+        from ....pipelines.jobs.queue.location import own_folder, queue_place
 
         _check_installed()
         place = folder or own_folder() / "node"
         if status:
-            _show(place, json=json)
+            _show(place, queue_place(queue), json=json)
             return
         if release is not None:
             _release(place, release)
@@ -164,8 +174,9 @@ def node(
 
         if check:
             raise typer.Exit(_checked(read(), files))
+        if test is not None:
+            raise typer.Exit(_tested(read(), test, files))
         from ....io.dicom_network.limits import Limits
-        from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.node.node import NodeSettings
 
         settings = NodeSettings(
@@ -182,16 +193,26 @@ def node(
             _serve(settings, read, on_failure)
 
 
-def _show(folder: Path, *, json: bool) -> None:
+def _show(folder: Path, queue: "QueuePlace", *, json: bool) -> None:
     from ....pipelines.node.folder import status_of
     from ...render import node as shown
 
-    found = status_of(folder)
+    found, workers = status_of(folder), _workers(queue)
     if json:
-        say(shown.status_json(found), sys.stdout)
+        say(shown.status_json(found, workers), sys.stdout)
         return
-    for line in shown.status_lines(found, columns_of(sys.stdout)):
+    for line in shown.status_lines(found, workers, columns_of(sys.stdout)):
         say(line, sys.stdout)
+
+
+def _workers(queue: "QueuePlace") -> int | None:
+    """Return the number of living workers, or None if the queue does not answer."""
+    from ....pipelines.jobs.queue.liveness import living_workers
+
+    try:
+        return living_workers(queue)
+    except QueueError:
+        return None
 
 
 def _release(folder: Path, name: str) -> None:
@@ -233,7 +254,7 @@ def _serve(
                     at_work.use(routes)
                     log(f"{counted(len(routes), 'route')} read again")
                 except (*FOR_THE_USER, OSError) as error:
-                    log(f"the routes stay as they were: {flagged(str(error))}", "error")
+                    log(f"the routes stay as they were: {as_config_keys(str(error))}", "error")
             at_work.step()
         log("stopping")
 
@@ -279,6 +300,19 @@ def _checked(routes: "dict[str, Route]", files: "Certificates | None") -> Exit:
     return status
 
 
+def _tested(routes: "dict[str, Route]", title: str, files: "Certificates | None") -> Exit:
+    """Print the steps of a test of a route's destination."""
+    from ....pipelines.node.destination_test import test_destination
+
+    if title not in routes:
+        raise wrong_value("--test", f"there is no route {title}; there are {', '.join(routes)}.")
+    for step, trouble in test_destination(routes[title], files):
+        say(printable(f"{step}: {trouble or 'done'}"), sys.stdout)
+        if trouble:
+            return Exit.SOME_FAILED
+    return Exit.DONE
+
+
 def _check_installed() -> None:
     if find_spec("pynetdicom") is None:
         raise MissingLibraryError(
@@ -308,4 +342,4 @@ def _log_event(event: "NodeEvent") -> None:
 
 
 def _log_trouble(text: str) -> None:
-    log(flagged(text), "error")
+    log(as_config_keys(text), "error")

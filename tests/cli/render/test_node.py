@@ -44,7 +44,7 @@ TOLD = {
         f"S: held until {iso_time(UNTIL)}, or until what it lacks comes: "
         "20 images of the study received"
     ),
-    events.LeftOut("S", "setting modality leaves it out"): "S: --modality leaves it out",
+    events.LeftOut("S", "setting modality leaves it out"): "S: modality leaves it out",
     events.SeriesTranslated(SERIES): f"{SERIES}: translated",
     events.Failed(SERIES, "damaged"): f"{SERIES}: failed: damaged",
     events.Sent(SERIES, "PACS@host:104", 20, 1.5): (
@@ -92,14 +92,14 @@ def test_the_status_lists_what_is_held_and_incomplete() -> None:
         study("R/2"), left_out=(), refused=2, broke_off=True, held=UNTIL - 60, until=UNTIL
     )
     status = NodeStatus(Path("node"), True, (study("R/1", series), held), (), 4096, {})
-    lines = list(status_lines(status, 200))
+    lines = list(status_lines(status, 1, 200))
     assert f"incomplete: R/1/1/a: {remark}" in lines
     assert (
         "held: R/2: 20 images of the study received, 2 images not taken, the transfer broke off; "
         f"until {iso_time(UNTIL)}, or node --release"
     ) in lines
     assert "2 studies in the inbox, 4.10 kB; 0 not looked at yet, 1 held" in lines
-    one, other = json.loads(status_json(status))["studies"]
+    one, other = json.loads(status_json(status, 1))["studies"]
     assert one["series"][0]["remark"] == remark
     assert (one["held"], one["until"], one["broke_off"]) == (None, None, False)
     assert (other["held"], other["until"]) == (iso_time(UNTIL - 60), iso_time(UNTIL))
@@ -111,14 +111,15 @@ def test_the_status_lists_what_is_not_sent_and_why() -> None:
     sent = SeriesRecord("c", 1, "", 9, "b/3", "k", "sent")
     studies = (study("R/1", failed, sending, sent), study("R/2", sent, emptied=3.0))
     status = NodeStatus(Path("node"), True, studies, (), 4096, {"R/1/1/b": 4})
-    lines = [" ".join(line.split()) for line in status_lines(status, 200) if "─" not in line]
+    lines = [" ".join(line.split()) for line in status_lines(status, 1, 200) if "─" not in line]
     assert lines == [
         "series images state",
         "R/1/1/a 20 failed",
         "R/1/1/b 9 sending, 4 confirmed",
-        "failed: R/1/1/a: --patch is too large",
-        "left out: R/1: --min-slices sets the fewest",
+        "failed: R/1/1/a: patch is too large",
+        "left out: R/1: min-slices sets the fewest",
         "4 series: 1 failed, 1 sending, 2 sent",
         "1 study in the inbox, 4.10 kB; 0 not looked at yet",
         "The node is running.",
+        "1 worker is running.",
     ]

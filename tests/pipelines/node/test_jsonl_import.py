@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def status(folder: Path) -> str:
-    return status_json(status_of(folder)).replace(str(folder), "@NODE@")
+    return status_json(status_of(folder), None).replace(str(folder), "@NODE@")
 
 
 def check(store: NodeStore) -> None:

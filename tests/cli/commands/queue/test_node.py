@@ -9,11 +9,10 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.dicom_judges import judge
 from support.dicom_network import archive
+from support.dicom_pacs import orthanc
 from support.dicom_phantoms import PATIENT, PATIENT_ID
 from support.node_world import NodeWorld, phantom
 from support.ports import reserved_port
@@ -169,9 +168,40 @@ def test_a_node_stops_in_order_reads_its_routes_again_and_tells_its_state(
     assert process.wait(ENOUGH) == 0, world.said()
     shown = world.run("node", "--status")
     assert "1 series: 1 queued" in shown.stdout
-    assert "No node is running here." in shown.stdout
+    assert "No node is running here.\nNo worker is running;" in shown.stdout
     for secret in (PATIENT, PATIENT_ID, "Jane", phantom(0).study):
         assert secret not in world.said() + shown.stdout + json.dumps(found)
+
+
+@pytest.mark.process
+def test_a_destination_is_tested_with_a_series_there_and_back(
+    world: NodeWorld, tmp_path: Path
+) -> None:
+    with orthanc(tmp_path / "pacs", {"T1TOT2": 1}, DicomAlwaysAllowGet=True) as pacs:
+        text = world.config.read_text()
+        world.config.write_text(
+            text.replace(
+                f"PACS@127.0.0.1:{world.destination}", f"ORTHANC@127.0.0.1:{pacs.dicom_port}"
+            )
+        )
+        done = run(world, "node", "--test", "T1TOT2")
+        assert (done.exit_code, done.stdout.count(": done")) == (0, 3), done.stdout
+        assert [list(series.values()) for series in pacs.series_by_study().values()] == [[4]]
+    unknown = run(world, "node", "--test", "OTHER")
+    assert (unknown.exit_code, "no route OTHER; there are T1TOT2" in unknown.stderr) == (2, True)
+
+
+@pytest.mark.process
+def test_a_test_of_a_destination_ends_with_what_it_cannot(world: NodeWorld) -> None:
+    silent = run(world, "node", "--test", "T1TOT2")
+    assert (silent.exit_code, "nothing answers" in silent.stdout) == (1, True)
+    world.config.write_text(world.config.read_text().replace("route.T1TOT2", "route.NODE"))
+    with archive(port=world.destination) as (_, held):
+        deaf = run(world, "node", "--test", "NODE")
+        assert len(held) == 4
+    assert deaf.exit_code == 1
+    assert "back from" in deaf.stdout.splitlines()[-1]
+    assert "does not offer C-GET" in deaf.stdout
 
 
 @pytest.mark.process
@@ -236,17 +266,6 @@ def test_an_address_that_cannot_be_is_told(world: NodeWorld, address: str, told:
     assert f"cannot listen at {address}:{world.port}: " in done.stderr
     assert "while attempting" not in done.stderr
     assert told in done.stderr
-
-
-def test_systemd_takes_the_unit_of_the_page(tmp_path: Path) -> None:
-    [unit] = re.findall(r"```ini\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    program: Any = re.search(r"ExecStart=(\S+)", unit)
-    unit = unit.replace(program[1], sys.executable).replace("User=cuda-cyclegan\n", "User=root\n")
-    file = tmp_path / "cuda-cyclegan-node.service"
-    file.write_text(unit)
-    asked = [judge("systemd-analyze"), "verify", str(file)]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_page_s_routes_are_understood(tmp_path: Path) -> None:
