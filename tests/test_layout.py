@@ -244,8 +244,8 @@ MAY_IMPORT = {
     "pipelines.events": "pipelines.report pipelines.results pipelines.stopwatch pipelines.study",
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.jobs": (
-        "engine.decoding engine.model io.discovery io.files io.links io.search io.volume "
-        "pipelines.cycle pipelines.decisions pipelines.errors pipelines.jobs.queue "
+        "engine.decoding engine.model engine.probe io.discovery io.files io.links io.search "
+        "io.volume pipelines.cycle pipelines.decisions pipelines.errors pipelines.jobs.queue "
         "pipelines.report pipelines.request pipelines.results pipelines.settings "
         "pipelines.stopwatch pipelines.timestamps"
     ),

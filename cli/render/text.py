@@ -90,6 +90,7 @@ _OF_COMMANDS = (
     *("force", "generator", "include", "input-range", "intensity-in", "intensity-out"),
     *(
         "licence",
+        "metrics",
         "modality",
         "name",
         "norm",

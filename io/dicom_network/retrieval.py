@@ -3,9 +3,13 @@
 import ssl
 from typing import Any
 
+from ..dicom.dataset import pydicom
 from .errors import NetworkError, ProtocolError, RefusedError
+from .negotiation import pynetdicom
 from .sending import CONNECT_SECONDS, Peer
 
+_GET = "1.2.840.10008.5.1.4.1.2.2.3"
+"""SOP class of C-GET with a study as its root."""
 _PENDING = (0xFF00, 0xFF01)
 
 
@@ -16,35 +20,32 @@ def retrieve_series(
 
     calling: our AE title. Raises NetworkError.
     """
-    from pydicom import Dataset
-    from pynetdicom import AE, build_role, evt
-    from pynetdicom.sop_class import MRImageStorage, StudyRootQueryRetrieveInformationModelGet
-
+    storage = pydicom.uid.MRImageStorage
     found: dict[str, bytes] = {}
 
     def take(event: Any) -> int:
         found[str(event.dataset.SOPInstanceUID)] = event.dataset.PixelData
         return 0
 
-    entity = AE(ae_title=calling)
+    entity = pynetdicom.AE(ae_title=calling)
     entity.connection_timeout = entity.acse_timeout = CONNECT_SECONDS
-    entity.add_requested_context(StudyRootQueryRetrieveInformationModelGet)
-    entity.add_requested_context(MRImageStorage)
-    association: Any = entity.associate(
+    entity.add_requested_context(_GET)
+    entity.add_requested_context(storage)
+    association = entity.associate(
         peer.host,
         peer.port,
         ae_title=peer.title,
-        ext_neg=[build_role(MRImageStorage, scp_role=True)],
-        evt_handlers=[(evt.EVT_C_STORE, take)],
+        ext_neg=[pynetdicom.build_role(storage, scp_role=True)],
+        evt_handlers=[(pynetdicom.evt.EVT_C_STORE, take)],
         tls_args=(tls, peer.host) if tls else None,
     )
     if not association.is_established:
         raise NetworkError("it accepts no association for C-GET")
     try:
-        asked = Dataset()
+        asked = pydicom.Dataset()
         asked.QueryRetrieveLevel = "SERIES"
         asked.StudyInstanceUID, asked.SeriesInstanceUID = study, series
-        for answer, _ in association.send_c_get(asked, StudyRootQueryRetrieveInformationModelGet):
+        for answer, _ in association.send_c_get(asked, _GET):
             status = getattr(answer, "Status", None)
             if status is None:
                 raise ProtocolError("it does not answer C-GET")

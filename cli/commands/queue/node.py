@@ -25,6 +25,7 @@ from ...render.service_log import log, log_file
 from ...render.terminal import columns_of, say
 from ...render.text import as_config_keys, counted, printable
 from ...signals import stop_signals_heard_by
+from .metrics import MetricsOption, metrics_at
 
 if TYPE_CHECKING:
     from ....io.dicom_network.tls import Certificates
@@ -134,11 +135,12 @@ def node(
             metavar="ROUTE",
             help="Send a synthetic series to the route's destination, fetch it back, and stop.",
         ),
-        Effect.RELEASES,
+        Effect.ROUTES,
     ] = None,
     log_to: LogFileOption = None,
     log_format: LogFormatOption = "text",
     on_failure: OnFailureOption = "",
+    metrics: MetricsOption = "",
 ) -> None:
     """Take scans over DICOM, and send results on.
 
@@ -190,7 +192,7 @@ def node(
             certificates=files,
         )
         with log_file(checked_file("--log-file", log_to), log_format):
-            _serve(settings, read, on_failure)
+            _serve(settings, read, on_failure, metrics)
 
 
 def _show(folder: Path, queue: "QueuePlace", *, json: bool) -> None:
@@ -226,7 +228,10 @@ def _release(folder: Path, name: str) -> None:
 
 
 def _serve(
-    settings: "NodeSettings", read: "Callable[[], dict[str, Route]]", on_failure: str
+    settings: "NodeSettings",
+    read: "Callable[[], dict[str, Route]]",
+    on_failure: str,
+    metrics: str,
 ) -> None:
     from ....pipelines.node.node import check_routes, open_node
 
@@ -238,8 +243,11 @@ def _serve(
         _log_event(event)
         if counted_as := _COUNTED.get(type(event).__name__):
             hook.count(counted_as)
+            if kept:
+                kept.count(counted_as)
 
     with (
+        metrics_at(metrics, settings.queue, [settings.folder]) as kept,
         stop_signals_heard_by(control.hear),
         closing(hook),
         open_node(settings, routes, emit) as at_work,

@@ -25,8 +25,10 @@ from ...options.values import checked_device, checked_file, cuda_limits, wrong_v
 from ...render.service_log import Level, log, log_file
 from ...render.text import counted, flagged, seconds
 from ...signals import stop_signals_heard_by
+from .metrics import MetricsOption, metrics_at
 
 if TYPE_CHECKING:
+    from ....pipelines.jobs.metrics import JobMetrics
     from ....pipelines.jobs.queue.location import QueuePlace
     from ....pipelines.jobs.worker.messages import WorkerEvent
 
@@ -101,6 +103,7 @@ def worker(
     log_to: LogFileOption = None,
     log_format: LogFormatOption = "text",
     on_failure: OnFailureOption = "",
+    metrics: MetricsOption = "",
 ) -> None:
     """Do the jobs of the queue, until stopped.
 
@@ -139,6 +142,7 @@ def worker(
         with (
             log_file(checked_file("--log-file", log_to), log_format),
             closing(log.hook),
+            metrics_at(metrics, place) as log.metrics,
             service_of_manager(workers.post),
             stop_signals_heard_by(lambda asked, _: workers.stop(asked)),
         ):
@@ -159,11 +163,13 @@ def _check_known(place: "QueuePlace", batch: str) -> None:
 class JobLog:
     """Log of one line per finished job, also for a job whose worker died before reporting it.
 
-    hook: runs a user's command after failures. has_failures: whether a job failed.
+    hook: runs a user's command after failures. metrics: of ended jobs, if they are
+    served. has_failures: whether a job failed.
     """
 
     def __init__(self, hook: FailureHook) -> None:
         self.hook = hook
+        self.metrics: JobMetrics | None = None
         self.has_failures = False
         self._in_hand: dict[str, dict[str, str]] = {}
 
@@ -185,6 +191,8 @@ class JobLog:
                 in_hand.pop(job, None)
                 self.has_failures = self.has_failures or row is None or row.status == "failed"
                 self.hook.count("given_up" if row is None else row.status.replace(" ", "_"))
+                if self.metrics:
+                    self.metrics.add(row)
             case JobPutOff(job, _, _):
                 in_hand.pop(job, None)
             case Waiting() | NothingLeft() if not any(self._in_hand.values()):

@@ -127,9 +127,18 @@ def test_effects_that_were_judged_once_stay() -> None:
     assert {option for command, option in OPTIONS if effect_of(command, option)} == {
         *("address", "against", "allow-synthetic", "any-contrast", "any-modality", "associations"),
         *("csv", "cudnn", "folder", "follow-links", "force", "html", "inbox-limit", "input"),
-        *("json", "keep-private-tags", "layout", "log-file", "mask", "on-failure", "output"),
+        *(
+            "json",
+            "keep-private-tags",
+            "layout",
+            "log-file",
+            "mask",
+            "metrics",
+            "on-failure",
+            "output",
+        ),
         *("overwrite", "pairs", "plot"),
-        *("port", "queue", "release", "report", "reserve", "result-name", "show-phi"),
+        *("port", "queue", "release", "report", "reserve", "result-name", "show-phi", "test"),
         *("tls-certificate", "tls-key", "tls-trusted", "trace", "truth", "verbose"),
         "write-config",
     }

@@ -1,10 +1,13 @@
 """The log of `worker`: one line a job, and none lost with a worker that dies."""
 
 import json
+import re
+import urllib.request
 from pathlib import Path
 
 import pytest
 from support.queue_world import QueueWorld
+from support.waiting import wait_for
 
 from cuda_cyclegan.cli.commands.queue.worker import JobLog, _failure_hook
 from cuda_cyclegan.pipelines.jobs.worker.messages import JobEnded, JobPutOff, JobStarted
@@ -88,3 +91,17 @@ def test_a_worker_logs_to_a_file_and_runs_the_command_after_failures(world: Queu
     assert found["000.nii"]["status"] == "translated"
     assert (found["empty.nii"]["status"], found["empty.nii"]["level"]) == ("failed", "warning")
     assert counts.read_text() == "1 1\n"
+
+
+@pytest.mark.process
+def test_a_worker_serves_metrics(world: QueueWorld) -> None:
+    world.scans(1)
+    world.submit()
+    worker = world.start("worker", "--device", "cpu", "--metrics", "127.0.0.1:0")
+    told = wait_for(worker, "metrics at ", "000.nii")
+    [url] = re.findall(r"metrics at (\S+)", told)
+    with urllib.request.urlopen(url) as answer:
+        text = answer.read().decode()
+    assert 'cuda_cyclegan_studies_total{outcome="translated"} 1.0' in text
+    assert "cuda_cyclegan_workers 1.0" in text
+    assert world.run("worker", "--metrics", "9477").exit_code == 2
